@@ -1,0 +1,44 @@
+# `make` shows the targets. Everything runs from .venv, which is made on first use.
+PY := .venv/bin/python
+PYTEST_ARGS ?=
+
+export PYSPARK_PYTHON := $(CURDIR)/$(PY)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast lint bench clean venv java
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo '  make test PYTEST_ARGS="-k snapshot -x"   passes arguments to pytest'
+
+setup:  ## make .venv, check Java, install PostgreSQL where possible
+	@scripts/setup.sh
+
+demo: venv java  ## run the demonstration
+	@$(PY) -m ebla.demo
+
+test: setup  ## run all tests
+	@$(PY) -m pytest $(PYTEST_ARGS)
+
+test-fast: venv  ## run the tests that need neither Spark nor PostgreSQL (under a minute)
+	@$(PY) -m pytest -m "not spark and not postgres and not slow" $(PYTEST_ARGS)
+
+lint: venv  ## check style, format and types
+	@$(PY) -m ruff check
+	@$(PY) -m ruff format --check
+	@$(PY) -m mypy src tests $(if $(wildcard bench/*.py),bench)
+
+bench: venv java  ## run the benchmarks
+	@$(PY) -m bench
+
+clean:  ## remove caches and build output (keeps .venv and bench/data)
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist spark-warehouse metastore_db derby.log
+	@find . -path ./.venv -prune -o -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src -name '*.egg-info' -type d -prune -exec rm -rf {} +
+
+venv:
+	@scripts/setup.sh venv
+
+java:
+	@scripts/setup.sh java

@@ -1,0 +1,105 @@
+"""Fixtures that every layer of the tests shares: one Spark session, one PostgreSQL server, fresh catalogs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.postgres import PostgresServer, find_binaries
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_POSTGRES = (
+    "PostgreSQL is not installed: its tests did NOT run. "
+    "Run `make setup`, or install it (Debian: apt-get install postgresql)."
+)
+POSTGRES_MISSED = pytest.StashKey[bool]()
+
+MARKER_OF_FIXTURE = {"spark": "spark", "postgres_server": "postgres", "postgres_url": "postgres"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that uses a costly fixture carries its marker, so `-m "not spark"` cannot miss it."""
+    for item in items:
+        for fixture, marker in MARKER_OF_FIXTURE.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(marker)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.stash.get(POSTGRES_MISSED, False):
+        terminalreporter.section("WARNING", sep="!", red=True, bold=True)
+        terminalreporter.line(NO_POSTGRES, red=True, bold=True)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session of the run; starting one takes seconds."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark's workers are PATH's python3
+    directory = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("ebla-tests")
+        .config("spark.driver.memory", "2g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
+        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+        .config("spark.local.dir", str(directory / "local"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    """A private server for the run. Where PostgreSQL is missing, skips loudly, and fails with CI=true."""
+    binaries = find_binaries()
+    if binaries is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(NO_POSTGRES, pytrace=False)
+        request.config.stash[POSTGRES_MISSED] = True
+        pytest.skip(NO_POSTGRES)
+    with PostgresServer(binaries) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """The URL of a fresh, empty database, dropped after the test."""
+    with postgres_server.database() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """What `ebla.connect` takes, once per kind of catalog: a fresh directory (SQLite) or a fresh database."""
+    if request.param == "postgres":
+        url: str = request.getfixturevalue("postgres_url")
+        return url
+    directory = tmp_path / "catalog"
+    directory.mkdir()
+    return str(directory)
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    """An empty directory for data files."""
+    directory = tmp_path / "warehouse"
+    directory.mkdir()
+    return directory
