@@ -1,0 +1,440 @@
+"""How requirements are checked and updates are written, inside one database transaction.
+
+Nothing here decides. Each function is one case of the values in `changes`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import assert_never
+
+from sqlalchemy import Connection, and_, delete, exists, func, insert, select, update
+
+from ebla.catalog import changes as c
+from ebla.catalog import schema as s
+from ebla.errors import ConflictError, DuplicateNameError, StaleTermError, TransactionClosedError, UnknownNameError
+from ebla.ids import NodeId, RelationId, RunId, TabletId, Version
+from ebla.storage.model import FOREVER, SPANS_TABLETS, Column, Run, RunSource
+
+CHUNK = 500
+"""Values in one `IN (…)`; both databases allow more, but plans stay small."""
+
+
+def counter(connection: Connection, name: str) -> int:
+    return int(connection.execute(select(s.counters.c.value).where(s.counters.c.name == name)).scalar_one())
+
+
+def take(connection: Connection, name: str) -> int:
+    """Advance a counter and return its new value. The row lock lasts until the transaction ends."""
+    connection.execute(update(s.counters).where(s.counters.c.name == name).values(value=s.counters.c.value + 1))
+    return counter(connection, name)
+
+
+def chunks(values: Iterable[RunId]) -> Iterable[list[RunId]]:
+    ordered = sorted(values)
+    return (ordered[i : i + CHUNK] for i in range(0, len(ordered), CHUNK))
+
+
+# ---- requirements ---------------------------------------------------------------------------------------
+
+
+def check(connection: Connection, requirement: c.Requirement, now: int) -> None:
+    match requirement:
+        case c.ExclusiveVersionIs(version=expected):
+            found = counter(connection, "exclusive_version")
+            if found != expected:
+                raise ConflictError(
+                    f"schema and topology: expected version {expected}, found {found}; reload and retry"
+                )
+        case c.TransactionOpen(transaction=transaction):
+            _check_transaction(connection, transaction, now)
+        case c.SchemaWithinOne(relation=relation, schema_version=planned):
+            found = _living(connection, relation, s.relations.c.schema_version)
+            if found - planned > 1:
+                raise ConflictError(
+                    f"relation {relation}: expected schema {planned} or {planned + 1}, found {found}; "
+                    "the write was planned too long ago: retry it"
+                )
+        case c.PlacementIs(relation=relation, placement_version=planned):
+            found = _living(connection, relation, s.relations.c.placement_version)
+            if found != planned:
+                raise ConflictError(
+                    f"relation {relation}: expected placement {planned}, found {found}; "
+                    "its replicas moved during the write: retry it"
+                )
+        case c.SessionOpen(session=session):
+            row = connection.execute(
+                select(s.sessions.c.closed_version).where(s.sessions.c.session_id == session)
+            ).one_or_none()
+            if row is None or row.closed_version is not None:
+                raise TransactionClosedError(f"session {session}: expected open, found closed")
+        case c.ProgressIs(name=name, value=expected_value):
+            value = connection.execute(select(s.progress.c.value).where(s.progress.c.name == name)).scalar()
+            if value != expected_value:
+                raise ConflictError(f"progress of {name}: expected {expected_value!r}, found {value!r}")
+        case c.TermIs():
+            _check_term(connection, requirement, now)
+        case c.NoWritesSince(relation=relation, version=version):
+            newest = newest_write(connection, relation)
+            if newest > version:
+                raise ConflictError(
+                    f"relation {relation}: expected no write after version {version}, found one at {newest}"
+                )
+        case c.RunsLive(relation=relation, runs=runs):
+            live = 0
+            for part in chunks(runs):
+                live += connection.execute(
+                    select(func.count(func.distinct(s.runs.c.run_id))).where(
+                        s.runs.c.relation_id == relation,
+                        s.runs.c.run_id.in_(part),
+                        s.runs.c.end_version == FOREVER,
+                    )
+                ).scalar_one()
+            if live != len(runs):
+                raise ConflictError(
+                    f"relation {relation}: expected {len(runs)} visible runs, found {live}; "
+                    "another compaction came first"
+                )
+        case c.NobodyReadsBelow(version=version):
+            needed = oldest_needed(connection, now)
+            if needed is not None and needed < version:
+                raise ConflictError(f"expected no reader below version {version}, found one at {needed}")
+        case c.CutoffIs(relation=relation, tablet=tablet, cutoff=expected):
+            found = current_cutoff(connection, relation, tablet)
+            if found != expected:
+                raise ConflictError(f"relation {relation} tablet {tablet}: expected cutoff {expected}, found {found}")
+        case _:
+            assert_never(requirement)
+
+
+def _check_transaction(connection: Connection, transaction: int, now: int) -> None:
+    row = connection.execute(
+        select(s.transactions.c.state, s.transactions.c.expires_at).where(
+            s.transactions.c.transaction_id == transaction
+        )
+    ).one_or_none()
+    state = "unknown" if row is None else row.state
+    if row is not None and state == "open" and row.expires_at <= now:
+        state = "expired"
+    if state != "open":
+        raise TransactionClosedError(
+            f"transaction {transaction}: expected open, found {state}; nothing of it was written: retry it"
+        )
+
+
+def _check_term(connection: Connection, wanted: c.TermIs, now: int) -> None:
+    row = connection.execute(select(s.leases).where(s.leases.c.name == wanted.lease)).one_or_none()
+    held = row is not None and row.holder == wanted.holder and row.term == wanted.term and row.expires_at > now
+    if not held:
+        found = "no leader" if row is None else f"term {row.term} of {row.holder}"
+        if row is not None and row.expires_at <= now:
+            found += ", which has run out"
+        raise StaleTermError(f"{wanted.lease}: expected term {wanted.term} of {wanted.holder}, found {found}")
+
+
+def _living(connection: Connection, relation: RelationId, column: object) -> int:
+    row = connection.execute(
+        select(column, s.relations.c.dropped_version).where(  # type: ignore[call-overload]
+            s.relations.c.relation_id == relation
+        )
+    ).one_or_none()
+    if row is None or row.dropped_version is not None:
+        raise UnknownNameError(f"relation {relation}: expected to be there, found dropped; nothing was written")
+    return int(row[0])
+
+
+def newest_write(connection: Connection, relation: RelationId) -> Version:
+    """The version of the last data commit or truncation of the relation."""
+    written = connection.execute(
+        select(func.max(s.runs.c.begin_version)).where(
+            s.runs.c.relation_id == relation, s.runs.c.source == RunSource.WRITE
+        )
+    ).scalar()
+    truncated = connection.execute(
+        select(func.max(s.truncations.c.version)).where(s.truncations.c.relation_id == relation)
+    ).scalar()
+    return Version(max(written or 0, truncated or 0))
+
+
+def oldest_needed(connection: Connection, now: int) -> Version | None:
+    """The oldest version that a living pin or an open transaction may still read."""
+    pinned = connection.execute(select(func.min(s.pins.c.version)).where(s.pins.c.expires_at > now)).scalar()
+    reading = connection.execute(
+        select(func.min(s.transactions.c.snapshot_version)).where(
+            s.transactions.c.state == "open", s.transactions.c.expires_at > now
+        )
+    ).scalar()
+    needed = [Version(v) for v in (pinned, reading) if v is not None]
+    return min(needed, default=None)
+
+
+def current_cutoff(connection: Connection, relation: RelationId, tablet: TabletId) -> Version:
+    found = connection.execute(
+        select(func.max(s.folds.c.cutoff)).where(s.folds.c.relation_id == relation, s.folds.c.tablet_id == tablet)
+    ).scalar()
+    return Version(found or 0)
+
+
+# ---- updates --------------------------------------------------------------------------------------------
+
+
+def apply(connection: Connection, change: c.Update, version: Version, now: int) -> RelationId | None:
+    """Write one update at this version; returns the identifier of a relation that was created."""
+    match change:
+        case c.CreateRelation():
+            return _create_relation(connection, change, version)
+        case c.AddRuns(runs=runs, level1_if_empty=bulk):
+            _add_runs(connection, runs, version, bulk=bulk)
+        case c.EndRuns(relation=relation, runs=runs_ended):
+            live = and_(s.runs.c.relation_id == relation, s.runs.c.end_version == FOREVER)
+            for part in chunks(runs_ended):
+                connection.execute(update(s.runs).where(s.runs.c.run_id.in_(part), live).values(end_version=version))
+        case c.SetCutoff(relation=relation, tablet=tablet, cutoff=cutoff):
+            connection.execute(
+                insert(s.folds),
+                {"relation_id": relation, "tablet_id": tablet, "begin_version": version, "cutoff": cutoff},
+            )
+        case c.SetRunState(runs=runs_set, state=state):
+            # What is in this state already keeps its version, and what has ended meanwhile never becomes visible.
+            due = and_(s.runs.c.state != state.value, s.runs.c.end_version == FOREVER)
+            for part in chunks(runs_set):
+                connection.execute(
+                    update(s.runs)
+                    .where(s.runs.c.run_id.in_(part), due)
+                    .values(state=state.value, begin_version=version)
+                )
+        case c.EndTransaction(transaction=transaction):
+            connection.execute(
+                update(s.transactions)
+                .where(s.transactions.c.transaction_id == transaction)
+                .values(state="committed", ended_at=now, committed_version=version)
+            )
+        case c.SetProgress(name=name, value=value):
+            connection.execute(delete(s.progress).where(s.progress.c.name == name))
+            connection.execute(insert(s.progress), {"name": name, "value": value, "version": version})
+        case c.PutNode():
+            _put_node(connection, change, now)
+        case c.OpenSession(session=session, purpose=purpose):
+            connection.execute(
+                insert(s.sessions), {"session_id": session, "purpose": purpose, "opened_version": version}
+            )
+        case c.CloseSession(session=session):
+            connection.execute(
+                update(s.sessions)
+                .where(s.sessions.c.session_id == session, s.sessions.c.closed_version.is_(None))
+                .values(closed_version=version)
+            )
+        case (
+            c.DropRelation()
+            | c.RenameRelation()
+            | c.SetRelationComment()
+            | c.SetColumns()
+            | c.TruncateRelation()
+            | c.SetHorizon()
+            | c.SetPlacement()
+        ):
+            _alter_relation(connection, change, version)
+        case _:
+            assert_never(change)
+    return None
+
+
+def _alter_relation(
+    connection: Connection,
+    change: c.DropRelation
+    | c.RenameRelation
+    | c.SetRelationComment
+    | c.SetColumns
+    | c.TruncateRelation
+    | c.SetHorizon
+    | c.SetPlacement,
+    version: Version,
+) -> None:
+    relation = change.relation
+    this = update(s.relations).where(s.relations.c.relation_id == relation)
+    visible = and_(s.runs.c.relation_id == relation, s.runs.c.end_version == FOREVER)
+    if not isinstance(change, c.SetHorizon):  # vacuum goes on where a relation was dropped
+        _living(connection, relation, s.relations.c.relation_id)
+    match change:
+        case c.DropRelation():
+            connection.execute(this.values(dropped_version=version, horizon=version))
+            connection.execute(update(s.runs).where(visible).values(end_version=version))
+        case c.RenameRelation(name=name):
+            _refuse_taken_name(connection, name, besides=relation)
+            connection.execute(this.values(name=name, folded_name=s.folded(name)))
+        case c.SetRelationComment(comment=comment):
+            connection.execute(this.values(comment=comment))
+        case c.SetColumns(columns=columns):
+            connection.execute(
+                update(s.columns)
+                .where(s.columns.c.relation_id == relation, s.columns.c.end_version == FOREVER)
+                .values(end_version=version)
+            )
+            _insert_columns(connection, relation, columns, version)
+            connection.execute(this.values(schema_version=s.relations.c.schema_version + 1))
+        case c.TruncateRelation():
+            connection.execute(update(s.runs).where(visible).values(end_version=version))
+            connection.execute(insert(s.truncations), {"relation_id": relation, "version": version})
+        case c.SetHorizon(horizon=horizon):
+            connection.execute(this.where(s.relations.c.horizon < horizon).values(horizon=horizon))
+            connection.execute(delete(s.runs).where(s.runs.c.relation_id == relation, s.runs.c.end_version <= horizon))
+            _forget_folds(connection, relation, horizon)
+        case c.SetPlacement(placement=placement):
+            connection.execute(delete(s.tablets).where(s.tablets.c.relation_id == relation))
+            _insert_placement(connection, relation, placement)
+            connection.execute(this.values(placement_version=s.relations.c.placement_version + 1))
+        case _:
+            assert_never(change)
+
+
+def _forget_folds(connection: Connection, relation: RelationId, horizon: Version) -> None:
+    """Of the folds up to the horizon only each tablet's last counts for a version that can still be read."""
+    later = s.folds.alias("later")
+    replaced = exists().where(
+        later.c.relation_id == relation,
+        later.c.tablet_id == s.folds.c.tablet_id,
+        later.c.begin_version > s.folds.c.begin_version,
+        later.c.begin_version <= horizon,
+        later.c.cutoff >= s.folds.c.cutoff,
+    )
+    connection.execute(delete(s.folds).where(s.folds.c.relation_id == relation, replaced))
+
+
+def _refuse_taken_name(connection: Connection, name: str, besides: RelationId | None = None) -> None:
+    taken = select(s.relations.c.relation_id).where(
+        s.relations.c.folded_name == s.folded(name), s.relations.c.dropped_version.is_(None)
+    )
+    found = connection.execute(taken).scalar()
+    if found is not None and found != besides:
+        raise DuplicateNameError(f"{name}: expected a free name, found a relation of that name; choose another")
+
+
+def _create_relation(connection: Connection, new: c.CreateRelation, version: Version) -> RelationId:
+    _refuse_taken_name(connection, new.name)
+    relation = RelationId(take(connection, "relation"))
+    connection.execute(
+        insert(s.relations),
+        {
+            "relation_id": relation,
+            "name": new.name,
+            "folded_name": s.folded(new.name),
+            "kind": new.kind.value,
+            "tablets": new.tablets,
+            "replication": new.replication,
+            "schema_version": 1,
+            "placement_version": 1,
+            "horizon": version,
+            "created_version": version,
+            "comment": new.comment,
+            "options": json.dumps(dict(new.options), sort_keys=True),
+        },
+    )
+    _insert_columns(connection, relation, new.columns, version)
+    _insert_placement(connection, relation, new.placement)
+    return relation
+
+
+def _insert_columns(
+    connection: Connection, relation: RelationId, columns: tuple[Column, ...], version: Version
+) -> None:
+    connection.execute(
+        insert(s.columns),
+        [
+            {
+                "relation_id": relation,
+                "physical": column.physical,
+                "begin_version": version,
+                "end_version": FOREVER,
+                "ordinal": ordinal,
+                "name": column.name,
+                "type": column.type,
+                "nullable": column.nullable,
+                "key_position": column.key_position,
+                "hidden": column.hidden,
+                "comment": column.comment,
+            }
+            for ordinal, column in enumerate(columns)
+        ],
+    )
+
+
+def _insert_placement(connection: Connection, relation: RelationId, placement: tuple[tuple[NodeId, ...], ...]) -> None:
+    connection.execute(
+        insert(s.tablets),
+        [
+            {"relation_id": relation, "tablet_id": tablet, "host_id": node, "shard": 0, "ordinal": ordinal}
+            for tablet, nodes in enumerate(placement)
+            for ordinal, node in enumerate(nodes)
+        ],
+    )
+
+
+def _add_runs(connection: Connection, runs: tuple[Run, ...], version: Version, *, bulk: bool) -> None:
+    if bulk and runs:
+        runs = _level1_where_empty(connection, runs)
+    rows = [
+        {
+            "run_id": run.id,
+            "host_id": node,
+            "relation_id": run.relation,
+            "level": run.level,
+            "tablet_id": run.tablet,
+            "token_min": run.token_min,
+            "token_max": run.token_max,
+            "key_min": run.key_min,
+            "key_max": run.key_max,
+            "row_count": run.rows,
+            "tombstones": run.tombstones,
+            "bytes": run.bytes,
+            "path": run.path,
+            "state": run.state.value,
+            "source": run.source.value,
+            "transaction_id": run.transaction,
+            "schema_version": run.schema_version,
+            "begin_version": version,
+            "end_version": FOREVER,
+        }
+        for run in runs
+        for node in run.nodes
+    ]
+    if rows:
+        connection.execute(insert(s.runs), rows)
+
+
+def _level1_where_empty(connection: Connection, runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    relations = sorted({run.relation for run in runs})
+    occupied = {
+        (relation, tablet)
+        for relation, tablet in connection.execute(
+            select(s.runs.c.relation_id, s.runs.c.tablet_id)
+            .where(s.runs.c.relation_id.in_(relations), s.runs.c.end_version == FOREVER)
+            .distinct()
+        )
+    }
+
+    def level(run: Run) -> int:
+        over_others = (run.relation, SPANS_TABLETS) in occupied or (run.relation, run.tablet) in occupied
+        return 0 if over_others or run.tablet == SPANS_TABLETS else 1
+
+    return tuple(replace(run, level=level(run)) for run in runs)
+
+
+def _put_node(connection: Connection, change: c.PutNode, now: int) -> None:
+    node = change.node
+    where = and_(s.topology.c.key == "topology", s.topology.c.host_id == node.id)
+    values = {
+        "datacenter": node.datacenter,
+        "rack": node.rack,
+        "shard_count": node.shards,
+        "node_state": node.state,
+        "storage_root": node.root,
+    }
+    if connection.execute(select(exists().where(where))).scalar():
+        connection.execute(update(s.topology).where(where).values(**values))
+    else:
+        connection.execute(
+            insert(s.topology),
+            {"key": "topology", "host_id": node.id, "release_version": "", "joined_at": now, **values},
+        )

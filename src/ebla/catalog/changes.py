@@ -1,0 +1,265 @@
+"""What a commit asks for and what it changes, as values.
+
+A `Decision` is made by pure code from what it read. `requires` says under which conditions it still holds;
+the catalog checks them in the same database transaction that applies `updates`, and then gives the decision
+the next version. A requirement that fails says "expected X, found Y".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ebla.ids import NodeId, RelationId, RunId, TabletId, Term, TransactionId, Version
+from ebla.storage.model import Column, Kind, Node, Run, RunState
+
+# ---- requirements ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExclusiveVersionIs:
+    """No topology or schema commit has happened since the decision read its state."""
+
+    version: Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionOpen:
+    transaction: TransactionId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaWithinOne:
+    """The relation lives, and its schema is at most one state newer than the one the writer planned with."""
+
+    relation: RelationId
+    schema_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementIs:
+    """The nodes that hold the relation's tablets are those the writer wrote to."""
+
+    relation: RelationId
+    placement_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOpen:
+    session: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressIs:
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermIs:
+    lease: str
+    holder: str
+    term: Term
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoWritesSince:
+    """No data commit has touched the relation after this version: the writer has compared its keys with all before."""
+
+    relation: RelationId
+    version: Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsLive:
+    """Every one of these runs is still visible, so folding them loses nothing."""
+
+    relation: RelationId
+    runs: frozenset[RunId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NobodyReadsBelow:
+    """No living pin and no open transaction needs a version older than this one."""
+
+    version: Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutoffIs:
+    relation: RelationId
+    tablet: TabletId
+    cutoff: Version
+
+
+Requirement = (
+    ExclusiveVersionIs
+    | TransactionOpen
+    | SchemaWithinOne
+    | PlacementIs
+    | SessionOpen
+    | ProgressIs
+    | TermIs
+    | NoWritesSince
+    | RunsLive
+    | NobodyReadsBelow
+    | CutoffIs
+)
+
+# ---- updates --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddRuns:
+    """Make runs visible from the commit's version on.
+
+    `level1_if_empty` names tablets whose run becomes level 1 if the tablet has no visible run at commit time,
+    and level 0 otherwise: a bulk load into empty tablets needs no folding, and never loses to a concurrent writer.
+    """
+
+    runs: tuple[Run, ...]
+    level1_if_empty: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndRuns:
+    relation: RelationId
+    runs: frozenset[RunId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetCutoff:
+    relation: RelationId
+    tablet: TabletId
+    cutoff: Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetRunState:
+    runs: frozenset[RunId]
+    state: RunState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTransaction:
+    transaction: TransactionId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetProgress:
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateRelation:
+    """The identifier is given by the commit; `Committed.relation` returns it."""
+
+    name: str
+    kind: Kind
+    tablets: int
+    replication: int
+    columns: tuple[Column, ...]
+    placement: tuple[tuple[NodeId, ...], ...]
+    comment: str | None
+    options: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropRelation:
+    relation: RelationId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameRelation:
+    relation: RelationId
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetRelationComment:
+    relation: RelationId
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetColumns:
+    """Replace the relation's columns; the schema version grows by one."""
+
+    relation: RelationId
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TruncateRelation:
+    relation: RelationId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetHorizon:
+    """Forget snapshots before `horizon`: the runs that ended at or before it are removed from the manifest."""
+
+    relation: RelationId
+    horizon: Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutNode:
+    node: Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPlacement:
+    relation: RelationId
+    placement: tuple[tuple[NodeId, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSession:
+    session: str
+    purpose: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseSession:
+    session: str
+
+
+Update = (
+    AddRuns
+    | EndRuns
+    | SetCutoff
+    | SetRunState
+    | EndTransaction
+    | SetProgress
+    | CreateRelation
+    | DropRelation
+    | RenameRelation
+    | SetRelationComment
+    | SetColumns
+    | TruncateRelation
+    | SetHorizon
+    | PutNode
+    | SetPlacement
+    | OpenSession
+    | CloseSession
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A change that someone has decided on. `exclusive` ones are topology and schema commits."""
+
+    reason: str
+    updates: tuple[Update, ...]
+    requires: tuple[Requirement, ...] = ()
+    exclusive: bool = False
+    relation: RelationId | None = None
+    transaction: TransactionId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    version: Version
+    committed_at: int
+    relation: RelationId | None = None

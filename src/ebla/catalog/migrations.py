@@ -1,0 +1,91 @@
+"""The catalog's own schema, step by step.
+
+Each step runs and is recorded in one database transaction, so a crash leaves the catalog before the step or after it.
+A catalog that has steps this release does not know is refused: it was written by a newer release.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, insert, inspect, select
+from sqlalchemy.exc import OperationalError, ProgrammingError
+
+from ebla.catalog import schema
+from ebla.errors import CatalogError
+from ebla.failpoint import hit
+
+FORMAT = "ebla"
+
+NAMESPACE = "ebla"
+"""The PostgreSQL schema that holds the catalog, so that it can share a database with others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    number: int
+    name: str
+    run: Callable[[Connection], None]
+
+
+def _create_tables(connection: Connection) -> None:
+    schema.metadata.create_all(connection)
+    connection.execute(
+        insert(schema.meta),
+        [{"key": "format", "value": FORMAT}, {"key": "cluster_id", "value": str(uuid.uuid4())}],
+    )
+    connection.execute(
+        insert(schema.counters),
+        [{"name": n, "value": 0} for n in ("version", "exclusive_version", "relation", "transaction")],
+    )
+
+
+MIGRATIONS: tuple[Migration, ...] = (Migration(number=1, name="create tables", run=_create_tables),)
+
+
+def namespace(connection: Connection) -> str | None:
+    """Where the tables are: a schema of its own in PostgreSQL, the one database file in SQLite."""
+    return NAMESPACE if connection.dialect.name == "postgresql" else None
+
+
+def is_empty(connection: Connection) -> bool:
+    return not inspect(connection).get_table_names(schema=namespace(connection))
+
+
+def require_ebla(connection: Connection, where: str) -> None:
+    """Refuse a database that some other program owns."""
+    names = set(inspect(connection).get_table_names(schema=namespace(connection)))
+    found = None
+    if {schema.meta.name, schema.migrations.name} <= names:
+        # Another program may use these names too; then the columns are not there, or hold something else.
+        with contextlib.suppress(OperationalError, ProgrammingError):
+            found = connection.execute(select(schema.meta.c.value).where(schema.meta.c.key == "format")).scalar()
+    if found != FORMAT:
+        raise CatalogError(
+            f"{where}: expected an Ebla catalog, found a database with tables {sorted(names)[:5]}; "
+            "connect to another place, or create the catalog in an empty one"
+        )
+
+
+def migrate(connection: Connection, now: int, where: str) -> int:
+    """Bring the catalog to this release's schema inside the caller's transaction; return how many steps ran."""
+    applied: set[int] = set()
+    if not is_empty(connection):
+        require_ebla(connection, where)
+        applied = set(connection.execute(select(schema.migrations.c.number)).scalars())
+    newest = MIGRATIONS[-1].number
+    if applied and max(applied) > newest:
+        raise CatalogError(
+            f"{where}: expected a catalog of schema {newest} or older, found {max(applied)}; "
+            "it was written by a newer release of Ebla: upgrade this one"
+        )
+    pending = [m for m in MIGRATIONS if m.number not in applied]
+    for step in pending:
+        step.run(connection)
+        hit("catalog.migrate.step_run")
+        connection.execute(insert(schema.migrations), {"number": step.number, "name": step.name, "applied_at": now})
+    hit("catalog.migrate.before_commit")
+    return len(pending)

@@ -1,0 +1,293 @@
+"""What the catalog knows, as values: relations, nodes, snapshots, changes, history."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select
+
+from ebla.catalog import schema as s
+from ebla.catalog.apply import counter
+from ebla.errors import SnapshotError, UnknownNameError
+from ebla.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
+from ebla.storage.model import (
+    FOREVER,
+    SPANS_TABLETS,
+    Column,
+    Kind,
+    Node,
+    Relation,
+    Run,
+    RunSource,
+    RunState,
+)
+from ebla.storage.snapshot import Snapshot, assemble
+
+
+def nodes(connection: Connection) -> dict[NodeId, Node]:
+    rows = connection.execute(select(s.topology).order_by(s.topology.c.host_id))
+    return {
+        NodeId(r.host_id): Node(
+            id=NodeId(r.host_id),
+            root=r.storage_root,
+            datacenter=r.datacenter,
+            rack=r.rack,
+            shards=r.shard_count,
+            state=r.node_state,
+        )
+        for r in rows
+    }
+
+
+def roots(connection: Connection) -> dict[NodeId, str]:
+    return {n.id: n.root for n in nodes(connection).values()}
+
+
+# ---- relations ------------------------------------------------------------------------------------------
+
+
+def relation_names(connection: Connection, kind: Kind | None = None) -> list[str]:
+    query = select(s.relations.c.name).where(s.relations.c.dropped_version.is_(None))
+    if kind is not None:
+        query = query.where(s.relations.c.kind == kind.value)
+    return sorted(connection.execute(query).scalars())
+
+
+def find_relation(connection: Connection, name: str, *, version: Version | None = None) -> Relation | None:
+    row = connection.execute(
+        select(s.relations).where(s.relations.c.folded_name == s.folded(name), s.relations.c.dropped_version.is_(None))
+    ).one_or_none()
+    return None if row is None else _relation(connection, row, version)
+
+
+def relation(connection: Connection, name: str, *, version: Version | None = None) -> Relation:
+    """The living relation of this name, with the columns it had at a version."""
+    found = find_relation(connection, name, version=version)
+    if found is None:
+        known = relation_names(connection)
+        have = f"tables are {', '.join(known[:20])}" if known else "there are no tables yet"
+        raise UnknownNameError(f"table {name}: expected a table of this name, found none; {have}")
+    return found
+
+
+def relation_by_id(connection: Connection, relation_id: RelationId) -> Relation | None:
+    row = connection.execute(
+        select(s.relations).where(s.relations.c.relation_id == relation_id, s.relations.c.dropped_version.is_(None))
+    ).one_or_none()
+    return None if row is None else _relation(connection, row, None)
+
+
+def _relation(connection: Connection, row: Row[Any], version: Version | None) -> Relation:
+    return Relation(
+        id=RelationId(row.relation_id),
+        name=row.name,
+        kind=Kind(row.kind),
+        tablets=row.tablets,
+        replication=row.replication,
+        schema_version=row.schema_version,
+        placement_version=row.placement_version,
+        columns=_columns(connection, row.relation_id, version),
+        placement=_placement(connection, row.relation_id, row.tablets),
+        horizon=Version(row.horizon),
+        created_version=Version(row.created_version),
+        comment=row.comment,
+        options=json.loads(row.options),
+    )
+
+
+def _columns(connection: Connection, relation_id: int, version: Version | None) -> tuple[Column, ...]:
+    query = select(s.columns).where(s.columns.c.relation_id == relation_id).order_by(s.columns.c.ordinal)
+    if version is None:
+        query = query.where(s.columns.c.end_version == FOREVER)
+    else:
+        query = query.where(s.columns.c.begin_version <= version, s.columns.c.end_version > version)
+    return tuple(
+        Column(
+            name=r.name,
+            physical=r.physical,
+            type=r.type,
+            nullable=bool(r.nullable),
+            key_position=r.key_position,
+            hidden=bool(r.hidden),
+            comment=r.comment,
+        )
+        for r in connection.execute(query)
+    )
+
+
+def physical_names(connection: Connection, relation_id: RelationId) -> set[str]:
+    """Every name that a column of this relation ever had in a file."""
+    query = select(s.columns.c.physical).where(s.columns.c.relation_id == relation_id)
+    return set(connection.execute(query).scalars())
+
+
+def _placement(connection: Connection, relation_id: int, tablets: int) -> tuple[tuple[NodeId, ...], ...]:
+    rows = connection.execute(
+        select(s.tablets.c.tablet_id, s.tablets.c.host_id)
+        .where(s.tablets.c.relation_id == relation_id)
+        .order_by(s.tablets.c.tablet_id, s.tablets.c.ordinal)
+    )
+    placed: list[list[NodeId]] = [[] for _ in range(tablets)]
+    for tablet, node in rows:
+        placed[tablet].append(NodeId(node))
+    return tuple(tuple(p) for p in placed)
+
+
+# ---- versions -------------------------------------------------------------------------------------------
+
+
+def current_version(connection: Connection) -> Version:
+    return Version(counter(connection, "version"))
+
+
+def committed_at(connection: Connection, versions: Iterable[int]) -> dict[int, int]:
+    wanted = sorted(set(versions))
+    found: dict[int, int] = {}
+    for i in range(0, len(wanted), 500):
+        rows = connection.execute(
+            select(s.history.c.version, s.history.c.committed_at).where(s.history.c.version.in_(wanted[i : i + 500]))
+        )
+        found.update({r.version: r.committed_at for r in rows})
+    return found
+
+
+def version_at(connection: Connection, time_us: int) -> Version:
+    """The last version that was committed at or before a time."""
+    found = connection.execute(
+        select(func.max(s.history.c.version)).where(s.history.c.committed_at <= time_us)
+    ).scalar()
+    if found is None:
+        first = connection.execute(select(func.min(s.history.c.committed_at))).scalar()
+        since = "expected a commit" if first is None else f"expected a time since the first commit ({show_time(first)})"
+        raise SnapshotError(f"{since}, found none at or before {show_time(time_us)}")
+    return Version(found)
+
+
+def show_time(time_us: int) -> str:
+    return dt.datetime.fromtimestamp(time_us / 1e6, dt.UTC).isoformat(sep=" ", timespec="microseconds")
+
+
+def require_readable(connection: Connection, target: Relation, version: Version, *, what: str = "snapshot") -> None:
+    """Refuse versions that have not happened, or whose rows may have been vacuumed."""
+    newest = current_version(connection)
+    if version > newest:
+        raise SnapshotError(f"{target.name}: expected a version up to {newest}, found {version}")
+    if version < target.created_version:
+        raise SnapshotError(
+            f"{target.name}: expected version {target.created_version} or later (when it was created), found {version}"
+        )
+    if version < target.horizon:
+        raise SnapshotError(
+            f"{target.name}: expected a {what} at version {target.horizon} or later, found {version}; "
+            "older rows were vacuumed: read a newer version, or keep more with a longer retention"
+        )
+
+
+# ---- manifest -------------------------------------------------------------------------------------------
+
+
+def snapshot(
+    connection: Connection,
+    target: Relation,
+    version: Version | None = None,
+    tablets: Sequence[TabletId] | None = None,
+) -> Snapshot:
+    """The runs that hold some tablets of a relation at a version. Two catalog queries, whatever the manifest's size."""
+    at = current_version(connection) if version is None else version
+    require_readable(connection, target, at)
+    query = select(s.runs).where(
+        s.runs.c.relation_id == target.id,
+        s.runs.c.end_version > at,
+        s.runs.c.begin_version <= at,
+        s.runs.c.state == RunState.NORMAL.value,
+    )
+    folds = (
+        select(s.folds.c.tablet_id, func.max(s.folds.c.cutoff))
+        .where(s.folds.c.relation_id == target.id, s.folds.c.begin_version <= at)
+        .group_by(s.folds.c.tablet_id)
+    )
+    if tablets is not None:
+        wanted = sorted({*tablets, SPANS_TABLETS})
+        query = query.where(s.runs.c.tablet_id.in_(wanted))
+        folds = folds.where(s.folds.c.tablet_id.in_(wanted))
+    return assemble(
+        target,
+        at,
+        merge_replicas(connection.execute(query)),
+        [(TabletId(t), Version(v)) for t, v in connection.execute(folds)],
+        roots(connection),
+        tablets,
+    )
+
+
+def writes_between(connection: Connection, target: Relation, since: Version, until: Version) -> list[Run]:
+    """The runs that writers committed in `(since, until]`, oldest first, whether still visible or not."""
+    query = select(s.runs).where(
+        s.runs.c.relation_id == target.id,
+        s.runs.c.begin_version > since,
+        s.runs.c.begin_version <= until,
+        s.runs.c.source == RunSource.WRITE.value,
+        s.runs.c.state == RunState.NORMAL.value,
+    )
+    return sorted(merge_replicas(connection.execute(query)), key=lambda r: (r.begin_version, r.id))
+
+
+def truncated_between(connection: Connection, target: Relation, since: Version, until: Version) -> list[Version]:
+    query = select(s.truncations.c.version).where(
+        s.truncations.c.relation_id == target.id,
+        s.truncations.c.version > since,
+        s.truncations.c.version <= until,
+    )
+    return sorted(Version(v) for v in connection.execute(query).scalars())
+
+
+def merge_replicas(rows: Iterable[Row[Any]]) -> list[Run]:
+    """One run per file: the manifest has a row for each copy."""
+    runs: dict[str, Run] = {}
+    copies: dict[str, list[NodeId]] = {}
+    for row in rows:
+        copies.setdefault(row.run_id, []).append(NodeId(row.host_id))
+        if row.run_id not in runs:
+            runs[row.run_id] = _run(row)
+    for run_id, hosts in copies.items():
+        if len(hosts) > 1:
+            run = runs[run_id]
+            runs[run_id] = _with_nodes(run, tuple(sorted(hosts)))
+    return list(runs.values())
+
+
+def _with_nodes(run: Run, hosts: tuple[NodeId, ...]) -> Run:
+    return replace(run, nodes=hosts)
+
+
+def _run(row: Row[Any]) -> Run:
+    return Run(
+        id=RunId(row.run_id),
+        relation=RelationId(row.relation_id),
+        level=row.level,
+        tablet=TabletId(row.tablet_id),
+        token_min=Token(row.token_min),
+        token_max=Token(row.token_max),
+        key_min=row.key_min,
+        key_max=row.key_max,
+        rows=row.row_count,
+        tombstones=row.tombstones,
+        bytes=row.bytes,
+        path=row.path,
+        nodes=(NodeId(row.host_id),),
+        state=RunState(row.state),
+        source=RunSource(row.source),
+        transaction=TransactionId(row.transaction_id),
+        schema_version=row.schema_version,
+        begin_version=Version(row.begin_version),
+        end_version=Version(row.end_version),
+    )
+
+
+def named_paths(connection: Connection, node: NodeId) -> set[str]:
+    """Every file that the manifest names under a node's root."""
+    return set(connection.execute(select(s.runs.c.path).where(s.runs.c.host_id == node)).scalars())

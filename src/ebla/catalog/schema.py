@@ -1,0 +1,239 @@
+"""The catalog's tables. Readable by users as `SELECT … FROM system.<name>`.
+
+Times are microseconds since 1970 in UTC. `end_version` is 2⁶² for what has not ended.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+)
+
+metadata = MetaData()
+
+meta = Table("meta", metadata, Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
+
+migrations = Table(
+    "migrations",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("applied_at", BigInteger, nullable=False),
+)
+
+counters = Table(
+    "counters",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
+
+history = Table(
+    "history",
+    metadata,
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("committed_at", BigInteger, nullable=False),
+    Column("node_id", Text, nullable=False),
+    Column("transaction_id", BigInteger),
+    Column("relation_id", BigInteger),
+    Index("history_by_time", "committed_at"),
+    Index("history_by_relation", "relation_id", "version"),
+)
+
+# The seed's columns come first; storage_root is where the node's runs lie.
+topology = Table(
+    "topology",
+    metadata,
+    Column("key", Text, nullable=False, default="topology"),
+    Column("host_id", Text, nullable=False),
+    Column("datacenter", Text, nullable=False),
+    Column("rack", Text, nullable=False),
+    Column("shard_count", Integer, nullable=False),
+    Column("node_state", Text, nullable=False),
+    Column("release_version", Text, nullable=False),
+    Column("num_tokens", Integer),
+    Column("tokens", Text),
+    Column("ignore_msb", Integer),
+    Column("topology_request", Text),
+    Column("rebuild_option", Text),
+    Column("replaced_id", Text),
+    Column("ignore_nodes", Text),
+    Column("storage_root", Text, nullable=False),
+    Column("joined_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("key", "host_id"),
+)
+
+relations = Table(
+    "relations",
+    metadata,
+    Column("relation_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False),
+    Column("folded_name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("tablets", Integer, nullable=False),
+    Column("replication", Integer, nullable=False),
+    Column("schema_version", Integer, nullable=False),
+    Column("placement_version", Integer, nullable=False),
+    Column("horizon", BigInteger, nullable=False),
+    Column("created_version", BigInteger, nullable=False),
+    Column("dropped_version", BigInteger),
+    Column("comment", Text),
+    Column("options", Text, nullable=False),
+)
+# A dropped relation keeps its row until its files are gone; only living names are unique. Their case is folded by us:
+# SQLite folds ASCII only, and PostgreSQL what the database's locale says.
+Index(
+    "relations_by_name",
+    relations.c.folded_name,
+    unique=True,
+    sqlite_where=relations.c.dropped_version.is_(None),
+    postgresql_where=relations.c.dropped_version.is_(None),
+)
+
+
+def folded(name: str) -> str:
+    """What two spellings of one name have in common."""
+    return name.lower()
+
+
+columns = Table(
+    "columns",
+    metadata,
+    Column("relation_id", BigInteger, ForeignKey("relations.relation_id"), nullable=False),
+    Column("physical", Text, nullable=False),
+    Column("begin_version", BigInteger, nullable=False),
+    Column("end_version", BigInteger, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("nullable", Boolean, nullable=False),
+    Column("key_position", Integer),
+    Column("hidden", Boolean, nullable=False),
+    Column("comment", Text),
+    PrimaryKeyConstraint("relation_id", "physical", "begin_version"),
+)
+
+tablets = Table(
+    "tablets",
+    metadata,
+    Column("relation_id", BigInteger, ForeignKey("relations.relation_id"), nullable=False),
+    Column("tablet_id", BigInteger, nullable=False),
+    Column("host_id", Text, nullable=False),
+    Column("shard", Integer, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    PrimaryKeyConstraint("relation_id", "tablet_id", "host_id"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("run_id", Text, nullable=False),
+    Column("host_id", Text, nullable=False),
+    Column("relation_id", BigInteger, nullable=False),
+    Column("level", Integer, nullable=False),
+    Column("tablet_id", BigInteger, nullable=False),
+    Column("token_min", BigInteger, nullable=False),
+    Column("token_max", BigInteger, nullable=False),
+    Column("key_min", Text),
+    Column("key_max", Text),
+    Column("row_count", BigInteger, nullable=False),
+    Column("tombstones", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("transaction_id", BigInteger, nullable=False),
+    Column("schema_version", Integer, nullable=False),
+    Column("begin_version", BigInteger, nullable=False),
+    Column("end_version", BigInteger, nullable=False),
+    PrimaryKeyConstraint("run_id", "host_id"),
+    # One tablet's snapshot is two short ranges of this index, whatever else the manifest holds.
+    Index("runs_of_tablet", "relation_id", "tablet_id", "end_version", "begin_version"),
+    # `source` before `begin_version`: SQLite must not take it for a way to a tablet, and the last write is one seek.
+    Index("runs_by_begin", "relation_id", "source", "begin_version"),
+)
+
+folds = Table(
+    "folds",
+    metadata,
+    Column("relation_id", BigInteger, nullable=False),
+    Column("tablet_id", BigInteger, nullable=False),
+    Column("begin_version", BigInteger, nullable=False),
+    Column("cutoff", BigInteger, nullable=False),
+    PrimaryKeyConstraint("relation_id", "tablet_id", "begin_version"),
+)
+
+truncations = Table(
+    "truncations",
+    metadata,
+    Column("relation_id", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    PrimaryKeyConstraint("relation_id", "version"),
+)
+
+transactions = Table(
+    "transactions",
+    metadata,
+    Column("transaction_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("relation_id", BigInteger),
+    Column("host_id", Text, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("snapshot_version", BigInteger, nullable=False),
+    Column("schema_version", Integer, nullable=False),
+    Column("topology_version", BigInteger, nullable=False),
+    Column("session_id", Text),
+    Column("started_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Column("committed_version", BigInteger),
+    Index("transactions_by_state", "state"),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("term", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("session_id", Text, primary_key=True),
+    Column("purpose", Text, nullable=False),
+    Column("opened_version", BigInteger, nullable=False),
+    Column("closed_version", BigInteger),
+)
+
+progress = Table(
+    "progress",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+)
+
+pins = Table(
+    "pins",
+    metadata,
+    Column("pin_id", Text, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+)

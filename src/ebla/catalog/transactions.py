@@ -1,0 +1,220 @@
+"""Open transactions, leases and pins: who is at work, and what must not be swept from under them.
+
+A transaction is a row with a lease. Its files carry its number in their names, so a file whose transaction is neither
+open nor named by the manifest belongs to nobody and may be swept. A lease that runs out is as good as an abort: the
+commit checks it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, exists, insert, or_, select, update
+
+from ebla.catalog import schema as s
+from ebla.catalog.apply import counter, take
+from ebla.catalog.store import Catalog
+from ebla.errors import TransactionClosedError
+from ebla.ids import NodeId, RelationId, Term, TransactionId, Version
+from ebla.storage.model import Relation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transaction:
+    id: TransactionId
+    relation: RelationId | None
+    snapshot: Version
+    schema_version: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    name: str
+    holder: str
+    term: Term
+    expires_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A transaction that stands in someone's way."""
+
+    transaction: TransactionId
+    holder: str
+    reason: str
+    started_at: int
+
+
+def begin(
+    catalog: Catalog,
+    target: Relation | None,
+    *,
+    node: NodeId,
+    holder: str,
+    reason: str,
+    lease_us: int,
+    session: str | None = None,
+) -> Transaction:
+    with catalog.writing() as connection:
+        number = TransactionId(take(connection, "transaction"))
+        snapshot = Version(counter(connection, "version"))
+        now = catalog.clock()
+        connection.execute(
+            insert(s.transactions),
+            {
+                "transaction_id": number,
+                "state": "open",
+                "reason": reason,
+                "relation_id": None if target is None else target.id,
+                "host_id": node,
+                "holder": holder,
+                "snapshot_version": snapshot,
+                "schema_version": 0 if target is None else target.schema_version,
+                "topology_version": counter(connection, "exclusive_version"),
+                "session_id": session,
+                "started_at": now,
+                "expires_at": now + lease_us,
+            },
+        )
+    return Transaction(
+        id=number,
+        relation=None if target is None else target.id,
+        snapshot=snapshot,
+        schema_version=0 if target is None else target.schema_version,
+        reason=reason,
+    )
+
+
+def renew(catalog: Catalog, transaction: TransactionId, lease_us: int) -> None:
+    """Prolong an open transaction's lease. One that has run out cannot be revived: its files may be gone."""
+    with catalog.writing() as connection:
+        now = catalog.clock()
+        renewed = connection.execute(
+            update(s.transactions)
+            .where(
+                s.transactions.c.transaction_id == transaction,
+                s.transactions.c.state == "open",
+                s.transactions.c.expires_at > now,
+            )
+            .values(expires_at=now + lease_us)
+        )
+        if renewed.rowcount != 1:
+            raise TransactionClosedError(f"transaction {transaction}: expected open, found closed; retry it")
+
+
+def abort(catalog: Catalog, transaction: TransactionId) -> bool:
+    with catalog.writing() as connection:
+        return _abort(connection, s.transactions.c.transaction_id == transaction, catalog.clock()) == 1
+
+
+def reap(catalog: Catalog) -> int:
+    """Abort transactions whose lease ran out: their writer is dead or too slow to be trusted. Expired pins go too."""
+    with catalog.reading() as connection:
+        now = catalog.clock()
+        late = exists().where(s.transactions.c.state == "open", s.transactions.c.expires_at <= now)
+        if not connection.execute(select(or_(late, exists().where(s.pins.c.expires_at <= now)))).scalar():
+            return 0
+    with catalog.writing() as connection:
+        now = catalog.clock()
+        connection.execute(delete(s.pins).where(s.pins.c.expires_at <= now))
+        return _abort(connection, s.transactions.c.expires_at <= now, now)
+
+
+def _abort(connection: Connection, which: object, now: int) -> int:
+    result = connection.execute(
+        update(s.transactions)
+        .where(s.transactions.c.state == "open", which)  # type: ignore[arg-type]
+        .values(state="aborted", ended_at=now)
+    )
+    return int(result.rowcount)
+
+
+def open_transactions(connection: Connection) -> set[TransactionId]:
+    query = select(s.transactions.c.transaction_id).where(s.transactions.c.state == "open")
+    return {TransactionId(t) for t in connection.execute(query).scalars()}
+
+
+def planned_before(connection: Connection, relation: RelationId, schema_version: int) -> list[Waiting]:
+    """Open transactions that were planned with a schema older than the given one."""
+    rows = connection.execute(
+        select(s.transactions).where(
+            s.transactions.c.state == "open",
+            s.transactions.c.relation_id == relation,
+            s.transactions.c.schema_version < schema_version,
+        )
+    )
+    return [
+        Waiting(
+            transaction=TransactionId(r.transaction_id),
+            holder=r.holder,
+            reason=r.reason,
+            started_at=r.started_at,
+        )
+        for r in rows
+    ]
+
+
+def forget_ended(catalog: Catalog, before_us: int) -> int:
+    """Drop the rows of transactions that ended long ago."""
+    with catalog.writing() as connection:
+        result = connection.execute(
+            delete(s.transactions).where(s.transactions.c.state != "open", s.transactions.c.ended_at < before_us)
+        )
+        return int(result.rowcount)
+
+
+# ---- leadership -----------------------------------------------------------------------------------------
+
+
+def lead(catalog: Catalog, name: str, holder: str, lease_us: int) -> Lease | None:
+    """Take or prolong the lease; `None` while someone else holds it. The term grows with every change of leader."""
+    with catalog.writing() as connection:
+        now = catalog.clock()
+        row = connection.execute(select(s.leases).where(s.leases.c.name == name)).one_or_none()
+        if row is not None and row.holder != holder and row.expires_at > now:
+            return None
+        same = row is not None and row.holder == holder and row.expires_at > now
+        term = Term(1 if row is None else row.term if same else row.term + 1)
+        values = {"holder": holder, "term": term, "expires_at": now + lease_us}
+        if row is None:
+            connection.execute(insert(s.leases), {"name": name, **values})
+        else:
+            connection.execute(update(s.leases).where(s.leases.c.name == name).values(**values))
+    return Lease(name=name, holder=holder, term=term, expires_at=now + lease_us)
+
+
+def resign(catalog: Catalog, lease: Lease) -> None:
+    with catalog.writing() as connection:
+        connection.execute(
+            update(s.leases)
+            .where(s.leases.c.name == lease.name, s.leases.c.holder == lease.holder, s.leases.c.term == lease.term)
+            .values(expires_at=0)
+        )
+
+
+# ---- pins -----------------------------------------------------------------------------------------------
+
+
+def pin(catalog: Catalog, version: Version | None, *, holder: str, reason: str, lease_us: int) -> tuple[str, Version]:
+    """Keep a version readable for a while. `None` pins the newest, with no gap between choosing and keeping it."""
+    identifier = str(uuid.uuid4())
+    with catalog.writing() as connection:
+        at = Version(counter(connection, "version")) if version is None else version
+        connection.execute(
+            insert(s.pins),
+            {
+                "pin_id": identifier,
+                "version": at,
+                "holder": holder,
+                "reason": reason,
+                "expires_at": catalog.clock() + lease_us,
+            },
+        )
+    return identifier, at
+
+
+def unpin(catalog: Catalog, identifiers: list[str]) -> None:
+    with catalog.writing() as connection:
+        connection.execute(delete(s.pins).where(s.pins.c.pin_id.in_(identifiers)))

@@ -1,0 +1,110 @@
+"""Every error that Ebla raises on purpose, in one tree.
+
+    EblaError
+    ├── UsageError                 the request is wrong; nothing was changed          exit 2
+    │   ├── SqlError               the text does not parse, or Spark refuses it
+    │   ├── UnknownNameError       no such table, column, setting
+    │   ├── DuplicateNameError     the name is taken, or is given twice
+    │   ├── TypeMismatchError      wrong type, overflow, NULL where none may be
+    │   ├── DuplicateKeyError      the key is there already, or twice in one batch
+    │   ├── LoadError              a file to load is unreadable or does not fit
+    │   └── SnapshotError          the version or time asked for cannot be read
+    ├── CatalogError               the catalog is missing, foreign or too new          exit 3
+    │   └── NodeConflictError      a node id is in use with another storage root
+    ├── ConflictError              another commit came first; the work may be repeated exit 4
+    │   ├── StaleTermError         an older leader spoke
+    │   └── TransactionClosedError the transaction was aborted or its lease ran out
+    ├── StorageError               bytes could not be read or written                  exit 5
+    │   ├── CorruptRunError        a run is missing or damaged
+    │   └── StorageFullError       no space left; the write was rolled back
+    └── MissingDependencyError     Java or another program is not installed            exit 6
+
+The class decides whether to retry and the exit code of the command line. The message says what was
+expected, what was found, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class EblaError(Exception):
+    """The root of the tree."""
+
+    exit_code = 1
+    retryable = False
+
+
+class UsageError(EblaError):
+    exit_code = 2
+
+
+class SqlError(UsageError):
+    """The statement does not parse or Spark refuses it; carries the place in the text where known."""
+
+    def __init__(self, message: str, *, line: int | None = None, column: int | None = None) -> None:
+        at = "" if line is None else f" (line {line}, column {column})"
+        super().__init__(message + at)
+        self.line = line
+        self.column = column
+
+
+class UnknownNameError(UsageError):
+    pass
+
+
+class DuplicateNameError(UsageError):
+    pass
+
+
+class TypeMismatchError(UsageError):
+    pass
+
+
+class DuplicateKeyError(UsageError):
+    pass
+
+
+class LoadError(UsageError):
+    pass
+
+
+class SnapshotError(UsageError):
+    pass
+
+
+class CatalogError(EblaError):
+    exit_code = 3
+
+
+class NodeConflictError(CatalogError):
+    pass
+
+
+class ConflictError(EblaError):
+    exit_code = 4
+    retryable = True
+
+
+class StaleTermError(ConflictError):
+    retryable = False
+
+
+class TransactionClosedError(ConflictError):
+    pass
+
+
+class StorageError(EblaError):
+    exit_code = 5
+
+
+class CorruptRunError(StorageError):
+    pass
+
+
+class StorageFullError(StorageError):
+    pass
+
+
+class MissingDependencyError(EblaError):
+    """Java, Spark or another program that Ebla needs is not there."""
+
+    exit_code = 6

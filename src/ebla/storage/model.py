@@ -1,0 +1,150 @@
+"""What a relation is made of: columns, tablets, runs. Plain values; nobody here reads or writes anything.
+
+A *relation* (table, view or index) is cut into 2ⁿ *tablets* by the token of its key. A tablet's rows lie in
+immutable Parquet files, the *runs*. Level 1 runs hold one resolved row per key, sorted, inside one tablet. Level 0
+runs hold the mutations of one commit and may span tablets. For any tablet every visible level 0 run is newer than
+level 1, so a read is "level 1 without the keys of level 0, plus the last mutation of each of those keys".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from ebla.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
+
+FOREVER = Version(2**62)
+"""The `end_version` of what has not ended."""
+
+SPANS_TABLETS = TabletId(-1)
+"""The tablet of a level 0 run that holds rows of several tablets."""
+
+ROW_TXN = "_row_txn"
+ROW_SEQ = "_row_seq"
+HIDDEN_KEY = (ROW_TXN, ROW_SEQ)
+"""The hidden row id of a table without a primary key: the transaction that inserted the row, and its number there."""
+
+DELETED = "_deleted"
+"""The column of a level 0 run that marks a tombstone. A file without it holds upserts only."""
+
+TOKEN = "_token"
+"""The column of a level 0 run with the row's token."""
+
+RESERVED = frozenset({*HIDDEN_KEY, DELETED, TOKEN, "_kind", "_version", "_tablet", "_change_type",
+                      "_commit_version", "_commit_timestamp", "_metadata"})  # fmt: skip
+
+
+class Kind(StrEnum):
+    TABLE = "table"
+    VIEW = "view"
+    INDEX = "index"
+
+
+class RunState(StrEnum):
+    """`staging` runs are invisible to reads of their relation until a task has processed them."""
+
+    NORMAL = "normal"
+    STAGING = "staging"
+
+
+class RunSource(StrEnum):
+    """Who wrote a run. Only `write` runs are changes; `compaction` says the same thing again."""
+
+    WRITE = "write"
+    COMPACTION = "compaction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    name: str
+    physical: str
+    """The name in Parquet files. It never changes and is never used again, so renaming and dropping touch no file."""
+    type: str
+    nullable: bool = True
+    key_position: int | None = None
+    hidden: bool = False
+    comment: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relation:
+    id: RelationId
+    name: str
+    kind: Kind
+    tablets: int
+    replication: int
+    schema_version: int
+    placement_version: int
+    columns: tuple[Column, ...]
+    """All columns in order, hidden ones last."""
+    placement: tuple[tuple[NodeId, ...], ...]
+    """The nodes that hold each tablet, preferred reader first."""
+    horizon: Version
+    """Snapshots and changes from before this version may be gone."""
+    created_version: Version
+    comment: str | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    @cached_property
+    def key(self) -> tuple[Column, ...]:
+        keyed = [c for c in self.columns if c.key_position is not None]
+        return tuple(sorted(keyed, key=lambda c: c.key_position or 0))
+
+    @cached_property
+    def visible(self) -> tuple[Column, ...]:
+        return tuple(c for c in self.columns if not c.hidden)
+
+    @property
+    def keyless(self) -> bool:
+        """True for a table without a primary key, whose rows carry a hidden row id."""
+        return any(c.hidden for c in self.columns)
+
+    def column(self, name: str) -> Column | None:
+        wanted = name.lower()
+        return next((c for c in self.columns if c.name.lower() == wanted), None)
+
+    def replica_sets(self) -> dict[tuple[NodeId, ...], list[TabletId]]:
+        """Tablets grouped by the nodes that hold them; with one node there is one group."""
+        groups: dict[tuple[NodeId, ...], list[TabletId]] = {}
+        for tablet, nodes in enumerate(self.placement):
+            groups.setdefault(nodes, []).append(TabletId(tablet))
+        return groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One immutable Parquet file and its copies."""
+
+    id: RunId
+    relation: RelationId
+    level: int
+    tablet: TabletId
+    token_min: Token
+    token_max: Token
+    rows: int
+    tombstones: int
+    bytes: int
+    path: str
+    """Relative to the storage root of each node in `nodes`."""
+    nodes: tuple[NodeId, ...]
+    transaction: TransactionId
+    schema_version: int
+    key_min: str | None = None
+    """The first key, as JSON; `None` for an empty run."""
+    key_max: str | None = None
+    state: RunState = RunState.NORMAL
+    source: RunSource = RunSource.WRITE
+    begin_version: Version = FOREVER
+    end_version: Version = FOREVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    id: NodeId
+    root: str
+    datacenter: str = "dc1"
+    rack: str = "rack1"
+    shards: int = 1
+    state: str = "normal"

@@ -1,0 +1,91 @@
+"""Planning a read costs what the read touches, not what the manifest holds."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event
+
+from ebla.catalog import reads
+from ebla.catalog.apply import newest_write
+from ebla.catalog.store import Catalog
+from ebla.ids import TabletId, Version
+from ebla.storage.model import Relation
+from support.catalogs import add, create, put_nodes, relation, run
+
+RUNS = 100_000
+TABLETS = 1_024
+SPANNING = 20
+LOOKS = 20
+MILLISECONDS_MAX = 20.0
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
+    folder: Path = tmp_path_factory.mktemp("large") / "catalog"
+    catalog = Catalog.open(str(folder))
+    put_nodes(catalog, "node1")
+    target = create(catalog, "orders", tablets=TABLETS)
+    add(catalog, *(run(target.id, tablet=n % TABLETS, level=1) for n in range(RUNS - SPANNING)))
+    add(catalog, *(run(target.id) for _ in range(SPANNING)))
+    yield catalog
+    catalog.close()
+
+
+def milliseconds(catalog: Catalog, target: Relation, tablet: int) -> float:
+    begin = time.perf_counter()
+    with catalog.reading() as connection:
+        found = reads.snapshot(connection, target, tablets=[TabletId(tablet)])
+    took = (time.perf_counter() - begin) * 1000
+    assert len(found.level0) == SPANNING
+    assert {r.tablet for r in found.level1} == {tablet}
+    assert len(found.level1) >= RUNS // TABLETS
+    return took
+
+
+def test_a_snapshot_of_one_tablet_among_a_hundred_thousand_runs(large: Catalog):
+    target = relation(large, "orders")
+    rng = random.Random(1)
+    milliseconds(large, target, 0)  # warms the connection
+    median = statistics.median(milliseconds(large, target, rng.randrange(TABLETS)) for _ in range(LOOKS))
+    print(f"snapshot of one of {TABLETS} tablets, {RUNS} runs: median {median:.2f} ms")
+    assert median <= MILLISECONDS_MAX
+
+
+def plans(catalog: Catalog, read: Callable[[Connection], object]) -> list[str]:
+    """How SQLite finds the rows of every query that a read makes."""
+    asked: list[tuple[str, Any]] = []
+
+    def note(_connection: object, _cursor: object, statement: str, parameters: Any, *_: object) -> None:
+        asked.append((statement, parameters))
+
+    with catalog.reading() as connection:
+        event.listen(connection, "before_cursor_execute", note)
+        read(connection)
+        event.remove(connection, "before_cursor_execute", note)
+        assert asked
+        return [
+            str(step[-1])
+            for statement, parameters in asked
+            for step in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        ]
+
+
+def test_no_query_about_few_runs_scans_the_manifest(large: Catalog):
+    """The figure above holds for any size because the plans say so."""
+    target = relation(large, "orders")
+    end = large.version()
+    one_tablet = plans(large, lambda connection: reads.snapshot(connection, target, tablets=[TabletId(5)]))
+    assert any("runs_of_tablet (relation_id=? AND tablet_id=? AND end_version>?)" in p for p in one_tablet), one_tablet
+    changes = plans(large, lambda connection: reads.writes_between(connection, target, Version(end - 1), end))
+    assert any("runs_by_begin (relation_id=? AND source=? AND begin_version>?" in p for p in changes), changes
+    last_write = plans(large, lambda connection: newest_write(connection, target.id))
+    assert any("runs_by_begin (relation_id=? AND source=?)" in p for p in last_write), last_write
+    scans = [step for step in (*one_tablet, *changes, *last_write) if "SCAN runs" in step or "SCAN folds" in step]
+    assert scans == []

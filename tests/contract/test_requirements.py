@@ -1,0 +1,246 @@
+"""What a commit may require: each requirement holds when it should, and when it fails nothing at all has changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from ebla.catalog import changes as c
+from ebla.catalog import transactions as tx
+from ebla.catalog.store import Catalog
+from ebla.errors import ConflictError, EblaError, StaleTermError, TransactionClosedError, UnknownNameError
+from ebla.ids import NodeId, RelationId, RunId, TabletId, Term, TransactionId, Version
+from ebla.storage.model import Node, RunSource, RunState
+from support.catalogs import COLUMNS, NODE, SECOND_US, Clock, add, commit, create, dump, exclusively, run
+
+LEASE_US = 10 * SECOND_US
+TOUCHED = Node(id=NodeId("touched"), root="/data/touched")
+
+
+def passes(catalog: Catalog, requirement: c.Requirement) -> None:
+    before = catalog.version()
+    committed = catalog.commit(_decision(requirement))
+    assert committed.version == before + 1
+
+
+def fails(catalog: Catalog, requirement: c.Requirement, error: type[EblaError], says: str) -> None:
+    before = dump(catalog)
+    with pytest.raises(error, match=says) as caught:
+        catalog.commit(_decision(requirement))
+    assert caught.type is error
+    assert dump(catalog) == before
+
+
+def _decision(requirement: c.Requirement) -> c.Decision:
+    return c.Decision(
+        reason="test",
+        updates=(c.SetProgress(name="touched", value="1"), c.PutNode(node=TOUCHED)),
+        requires=(requirement,),
+    )
+
+
+def begin(catalog: Catalog) -> TransactionId:
+    return tx.begin(catalog, None, node=NODE, holder="test", reason="test", lease_us=LEASE_US).id
+
+
+def test_every_requirement_is_tested_here():
+    source = Path(__file__).read_text()
+    missing = [r.__name__ for r in get_args(c.Requirement) if f"c.{r.__name__}(" not in source]
+    assert not missing
+
+
+def test_a_failing_requirement_among_passing_ones_changes_nothing(catalog: Catalog):
+    target = create(catalog, "orders")
+    before = dump(catalog)
+    decision = c.Decision(
+        reason="test",
+        updates=(c.AddRuns(runs=(run(target.id),)), c.TruncateRelation(relation=target.id)),
+        requires=(
+            c.SchemaWithinOne(relation=target.id, schema_version=1),
+            c.ProgressIs(name="view", value="7"),
+            c.PlacementIs(relation=target.id, placement_version=1),
+        ),
+    )
+    with pytest.raises(ConflictError, match="progress of view: expected '7', found None"):
+        catalog.commit(decision)
+    assert dump(catalog) == before
+
+
+def test_exclusive_version(catalog: Catalog):
+    target = create(catalog, "orders")
+    at = target.created_version
+    passes(catalog, c.ExclusiveVersionIs(version=at))
+    create(catalog, "customers")
+    fails(
+        catalog,
+        c.ExclusiveVersionIs(version=at),
+        ConflictError,
+        f"expected version {at}, found {catalog.version()}; reload and retry",
+    )
+
+
+def test_transaction_open(catalog: Catalog, clock: Clock):
+    living, aborted, late = begin(catalog), begin(catalog), begin(catalog)
+    passes(catalog, c.TransactionOpen(transaction=living))
+    tx.abort(catalog, aborted)
+    fails(catalog, c.TransactionOpen(transaction=aborted), TransactionClosedError, "expected open, found aborted")
+    fails(
+        catalog,
+        c.TransactionOpen(transaction=TransactionId(99)),
+        TransactionClosedError,
+        "transaction 99: expected open, found unknown",
+    )
+    commit(catalog, c.EndTransaction(transaction=living))
+    fails(catalog, c.TransactionOpen(transaction=living), TransactionClosedError, "found committed")
+    clock.advance(LEASE_US - 1)
+    passes(catalog, c.TransactionOpen(transaction=late))
+    clock.advance(1)
+    fails(catalog, c.TransactionOpen(transaction=late), TransactionClosedError, "expected open, found expired")
+
+
+def test_schema_within_one(catalog: Catalog):
+    target = create(catalog, "orders")
+    planned = c.SchemaWithinOne(relation=target.id, schema_version=target.schema_version)
+    passes(catalog, planned)
+    exclusively(catalog, c.SetColumns(relation=target.id, columns=COLUMNS))
+    passes(catalog, planned)
+    exclusively(catalog, c.SetColumns(relation=target.id, columns=COLUMNS))
+    fails(catalog, planned, ConflictError, "expected schema 1 or 2, found 3")
+    passes(catalog, c.SchemaWithinOne(relation=target.id, schema_version=2))
+    exclusively(catalog, c.DropRelation(relation=target.id))
+    newest = c.SchemaWithinOne(relation=target.id, schema_version=3)
+    fails(catalog, newest, UnknownNameError, f"relation {target.id}: expected to be there, found dropped")
+    unknown = c.SchemaWithinOne(relation=RelationId(99), schema_version=1)
+    fails(catalog, unknown, UnknownNameError, "relation 99")
+
+
+def test_placement(catalog: Catalog):
+    target = create(catalog, "orders")
+    planned = c.PlacementIs(relation=target.id, placement_version=target.placement_version)
+    passes(catalog, planned)
+    exclusively(catalog, c.SetPlacement(relation=target.id, placement=((NodeId("node2"),),) * 2))
+    fails(catalog, planned, ConflictError, "expected placement 1, found 2")
+    passes(catalog, c.PlacementIs(relation=target.id, placement_version=2))
+    exclusively(catalog, c.DropRelation(relation=target.id))
+    fails(catalog, c.PlacementIs(relation=target.id, placement_version=2), UnknownNameError, "found dropped")
+
+
+def test_session_open(catalog: Catalog):
+    session = c.SessionOpen(session="copy-7")
+    fails(catalog, session, TransactionClosedError, "session copy-7: expected open, found closed")
+    commit(catalog, c.OpenSession(session="copy-7", purpose="copy tablet 7"))
+    passes(catalog, session)
+    commit(catalog, c.CloseSession(session="copy-7"))
+    fails(catalog, session, TransactionClosedError, "session copy-7: expected open, found closed")
+
+
+def test_progress(catalog: Catalog):
+    passes(catalog, c.ProgressIs(name="view", value=None))
+    commit(catalog, c.SetProgress(name="view", value="41"))
+    passes(catalog, c.ProgressIs(name="view", value="41"))
+    fails(catalog, c.ProgressIs(name="view", value=None), ConflictError, "expected None, found '41'")
+    fails(catalog, c.ProgressIs(name="view", value="40"), ConflictError, "expected '40', found '41'")
+    commit(catalog, c.SetProgress(name="view", value="42"))
+    fails(catalog, c.ProgressIs(name="view", value="41"), ConflictError, "expected '41', found '42'")
+
+
+def test_term(catalog: Catalog, clock: Clock):
+    fails(catalog, c.TermIs(lease="leader", holder="a", term=Term(1)), StaleTermError, "found no leader")
+    lease = tx.lead(catalog, "leader", "a", LEASE_US)
+    assert lease is not None
+    passes(catalog, c.TermIs(lease="leader", holder="a", term=lease.term))
+    fails(catalog, c.TermIs(lease="leader", holder="b", term=lease.term), StaleTermError, "expected term 1 of b")
+    fails(catalog, c.TermIs(lease="other", holder="a", term=lease.term), StaleTermError, "found no leader")
+    clock.advance(LEASE_US)
+    expired = c.TermIs(lease="leader", holder="a", term=lease.term)
+    fails(catalog, expired, StaleTermError, "expected term 1 of a, found term 1 of a, which has run out")
+    assert tx.lead(catalog, "leader", "b", LEASE_US) is not None
+    fails(catalog, expired, StaleTermError, "expected term 1 of a, found term 2 of b")
+
+
+def test_no_writes_since(catalog: Catalog):
+    target, other = create(catalog, "orders"), create(catalog, "customers")
+    start = catalog.version()
+    unwritten = c.NoWritesSince(relation=target.id, version=start)
+    passes(catalog, unwritten)
+    add(catalog, run(other.id))
+    passes(catalog, unwritten)
+    add(catalog, run(target.id, tablet=0, level=1, source=RunSource.COMPACTION))
+    passes(catalog, unwritten)
+    written = add(catalog, run(target.id, id="w"))
+    fails(catalog, unwritten, ConflictError, f"expected no write after version {start}, found one at {written}")
+    passes(catalog, c.NoWritesSince(relation=target.id, version=written))
+    commit(catalog, c.EndRuns(relation=target.id, runs=frozenset({RunId("w")})))
+    fails(catalog, unwritten, ConflictError, f"found one at {written}")
+    truncated = commit(catalog, c.TruncateRelation(relation=target.id)).version
+    since = c.NoWritesSince(relation=target.id, version=written)
+    fails(catalog, since, ConflictError, f"found one at {truncated}")
+
+
+def test_no_writes_since_sees_a_staged_run_become_visible(catalog: Catalog):
+    target = create(catalog, "orders")
+    staged = add(catalog, run(target.id, id="staged", state=RunState.STAGING))
+    commit(catalog, c.SetRunState(runs=frozenset({RunId("staged")}), state=RunState.NORMAL))
+    since = c.NoWritesSince(relation=target.id, version=staged)
+    fails(catalog, since, ConflictError, f"found one at {catalog.version()}")
+
+
+def test_runs_live(catalog: Catalog):
+    target, other = create(catalog, "orders"), create(catalog, "customers")
+    add(catalog, *(run(target.id, id=f"r{n}", nodes=(NODE, NodeId("node2"))) for n in range(3)))
+    add(catalog, run(other.id, id="elsewhere"))
+    all_three = c.RunsLive(relation=target.id, runs=frozenset(map(RunId, ("r0", "r1", "r2"))))
+    passes(catalog, all_three)
+    passes(catalog, c.RunsLive(relation=target.id, runs=frozenset()))
+    commit(catalog, c.EndRuns(relation=target.id, runs=frozenset({RunId("r1")})))
+    fails(catalog, all_three, ConflictError, "expected 3 visible runs, found 2")
+    passes(catalog, c.RunsLive(relation=target.id, runs=frozenset(map(RunId, ("r0", "r2")))))
+    foreign = c.RunsLive(relation=target.id, runs=frozenset({RunId("elsewhere")}))
+    fails(catalog, foreign, ConflictError, "expected 1 visible runs, found 0")
+
+
+def test_runs_live_in_great_number(catalog: Catalog):
+    """More runs than fit into one `IN (…)`."""
+    target = create(catalog, "orders")
+    ids = [RunId(f"r{n}") for n in range(1203)]
+    add(catalog, *(run(target.id, id=i) for i in ids))
+    passes(catalog, c.RunsLive(relation=target.id, runs=frozenset(ids)))
+    commit(catalog, c.EndRuns(relation=target.id, runs=frozenset(ids[:1])))
+    fails(catalog, c.RunsLive(relation=target.id, runs=frozenset(ids)), ConflictError, "1203 visible runs, found 1202")
+    commit(catalog, c.EndRuns(relation=target.id, runs=frozenset(ids)))
+    fails(catalog, c.RunsLive(relation=target.id, runs=frozenset(ids)), ConflictError, "1203 visible runs, found 0")
+
+
+def test_nobody_reads_below(catalog: Catalog, clock: Clock):
+    passes(catalog, c.NobodyReadsBelow(version=Version(100)))
+    identifier, at = tx.pin(catalog, None, holder="test", reason="test", lease_us=LEASE_US)
+    passes(catalog, c.NobodyReadsBelow(version=at))
+    above = c.NobodyReadsBelow(version=Version(at + 1))
+    fails(catalog, above, ConflictError, f"expected no reader below version {at + 1}, found one at {at}")
+    tx.unpin(catalog, [identifier])
+    passes(catalog, above)
+    transaction = tx.begin(catalog, None, node=NODE, holder="test", reason="test", lease_us=LEASE_US)
+    beyond = c.NobodyReadsBelow(version=Version(transaction.snapshot + 1))
+    fails(catalog, beyond, ConflictError, f"found one at {transaction.snapshot}")
+    passes(catalog, c.NobodyReadsBelow(version=transaction.snapshot))
+    tx.pin(catalog, Version(1), holder="test", reason="test", lease_us=LEASE_US)
+    fails(catalog, beyond, ConflictError, "found one at 1")
+    clock.advance(LEASE_US)
+    passes(catalog, beyond)
+
+
+def test_cutoff(catalog: Catalog):
+    target = create(catalog, "orders")
+
+    def cutoff(tablet: int, version: int) -> c.CutoffIs:
+        return c.CutoffIs(relation=target.id, tablet=TabletId(tablet), cutoff=Version(version))
+
+    passes(catalog, cutoff(0, 0))
+    commit(catalog, c.SetCutoff(relation=target.id, tablet=TabletId(0), cutoff=Version(5)))
+    passes(catalog, cutoff(0, 5))
+    passes(catalog, cutoff(1, 0))
+    fails(catalog, cutoff(0, 0), ConflictError, "tablet 0: expected cutoff 0, found 5")
+    commit(catalog, c.SetCutoff(relation=target.id, tablet=TabletId(0), cutoff=Version(9)))
+    fails(catalog, cutoff(0, 5), ConflictError, "tablet 0: expected cutoff 5, found 9")

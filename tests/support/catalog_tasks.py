@@ -1,0 +1,163 @@
+"""What child processes do to a catalog; see `support.processes`. Everything that matters is printed at once."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+from sqlalchemy import Connection
+
+from ebla.catalog import changes as c
+from ebla.catalog import transactions as tx
+from ebla.catalog.store import Catalog
+from ebla.errors import DuplicateNameError
+from ebla.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
+from ebla.storage.model import Node, RunState
+from support.catalogs import (
+    COLUMNS,
+    NODE,
+    Clock,
+    add,
+    column,
+    commit,
+    create,
+    exclusively,
+    new_relation,
+    put_nodes,
+    run,
+)
+
+OTHER = NodeId("node2")
+
+
+def say(text: object) -> None:
+    print(text, flush=True)
+
+
+def wait_for(gate: str) -> None:
+    """Spin until the file is there, so that several processes begin in the same instant."""
+    while not os.path.exists(gate):
+        pass
+
+
+# ---- opening and deciding -------------------------------------------------------------------------------
+
+
+def open_only(url: str, gate: str | None = None) -> None:
+    if gate is not None:
+        wait_for(gate)
+    catalog = Catalog.open(url)
+    say(catalog.version())
+    catalog.close()
+
+
+def create_relations(url: str, prefix: str, count: int, gate: str) -> None:
+    """Create relations one after another, or say which name was taken."""
+    catalog = Catalog.open(url)
+    wait_for(gate)
+    for number in range(count):
+        name = f"{prefix}{number}"
+        try:
+            exclusively(catalog, new_relation(name), reason=f"create {name}")
+        except DuplicateNameError:
+            say(f"duplicate {name}")
+        else:
+            say(f"created {name}")
+    catalog.close()
+
+
+# ---- one commit with every kind of update ---------------------------------------------------------------
+
+
+def prepare(catalog: Catalog) -> None:
+    """The state that `every_update` starts from, the same in every catalog."""
+    put_nodes(catalog, NODE, OTHER)
+    orders = create(catalog, "orders", tablets=4)
+    for name in ("dropped", "old_name", "truncated", "vacuumed"):
+        target = create(catalog, name)
+        add(catalog, run(target.id, id=f"{name}-1", tablet=0, level=1), run(target.id, id=f"{name}-2"))
+    add(catalog, *(run(orders.id, id=f"orders-{n}", tablet=n % 4, level=n // 4) for n in range(8)))
+    add(catalog, run(orders.id, id="staged", state=RunState.STAGING))
+    commit(catalog, c.EndRuns(relation=RelationId(5), runs=frozenset({RunId("vacuumed-1")})))
+    commit(catalog, c.OpenSession(session="copy", purpose="test"), c.SetProgress(name="view", value="1"))
+    tx.begin(catalog, orders, node=NODE, holder="test", reason="test", lease_us=60_000_000)
+
+
+def every_update(catalog: Catalog) -> c.Decision:
+    orders, dropped, renamed, truncated, vacuumed = (RelationId(n) for n in range(1, 6))
+    return c.Decision(
+        reason="everything at once",
+        exclusive=True,
+        requires=(c.TransactionOpen(transaction=TransactionId(1)), c.SessionOpen(session="copy")),
+        updates=(
+            new_relation("created", nodes=(NODE, OTHER)),
+            c.AddRuns(runs=tuple(run(orders, id=f"new-{n}", nodes=(NODE, OTHER)) for n in range(3))),
+            c.EndRuns(relation=orders, runs=frozenset({RunId("orders-0"), RunId("orders-4")})),
+            c.SetCutoff(relation=orders, tablet=TabletId(0), cutoff=Version(7)),
+            c.SetRunState(runs=frozenset({RunId("staged")}), state=RunState.NORMAL),
+            c.EndTransaction(transaction=TransactionId(1)),
+            c.SetProgress(name="view", value="2"),
+            c.DropRelation(relation=dropped),
+            c.RenameRelation(relation=renamed, name="new_name"),
+            c.SetRelationComment(relation=orders, comment="what was ordered"),
+            c.SetColumns(relation=orders, columns=(*COLUMNS, column("note", "string"))),
+            c.TruncateRelation(relation=truncated),
+            c.SetHorizon(relation=vacuumed, horizon=catalog.version()),
+            c.PutNode(node=Node(id=OTHER, root="/data/node2", rack="rack2")),
+            c.SetPlacement(relation=orders, placement=((OTHER, NODE),) * 4),
+            c.OpenSession(session="another", purpose="test"),
+            c.CloseSession(session="copy"),
+        ),
+    )
+
+
+def commit_everything(url: str) -> None:
+    catalog = Catalog.open(url, clock=Clock())
+    say(catalog.commit(every_update(catalog), node=NODE).version)
+    catalog.close()
+
+
+# ---- commits without end --------------------------------------------------------------------------------
+
+RUNS_PER_COMMIT = 3
+
+
+def commit_forever(url: str, name: str) -> None:
+    """Print each version once it is committed. Each names its runs and its progress after its transaction."""
+    catalog = Catalog.open(url)
+    for _ in itertools.count():
+        transaction = tx.begin(catalog, None, node=NODE, holder=name, reason="loop", lease_us=60_000_000)
+        runs = tuple(run(RelationId(1), id=f"t{transaction.id}-{n}") for n in range(RUNS_PER_COMMIT))
+        committed = catalog.commit(
+            c.Decision(
+                reason=str(transaction.id),
+                transaction=transaction.id,
+                requires=(c.TransactionOpen(transaction=transaction.id),),
+                updates=(
+                    c.AddRuns(runs=runs),
+                    c.SetProgress(name="loop", value=str(transaction.id)),
+                    c.EndTransaction(transaction=transaction.id),
+                ),
+            )
+        )
+        say(committed.version)
+
+
+# ---- leases ---------------------------------------------------------------------------------------------
+
+
+def take_lease(url: str, holder: str, gate: str) -> None:
+    catalog = Catalog.open(url)
+    wait_for(gate)
+    lease = tx.lead(catalog, "leader", holder, 60_000_000)
+    say("none" if lease is None else lease.term)
+    catalog.close()
+
+
+def decide_nothing(connection: Connection, at: Version) -> c.Decision | None:
+    return None
+
+
+def gate_in(directory: Path) -> str:
+    return str(directory / "gate")

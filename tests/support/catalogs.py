@@ -1,0 +1,165 @@
+"""Small values to fill a catalog with, a clock that stands still, and a dump to compare whole catalogs by."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import select
+
+from ebla.catalog import changes as c
+from ebla.catalog import reads, schema
+from ebla.catalog.store import Catalog
+from ebla.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
+from ebla.storage.model import SPANS_TABLETS, Column, Kind, Node, Relation, Run, RunSource, RunState
+from ebla.storage.snapshot import Snapshot
+
+NODE = NodeId("node1")
+SECOND_US = 1_000_000
+NOON_US = 1_800_000_000 * SECOND_US
+"""Where a test's clock starts."""
+
+Dump = dict[str, list[tuple[Any, ...]]]
+
+
+class Clock:
+    """A clock that moves only when told to."""
+
+    def __init__(self, now_us: int = NOON_US) -> None:
+        self.now_us = now_us
+
+    def __call__(self) -> int:
+        return self.now_us
+
+    def advance(self, us: int) -> None:
+        self.now_us += us
+
+
+def dump(catalog: Catalog, *, without: Iterable[str] = ()) -> Dump:
+    """Every row of every table, in an order that does not depend on the database."""
+    with catalog.reading() as connection:
+        return {
+            table.name: sorted((tuple(row) for row in connection.execute(select(table))), key=repr)
+            for table in schema.metadata.sorted_tables
+            if table.name not in set(without)
+        }
+
+
+# ---- values ---------------------------------------------------------------------------------------------
+
+
+def column(name: str, type_: str = "bigint", *, key: int | None = None, physical: str | None = None) -> Column:
+    return Column(name=name, physical=physical or name, type=type_, nullable=key is None, key_position=key)
+
+
+COLUMNS = (column("id", key=0), column("total", "decimal(12,2)"))
+
+
+def new_relation(
+    name: str,
+    *,
+    tablets: int = 2,
+    nodes: Sequence[NodeId] = (NODE,),
+    columns: tuple[Column, ...] = COLUMNS,
+    kind: Kind = Kind.TABLE,
+) -> c.CreateRelation:
+    return c.CreateRelation(
+        name=name,
+        kind=kind,
+        tablets=tablets,
+        replication=len(nodes),
+        columns=columns,
+        placement=(tuple(nodes),) * tablets,
+        comment=None,
+        options={},
+    )
+
+
+_numbers = itertools.count(1)
+
+
+def run(
+    relation: RelationId,
+    *,
+    tablet: int = SPANS_TABLETS,
+    level: int = 0,
+    id: str | None = None,
+    nodes: Sequence[NodeId] = (NODE,),
+    rows: int = 10,
+    state: RunState = RunState.NORMAL,
+    source: RunSource = RunSource.WRITE,
+) -> Run:
+    name = id or f"run{next(_numbers)}"
+    return Run(
+        id=RunId(name),
+        relation=relation,
+        level=level,
+        tablet=TabletId(tablet),
+        token_min=Token(-(2**63)),
+        token_max=Token(2**63 - 1),
+        rows=rows,
+        tombstones=0,
+        bytes=100 * rows,
+        path=f"r{relation}/{name}.parquet",
+        nodes=tuple(nodes),
+        transaction=TransactionId(1),
+        schema_version=1,
+        key_min="[1]",
+        key_max="[9]",
+        state=state,
+        source=source,
+    )
+
+
+# ---- commits --------------------------------------------------------------------------------------------
+
+
+def commit(catalog: Catalog, *updates: c.Update, reason: str = "test") -> c.Committed:
+    return catalog.commit(c.Decision(reason=reason, updates=updates))
+
+
+def exclusively(catalog: Catalog, *updates: c.Update, reason: str = "test") -> c.Committed:
+    """A schema or topology commit, as `Catalog.decide` makes them."""
+    committed = catalog.decide(lambda connection, at: c.Decision(reason=reason, updates=updates))
+    assert committed is not None
+    return committed
+
+
+def create(catalog: Catalog, name: str, *, tablets: int = 2, nodes: Sequence[NodeId] = (NODE,)) -> Relation:
+    exclusively(catalog, new_relation(name, tablets=tablets, nodes=nodes), reason=f"create {name}")
+    return relation(catalog, name)
+
+
+def put_nodes(catalog: Catalog, *names: str) -> None:
+    exclusively(catalog, *(c.PutNode(node=Node(id=NodeId(n), root=f"/data/{n}")) for n in names))
+
+
+def add(catalog: Catalog, *runs: Run, bulk: bool = False) -> Version:
+    return commit(catalog, c.AddRuns(runs=runs, level1_if_empty=bulk)).version
+
+
+# ---- reads ----------------------------------------------------------------------------------------------
+
+
+def relation(catalog: Catalog, name: str, version: int | None = None) -> Relation:
+    with catalog.reading() as connection:
+        return reads.relation(connection, name, version=None if version is None else Version(version))
+
+
+def snapshot(
+    catalog: Catalog, target: Relation, version: int | None = None, tablets: Sequence[int] | None = None
+) -> Snapshot:
+    """The relation is read again, so that its horizon is the present one."""
+    with catalog.reading() as connection:
+        return reads.snapshot(
+            connection,
+            reads.relation_by_id(connection, target.id) or target,
+            None if version is None else Version(version),
+            None if tablets is None else [TabletId(t) for t in tablets],
+        )
+
+
+def visible(catalog: Catalog, target: Relation, version: int | None = None) -> set[str]:
+    found = snapshot(catalog, target, version)
+    return {r.id for r in (*found.level0, *found.level1)}

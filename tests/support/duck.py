@@ -1,0 +1,72 @@
+"""Views on DuckDB alone: an independent engine to run maintenance plans on, thousands of times."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import duckdb
+import pyarrow as pa
+import sqlglot
+
+from ebla.sql.parse import parse
+from ebla.sql.refs import rewrite
+from ebla.sql.statements import Query
+from ebla.storage import types
+
+Row = dict[str, object]
+State = dict[str, dict[tuple[object, ...], Row]]
+"""Table to key to row."""
+
+
+_shared = duckdb.connect(":memory:", config={"threads": 1})
+
+
+class DuckEngine:
+    """One epoch over an old and a new state of some tables."""
+
+    def __init__(self, schema: Mapping[str, Mapping[str, str]], old: State, new: State) -> None:
+        self._schema = schema
+        self._old = old
+        self._new = new
+        self.connection = _shared
+
+    def table(self, name: str, rows: Sequence[Row]) -> pa.Table:
+        columns = self._schema[name]
+        return pa.table(
+            {c: pa.array([r[c] for r in rows], types.to_arrow(kind)) for c, kind in columns.items()},
+            schema=pa.schema([(c, types.to_arrow(kind)) for c, kind in columns.items()]),
+        )
+
+    def changed_tables(self) -> list[str]:
+        return [t for t in self._schema if self._old[t] != self._new[t]]
+
+    def changed(self, table: str) -> pa.Table:
+        old, new = self._old[table], self._new[table]
+        keys = [k for k in {**old, **new} if old.get(k) != new.get(k)]
+        return self.table(table, [state[k] for state in (old, new) for k in keys if k in state])
+
+    def lookup(self, table: str, by: Sequence[str], values: pa.Table, columns: Sequence[str] | None) -> pa.Table:
+        rows = self.table(table, list(self._new[table].values()))
+        cursor = self.connection.cursor()
+        cursor.register("base_rows", rows)
+        cursor.register("wanted_values", values)
+        match = " AND ".join(f"r.{c} IS NOT DISTINCT FROM v.c{i}" for i, c in enumerate(by))
+        shown = "*" if columns is None else ", ".join(f"r.{c}" for c in columns)
+        text = f"SELECT {shown} FROM base_rows r SEMI JOIN wanted_values v ON {match}"
+        return cursor.sql(text).to_arrow_table()
+
+    def evaluate(self, text: str, state: State, leaves: Mapping[int, pa.Table] | None = None) -> Counter[tuple[object, ...]]:
+        """The query's rows as a bag, with some mentions of tables replaced by other rows."""
+        query = parse(text)
+        assert isinstance(query, Query)
+        cursor = self.connection.cursor()
+        names: dict[tuple[int, int], str] = {}
+        for number, ref in enumerate(query.refs):
+            name = f"input_{number}"
+            rows = (leaves or {}).get(number)
+            cursor.register(name, self.table(ref.name, list(state[ref.name].values())) if rows is None else rows)
+            names[ref.start, ref.end] = name
+        marked = rewrite(query, lambda ref: names[ref.start, ref.end])
+        duck = sqlglot.transpile(marked, read="spark", write="duckdb")[0]
+        return Counter(tuple(row) for row in cursor.execute(duck).fetchall())

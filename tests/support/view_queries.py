@@ -1,0 +1,245 @@
+"""Queries from the grammar of views, and changes from the schema, for property tests.
+
+Domains are tiny and full of NULLs and duplicates, so that joins match, groups collide and keys move.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+TABLES: dict[str, dict[str, str]] = {
+    "a": {"id": "bigint", "x": "bigint", "y": "bigint", "s": "string"},
+    "b": {"id": "bigint", "x": "bigint", "y": "bigint", "s": "string"},
+    "c": {"k1": "bigint", "k2": "string", "x": "bigint"},
+    "d": {"x": "bigint", "s": "string", "rid": "bigint"},
+}
+KEYS: dict[str, tuple[str, ...]] = {"a": ("id",), "b": ("id",), "c": ("k1", "k2"), "d": ("rid",)}
+
+numbers = st.one_of(st.none(), st.integers(0, 3))
+words = st.one_of(st.none(), st.sampled_from(["p", "q", "r"]))
+
+
+def values_of(kind: str, *, key: bool) -> st.SearchStrategy[object]:
+    if kind == "bigint":
+        return st.integers(0, 5) if key else numbers
+    return st.sampled_from(["p", "q", "r"]) if key else words
+
+
+@st.composite
+def rows_of(draw: st.DrawFn, table: str) -> dict[str, object]:
+    key = KEYS[table]
+    return {c: draw(values_of(kind, key=c in key)) for c, kind in TABLES[table].items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A query's text and its output columns with their types."""
+
+    text: str
+    columns: tuple[tuple[str, str], ...]
+
+
+class Names:
+    """Aliases that are never used twice in one query."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def fresh(self, prefix: str) -> str:
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A relation in FROM under an alias."""
+
+    text: str
+    alias: str
+    columns: tuple[tuple[str, str], ...]
+
+
+@st.composite
+def queries(draw: st.DrawFn, depth: int = 2) -> Sql:
+    return draw(_query(Names(), depth))
+
+
+@st.composite
+def _query(draw: st.DrawFn, names: Names, depth: int) -> Sql:
+    kinds = ["select", "select", "group", "distinct", "window"]
+    if depth > 0:
+        kinds += ["union", "union", "with"]
+    kind = draw(st.sampled_from(kinds))
+    if kind == "union":
+        return draw(_set_operation(names, depth))
+    if kind == "with":
+        return draw(_with(names, depth))
+    return draw(_select(names, depth, kind))
+
+
+@st.composite
+def _with(draw: st.DrawFn, names: Names, depth: int) -> Sql:
+    body = draw(_query(names, depth - 1))
+    name = names.fresh("w")
+    source = Source(name, names.fresh("t"), body.columns)
+    inner = draw(_select(names, depth - 1, draw(st.sampled_from(["select", "group"])), first=source))
+    return Sql(f"WITH {name} AS ({body.text}) {inner.text}", inner.columns)
+
+
+@st.composite
+def _set_operation(draw: st.DrawFn, names: Names, depth: int) -> Sql:
+    left = draw(_select(names, depth - 1, "select"))
+    wanted = [kind for _, kind in left.columns]
+    right = draw(_select(names, depth - 1, "select", wanted=wanted))
+    operator = draw(
+        st.sampled_from(["UNION ALL", "UNION", "INTERSECT", "EXCEPT", "UNION ALL", "INTERSECT ALL", "EXCEPT ALL"])
+    )
+    return Sql(f"({left.text}) {operator} ({right.text})", left.columns)
+
+
+@st.composite
+def _source(draw: st.DrawFn, names: Names, depth: int) -> Source:
+    alias = names.fresh("t")
+    if depth > 0 and draw(st.integers(0, 3)) == 0:
+        inner = draw(_query(names, depth - 1))
+        return Source(f"({inner.text})", alias, inner.columns)
+    table = draw(st.sampled_from(sorted(TABLES)))
+    return Source(table, alias, tuple(TABLES[table].items()))
+
+
+def _columns(sources: list[Source], kind: str | None = None) -> list[tuple[str, str]]:
+    return [
+        (f"{source.alias}.{name}", of)
+        for source in sources
+        for name, of in source.columns
+        if kind is None or of == kind
+    ]
+
+
+@st.composite
+def _from(draw: st.DrawFn, names: Names, depth: int, first: Source | None) -> tuple[str, list[Source]]:
+    sources = [first or draw(_source(names, depth))]
+    text = f"{sources[0].text} AS {sources[0].alias}"
+    for _ in range(draw(st.integers(0, 2))):
+        other = draw(_source(names, depth))
+        kind = draw(st.sampled_from(["JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "CROSS JOIN"]))
+        if kind == "CROSS JOIN":
+            text += f" CROSS JOIN {other.text} AS {other.alias}"
+        else:
+            text += f" {kind} {other.text} AS {other.alias} ON {draw(_on(sources, other))}"
+        sources.append(other)
+    return text, sources
+
+
+@st.composite
+def _on(draw: st.DrawFn, sources: list[Source], other: Source) -> str:
+    kind = draw(st.sampled_from(sorted({k for _, k in other.columns})))
+    ours = _columns(sources, kind)
+    if not ours:
+        return "1 = 1"
+    left = draw(st.sampled_from(ours))[0]
+    right = draw(st.sampled_from([c for c in _columns([other], kind)]))[0]
+    text = f"{left} = {right}"
+    if draw(st.integers(0, 3)) == 0:
+        more = draw(st.sampled_from(_columns([*sources, other], "bigint") or [("1", "bigint")]))[0]
+        text += f" AND {more} > {draw(st.integers(0, 2))}"
+    return text
+
+
+@st.composite
+def _predicate(draw: st.DrawFn, names: Names, sources: list[Source], depth: int) -> str:
+    column, kind = draw(st.sampled_from(_columns(sources)))
+    shape = draw(st.sampled_from(["compare", "null", "in", "exists", "or"]))
+    if shape in ("in", "exists") and depth > 0:
+        table = draw(st.sampled_from(sorted(t for t, cs in TABLES.items() if kind in cs.values())))
+        inner = names.fresh("t")
+        of_kind = [n for n, k in TABLES[table].items() if k == kind]
+        match = draw(st.sampled_from(of_kind))
+        negated = draw(st.sampled_from(["", "NOT "]))
+        more = ""
+        if draw(st.booleans()) and "x" in TABLES[table]:
+            more = f"{inner}.x > {draw(st.integers(0, 2))}"
+        if shape == "in":
+            where = f" WHERE {more}" if more else ""
+            return f"{column} {negated}IN (SELECT {inner}.{match} FROM {table} AS {inner}{where})"
+        joined = f"{inner}.{match} = {column}" + (f" AND {more}" if more else "")
+        return f"{negated}EXISTS (SELECT 1 FROM {table} AS {inner} WHERE {joined})"
+    if shape == "null":
+        return f"{column} IS {draw(st.sampled_from(['', 'NOT ']))}NULL"
+    constant = str(draw(st.integers(0, 3))) if kind == "bigint" else f"'{draw(st.sampled_from('pqr'))}'"
+    text = f"{column} {draw(st.sampled_from(['=', '<>', '<', '>=']))} {constant}"
+    if shape == "or":
+        other, _ = draw(st.sampled_from(_columns(sources)))
+        text = f"({text} OR {other} IS NULL)"
+    return text
+
+
+@st.composite
+def _expression(draw: st.DrawFn, sources: list[Source], kind: str | None) -> tuple[str, str]:
+    found = _columns(sources, kind)
+    if not found:
+        return ("0", "bigint") if kind == "bigint" else ("'p'", "string")
+    column, of = draw(st.sampled_from(found))
+    shape = draw(st.integers(0, 5))
+    if shape == 0 and of == "bigint":
+        return f"{column} + 1", of
+    if shape == 1:
+        fallback = "0" if of == "bigint" else "'p'"
+        return f"coalesce({column}, {fallback})", of
+    return column, of
+
+
+@st.composite
+def _select(
+    draw: st.DrawFn,
+    names: Names,
+    depth: int,
+    kind: str,
+    first: Source | None = None,
+    wanted: list[str] | None = None,
+) -> Sql:
+    text, sources = draw(_from(names, depth, first))
+    conditions = [draw(_predicate(names, sources, depth)) for _ in range(draw(st.integers(0, 2)))]
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    width = len(wanted) if wanted is not None else draw(st.integers(1, 4))
+    items = [draw(_expression(sources, None if wanted is None else wanted[i])) for i in range(width)]
+    if kind == "group":
+        return draw(_grouped(names, text, where, sources, items[: draw(st.integers(0, 2))]))
+    outputs = [(names.fresh("o"), of) for _, of in items]
+    shown = [f"{expression} AS {name}" for (expression, _), (name, _) in zip(items, outputs, strict=True)]
+    if kind == "window":
+        partition = [c for c, _ in draw(st.lists(st.sampled_from(_columns(sources)), max_size=2, unique=True))]
+        over = f"PARTITION BY {', '.join(partition)}" if partition else ""
+        measured = draw(st.sampled_from(_columns(sources)))[0]
+        name = names.fresh("o")
+        shown.append(f"count({measured}) OVER ({over}) AS {name}")
+        outputs.append((name, "bigint"))
+    distinct = "DISTINCT " if kind == "distinct" else ""
+    return Sql(f"SELECT {distinct}{', '.join(shown)} FROM {text}{where}", tuple(outputs))
+
+
+@st.composite
+def _grouped(
+    draw: st.DrawFn, names: Names, text: str, where: str, sources: list[Source], groups: list[tuple[str, str]]
+) -> Sql:
+    outputs = [(names.fresh("o"), of) for _, of in groups]
+    shown = [f"{expression} AS {name}" for (expression, _), (name, _) in zip(groups, outputs, strict=True)]
+    for _ in range(draw(st.integers(1, 2))):
+        column, of = draw(st.sampled_from(_columns(sources)))
+        call = draw(st.sampled_from(["count", "min", "max", "count(DISTINCT", "sum"]))
+        name = names.fresh("o")
+        if call == "sum":
+            numeric = _columns(sources, "bigint")
+            shown.append(f"count(*) AS {name}" if not numeric else f"CAST(sum({numeric[0][0]}) AS BIGINT) AS {name}")
+            outputs.append((name, "bigint"))
+        elif call == "count(DISTINCT":
+            shown.append(f"count(DISTINCT {column}) AS {name}")
+            outputs.append((name, "bigint"))
+        else:
+            shown.append(f"{call}({column}) AS {name}")
+            outputs.append((name, "bigint" if call == "count" else of))
+    by = f" GROUP BY {', '.join(e for e, _ in dict.fromkeys(groups))}" if groups else ""
+    having = " HAVING count(*) > 1" if draw(st.integers(0, 3)) == 0 else ""
+    return Sql(f"SELECT {', '.join(shown)} FROM {text}{where}{by}{having}", tuple(outputs))

@@ -1,0 +1,131 @@
+"""Small warehouses for tests: open one, look at its rows and files, and show that a refused request changed nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import select
+
+import ebla
+from ebla.catalog import reads
+from ebla.catalog import schema as s
+from ebla.catalog import transactions as tx
+from ebla.ids import NodeId, TransactionId
+from ebla.storage.model import Run
+from support.catalogs import dump
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HOUR_US = 3_600_000_000
+# What a request that fails may leave: the row of its aborted transaction, its number, and pins.
+_TRACES = ("transactions", "counters", "pins")
+
+
+def connect(where: Path | str, spark: SparkSession | None = None, **settings: Any) -> ebla.Database:
+    """A warehouse that does nothing by itself and does not wait for the disk."""
+    return ebla.connect(os.fspath(where), spark, **{"auto_compact": False, "fsync": False, "tablets": 4, **settings})
+
+
+# ---- rows -----------------------------------------------------------------------------------------------
+
+
+def rows(db: ebla.Database, text: str, **parameters: object) -> list[tuple[Any, ...]]:
+    """The rows of a query, or of a table if only its name is given, sorted."""
+    query = text if " " in text else f"SELECT * FROM {text}"
+    return sorted(db.sql(query, **parameters).rows(), key=repr)
+
+
+# ---- files ----------------------------------------------------------------------------------------------
+
+Files = set[tuple[NodeId, str]]
+
+
+def stored(db: ebla.Database) -> Files:
+    """Everything that lies under the roots of the warehouse's nodes, folders of relations left out."""
+    found: Files = set()
+    for node, root in db.context.roots().items():
+        found |= {(node, path) for path, _, folder in root.listing() if not (folder and "/" not in path)}
+    return found
+
+
+def named(db: ebla.Database) -> Files:
+    """Every file that the manifest names."""
+    with db.context.catalog.reading() as connection:
+        return {(node, path) for node in reads.nodes(connection) for path in reads.named_paths(connection, node)}
+
+
+def live_runs(db: ebla.Database, table: str, version: int | None = None) -> list[Run]:
+    with db.context.catalog.reading() as connection:
+        found = reads.snapshot(connection, reads.relation(connection, table), version)  # type: ignore[arg-type]
+    return [*found.level1, *found.level0]
+
+
+def file_of(db: ebla.Database, run: Run, node: str | None = None) -> Path:
+    return Path(db.context.roots()[NodeId(node or run.nodes[0])].full(run.path))
+
+
+def damage(file: Path) -> None:
+    """Change bytes in the middle of a file and keep its size, as a bad disk would."""
+    content = bytearray(file.read_bytes())
+    for at in range(8, min(len(content) // 2, 400)):
+        content[at] ^= 0x5A
+    file.write_bytes(content)
+
+
+# ---- transactions ---------------------------------------------------------------------------------------
+
+
+def open_transactions(db: ebla.Database) -> set[TransactionId]:
+    with db.context.catalog.reading() as connection:
+        return tx.open_transactions(connection)
+
+
+def begin(db: ebla.Database, table: str, reason: str = "test") -> tx.Transaction:
+    """A transaction that somebody else has open."""
+    with db.context.catalog.reading() as connection:
+        relation = reads.relation(connection, table)
+    return tx.begin(db.context.catalog, relation, node=db.context.node, holder="test", reason=reason, lease_us=HOUR_US)
+
+
+def later(db: ebla.Database, hours: float = 24) -> None:
+    """Let time pass for the catalog: every lease runs out."""
+    before = db.context.catalog.clock
+    db.context.catalog.clock = lambda: before() + int(hours * HOUR_US)
+
+
+def pins(db: ebla.Database) -> list[int]:
+    db.pins.tidy()
+    with db.context.catalog.reading() as connection:
+        return sorted(connection.execute(select(s.pins.c.version)).scalars())
+
+
+# ---- errors ---------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def refused(db: ebla.Database, kind: type[ebla.EblaError], *parts: str) -> Iterator[None]:
+    """The block raises this error, its message holds these parts, and catalog and files are as before."""
+    before = _state(db)
+    with pytest.raises(kind) as caught:
+        yield
+    message = str(caught.value)
+    assert type(caught.value) is kind, f"expected {kind.__name__}, found {type(caught.value).__name__}: {message}"
+    missing = [part for part in parts if part not in message]
+    assert not missing, f"expected {missing} in: {message}"
+    caught.value.with_traceback(None).__cause__ = None  # a failed query is pinned while somebody holds it
+    caught.value.__context__ = None
+    gc.collect()
+    assert _state(db) == before
+    assert not open_transactions(db)
+    assert not pins(db)
+
+
+def _state(db: ebla.Database) -> object:
+    return dump(db.context.catalog, without=_TRACES), db.version, stored(db)
