@@ -1,0 +1,155 @@
+"""Files under storage roots: a local directory, or any prefix that Arrow's file systems reach.
+
+A run's path is the same under every root that holds it: `r<relation>/t<transaction>-<number>.parquet`. The
+transaction in the name is what lets a sweep tell a file that someone is writing from one that nobody owns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from ebla.errors import StorageError, StorageFullError
+from ebla.ids import RelationId, TransactionId
+
+_OWNER = re.compile(r"(?:^|/)t(\d+)-")
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def run_path(relation: RelationId, transaction: TransactionId, number: int) -> str:
+    return f"r{relation}/t{transaction}-{number}.parquet"
+
+
+def scratch_path(relation: RelationId, transaction: TransactionId, number: int = 0) -> str:
+    """A directory for one Spark job's output, swept like a run if its transaction dies."""
+    return f"r{relation}/t{transaction}-scratch{number}"
+
+
+def owner(path: str) -> TransactionId | None:
+    found = _OWNER.search(path)
+    return TransactionId(int(found.group(1))) if found else None
+
+
+@contextlib.contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Say in our words what the disk said."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE or "No space left" in str(error):
+            raise StorageFullError(
+                f"{what}: expected room for the write, found the disk full; it was rolled back: free space and retry"
+            ) from error
+        raise StorageError(f"{what}: {error}") from error
+
+
+class Root:
+    """One node's storage root."""
+
+    def __init__(self, location: str, *, fsync: bool = True) -> None:
+        if "://" not in location:
+            location = str(Path(location).absolute())
+        self.location = location
+        self.filesystem, self.base = fs.FileSystem.from_uri(location)
+        self.local = isinstance(self.filesystem, fs.LocalFileSystem)
+        self.fsync = fsync and self.local
+        self._distrusted: dict[str, int | None] = {}
+
+    def full(self, path: str) -> str:
+        """The address that Spark and users see."""
+        return f"{self.location.rstrip('/')}/{path}"
+
+    def inner(self, path: str) -> str:
+        return f"{self.base.rstrip('/')}/{path}"
+
+    def make_parent(self, path: str) -> None:
+        with translated(self.full(path)):
+            self.filesystem.create_dir(os.path.dirname(self.inner(path)), recursive=True)
+
+    def size(self, path: str) -> int | None:
+        """Bytes of a file; `None` when it is not there."""
+        if self.local:
+            try:
+                return os.stat(self.inner(path)).st_size
+            except FileNotFoundError:
+                return None
+        info = self.filesystem.get_file_info(self.inner(path))
+        return info.size if info.type == fs.FileType.File else None
+
+    def sound(self, path: str, size: int) -> bool:
+        """Whether a file is there with this size, and nobody found it damaged."""
+        if self.size(path) != size:
+            return False
+        return path not in self._distrusted or self._distrusted[path] != self._modified(path)
+
+    def distrust(self, path: str) -> None:
+        """Take no more rows from a file that was found damaged, until somebody writes it again."""
+        self._distrusted[path] = self._modified(path)
+
+    def _modified(self, path: str) -> int | None:
+        stamp: int | None = self.filesystem.get_file_info(self.inner(path)).mtime_ns
+        return stamp
+
+    def write_parquet(self, table: pa.Table, path: str, row_group_rows: int = 65_536) -> int:
+        self.make_parent(path)
+        with translated(self.full(path)):
+            with self.filesystem.open_output_stream(self.inner(path)) as out:
+                pq.write_table(
+                    table, out, compression="snappy", row_group_size=row_group_rows, write_page_checksum=True
+                )
+            self.flush(path)
+            return self.size(path) or 0
+
+    def flush(self, path: str) -> None:
+        if not self.fsync:
+            return
+        with open(self.inner(path), "rb") as file:
+            os.fsync(file.fileno())
+
+    def open_parquet(self, path: str) -> pq.ParquetFile:
+        return pq.ParquetFile(self.inner(path), filesystem=self.filesystem, page_checksum_verification=True)
+
+    def move(self, source: str, target: str) -> None:
+        with translated(self.full(target)):
+            self.filesystem.move(self.inner(source), self.inner(target))
+
+    def copy_to(self, other: Root, path: str) -> None:
+        other.make_parent(path)
+        with translated(other.full(path)):
+            fs.copy_files(
+                self.inner(path),
+                other.inner(path),
+                source_filesystem=self.filesystem,
+                destination_filesystem=other.filesystem,
+                use_threads=False,
+            )
+            other.flush(path)
+
+    def remove(self, path: str) -> bool:
+        """Delete a file; one that is gone already is fine."""
+        try:
+            self.filesystem.delete_file(self.inner(path))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise StorageError(f"{self.full(path)}: {error}") from error
+        return True
+
+    def remove_tree(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError, OSError):
+            self.filesystem.delete_dir(self.inner(path))
+
+    def listing(self, under: str = "") -> list[tuple[str, int, bool]]:
+        """Everything under the root: path, bytes, whether it is a directory. Hidden checksum files included."""
+        base = self.inner(under).rstrip("/")
+        infos = self.filesystem.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=True))
+        prefix = len(self.base.rstrip("/")) + 1
+        return [(i.path[prefix:], i.size or 0, i.type == fs.FileType.Directory) for i in infos]

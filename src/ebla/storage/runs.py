@@ -1,0 +1,362 @@
+"""Run files read and written with Arrow on the driver: small batches, level 0, footers.
+
+Large data never comes here; `ebla.spark` moves it. What comes here is bounded by settings.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebla.errors import CorruptRunError, DuplicateKeyError
+from ebla.ids import NodeId, RunId
+from ebla.storage import token as tokens
+from ebla.storage import types
+from ebla.storage.files import Root
+from ebla.storage.model import DELETED, TOKEN, Column, Relation, Run
+from ebla.storage.snapshot import BEGINNING, Snapshot
+
+VERSION = "_version"
+
+
+def physical_schema(columns: Sequence[Column]) -> pa.Schema:
+    return pa.schema([pa.field(c.physical, types.to_arrow(c.type)) for c in columns])
+
+
+def key_json(values: Sequence[object]) -> str:
+    """A key as text for the manifest and for messages."""
+    return json.dumps([_plain(v) for v in values], ensure_ascii=False)
+
+
+def show_key(relation: Relation, values: Sequence[object]) -> str:
+    return ", ".join(f"{c.name} = {_plain(v)!r}" for c, v in zip(relation.key, values, strict=True))
+
+
+def _plain(value: object) -> object:
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if np.isfinite(value) else str(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case Decimal() | dt.date():
+            return str(value)
+        case _:
+            return str(value)
+
+
+# ---- reading --------------------------------------------------------------------------------------------
+
+
+class LevelZeroCache:
+    """Level 0 run files as Arrow tables, least recently used out first. Runs never change, so nothing goes stale."""
+
+    def __init__(self, bytes_max: int = 256 * 2**20) -> None:
+        self._bytes_max = bytes_max
+        self._tables: OrderedDict[str, pa.Table] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, path: str) -> pa.Table | None:
+        with self._lock:
+            table = self._tables.get(path)
+            if table is not None:
+                self._tables.move_to_end(path)
+            return table
+
+    def put(self, path: str, table: pa.Table) -> None:
+        with self._lock:
+            if path in self._tables or table.nbytes > self._bytes_max:
+                return
+            self._tables[path] = table
+            self._bytes += table.nbytes
+            while self._bytes > self._bytes_max:
+                _, dropped = self._tables.popitem(last=False)
+                self._bytes -= dropped.nbytes
+
+
+def readable_node(roots: Mapping[NodeId, Root], run: Run, preferred: Sequence[NodeId] = ()) -> NodeId | None:
+    """A node whose copy of the run is there with the size that the manifest says; `None` if no copy is.
+
+    A copy that was found damaged in spite of its size does not count.
+    """
+    order = [n for n in preferred if n in run.nodes] + [n for n in run.nodes if n not in preferred]
+    for node in order:
+        root = roots.get(node)
+        if root is not None and root.sound(run.path, run.bytes):
+            return node
+    return None
+
+
+def require_copies(snapshot: Snapshot, roots: Mapping[NodeId, Root]) -> dict[RunId, NodeId]:
+    """Choose a copy of every run, or name every file that is missing or damaged and the tablets it takes away."""
+    chosen: dict[RunId, NodeId] = {}
+    broken: list[str] = []
+    lost: set[int] = set()
+    for run in (*snapshot.level1, *snapshot.level0):
+        node = readable_node(roots, run)
+        if node is None:
+            broken.append(_what_is_there(roots, run))
+            lost.update(snapshot.tablets_of(run))
+        else:
+            chosen[run.id] = node
+    if broken:
+        rest = [t for t in snapshot.tablets if t not in lost]
+        hint = f"tablets {compact_ranges(rest)} are readable with scan(tablets=…)" if rest else "no tablet is readable"
+        raise CorruptRunError(
+            f"{snapshot.relation.name}: run missing or damaged: {'; '.join(broken)}; "
+            f"affected tablets {compact_ranges(sorted(lost))}; {hint}; "
+            "restore the file from a backup or load the rows again"
+        )
+    return chosen
+
+
+def _what_is_there(roots: Mapping[NodeId, Root], run: Run) -> str:
+    root = roots.get(run.nodes[0])
+    if root is None:
+        return f"{run.path} (expected {run.bytes} bytes on node {run.nodes[0]}, found no such node)"
+    size = root.size(run.path)
+    if size is None:
+        found = "nothing"
+    elif size != run.bytes:
+        found = f"{size} bytes"
+    else:
+        found = f"damaged ones: {unreadable(root, run)}"
+    return f"{root.full(run.path)} (expected {run.bytes} bytes, found {found})"
+
+
+def distrust_damaged(snapshot: Snapshot, roots: Mapping[NodeId, Root]) -> bool:
+    """Read every run of a snapshot to the end, and distrust copies that cannot be; whether there were any.
+
+    A run without a sound copy left is an error that names it and its tablets.
+    """
+    found = False
+    for run in (*snapshot.level1, *snapshot.level0):
+        while (node := readable_node(roots, run)) is not None and unreadable(roots[node], run) is not None:
+            roots[node].distrust(run.path)
+            found = True
+    require_copies(snapshot, roots)
+    return found
+
+
+def compact_ranges(numbers: Sequence[int]) -> str:
+    """`0-3, 7` for 0, 1, 2, 3, 7."""
+    parts: list[str] = []
+    start = previous = None
+    for n in [*numbers, None]:
+        if previous is not None and n != previous + 1:
+            parts.append(f"{start}" if start == previous else f"{start}-{previous}")
+            start = n
+        if start is None:
+            start = n
+        previous = n
+    return ", ".join(parts)
+
+
+def align(table: pa.Table, columns: Sequence[Column], extra: Sequence[tuple[str, pa.DataType]] = ()) -> pa.Table:
+    """A file's rows in today's columns: added ones are NULL, widened ones are cast, dropped ones are gone."""
+    wanted = [(c.physical, types.to_arrow(c.type)) for c in columns] + list(extra)
+    arrays = []
+    for name, kind in wanted:
+        index = table.schema.get_field_index(name)
+        if index < 0:
+            arrays.append(pa.chunked_array([pa.nulls(table.num_rows, kind)], type=kind))
+        else:
+            found = table.column(index)
+            arrays.append(found if found.type == kind else found.cast(kind))
+    return pa.table(arrays, schema=pa.schema([pa.field(n, k) for n, k in wanted]))
+
+
+def read_run(root: Root, run: Run, cache: LevelZeroCache | None = None) -> pa.Table:
+    at = root.full(run.path)
+    cached = cache.get(at) if cache is not None else None
+    if cached is not None:
+        return cached
+    try:
+        table = root.open_parquet(run.path).read()
+    except (OSError, pa.ArrowException) as error:
+        tablet = "several tablets" if run.tablet < 0 else f"tablet {run.tablet}"
+        raise CorruptRunError(f"{at}: expected a readable run of {tablet}, found: {error}") from error
+    if cache is not None:
+        cache.put(at, table)
+    return table
+
+
+def _read_copy(roots: Mapping[NodeId, Root], run: Run, cache: LevelZeroCache | None) -> pa.Table:
+    """The rows of a run from the first copy that can be read."""
+    while True:
+        node = readable_node(roots, run)
+        try:
+            return read_run(roots[node or run.nodes[0]], run, cache)
+        except CorruptRunError:
+            if node is None:
+                raise
+            roots[node].distrust(run.path)
+
+
+def mutations(
+    relation: Relation,
+    runs: Sequence[Run],
+    roots: Mapping[NodeId, Root],
+    cache: LevelZeroCache | None = None,
+    snapshot: Snapshot | None = None,
+) -> pa.Table:
+    """The last mutation of every key in these runs: physical columns, `_deleted`, `_token`, `_version`.
+
+    With a snapshot, rows that are folded already, or lie in tablets that are not read, are left out.
+    """
+    key = [c.physical for c in relation.key]
+    parts: list[pa.Table] = []
+    for run in sorted(runs, key=lambda r: (r.begin_version, r.id)):
+        raw = _read_copy(roots, run, cache)
+        part = align(raw, relation.columns, [(DELETED, pa.bool_()), (TOKEN, pa.int64())])
+        if TOKEN not in raw.schema.names:
+            part = part.set_column(part.num_columns - 1, TOKEN, pa.array(tokens.tokens(part, key)))
+        if snapshot is not None:
+            part = _counting(part, run, snapshot)
+        parts.append(part.append_column(VERSION, pa.array(np.full(part.num_rows, run.begin_version), pa.int64())))
+    if not parts:
+        empty = align(pa.table({}), relation.columns, [(DELETED, pa.bool_()), (TOKEN, pa.int64())])
+        return empty.append_column(VERSION, pa.array([], pa.int64()))
+    if len(parts) == 1:
+        return parts[0]
+    return last_of_each_key(pa.concat_tables(parts), key)
+
+
+def _counting(part: pa.Table, run: Run, snapshot: Snapshot) -> pa.Table:
+    """Rows of the run whose tablet is read and has not folded this run yet."""
+    if snapshot.uniform_cutoff:
+        return part
+    counts = snapshot.relation.tablets
+    cutoff = np.full(counts, run.begin_version, dtype=np.int64)  # a tablet that is not read counts for nothing
+    for tablet in snapshot.tablets:
+        cutoff[tablet] = snapshot.cutoffs.get(tablet, BEGINNING)
+    of_row = tokens.tablets_of(part.column(TOKEN).to_numpy(), counts)
+    return part.filter(pa.array(cutoff[of_row] < run.begin_version))
+
+
+def last_of_each_key(table: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Keep the last row of every key, in the order of the table."""
+    keys, names = _numbered(table, key)
+    last = keys.append_column("at", pa.array(np.arange(table.num_rows))).group_by(names).aggregate([("at", "max")])
+    if last.num_rows == table.num_rows:
+        return table
+    return table.take(pa.array(np.sort(last["at_max"].to_numpy())))
+
+
+def _numbered(table: pa.Table, key: Sequence[str]) -> tuple[pa.Table, list[str]]:
+    """The key columns under names that no other column can have."""
+    names = [str(i) for i in range(len(key))]
+    return table.select(list(key)).rename_columns(names), names
+
+
+def first_duplicate(table: pa.Table, key: Sequence[str]) -> list[object] | None:
+    """A key that stands twice in the table, if any does."""
+    keys, names = _numbered(table, key)
+    counted = keys.group_by(names).aggregate([([], "count_all")])
+    if counted.num_rows == table.num_rows:
+        return None
+    twice = counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1)
+    return [twice[n][0].as_py() for n in names]
+
+
+# ---- facts of written files -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the manifest records of a file."""
+
+    rows: int
+    bytes: int
+    key_min: str | None
+    key_max: str | None
+
+
+def inspect_sorted(root: Root, path: str, relation: Relation, *, unique: bool = True) -> Facts:
+    """Read a sorted run's key columns, a row group at a time, for its first and last key; refuse a key twice.
+
+    Rows are sorted, so equal keys are neighbours: one comparison of each row with the one before it.
+    """
+    file = root.open_parquet(path)
+    key = [c.physical for c in relation.key]
+    first: list[object] | None = None
+    last: pa.Table | None = None
+    for group in range(file.metadata.num_row_groups):
+        keys = file.read_row_group(group, columns=key).select(key)
+        if keys.num_rows == 0:
+            continue
+        if first is None:
+            first = [keys[k][0].as_py() for k in key]
+        if unique:
+            joined = keys if last is None else pa.concat_tables([last, keys])
+            _refuse_neighbours(joined.combine_chunks(), key, relation)
+        last = keys.slice(keys.num_rows - 1)
+    final = None if last is None else [last[k][0].as_py() for k in key]
+    return Facts(
+        rows=file.metadata.num_rows,
+        bytes=root.size(path) or 0,
+        key_min=None if first is None else key_json(first),
+        key_max=None if final is None else key_json(final),
+    )
+
+
+def _refuse_neighbours(keys: pa.Table, names: Sequence[str], relation: Relation) -> None:
+    if keys.num_rows < 2:
+        return
+    same: pa.Array | None = None
+    for name in names:
+        column = keys[name].combine_chunks() if isinstance(keys[name], pa.ChunkedArray) else keys[name]
+        before, after = column.slice(0, keys.num_rows - 1), column.slice(1)
+        equal = pc.fill_null(pc.equal(before, after), False)
+        if pa.types.is_floating(column.type):
+            equal = pc.or_(equal, pc.and_(pc.is_nan(before), pc.is_nan(after)))
+        if column.null_count:
+            equal = pc.or_(equal, pc.and_(pc.is_null(before), pc.is_null(after)))
+        same = equal if same is None else pc.and_(same, equal)
+    at = pc.index(same, True).as_py()
+    if at >= 0:
+        values = [keys[n][at].as_py() for n in names]
+        raise duplicate_in_batch(relation, values)
+
+
+def duplicate_in_batch(relation: Relation, values: Sequence[object]) -> DuplicateKeyError:
+    return DuplicateKeyError(
+        f"{relation.name}: expected each key once in a batch without an order, found {show_key(relation, values)} "
+        "more than once; remove the duplicates, or give the rows in order (a list, an Arrow table, a pandas frame)"
+    )
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def in_threads(function: Callable[[T], R], items: Sequence[T], threads: int = 8) -> list[R]:
+    if len(items) < 2:
+        return [function(i) for i in items]
+    with ThreadPoolExecutor(max_workers=min(threads, len(items))) as pool:
+        return list(pool.map(function, items))
+
+
+def unreadable(root: Root, run: Run) -> str | None:
+    """What is wrong with a run's bytes, read row group by row group; `None` if nothing is."""
+    try:
+        file = root.open_parquet(run.path)
+        for group in range(file.metadata.num_row_groups):
+            file.read_row_group(group)
+    except (OSError, pa.ArrowException) as error:
+        return str(error).strip().splitlines()[0]
+    return None

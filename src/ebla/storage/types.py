@@ -1,0 +1,600 @@
+"""The SQL types of columns, and how a user's data is brought to them.
+
+A type is a string: Spark's own `simpleString`, in one spelling per type (`canonical`).
+
+    SQL                 Arrow                   Python                          may be a key
+    boolean             bool                    bool                            yes
+    tinyint … bigint    int8 … int64            int                             yes
+    float, double       float32, float64        float, int                      yes
+    decimal(p,s)        decimal128(p, s)        Decimal, int, float             yes
+    string, binary      string, binary          str, bytes                      yes
+    date                date32                  date                            yes
+    timestamp           timestamp[us, UTC]      datetime (naive means UTC)      yes
+    timestamp_ntz       timestamp[us]           naive datetime                  yes
+    array<t>            list<t>                 list, tuple                     no
+    map<k,v>            map<k, v>               dict, list of pairs             no
+    struct<a:t,…>       struct<a: t, …>         dict                            no
+
+Data is *stored, not converted*: a column takes a value if it can hold that very value. 3.0 goes into an int
+column and a date into a timestamp, but neither '3' nor 3.5 becomes an int. This is ANSI store assignment,
+stricter in two ways: nothing turns into a string, and what does not fit is an error instead of rounded. Only
+binary fractions round, as is their nature: a double stored as float, a decimal stored as double. A float
+goes into a decimal by its shortest decimal form, as in Spark: 0.1 is 0.1.
+
+Messages count rows from 1. A struct's field that is no plain identifier is quoted by backticks, where Spark's
+`simpleString` is not, so that every canonical type parses again.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import numbers
+import re
+import struct
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import TokenType, tokenize
+from sqlglot.errors import SqlglotError
+
+from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql.types import DataType
+
+SUPPORTED = (
+    "boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), string, binary, date, timestamp, "
+    "timestamp_ntz, array<t>, map<k,v>, struct<name:t,...>"
+)
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+_NUMBERS = frozenset({*_INTEGERS, "float", "double", "decimal"})
+# Arrow's type, the name of Spark's class, and the Python type of which Arrow need only check the range.
+_ATOMS: dict[str, tuple[pa.DataType, str, type | None]] = {
+    "boolean": (pa.bool_(), "BooleanType", bool),
+    "tinyint": (pa.int8(), "ByteType", int),
+    "smallint": (pa.int16(), "ShortType", int),
+    "int": (pa.int32(), "IntegerType", int),
+    "bigint": (pa.int64(), "LongType", int),
+    "float": (pa.float32(), "FloatType", None),
+    "double": (pa.float64(), "DoubleType", float),
+    "string": (pa.string(), "StringType", str),
+    "binary": (pa.binary(), "BinaryType", bytes),
+    "date": (pa.date32(), "DateType", dt.date),
+    "timestamp": (pa.timestamp("us", "UTC"), "TimestampType", dt.datetime),
+    "timestamp_ntz": (pa.timestamp("us"), "TimestampNTZType", None),
+}
+_EXACT = {kind: {type(None), exact} for kind, (_, _, exact) in _ATOMS.items() if exact}
+_EXACT["decimal"] = {type(None), int, Decimal}
+_ALIASES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
+_ALIASES |= {"timestamp_ltz": "timestamp"} | {kind: kind for kind in _ATOMS}
+_HINTS = dict.fromkeys(("varchar", "char", "character", "text", "uuid", "json", "variant"), "; use STRING")
+_HINTS |= dict.fromkeys(("bytes", "blob", "varbinary"), "; use BINARY")
+_HINTS |= {"bool": "; use BOOLEAN", "datetime": "; use TIMESTAMP", "interval": "; use BIGINT"}
+_FROM_ARROW = {"uint8": "smallint", "uint16": "int", "uint32": "bigint", "uint64": "decimal(20,0)"}
+_FROM_ARROW |= {"halffloat": "float", "date64[ms]": "date", "large_string": "string", "string_view": "string"}
+_FROM_ARROW |= {"large_binary": "binary", "binary_view": "binary"}
+_FROM_ARROW |= {str(arrow_type): kind for kind, (arrow_type, _, _) in _ATOMS.items()}
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
+_NULLS = frozenset({"NoneType", "NAType", "NaTType"})
+_Words = deque[tuple[str, bool]]
+"""The words of a type that are still to be read, and whether each was quoted."""
+
+
+class ColumnSpec(Protocol):
+    """What `fit` needs to know of a column; the catalog's column is one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def nullable(self) -> bool: ...
+
+
+Columns = Sequence[ColumnSpec]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Type:
+    """A parsed type. `parts` are the named children: element; key and value; the fields of a struct."""
+
+    kind: str
+    precision: int = 0
+    scale: int = 0
+    parts: tuple[tuple[str, _Type], ...] = ()
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "decimal":
+                return f"decimal({self.precision},{self.scale})"
+            case "array" | "map":
+                return f"{self.kind}<{','.join(str(part) for _, part in self.parts)}>"
+            case "struct":
+                return f"struct<{','.join(f'{_quoted(name)}:{part}' for name, part in self.parts)}>"
+            case _:
+                return self.kind
+
+
+def canonical(sql_type: str) -> str:
+    """The one spelling of a type, from any spelling that Spark knows."""
+    return str(_parse(sql_type))
+
+
+def is_key_type(sql_type: str) -> bool:
+    """Whether a key may have a column of this type: every type but array, map and struct."""
+    return not _parse(sql_type).parts
+
+
+@lru_cache(maxsize=4096)
+def _parse(sql_type: str) -> _Type:
+    """Spark's grammar of types over sqlglot's tokens.
+
+    sqlglot's own parser of types is built to accept: `int int`, `struct<a:int` and `string collate x` pass,
+    and `timestamp without time zone` becomes its opposite. A column's type must not be guessed.
+    """
+    quotes = (TokenType.IDENTIFIER, TokenType.STRING)
+    try:
+        words = deque((t.text, t.token_type in quotes) for t in tokenize(sql_type, read="spark"))
+        tree = _read_type(words)
+        if words:
+            raise _Unfit(f"unexpected {words[0][0]!r}")
+    except (_Unfit, SqlglotError) as error:
+        raise TypeMismatchError(f"type {sql_type!r}: {error}; supported: {SUPPORTED}") from None
+    return tree
+
+
+def _read_type(words: _Words) -> _Type:
+    word, quoted = words.popleft() if words else ("", False)
+    match "" if quoted else word.lower():
+        case name if name in _ALIASES:
+            return _Type(kind=_ALIASES[name])
+        case "decimal" | "dec" | "numeric":
+            sizes = _read_list(words, "()", _read_number, 1, 2) if words and words[0][0] == "(" else [10]
+            precision, scale = sizes if len(sizes) == 2 else (sizes[0], 0)
+            if not 1 <= precision <= 38 or not 0 <= scale <= precision:
+                raise _Unfit("expected a precision from 1 to 38 and a scale from 0 to the precision")
+            return _Type(kind="decimal", precision=precision, scale=scale)
+        case "array":
+            [element] = _read_list(words, "<>", _read_type, 1, 1)
+            return _Type(kind="array", parts=(("element", element),))
+        case "map":
+            key, value = _read_list(words, "<>", _read_type, 2, 2)
+            if "map<" in str(key):
+                raise _Unfit("the key of a map cannot be or hold a map")
+            return _Type(kind="map", parts=(("key", key), ("value", value)))
+        case "struct":
+            fields = _read_list(words, "<>", _read_field, 1)
+            if len({name.lower() for name, _ in fields}) < len(fields):
+                raise DuplicateNameError(f"a struct names a field twice: {[name for name, _ in fields]}")
+            return _Type(kind="struct", parts=tuple(fields))
+        case other:
+            raise _Unfit(f"expected a type, found {word or 'the end'!r}" + _HINTS.get(other, ""))
+
+
+def _read_field(words: _Words) -> tuple[str, _Type]:
+    name, quoted = words.popleft() if words else ("", False)
+    if not quoted and not re.fullmatch(r"\w+", name):
+        raise _Unfit(f"expected the name of a field, found {name!r}; backticks quote names")
+    _take(words, ":")
+    tree = _read_type(words)
+    if _take(words, "comment") and words:
+        words.popleft()
+    return name, tree
+
+
+def _read_number(words: _Words) -> int:
+    if not words or not words[0][0].isdecimal():
+        raise _Unfit("expected a number")
+    return int(words.popleft()[0])
+
+
+def _read_list(
+    words: _Words, brackets: str, read: Callable[[_Words], Any], least: int, most: int = sys.maxsize
+) -> list[Any]:
+    _expect(words, brackets[0])
+    items = [read(words)]
+    while _take(words, ","):
+        items.append(read(words))
+    _expect(words, brackets[1])
+    if not least <= len(items) <= most:
+        raise _Unfit(f"expected {least} between {brackets}, found {len(items)}")
+    return items
+
+
+def _expect(words: _Words, word: str) -> None:
+    if not _take(words, word):
+        raise _Unfit(f"expected {word!r}, found {words[0][0] if words else 'the end'!r}")
+
+
+def _take(words: _Words, word: str) -> bool:
+    if not words or words[0][1] or words[0][0].lower() != word:
+        return False
+    words.popleft()
+    return True
+
+
+def _quoted(name: str) -> str:
+    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
+    return name if plain else "`" + name.replace("`", "``") + "`"
+
+
+@lru_cache(maxsize=4096)
+def to_arrow(sql_type: str) -> pa.DataType:
+    tree = _parse(sql_type)
+    parts = [(name, to_arrow(str(part))) for name, part in tree.parts]
+    match tree.kind:
+        case "decimal":
+            return pa.decimal128(tree.precision, tree.scale)
+        case "array":
+            return pa.list_(parts[0][1])
+        case "map":
+            return pa.map_(parts[0][1], parts[1][1])
+        case "struct":
+            return pa.struct(parts)
+        case kind:
+            return _ATOMS[kind][0]
+
+
+def from_arrow(arrow_type: pa.DataType) -> str:
+    """The smallest SQL type that holds every value of the Arrow type."""
+    is_a, kind = pa.types, arrow_type
+    if isinstance(kind, pa.BaseExtensionType):
+        return from_arrow(kind.storage_type)
+    if is_a.is_dictionary(kind) or is_a.is_run_end_encoded(kind):
+        return from_arrow(kind.value_type)
+    if is_a.is_decimal(kind) and kind.precision - min(kind.scale, 0) <= 38:
+        # Arrow allows a scale below zero (tens, hundreds) and one above the precision.
+        scale = max(kind.scale, 0)
+        return f"decimal({max(kind.precision - min(kind.scale, 0), scale)},{scale})"
+    if is_a.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if is_a.is_fixed_size_binary(kind):
+        return "binary"
+    if isinstance(kind, _LISTS):
+        return f"array<{from_arrow(kind.value_type)}>"
+    if is_a.is_map(kind):
+        return canonical(f"map<{from_arrow(kind.key_type)},{from_arrow(kind.item_type)}>")
+    if is_a.is_struct(kind):
+        return canonical(f"struct<{','.join(f'{_quoted(f.name)}:{from_arrow(f.type)}' for f in kind)}>")
+    if str(kind) not in _FROM_ARROW:
+        raise TypeMismatchError(f"found Arrow's {kind}; supported: {SUPPORTED}")
+    return _FROM_ARROW[str(kind)]
+
+
+def to_spark(sql_type: str) -> DataType:
+    """Spark's object for the type; everything inside is nullable. Starts no Java."""
+    from pyspark.sql import types as spark
+
+    tree = _parse(sql_type)
+    parts = [(name, to_spark(str(part))) for name, part in tree.parts]
+    match tree.kind:
+        case "decimal":
+            return spark.DecimalType(tree.precision, tree.scale)
+        case "array":
+            return spark.ArrayType(parts[0][1])
+        case "map":
+            return spark.MapType(parts[0][1], parts[1][1])
+        case "struct":
+            return spark.StructType([spark.StructField(name, part) for name, part in parts])
+        case kind:
+            return cast("DataType", getattr(spark, _ATOMS[kind][1])())
+
+
+def from_spark(data_type: DataType) -> str:
+    """The type of a Spark column. Whether nested values may be NULL is not kept: they may."""
+    from pyspark.sql import types as spark
+
+    match data_type:
+        case spark.ArrayType():
+            return f"array<{from_spark(data_type.elementType)}>"
+        case spark.MapType():
+            return canonical(f"map<{from_spark(data_type.keyType)},{from_spark(data_type.valueType)}>")
+        case spark.StructType():
+            fields = [f"{_quoted(field.name)}:{from_spark(field.dataType)}" for field in data_type.fields]
+            return canonical(f"struct<{','.join(fields)}>")
+        case _:
+            return canonical(data_type.simpleString())
+
+
+def widens(old: str, new: str) -> bool:
+    """Whether Spark reads old Parquet files rightly when it is told the new type; true for equal types.
+
+    Every line was tried on Spark 4.3 with files of Spark and of pyarrow (`test_widening_spark.py`):
+
+    - An integer of up to 32 bits is an INT32 in Parquet, for which Spark wants 10 digits before the point
+      in a decimal, and 20 for bigint, though fewer would hold tinyint or bigint.
+    - A decimal of the same scale must keep its width in bytes. Otherwise Spark pushes a filter's literal
+      down into the older, narrower file type, where it overflows: `x < 42949672.97` finds nothing in
+      files of decimal(9,2). With a larger scale Spark does not push the filter down, and is right.
+    - Spark also reads int as tinyint or date, and decimal as int, without a word and wrongly.
+
+    Widening a key column may still move its rows: int and bigint have different tokens.
+    """
+    before, after = _parse(old), _parse(new)
+    whole = after.precision - after.scale
+    match before.kind, after.kind:
+        case ("tinyint" | "smallint" | "int") as narrow, ("smallint" | "int" | "bigint") as wide:
+            return _INTEGERS.index(wide) >= _INTEGERS.index(narrow)
+        case ("tinyint" | "smallint" | "int" | "float", "double") | ("date", "timestamp_ntz"):
+            return True
+        case ("tinyint" | "smallint" | "int" | "bigint") as integer, "decimal":
+            return whole >= (20 if integer == "bigint" else 10)
+        case "decimal", "decimal" if whole >= before.precision - before.scale:
+            # In Parquet a decimal is as wide as the smallest signed integer with so many digits.
+            old_width, new_width = (int(10**t.precision - 1).bit_length() // 8 for t in (before, after))
+            return after.scale > before.scale or (after.scale == before.scale and old_width == new_width)
+        case _:
+            return before == after
+
+
+class _Unfit(Exception):
+    """This value, or this spelling, cannot be taken."""
+
+
+_UNFIT = (_Unfit, ValueError, TypeError, OverflowError)  # the middle two have Arrow's as children
+
+
+def fit(table: pa.Table, columns: Columns, *, relation: str) -> pa.Table:
+    """The table with exactly the declared columns, in their order and types.
+
+    Names match without case, as in Spark; a column that is not given is NULL. Columns that have their type
+    already are not copied.
+    """
+    given = _match_names(table.column_names, columns, relation)
+    arrays: dict[str, pa.ChunkedArray] = {}
+    for name, column in ((column.name, column) for column in columns if column.name in given):
+        arrays[name] = _column(table.column(given[name]).chunks, _store, column, relation)
+    return _assemble(arrays, table.num_rows, columns, relation)
+
+
+def normalize_keys(table: pa.Table, key_names: Sequence[str]) -> pa.Table:
+    """One spelling for equal keys: -0.0 becomes 0.0, and every NaN the same NaN."""
+    for name in key_names:
+        index = table.schema.get_field_index(name)
+        field = table.schema.field(index)
+        if pa.types.is_floating(field.type):
+            column = pc.add(table.column(index), pa.scalar(0.0, field.type))
+            column = pc.if_else(pc.is_nan(column), pa.scalar(math.nan, field.type), column)
+            table = table.set_column(index, field, column)
+    return table
+
+
+def _match_names(found: Iterable[object], columns: Columns, relation: str) -> dict[str, int]:
+    """Declared name to position among the found names."""
+    known = {column.name.lower(): column.name for column in columns}
+    given: dict[str, int] = {}
+    for index, name in enumerate(found):
+        declared = known.get(str(name).lower())
+        if declared is None:
+            have = ", ".join(known.values())
+            raise UnknownNameError(f"{relation} has no column {name!r}; its columns are {have}")
+        if declared in given:
+            raise DuplicateNameError(f"{relation}: column {declared!r} is given twice (case does not count)")
+        given[declared] = index
+    return given
+
+
+def _assemble(given: Mapping[str, pa.ChunkedArray], rows: int, columns: Columns, relation: str) -> pa.Table:
+    fields = [pa.field(column.name, to_arrow(column.type), nullable=column.nullable) for column in columns]
+    arrays = [given[field.name] if field.name in given else pa.nulls(rows, field.type) for field in fields]
+    for array, column in zip(arrays, columns, strict=True):
+        if array.null_count and not column.nullable:
+            found = "NULL" if column.name in given else "no such column"
+            where = f"{relation}.{column.name}, row {pc.index(pc.is_null(array), True).as_py() + 1}"
+            raise TypeMismatchError(f"{where}: expected {column.type} NOT NULL, found {found}")
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _column(
+    chunks: Sequence[Any], store: Callable[[Any, _Type], pa.Array], column: ColumnSpec, relation: str
+) -> pa.ChunkedArray:
+    """The stored chunks of Arrow or Python values; an error names the first row that cannot be stored."""
+    tree = _parse(column.type)
+    stored: list[pa.Array] = []
+    try:
+        for chunk in chunks:
+            stored.append(store(chunk, tree))
+    except TypeMismatchError as error:
+        raise TypeMismatchError(f"{relation}.{column.name}: expected {tree}, {error}") from None
+    except _UNFIT:
+        row, value, why = _first_unfit(chunk, store, tree)
+        where = f"{relation}.{column.name}, row {sum(map(len, stored)) + row + 1}"
+        shown = value if len(value) <= 80 else value[:77] + "..."
+        raise TypeMismatchError(f"{where}: expected {tree}, found {shown} ({why})") from None
+    return pa.chunked_array(stored, type=to_arrow(str(tree)))
+
+
+def _first_unfit(chunk: Any, store: Callable[[Any, _Type], object], tree: _Type) -> tuple[int, str, str]:
+    """By halving: the first row that cannot be stored, its value, and why."""
+    low, high, why = 0, len(chunk), ""
+    while low < high:
+        middle = (low + high + 1) // 2
+        try:
+            store(chunk[low:middle], tree)
+            low = middle
+        except _UNFIT as error:
+            high, why = (middle if middle < high else middle - 1), str(error)
+    value = chunk[min(low, len(chunk) - 1)]
+    try:
+        return low, str(value) if isinstance(value, pa.Scalar) else repr(value), why
+    except (ValueError, OverflowError):  # a date beyond Python's calendar
+        return low, f"a {value.type} out of range", why
+
+
+def _store(array: Any, tree: _Type) -> Any:
+    """The array as the type; raises `TypeMismatchError` for its type, or one of `_UNFIT` for a value."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_run_end_encoded(array.type):
+        array = pc.run_end_decode(array)
+    target = to_arrow(str(tree))
+    if array.type == target:
+        return array
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), target)
+    mask = array.is_null() if array.null_count else None
+    match tree.kind:
+        case "array" if isinstance(array.type, _LISTS):
+            lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+            offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
+            values = _store(array.flatten(), tree.parts[0][1])
+            return pa.ListArray.from_arrays(offsets, values, type=target, mask=mask)
+        case "map" if pa.types.is_map(array.type):
+            # Of a slice, `keys` and `items` are those of the whole array, `offsets` those of the slice.
+            first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+            keys = _store(array.keys[first:last], tree.parts[0][1])
+            values = _store(array.items[first:last], tree.parts[1][1])
+            offsets = pc.subtract(array.offsets, pa.scalar(first, pa.int32()))
+            return pa.MapArray.from_arrays(offsets, keys, values, type=target, mask=mask)
+        case "struct" if pa.types.is_struct(array.type):
+            names = [field.name.lower() for field in array.type]
+            given = dict(zip(names, array.flatten(), strict=True))
+            if len(given) < len(names) or given.keys() - {name.lower() for name, _ in tree.parts}:
+                raise TypeMismatchError(f"found {array.type} with an unknown field, or one twice")
+            nulls = pa.nulls(len(array))
+            children = [_store(given.get(name.lower(), nulls), part) for name, part in tree.parts]
+            return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+        case _:
+            return _store_atomic(array, tree, target)
+
+
+def _family(kind: Any) -> str:
+    family = "float" if pa.types.is_floating(kind) else from_arrow(kind).partition("(")[0]
+    return "integer" if pa.types.is_integer(kind) else family
+
+
+def _store_atomic(array: Any, tree: _Type, target: Any) -> Any:
+    match _family(array.type), _family(target):
+        case "integer", "decimal":
+            # Arrow wants room for every value of the integer type; 256 bits have it at any scale.
+            return array.cast(pa.decimal256(20 + tree.scale, tree.scale)).cast(target)
+        case "float", "float":
+            stored = array.cast(target)
+            if pc.any(pc.and_(pc.is_inf(stored), pc.is_finite(array))).as_py():
+                raise _Unfit("out of range")
+            return stored
+        case "float", "decimal":
+            shortest = array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
+            # Arrow reads a number of 39 digits as another one, without an error.
+            if pc.any(pc.greater_equal(pc.abs(shortest), 10.0 ** (tree.precision - tree.scale))).as_py():
+                raise _Unfit("out of range")
+            return shortest.cast(pa.string()).cast(target)
+        case ("date", "timestamp" | "timestamp_ntz"):
+            return array.cast(pa.date32()).cast(target)
+        case "timestamp_ntz", "timestamp":
+            return array.cast(pa.timestamp("us")).cast(target)
+        case "timestamp_ntz", "date":
+            stored = array.cast(target)
+            if pc.any(pc.not_equal(stored.cast(array.type), array)).as_py():
+                raise _Unfit("not a whole day")
+            return stored
+        case one, other if one == other or {one, other} <= {"integer", "float", "decimal"}:
+            return array.cast(target)
+        case _:
+            raise TypeMismatchError(f"found {from_arrow(array.type)}; cast it first, nothing is converted")
+
+
+def from_rows(rows: Sequence[Mapping[str, object]], columns: Columns, *, relation: str) -> pa.Table:
+    """A table from dictionaries, by the rules of `fit`; their keys match column names without case."""
+    spellings: dict[tuple[str, ...], dict[str, str]] = {}  # rows nearly always have the same keys
+    of_row: list[dict[str, str]] = []
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise TypeMismatchError(f"{relation}: expected a dictionary for each row, found {row!r}")
+        found = tuple(row)
+        if found not in spellings:
+            spellings[found] = {name: found[i] for name, i in _match_names(found, columns, relation).items()}
+        of_row.append(spellings[found])
+    arrays: dict[str, pa.ChunkedArray] = {}
+    for column in columns:
+        if any(column.name in keys for keys in spellings.values()):
+            values = [row.get(keys.get(column.name, "")) for row, keys in zip(rows, of_row, strict=True)]
+            arrays[column.name] = _column([values], _store_values, column, relation)
+    return _assemble(arrays, len(rows), columns, relation)
+
+
+def from_pandas(frame: pd.DataFrame, columns: Columns, *, relation: str) -> pa.Table:
+    """A table from a pandas frame, by the rules of `fit`; its index is ignored. NaN is NULL, as in pandas."""
+    given = _match_names(frame.columns, columns, relation)
+    arrays: dict[str, pa.ChunkedArray] = {}
+    for column in (column for column in columns if column.name in given):
+        series = frame.iloc[:, given[column.name]]
+        if series.dtype == object:
+            values = [None if isinstance(value, float) and math.isnan(value) else value for value in series]
+            arrays[column.name] = _column([values], _store_values, column, relation)
+        else:
+            found = pa.table({"series": pa.Array.from_pandas(series)})["series"]
+            arrays[column.name] = _column(found.chunks, _store, column, relation)
+    return _assemble(arrays, len(frame), columns, relation)
+
+
+def _store_values(values: list[Any], tree: _Type) -> pa.Array:
+    exact = set(map(type, values)) <= _EXACT.get(tree.kind, set())
+    return pa.array(values if exact else [_value(value, tree) for value in values], to_arrow(str(tree)))
+
+
+def _value(value: Any, tree: _Type) -> Any:
+    """The value as Arrow takes it, or `_Unfit`. Whether it is in range Arrow knows better."""
+    if type(value).__name__ in _NULLS:
+        return None
+    match tree.kind:
+        case "boolean" if isinstance(value, bool | np.bool_):
+            return bool(value)
+        case "string" if isinstance(value, str):
+            return value
+        case "binary" if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(value)
+        case "date" | "timestamp" | "timestamp_ntz" if isinstance(value, dt.date):
+            return _moment(value, tree.kind)
+        case "array" if isinstance(value, list | tuple | np.ndarray):
+            return [_value(item, tree.parts[0][1]) for item in value]
+        case "map" if isinstance(value, Mapping | list):
+            pairs = value.items() if isinstance(value, Mapping) else value
+            return [(_value(key, tree.parts[0][1]), _value(item, tree.parts[1][1])) for key, item in pairs]
+        case "struct" if isinstance(value, Mapping):
+            given = {str(key).lower(): item for key, item in value.items()}
+            if len(given) < len(value) or given.keys() - {name.lower() for name, _ in tree.parts}:
+                raise _Unfit("a field is unknown or given twice")
+            return {name: _value(given.get(name.lower()), part) for name, part in tree.parts}
+        case kind if kind in _NUMBERS and not isinstance(value, bool):
+            return _number(value, kind)
+        case _:
+            raise _Unfit(f"a {type(value).__name__}")
+
+
+def _number(value: Any, kind: str) -> Any:
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if not isinstance(value, float | np.floating | Decimal):
+        raise _Unfit("not a number")
+    if kind == "decimal":
+        return Decimal(str(value))  # the shortest form of the value's own width; numpy's repr has a name
+    if kind in _INTEGERS and not (math.isfinite(value) and value == int(value)):
+        raise _Unfit("not a whole number")
+    if kind == "float":
+        struct.pack("<f", value)  # an OverflowError if it is too large; Arrow would store infinity
+    return int(value) if kind in _INTEGERS else float(value)
+
+
+def _moment(value: dt.date, kind: str) -> dt.date:
+    if not isinstance(value, dt.datetime):
+        return value if kind == "date" else dt.datetime(value.year, value.month, value.day)
+    if getattr(value, "nanosecond", 0):  # pandas.Timestamp
+        raise _Unfit("more than microseconds")
+    if kind != "timestamp" and value.tzinfo is not None:
+        raise _Unfit("has a time zone; remove it, or declare the column as timestamp")
+    if kind == "date" and value.time() != dt.time():
+        raise _Unfit("not a whole day")
+    return value.date() if kind == "date" else value
