@@ -1,0 +1,143 @@
+"""From the text of one statement to a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from ebla.errors import SqlError
+from ebla.sql import ddl, views, write
+from ebla.sql.cursor import Cursor
+from ebla.sql.lex import Kind, StatementText, split
+from ebla.sql.refs import query_at, rewrite
+from ebla.sql.statements import Compact, Explain, Statement, Vacuum
+
+__all__ = ["SUPPORTED", "parse", "rewrite", "split"]
+
+_QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE", "MAP", "REDUCE", "("})
+
+_SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}
+
+_EXPLAIN_MODES: dict[str, Literal["extended", "formatted", "cost", "codegen"]] = {
+    "EXTENDED": "extended",
+    "FORMATTED": "formatted",
+    "COST": "cost",
+    "CODEGEN": "codegen",
+}
+
+
+def parse(text: StatementText | str) -> Statement:
+    """The one statement of a text. Nothing is looked up: names may turn out not to exist."""
+    if isinstance(text, str):
+        text = _only_statement(text)
+    cursor = Cursor(text)
+    word = cursor.peek().key
+    if word in _QUERY_WORDS:
+        return query_at(cursor)
+    cursor.at += 1
+    if word == "EXPLAIN":
+        return views.explain_view(cursor) if _is_about_views(cursor, "CREATE") else _explain(cursor)
+    if word not in _STATEMENTS or cursor.peek(-1).kind is not Kind.WORD:
+        cursor.at -= 1
+        cursor.fail("a statement", f"supported are {SUPPORTED}")
+    statement = _STATEMENTS[word](cursor)
+    cursor.finish()
+    return statement
+
+
+def _is_about_views(cursor: Cursor, *before: str) -> bool:
+    """Whether MATERIALIZED comes next, possibly behind CREATE or ASYNC."""
+    ahead = 0
+    while cursor.peek(ahead).key in (*before, "ASYNC"):
+        ahead += 1
+    return cursor.peek(ahead).key == "MATERIALIZED"
+
+
+def _either(
+    of_view: Callable[[Cursor], Statement], of_table: Callable[[Cursor], Statement]
+) -> Callable[[Cursor], Statement]:
+    return lambda cursor: of_view(cursor) if _is_about_views(cursor) else of_table(cursor)
+
+
+def _only_statement(text: str) -> StatementText:
+    statements = split(text)
+    if not statements:
+        raise SqlError("expected a statement, found an empty text", line=1, column=1)
+    if len(statements) > 1:
+        second = statements[1]
+        raise SqlError(
+            f"expected one statement, found {len(statements)}; run them one by one",
+            line=second.line,
+            column=second.column,
+        )
+    return statements[0]
+
+
+def _explain(cursor: Cursor) -> Explain:
+    mode = _EXPLAIN_MODES.get(cursor.peek().key)
+    if mode is not None:
+        cursor.at += 1
+    if cursor.peek().key not in _QUERY_WORDS:
+        cursor.fail("a query after EXPLAIN")
+    return Explain(query=query_at(cursor), mode=mode)
+
+
+def _compact(cursor: Cursor) -> Statement:
+    return Compact(table=_optional_table(cursor))
+
+
+def _vacuum(cursor: Cursor) -> Statement:
+    table = None if _retain(cursor) else _optional_table(cursor)
+    if not _retain(cursor):
+        if cursor.peek().kind is not Kind.END:
+            cursor.fail("RETAIN or the end of the statement")
+        return Vacuum(table=table)
+    cursor.at += 1
+    try:
+        amount = float(cursor.peek().text)
+    except ValueError:
+        cursor.fail("a number")
+    cursor.at += 1
+    unit = cursor.peek().key
+    if unit.removesuffix("S") not in _SECONDS:
+        cursor.fail("SECONDS, MINUTES, HOURS, DAYS or WEEKS")
+    cursor.at += 1
+    return Vacuum(table=table, retain_seconds=amount * _SECONDS[unit.removesuffix("S")])
+
+
+def _retain(cursor: Cursor) -> bool:
+    """RETAIN and what follows it, not a table of that name."""
+    return cursor.sees("RETAIN") and cursor.peek(1).kind is Kind.NUMBER
+
+
+def _optional_table(cursor: Cursor) -> str | None:
+    if cursor.sees("TABLE") and cursor.sees_name(1):
+        cursor.at += 1
+    return ddl.table_name(cursor) if cursor.sees_name() else None
+
+
+_STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
+    "INSERT": lambda cursor: write.insert(cursor, upsert=False),
+    "UPSERT": lambda cursor: write.insert(cursor, upsert=True),
+    "UPDATE": write.update,
+    "DELETE": write.delete,
+    "MERGE": write.merge,
+    "TRUNCATE": write.truncate,
+    "LOAD": write.load,
+    "CREATE": _either(views.create_view, ddl.create),
+    "DROP": _either(views.drop_view, ddl.drop),
+    "ALTER": _either(views.alter_view, ddl.alter),
+    "FLUSH": views.flush,
+    "COMMENT": ddl.comment_on,
+    "SHOW": ddl.show,
+    "DESCRIBE": ddl.describe,
+    "DESC": ddl.describe,
+    "COMPACT": _compact,
+    "VACUUM": _vacuum,
+}
+
+SUPPORTED = (
+    "SELECT, WITH, VALUES, FROM, TABLE, EXPLAIN, INSERT INTO, UPSERT INTO, UPDATE, DELETE FROM, MERGE INTO, "
+    "TRUNCATE, LOAD INTO, CREATE TABLE, DROP TABLE, ALTER TABLE, CREATE, DROP and ALTER MATERIALIZED VIEW, FLUSH, "
+    "COMMENT ON, SHOW TABLES, SHOW VIEWS, DESCRIBE, COMPACT and VACUUM"
+)

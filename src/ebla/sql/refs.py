@@ -1,0 +1,451 @@
+"""Which tables a query names, and where.
+
+Theory of operation. A query is skimmed, not parsed: what is neither a parenthesis nor one of a few words
+is stepped over. So whatever Spark learns to run, Ebla accepts, and there is no second grammar to keep.
+What makes this right is that a relation can only stand in a few places, all visible in the tokens:
+
+- A **frame** is the text between two parentheses (or the whole query). It is a query, a parenthesised
+  relation (`FROM (a JOIN b …)`), the arguments of a table function, or an expression. An expression turns
+  into a query when SELECT or a set operator appears in it: `((SELECT 1) UNION SELECT 2)`.
+- In a query, a relation follows FROM, JOIN, and each comma between FROM and the clause behind it. FROM in
+  an expression (`extract(year FROM d)`) and in `IS DISTINCT FROM` is not a clause.
+- `WITH` stands only at the beginning of a frame, so the names it brings are in scope exactly until that
+  frame ends; the body of a CTE sees the ones before it, and itself only after RECURSIVE.
+
+A word behind `.`, `:` or AS is a name, whatever it says. Should a mention be missed because a column has
+the name of a clause, Spark reports an unknown table: a loud error, never a wrong answer. Tests compare
+the result with the plans of Spark's own parser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+
+from ebla.errors import SqlError
+from ebla.sql.cursor import Cursor, words
+from ebla.sql.lex import Kind, StatementText, Token, quote, unquote_name, unquote_string
+from ebla.sql.statements import Query, TableRef
+
+Scope = frozenset[str]
+"""The names of CTEs in lower case."""
+
+
+class Frame(Enum):
+    QUERY = auto()
+    RELATION = auto()
+    ARGUMENTS = auto()
+    EXPRESSION = auto()
+
+
+class Clause(Enum):
+    """What may follow: a comma and JOIN bring relations, only JOIN does, or neither."""
+
+    FROM = auto()
+    JOINS = auto()
+    OTHER = auto()
+
+
+_SET_OPERATORS = words("UNION EXCEPT INTERSECT MINUS SETMINUS")
+_CLAUSES = _SET_OPERATORS | words("SELECT WHERE HAVING LIMIT OFFSET QUALIFY")
+_CLAUSES_WITH_BY = words("GROUP ORDER SORT CLUSTER DISTRIBUTE")
+_JOIN_WORDS = words("JOIN INNER CROSS LEFT RIGHT FULL OUTER SEMI ANTI NATURAL ON USING LATERAL")
+_NO_ALIAS = _CLAUSES | _JOIN_WORDS | {"INSERT"}
+_BINARY = words("+ - * / % & | ^ || = == <=> <> != < <= > >= AND OR DIV IS")
+_UNITS = frozenset(
+    unit + plural
+    for unit in words("YEAR QUARTER MONTH WEEK DAY HOUR MINUTE SECOND MILLISECOND MICROSECOND NANOSECOND")
+    for plural in ("", "S")
+)
+_FRAME_ENDS = frozenset({")", ""})
+# What the skimming loop stops at; the end of the text has the empty key.
+_SIGNIFICANT = _FRAME_ENDS | _CLAUSES | _CLAUSES_WITH_BY | words("( , |> :: FROM JOIN TABLE INSERT LATERAL WINDOW")
+_VERSION_WORDS = frozenset({"VERSION", "SYSTEM_VERSION"})
+_TIME_WORDS = frozenset({"TIMESTAMP", "SYSTEM_TIME"})
+
+
+def find(source: StatementText | str) -> Query:
+    """A query with its table references."""
+    return query_at(Cursor(source if isinstance(source, StatementText) else StatementText(text=source)))
+
+
+def query_at(cursor: Cursor) -> Query:
+    """The query that the rest of a statement is. Moves the cursor to the end."""
+    finder = Finder(cursor.source, cursor.tokens)
+    finder.at = cursor.at
+    start, end = cursor.peek().start, cursor.tokens[-1].end
+    finder.whole(Frame.QUERY)
+    cursor.at = finder.at
+    refs = sorted(finder.refs, key=lambda ref: ref.start)
+    return Query(text=cursor.source.text[start:end], refs=tuple(ref.shifted(-start) for ref in refs))
+
+
+def check_expression(source: StatementText) -> None:
+    """Raise for what no query could hold, while the place in the user's text is still known."""
+    Finder(source).whole(Frame.EXPRESSION)
+
+
+def rewrite(query: Query, replacement: Callable[[TableRef], str | None]) -> str:
+    """The query's text reading other tables: each reference becomes the name that `replacement` gives.
+
+    A table without an alias gets its own name as one, so that `orders.id` still resolves. None leaves the
+    reference as it is.
+    """
+    pieces: list[str] = []
+    at = 0
+    for ref in query.refs:
+        name = replacement(ref)
+        if name is None:
+            continue
+        pieces += [query.text[at : ref.start], "SELECT * FROM " if ref.select else "", quote(name)]
+        at = ref.end
+        if ref.alias is None and ref.alias_at is not None:
+            pieces += [query.text[at : ref.alias_at], f" AS {quote(ref.name)}"]
+            at = ref.alias_at
+    pieces.append(query.text[at:])
+    return "".join(pieces)
+
+
+class Finder(Cursor):
+    """Gathers `refs` while it skims."""
+
+    def __init__(self, source: StatementText, tokens: Sequence[Token] | None = None) -> None:
+        super().__init__(source, tokens)
+        self.refs: list[TableRef] = []
+
+    def whole(self, frame: Frame) -> None:
+        try:
+            self.frame(frame, frozenset())
+        except RecursionError:
+            raise self.too_deep() from None
+        if self.sees(")"):
+            raise self.error("expected no ) here: there is no ( that it closes", self.peek())
+
+    def too_deep(self) -> SqlError:
+        return self.error("expected fewer nested parentheses; split the query with WITH", self.peek())
+
+    # Frames
+
+    def frame(self, frame: Frame, scope: Scope) -> None:
+        """Skim up to the closing parenthesis of this frame, or the end."""
+        is_query, clause, first = frame is Frame.QUERY, Clause.OTHER, self.at
+        if is_query and self.sees("WITH") and self.sees_name(1):
+            scope = self.ctes(scope)
+            first = self.at
+        elif frame is Frame.RELATION:
+            self.relation(scope)
+            clause = Clause.JOINS
+        while True:
+            key = self.tokens[self.at].key
+            if key not in _SIGNIFICANT:
+                self.at += 1
+            elif key in _FRAME_ENDS:
+                return
+            elif key == "(":
+                self.group(Frame.QUERY if self.starts_query(1) else Frame.EXPRESSION, scope)
+            elif key == "," and clause is Clause.FROM:
+                self.at += 1
+                self.relation(scope)
+            elif key == "|>":
+                self.at += 1
+                clause = Clause.JOINS
+            elif key == "::":
+                self.at += 1
+                self.skip_type()
+            elif key == "," or self.is_name():
+                self.at += 1
+            elif key == "FROM" and is_query and not self.is_distinct_from():
+                self.at += 1
+                self.relation(scope)
+                clause = Clause.FROM
+            elif key == "JOIN" and clause is not Clause.OTHER:
+                self.at += 1
+                self.relation(scope)
+            elif key == "TABLE" and self.table_keyword(frame, first):
+                self.table(scope, frame)
+            else:
+                if key == "INSERT" and is_query and self.peek(1).key in ("INTO", "OVERWRITE"):
+                    self.fail("a query", "write INSERT INTO first and the query behind it")
+                is_query = is_query or key == "SELECT" or key in _SET_OPERATORS
+                clause = Clause.OTHER if self.begins_clause() else clause
+                self.at += 1
+
+    def group(self, frame: Frame, scope: Scope) -> None:
+        """A frame with its parentheses."""
+        opening = self.next()
+        self.frame(frame, scope)
+        if not self.accept(")"):
+            raise self.error("expected ) to close this (, found the end of the statement", opening)
+
+    def ctes(self, scope: Scope) -> Scope:
+        """`WITH [RECURSIVE] name [(columns)] [AS] (query), …`; returns the scope of what follows."""
+        self.expect("WITH")
+        recursive = self.accept("RECURSIVE")
+        while True:
+            name = self.name("the name of a common table expression").lower()
+            if self.sees("(") and self.sees_name(1) and self.peek(2).key in (",", ")"):
+                self.names("the name of a column")
+            if self.accept("MAX", "RECURSION", "LEVEL"):
+                self.at += 1
+            self.accept("AS")
+            if not self.sees("("):
+                self.fail("( and the query of the common table expression")
+            self.group(Frame.QUERY, scope | {name} if recursive else scope)
+            scope |= {name}
+            if not self.accept(","):
+                break
+        if self.peek().key in ("INSERT", "UPSERT", "UPDATE", "DELETE", "MERGE"):
+            self.fail("a query after WITH", "write INSERT INTO t WITH … SELECT …")
+        return scope
+
+    # Words in their place
+
+    def is_name(self) -> bool:
+        return self.peek(-1).key in (".", ":", "AS")
+
+    def is_distinct_from(self) -> bool:
+        return self.peek(-1).key == "DISTINCT" and self.peek(-2).key in ("IS", "NOT")
+
+    def begins_clause(self) -> bool:
+        key, after = self.peek().key, self.peek(1).key
+        return (
+            key in _CLAUSES
+            or (key in _CLAUSES_WITH_BY and after == "BY")
+            or (key == "LATERAL" and after == "VIEW")
+            or (key == "WINDOW" and self.sees_name(1) and self.peek(2).key == "AS")
+        )
+
+    def begins_alias(self) -> bool:
+        """Whether a name behind a relation is its alias. Most keywords can be one, if little follows."""
+        if not self.sees_name():
+            return False
+        key, after = self.peek().key, self.peek(1)
+        if after.key in (",", ")") or after.kind is Kind.END:
+            return True
+        if key in ("PIVOT", "UNPIVOT"):
+            return after.key not in ("(", "INCLUDE", "EXCLUDE")
+        return key not in _NO_ALIAS and not self.begins_clause()
+
+    def table_keyword(self, frame: Frame, first: int) -> bool:
+        before = self.peek(-1).key
+        if frame is Frame.ARGUMENTS:
+            return before in ("(", ",", "=>") and (self.sees_name(1) or self.peek(1).key == "(")
+        if before in ("ALL", "DISTINCT"):
+            before = self.peek(-2).key
+        return (self.at == first or before in _SET_OPERATORS) and self.starts_query(0)
+
+    # Relations
+
+    def relation(self, scope: Scope) -> str | None:
+        """A table, subquery, function or VALUES; returns its alias."""
+        if self.sees("LATERAL"):
+            self.at += 1
+        if self.sees("("):
+            self.relation_group(scope)
+        elif self.sees("VALUES") and self.begins_value(1):
+            self.at += 1
+            self.value(scope)
+            while self.accept(","):
+                self.value(scope)
+        else:
+            return self.named_relation(scope)
+        return self.tail()[1]
+
+    def relation_group(self, scope: Scope) -> None:
+        """`(SELECT …)` or `(a JOIN b)`. VALUES may begin either, and reads as a relation in both."""
+        is_query = self.starts_query(1) and self.peek(1).key != "VALUES"
+        self.group(Frame.QUERY if is_query else Frame.RELATION, scope)
+
+    def named_relation(self, scope: Scope) -> str | None:
+        first = self.at
+        if not self.sees_name() or self.begins_clause() or self.peek().key == "FROM":
+            self.fail(
+                "a table, a subquery or a table function",
+                "a column with the name of a keyword goes in backquotes",
+            )
+        parts = self.dotted("a name")
+        if self.sees("("):
+            if parts[-1].upper() == "IDENTIFIER":
+                message = "expected the name of a table, found IDENTIFIER(…); write the name itself"
+                raise self.error(message, self.tokens[first])
+            self.group(Frame.ARGUMENTS, scope)
+            return self.tail()[1]
+        version, timestamp = self.time_travel()
+        end = self.peek(-1).end
+        alias_at, alias = self.tail()
+        if len(parts) > 1 or parts[0].lower() not in scope:
+            self.add(first, parts, end, alias=alias, alias_at=alias_at, version=version, timestamp=timestamp)
+        return alias
+
+    def table(self, scope: Scope, frame: Frame) -> None:
+        """The query `TABLE t`, or the argument `TABLE t`, `TABLE (t)`, `TABLE (query)` of a function."""
+        keyword = self.at
+        self.at += 1
+        argument = frame is Frame.ARGUMENTS
+        if argument and self.sees("(") and self.starts_query(1):
+            self.group(Frame.QUERY, scope)
+            return
+        in_group = argument and self.accept("(")
+        first = self.at
+        parts = self.dotted("the name of a table")
+        end = self.peek(-1).end
+        if in_group:
+            self.expect(")")
+        if len(parts) == 1 and parts[0].lower() in scope:
+            return
+        if argument:
+            self.add(first, parts, end)
+        else:
+            self.add(keyword, parts, end, alias_at=end, select=True)
+
+    def add(
+        self,
+        first: int,
+        parts: tuple[str, ...],
+        end: int,
+        *,
+        alias: str | None = None,
+        alias_at: int | None = None,
+        version: int | str | None = None,
+        timestamp: str | None = None,
+        select: bool = False,
+    ) -> None:
+        if len(parts) == 2 and parts[0].lower() == "system":
+            parts = ("system", parts[1])
+        elif len(parts) > 1:
+            raise self.error(
+                f"expected the name of a table, or system.<name>, found {'.'.join(parts)}", self.tokens[first]
+            )
+        self.refs.append(
+            TableRef(
+                parts=parts,
+                start=self.tokens[first].start,
+                end=end,
+                alias=alias,
+                alias_at=alias_at,
+                version=version,
+                timestamp=timestamp,
+                select=select,
+            )
+        )
+
+    def tail(self) -> tuple[int, str | None]:
+        """`[WITH (options)] [TABLESAMPLE (…)] [[AS] alias [(columns)]]`: where an alias goes, and it."""
+        if self.sees("WITH", "("):
+            self.at += 1
+            self.skip_group()
+        if self.sees("TABLESAMPLE", "("):
+            self.at += 1
+            self.skip_group()
+            if self.sees("REPEATABLE", "("):
+                self.at += 1
+                self.skip_group()
+        alias_at = self.peek(-1).end
+        if self.sees("AS") and self.sees_name(1):
+            self.at += 1
+        elif not self.begins_alias():
+            return alias_at, None
+        alias = unquote_name(self.next().text)
+        if self.sees("("):
+            self.skip_group()
+        return alias_at, alias
+
+    # Time travel and values
+
+    def time_travel(self) -> tuple[int | str | None, str | None]:
+        """`[FOR] VERSION|SYSTEM_VERSION AS OF n` or `[FOR] TIMESTAMP|SYSTEM_TIME AS OF expression`."""
+        ahead = 1 if self.sees("FOR") else 0
+        word = self.peek(ahead).key
+        if word not in _VERSION_WORDS | _TIME_WORDS:
+            return None, None
+        if (self.peek(ahead + 1).key, self.peek(ahead + 2).key) != ("AS", "OF"):
+            return None, None
+        self.at += ahead + 3
+        if word in _VERSION_WORDS:
+            return self.version(), None
+        first, known = self.at, len(self.refs)
+        self.value(frozenset())
+        if len(self.refs) > known:
+            raise self.error("expected a time without a query in it", self.tokens[first])
+        return None, self.text(first)
+
+    def version(self) -> int | str:
+        if self.sees(":") and self.sees_name(1):
+            self.at += 1
+            return ":" + self.next().text
+        digits = unquote_string(self.peek().text) if self.peek().kind is Kind.STRING else self.peek().text
+        if not digits.isdecimal():
+            self.fail("the number of a version, or a :parameter")
+        self.at += 1
+        return int(digits)
+
+    def value(self, scope: Scope) -> None:
+        """An expression that an alias may follow: the one place where its end has to be known."""
+        self.operand(scope)
+        while self.peek().key in _BINARY:
+            self.at += 1
+            self.operand(scope)
+
+    def operand(self, scope: Scope) -> None:
+        while self.peek().key in ("-", "+", "~", "!", "NOT"):
+            self.at += 1
+        token = self.peek()
+        if token.key == "(":
+            self.group(Frame.QUERY if self.starts_query(1) else Frame.EXPRESSION, scope)
+        elif token.key == ":" and self.sees_name(1):
+            self.at += 2
+        elif token.key == "?" or token.kind is Kind.NUMBER:
+            self.at += 1
+        elif token.kind is Kind.STRING:
+            self.string("a value")
+        elif token.key == "CASE":
+            self.case(scope)
+        elif token.key == "INTERVAL" and self.begins_value(1):
+            self.interval(scope)
+        elif self.sees_name():
+            self.at += 1
+            if self.peek().kind is Kind.STRING:
+                self.string("a value")
+            else:
+                self.call(scope)
+        else:
+            self.fail("a value")
+        self.postfix(scope)
+
+    def call(self, scope: Scope) -> None:
+        while self.accept("."):
+            self.name("a name")
+        if self.sees("("):
+            self.group(Frame.EXPRESSION, scope)
+
+    def postfix(self, scope: Scope) -> None:
+        while self.peek().key in ("::", "[", "."):
+            match self.next().key:
+                case "::":
+                    self.skip_type()
+                case "[":
+                    self.value(scope)
+                    self.expect("]")
+                case _:
+                    self.name("a field")
+
+    def interval(self, scope: Scope) -> None:
+        self.at += 1
+        self.operand(scope)
+        while self.peek().key in _UNITS:
+            while self.peek().key in _UNITS or (self.sees("TO") and self.peek(1).key in _UNITS):
+                self.at += 1
+            if self.peek().kind in (Kind.NUMBER, Kind.STRING):
+                self.at += 1
+
+    def case(self, scope: Scope) -> None:
+        self.at += 1
+        depth = 1
+        while depth:
+            if self.sees("("):
+                self.group(Frame.QUERY if self.starts_query(1) else Frame.EXPRESSION, scope)
+                continue
+            token = self.next()
+            if token.kind is Kind.END:
+                self.fail("END of CASE")
+            depth += {"CASE": 1, "END": -1}.get(token.key, 0)

@@ -1,0 +1,304 @@
+"""What a statement says, as values.
+
+Names are kept as written (the catalog compares them without regard to case). Queries and expressions are
+kept as the user's text: Spark reads them, not Ebla. The one thing known about a query is where it names
+tables (`Query.refs`), because those names are replaced by the views of a snapshot before Spark sees them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRef:
+    """One mention of a table in a query; `text[start:end]` is its name and time-travel clause.
+
+    `parts` is `("orders",)` or `("system", "runs")`. `version` is a number, or `":name"` when it is a
+    parameter. `timestamp` is the text of an expression. `alias_at` is where an alias may be put: not
+    always `end`, as `TABLESAMPLE` comes between; None where no alias can stand. `select` marks the query
+    `TABLE t`, whose span includes the word TABLE. `target` marks the table that a write reads in order
+    to change it: the one mention that must show hidden key columns.
+    """
+
+    parts: tuple[str, ...]
+    start: int
+    end: int
+    alias: str | None = None
+    version: int | str | None = None
+    timestamp: str | None = None
+    alias_at: int | None = None
+    select: bool = False
+    target: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.parts[-1]
+
+    def shifted(self, by: int) -> TableRef:
+        """The same mention, in a text that has `by` more characters before it."""
+        alias_at = None if self.alias_at is None else self.alias_at + by
+        return replace(self, start=self.start + by, end=self.end + by, alias_at=alias_at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Any query that Spark runs, with the tables it names in order of their place in the text."""
+
+    text: str
+    refs: tuple[TableRef, ...] = ()
+
+    def within(self, before: str, after: str) -> Query:
+        """The query as a part of a longer one."""
+        return Query(text=before + self.text + after, refs=tuple(ref.shifted(len(before)) for ref in self.refs))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explain:
+    query: Query
+    mode: Literal["extended", "formatted", "cost", "codegen"] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSpec:
+    """A column as declared; `type` is the user's text. A primary key column is never nullable."""
+
+    name: str
+    type: str
+    nullable: bool = True
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTable:
+    """`options` has lower-case names; its values are int, float, str, bool or None."""
+
+    name: str
+    columns: tuple[ColumnSpec, ...]
+    primary_key: tuple[str, ...] = ()
+    if_not_exists: bool = False
+    comment: str | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropTable:
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameTable:
+    table: str
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddColumns:
+    table: str
+    columns: tuple[ColumnSpec, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropColumns:
+    table: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameColumn:
+    table: str
+    column: str
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterColumnType:
+    table: str
+    column: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTableComment:
+    table: str
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetColumnComment:
+    table: str
+    column: str
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowTables:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Describe:
+    """`system` is true for `DESCRIBE system.<name>`."""
+
+    name: str
+    system: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insert:
+    """`width` is how many values each row of VALUES has; None where only Spark can tell."""
+
+    table: str
+    columns: tuple[str, ...] | None
+    source: Query
+    upsert: bool = False
+    width: int | None = None
+
+
+Assignments = tuple[tuple[str, str], ...]
+"""Column and expression text, in the order written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    table: str
+    alias: str | None
+    assignments: Assignments
+    where: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    table: str
+    alias: str | None
+    where: str | None
+
+
+Matched = Literal["matched", "not_matched", "not_matched_by_source"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeClause:
+    """One WHEN of a MERGE. `star` is `UPDATE SET *` or `INSERT *`; `columns` is None if none are listed."""
+
+    matched: Matched
+    action: Literal["update", "delete", "insert"]
+    condition: str | None = None
+    assignments: Assignments = ()
+    columns: tuple[str, ...] | None = None
+    values: tuple[str, ...] = ()
+    star: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """`source` is the user's text after USING, alias included; `source_alias` is the name it goes by."""
+
+    table: str
+    alias: str | None
+    source: str
+    source_alias: str | None
+    on: str
+    clauses: tuple[MergeClause, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncate:
+    table: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """`format` is None when the file names decide; `options` as in `CreateTable`."""
+
+    table: str
+    path: str
+    format: Literal["parquet", "csv", "json"] | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compact:
+    table: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vacuum:
+    table: str | None = None
+    retain_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateView:
+    """`columns` renames the query's outputs where given; `options` as in `CreateTable`."""
+
+    name: str
+    query: Query
+    columns: tuple[str, ...] = ()
+    primary_key: tuple[str, ...] = ()
+    if_not_exists: bool = False
+    asynchronous: bool = False
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropView:
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameView:
+    name: str
+    new_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowViews:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flush:
+    """Bring these views, or all, up to every write committed before."""
+
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainView:
+    """How a view is maintained; `create` for a view that does not exist yet."""
+
+    name: str
+    create: CreateView | None = None
+
+
+ViewStatement = CreateView | DropView | RenameView | ShowViews | Flush | ExplainView
+
+Statement = (
+    ViewStatement
+    | Query
+    | Explain
+    | CreateTable
+    | DropTable
+    | RenameTable
+    | AddColumns
+    | DropColumns
+    | RenameColumn
+    | AlterColumnType
+    | SetTableComment
+    | SetColumnComment
+    | ShowTables
+    | Describe
+    | Insert
+    | Update
+    | Delete
+    | Merge
+    | Truncate
+    | Load
+    | Compact
+    | Vacuum
+)

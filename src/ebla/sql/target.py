@@ -1,0 +1,132 @@
+"""The table that a write changes, and the pieces that all builders of such queries share; see `dml`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ebla.errors import DuplicateNameError, UnknownNameError
+from ebla.sql.assign import checked
+from ebla.sql.lex import quote
+from ebla.sql.refs import find
+from ebla.sql.statements import Assignments, Query
+
+KIND = "_kind"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The table that is written, under the name that the statement gives it."""
+
+    table: str
+    alias: str
+    columns: Sequence[str]
+    key: Sequence[str]
+    hidden: Sequence[str]
+    types: Mapping[str, str]
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        return (*self.columns, *self.hidden)
+
+    def resolve(self, names: Iterable[str], *, doing: str) -> tuple[str, ...]:
+        """Columns as the table spells them; unknown ones and repetitions are errors."""
+        known = {column.lower(): column for column in self.columns}
+        found: list[str] = []
+        for name in names:
+            column = known.get(name.lower())
+            if column is None:
+                raise UnknownNameError(
+                    f"table {self.table} has no column {name}; its columns are {', '.join(self.columns)}"
+                )
+            if column in found:
+                raise DuplicateNameError(f"column {column} of table {self.table} is {doing} twice; name it once")
+            found.append(column)
+        return tuple(found)
+
+    def assigned(self, assignments: Assignments) -> dict[str, str]:
+        """Column to the expression that becomes its value, in parentheses: it cannot reach beyond itself."""
+        names = self.resolve((column for column, _expression in assignments), doing="assigned")
+        return {name: f"({expression})" for name, (_column, expression) in zip(names, assignments, strict=True)}
+
+    def stored_value(self, column: str, value: str) -> str:
+        """A computed value as the column stores it, if the type is known."""
+        known = self.types.get(column)
+        return value if known is None else checked(value, known, f"{self.table}.{column}")
+
+    def old(self, column: str) -> str:
+        return f"{quote(self.alias)}.{quote(column)}"
+
+
+def target(
+    table: str,
+    alias: str | None,
+    columns: Sequence[str],
+    key: Sequence[str],
+    hidden: Sequence[str],
+    types: Mapping[str, str] | None,
+) -> Target:
+    spelled = {name.lower(): name for name in (*columns, *hidden)}
+    return Target(
+        table=table,
+        alias=alias or table,
+        columns=columns,
+        key=[spelled[name.lower()] for name in key],
+        hidden=hidden,
+        types={spelled[name.lower()]: text for name, text in (types or {}).items() if name.lower() in spelled},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A text under construction, and where in it the target table stands."""
+
+    text: str
+    target_at: int
+
+    def within(self, before: str, after: str = "") -> Sql:
+        return Sql(before + self.text + after, self.target_at + len(before))
+
+    def query(self) -> Query:
+        query = find(self.text)
+        refs = tuple(replace(ref, target=ref.start == self.target_at) for ref in query.refs)
+        return replace(query, refs=refs)
+
+
+def comma(items: Iterable[str]) -> str:
+    return ",\n  ".join(items)
+
+
+def as_column(expression: str, name: str) -> str:
+    return f"{expression} AS {quote(name)}"
+
+
+def moves(table: Target, assigned: Iterable[str]) -> bool:
+    """Whether assigning these columns can change a row's key."""
+    return not set(table.key).isdisjoint(assigned)
+
+
+def resolved(table: Target, changes: Sql, *, may_move: bool) -> Sql:
+    """From old and new values to the output: a row whose key changes becomes two.
+
+    `changes` has `_ebla_old<i>` and `_ebla_new<i>` for each stored column, and `_ebla_kind`, which is
+    `update`, `delete` (new values are the old ones) or `insert`. No shuffle.
+    """
+    if not may_move:
+        output = [as_column(f"`_ebla_new{i}`", name) for i, name in enumerate(table.stored)]
+        output.append(as_column("IF(`_ebla_kind` = 'update', 'upsert', `_ebla_kind`)", KIND))
+        return changes.within(f"SELECT {comma(output)}\nFROM (\n", "\n)")
+    places = [table.stored.index(name) for name in table.key]
+    same_key = " AND ".join(f"`_ebla_new{i}` <=> `_ebla_old{i}`" for i in places)
+    kinds = (
+        f"CASE WHEN `_ebla_kind` <> 'update' THEN array(`_ebla_kind`) "
+        f"WHEN {same_key} THEN array('upsert') ELSE array('delete', 'insert') END"
+    )
+    output = [
+        as_column(f"IF(`{KIND}` = 'delete', `_ebla_old{i}`, `_ebla_new{i}`)", name)
+        for i, name in enumerate(table.stored)
+    ]
+    return changes.within(
+        f"SELECT {comma([*output, f'`{KIND}`'])}\nFROM (\nSELECT *, explode({kinds}) AS `{KIND}` FROM (\n",
+        "\n)\n)",
+    )

@@ -1,0 +1,66 @@
+"""Statements about materialized views."""
+
+from __future__ import annotations
+
+from ebla.sql import ddl
+from ebla.sql.cursor import Cursor
+from ebla.sql.refs import query_at
+from ebla.sql.statements import CreateView, DropView, ExplainView, Flush, RenameView, Statement
+
+
+def create_view(cursor: Cursor) -> Statement:
+    """`[ASYNC] MATERIALIZED VIEW [IF NOT EXISTS] v [(columns)] [PRIMARY KEY (…)] [WITH (…)] AS query`."""
+    asynchronous = cursor.accept("ASYNC")
+    cursor.expect("MATERIALIZED", "VIEW")
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = ddl.table_name(cursor)
+    columns = cursor.names("the name of an output column") if cursor.sees("(") else ()
+    ddl.unique_names(columns, f"a column of view {name}")
+    primary_key: tuple[str, ...] = ()
+    if cursor.accept("PRIMARY", "KEY"):
+        primary_key = cursor.names("a column of the primary key")
+        ddl.unique_names(primary_key, f"in the primary key of view {name}")
+    settings = ddl.options(cursor) if cursor.sees("WITH") and cursor.peek(1).key == "(" else {}
+    cursor.expect("AS")
+    return CreateView(
+        name=name,
+        columns=columns,
+        primary_key=primary_key,
+        if_not_exists=if_not_exists,
+        asynchronous=asynchronous,
+        options=settings,
+        query=query_at(cursor),
+    )
+
+
+def drop_view(cursor: Cursor) -> Statement:
+    cursor.expect("MATERIALIZED", "VIEW")
+    if_exists = cursor.accept("IF", "EXISTS")
+    return DropView(name=ddl.table_name(cursor), if_exists=if_exists)
+
+
+def alter_view(cursor: Cursor) -> Statement:
+    cursor.expect("MATERIALIZED", "VIEW")
+    name = ddl.table_name(cursor)
+    cursor.expect("RENAME", "TO")
+    return RenameView(name=name, new_name=ddl.table_name(cursor))
+
+
+def flush(cursor: Cursor) -> Statement:
+    """`FLUSH [v, …]`"""
+    names: list[str] = []
+    while cursor.sees_name():
+        names.append(ddl.table_name(cursor))
+        if not cursor.accept(","):
+            break
+    return Flush(names=tuple(names))
+
+
+def explain_view(cursor: Cursor) -> Statement:
+    """`EXPLAIN MATERIALIZED VIEW v` and `EXPLAIN CREATE MATERIALIZED VIEW …`, behind EXPLAIN."""
+    if cursor.accept("CREATE"):
+        made = create_view(cursor)
+        assert isinstance(made, CreateView)
+        return ExplainView(name=made.name, create=made)
+    cursor.expect("MATERIALIZED", "VIEW")
+    return ExplainView(name=ddl.table_name(cursor))
