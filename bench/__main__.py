@@ -1,0 +1,35 @@
+"""`python -m bench [group …]`: run the benchmarks, print their tables, and put them into the README."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from bench import foundation
+from bench.measure import record
+
+GROUPS = {"foundation": foundation.run}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("group", nargs="*", help=f"of {', '.join(GROUPS)}; all by default")
+    parser.add_argument("--scale", type=float, default=1.0, help="TPC-H scale factor")
+    arguments = parser.parse_args()
+    unknown = [g for g in arguments.group if g not in GROUPS]
+    if unknown:
+        parser.error(f"expected one of {', '.join(GROUPS)}, found {unknown[0]}")
+    missed = 0
+    for name in arguments.group or GROUPS:
+        results = GROUPS[name](arguments.scale)
+        for result in results:
+            print(result.row())
+            missed += not result.met
+        if arguments.scale == 1.0:
+            record(name, results)
+    print(f"\n{missed} bars missed" if missed else "\nall bars met")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""Ebla: tables that never stop changing, and what is derived from them, on Spark."""
+
+from ebla.database import Database, connect
+from ebla.errors import (
+    CatalogError,
+    ConflictError,
+    CorruptRunError,
+    DuplicateKeyError,
+    DuplicateNameError,
+    EblaError,
+    LoadError,
+    MissingDependencyError,
+    NodeConflictError,
+    SnapshotError,
+    SqlError,
+    StaleTermError,
+    StorageError,
+    StorageFullError,
+    TransactionClosedError,
+    TypeMismatchError,
+    UnknownNameError,
+    UsageError,
+)
+from ebla.result import Result
+from ebla.table import Table
+
+__all__ = [
+    "CatalogError",
+    "ConflictError",
+    "CorruptRunError",
+    "Database",
+    "DuplicateKeyError",
+    "DuplicateNameError",
+    "EblaError",
+    "LoadError",
+    "MissingDependencyError",
+    "NodeConflictError",
+    "Result",
+    "SnapshotError",
+    "SqlError",
+    "StaleTermError",
+    "StorageError",
+    "StorageFullError",
+    "Table",
+    "TransactionClosedError",
+    "TypeMismatchError",
+    "UnknownNameError",
+    "UsageError",
+    "connect",
+]

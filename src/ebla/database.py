@@ -1,0 +1,149 @@
+"""The way in: `ebla.connect("./warehouse")`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from sqlalchemy import Connection
+
+from ebla import settings as settings_module
+from ebla.catalog import changes as c
+from ebla.catalog import reads
+from ebla.catalog.store import Catalog, is_postgres
+from ebla.errors import CatalogError, NodeConflictError
+from ebla.execute import Executor
+from ebla.ids import NodeId, Version
+from ebla.maintainer import Maintainer
+from ebla.result import Result
+from ebla.settings import Settings
+from ebla.spark.session import require_classic
+from ebla.storage.model import Kind, Node
+from ebla.table import Table
+from ebla.tables import maintenance
+from ebla.tables.context import Context
+from ebla.tables.scans import Pins
+from ebla.views.statements import Views
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_ROOT = "./data"
+
+
+class Database:
+    """An open warehouse. Safe to use from several threads; close it, or use it as a context manager."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.pins = Pins(context)
+        self.maintainer = Maintainer(context)
+        self.views = Views(self)
+        self._executor = Executor(self)
+
+    # ---- statements and tables --------------------------------------------------------------------------
+
+    def sql(self, text: str, /, **parameters: object) -> Result:
+        """Run one or more statements separated by `;` and return the last one's result.
+
+        `:name` in the text stands for the parameter of that name; values are bound, never put into the text.
+        """
+        return self._executor.run(text, parameters)
+
+    def table(self, name: str) -> Table:
+        with self.context.catalog.reading() as connection:
+            return Table(self, reads.relation(connection, name).name)
+
+    def tables(self) -> list[str]:
+        with self.context.catalog.reading() as connection:
+            return reads.relation_names(connection, Kind.TABLE)
+
+    @property
+    def version(self) -> int:
+        """The newest committed version, shared by all tables."""
+        return int(self.context.catalog.version())
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that queries run in; started now if none was given."""
+        return self.context.spark
+
+    # ---- upkeep -----------------------------------------------------------------------------------------
+
+    def compact(self, name: str) -> maintenance.Compacted:
+        return maintenance.compact(self.context, name)
+
+    def vacuum(self, name: str | None = None, *, retain_s: float | None = None) -> maintenance.Vacuumed:
+        self.pins.tidy()
+        return maintenance.vacuum(self.context, name, retain_s=retain_s)
+
+    def close(self) -> None:
+        """Finish background work, release pins, and stop Spark if Ebla started it."""
+        self.maintainer.stop()
+        self.pins.release_all()
+        self.context.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def connect(url: str, spark: SparkSession | None = None, *, create: bool = True, **settings: object) -> Database:
+    """Open the warehouse at a directory, or the one whose catalog is at a `postgresql://` address.
+
+    A given Spark session is used and left as it was; otherwise one is started when it is first needed, and stopped at
+    close. Settings are described in `ebla.settings`.
+    """
+    loaded = settings_module.load(**settings)
+    if spark is not None:
+        require_classic(spark)
+    url = os.fspath(url)
+    embedded = not is_postgres(url)
+    if not embedded and loaded.storage_root is None:
+        raise CatalogError(
+            "storage_root: expected a path that all nodes' Spark can reach, found none; "
+            "pass connect(url, storage_root=…) or set EBLA_STORAGE_ROOT"
+        )
+    catalog = Catalog.open(str(Path(url)) if embedded else url, create=create)
+    try:
+        _join(catalog, loaded)
+    except BaseException:
+        catalog.close()
+        raise
+    return Database(Context(catalog, loaded, spark))
+
+
+def _join(catalog: Catalog, settings: Settings) -> None:
+    """Register this process's nodes; one that is registered with another storage root is refused."""
+    # A warehouse's own data directory is recorded relative to it, so that the warehouse can be moved.
+    own = settings.storage_root
+    wanted = {settings.node: DEFAULT_ROOT if own is None else _absolute(own)}
+    wanted |= {node: _absolute(root) for node, root in settings.nodes.items()}
+
+    def decide(connection: Connection, at: Version) -> c.Decision | None:
+        known = reads.nodes(connection)
+        fresh = []
+        for name, root in wanted.items():
+            node = NodeId(name)
+            if node not in known:
+                fresh.append(c.PutNode(node=Node(id=node, root=root, shards=os.cpu_count() or 1)))
+            elif known[node].root != root and not (own is None and name == settings.node):
+                raise NodeConflictError(
+                    f"node {name}: expected storage root {known[node].root}, found {root}; "
+                    "use the registered root, or another node id for this one"
+                )
+        if not fresh:
+            return None
+        return c.Decision(reason=f"join {', '.join(sorted(wanted))}", updates=tuple(fresh))
+
+    catalog.decide(decide, node=NodeId(settings.node))
+
+
+def _absolute(root: str) -> str:
+    return root if "://" in root else str(Path(root).absolute())

@@ -1,0 +1,422 @@
+"""Statements carried out: each case of `ebla.sql.statements` to the operation that does it."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, assert_never
+
+import pyarrow as pa
+from sqlalchemy import Connection
+
+from ebla import system
+from ebla.catalog import reads
+from ebla.catalog import transactions as tx
+from ebla.errors import EblaError, SqlError, StorageError, UnknownNameError
+from ebla.ids import Version
+from ebla.result import Result
+from ebla.spark import write as swrite
+from ebla.spark.session import local_frame
+from ebla.sql import dml
+from ebla.sql import statements as st
+from ebla.sql.lex import quote, split
+from ebla.sql.parse import parse
+from ebla.sql.refs import rewrite
+from ebla.storage import runs as rf
+from ebla.storage import types
+from ebla.storage.model import Column, Relation
+from ebla.storage.snapshot import Snapshot
+from ebla.tables import batch as b
+from ebla.tables import ddl, loads, maintenance, scans
+from ebla.tables.writes import Make, Written, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ebla.database import Database
+
+Parameters = Mapping[str, object]
+
+
+Relations = Mapping[st.TableRef, Snapshot | pa.Table | None]
+"""What every mention of a table in a query stands for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A query at one version, not run yet."""
+
+    version: Version
+    frame: DataFrame
+    snapshots: Sequence[Snapshot] = ()
+    holds: Sequence[scans.Hold] = ()
+
+    def release(self) -> None:
+        for hold in self.holds:
+            hold.release()
+
+
+def _snapshots(relations: Relations) -> list[Snapshot]:
+    return [found for found in relations.values() if isinstance(found, Snapshot)]
+
+
+class Executor:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._context = database.context
+
+    def run(self, text: str, parameters: Parameters) -> Result:
+        """Run statements in order; return the last one's result. All are parsed before the first one runs."""
+        parsed = [parse(part) for part in split(text)]
+        if not parsed:
+            raise SqlError("expected a statement, found none")
+        result = self._one(parsed[0], parameters)
+        for statement in parsed[1:]:
+            result = self._one(statement, parameters)
+        return result
+
+    def _one(self, statement: st.Statement, parameters: Parameters) -> Result:
+        match statement:
+            case st.Query():
+                return self.query(statement, parameters)
+            case st.Explain():
+                return self._explain(statement, parameters)
+            case st.Insert() | st.Update() | st.Delete() | st.Merge():
+                return self._change(statement, parameters)
+            case st.Load(table=table, path=path, format=kind, options=options):
+                return self._write(
+                    table,
+                    lambda relation, _: loads.load_batch(self._context, relation, path, format=kind, options=options),
+                    reason=f"load into {table}",
+                    reads_target=False,
+                )
+            case st.Truncate(table=table):
+                return self._row(version=int(ddl.truncate(self._context, table)))
+            case st.Compact() | st.Vacuum():
+                return self._maintain(statement)
+            case st.ShowTables():
+                return self._show_tables()
+            case st.CreateView() | st.DropView() | st.RenameView() | st.ShowViews() | st.Flush() | st.ExplainView():
+                return self._database.views.run(statement)
+            case st.Describe(name=name, system=is_system):
+                return self._describe(name, is_system=is_system)
+            case (
+                st.CreateTable()
+                | st.DropTable()
+                | st.RenameTable()
+                | st.AddColumns()
+                | st.DropColumns()
+                | st.RenameColumn()
+                | st.AlterColumnType()
+                | st.SetTableComment()
+                | st.SetColumnComment()
+            ):
+                self._define(statement)
+                return Result(table=pa.table({}), spark=lambda: self._context.spark)
+            case _:
+                assert_never(statement)
+
+    # ---- queries ----------------------------------------------------------------------------------------
+
+    def query(self, query: st.Query, parameters: Parameters) -> Result:
+        read = self._read(query, parameters)
+
+        def rescue(error: BaseException) -> DataFrame | BaseException | None:
+            nonlocal read
+            found = in_users_words(error, query.text, {})
+            if not isinstance(found, StorageError):
+                return found
+            try:
+                damaged = [rf.distrust_damaged(s, self._context.roots()) for s in read.snapshots]
+            except StorageError as broken:
+                return broken
+            if not any(damaged):
+                return found
+            read = self._read(query, parameters, at=read.version)
+            return read.frame
+
+        return Result(frame=read.frame, spark=lambda: self._context.spark, rescue=rescue, holds=read.holds)
+
+    def _read(self, query: st.Query, parameters: Parameters, *, at: Version | None = None) -> Reading:
+        """A query over one consistent snapshot of all relations that it names, pinned."""
+        wanted = [self._version_of(ref, parameters) for ref in query.refs]
+        if not query.refs:
+            return Reading(version=Version(0), frame=self._frame(query, parameters, {}))
+
+        def read(connection: Connection, now: Version) -> tuple[Version, Relations]:
+            return now, self._relations(connection, query, [now if v is None else v for v in wanted])
+
+        asked = [v for v in wanted if v is not None]
+        (version, relations), holds = scans.at_version(
+            self._context, self._database.pins, at, "query", read, besides=asked
+        )
+        with scans.released_on_error(holds):
+            frame = self._frame(query, parameters, relations)
+        return Reading(version=version, frame=frame, snapshots=_snapshots(relations), holds=holds)
+
+    def _read_in(self, query: st.Query, parameters: Parameters, at: Version) -> Reading:
+        """The same inside an open transaction, whose row keeps its snapshot from vacuum."""
+        wanted = [self._version_of(ref, parameters) for ref in query.refs]
+        with self._context.catalog.reading() as connection:
+            relations = self._relations(connection, query, [at if v is None else v for v in wanted])
+        return Reading(version=at, frame=self._frame(query, parameters, relations), snapshots=_snapshots(relations))
+
+    def _relations(self, connection: Connection, query: st.Query, versions: Sequence[Version]) -> Relations:
+        return {
+            ref: self._relation(connection, ref, version) for ref, version in zip(query.refs, versions, strict=True)
+        }
+
+    def _relation(self, connection: Connection, ref: st.TableRef, version: Version) -> Snapshot | pa.Table | None:
+        """What a name stands for: a snapshot, the rows of a system table, or `None` for the user's temporary view."""
+        if len(ref.parts) == 2 and ref.parts[0].lower() == "system":
+            return system.read(connection, ref.name)
+        relation = reads.find_relation(connection, ref.name) if len(ref.parts) == 1 else None
+        if relation is None:
+            if len(ref.parts) == 1 and self._context.spark.catalog.tableExists(quote(ref.name)):
+                return None
+            relation = reads.relation(connection, ".".join(ref.parts))
+        reads.require_readable(connection, relation, version)
+        return reads.snapshot(connection, reads.relation(connection, ref.name, version=version), version)
+
+    def _frame(self, query: st.Query, parameters: Parameters, relations: Relations) -> DataFrame:
+        """The query with every name replaced by a temporary view, which is gone when Spark has understood it."""
+        spark = self._context.spark
+        views: dict[tuple[int, int], str] = {}
+        frames: dict[str, DataFrame] = {}
+        for ref, found in relations.items():
+            if found is None:
+                continue
+            name = views[ref.start, ref.end] = f"ebla_{uuid.uuid4().hex}"
+            if isinstance(found, Snapshot):
+                frames[name] = scans.frame_of(self._context, found, hidden=ref.target)
+            else:
+                frames[name] = local_frame(spark, found)
+        try:
+            for name, frame in frames.items():
+                frame.createOrReplaceTempView(name)
+            text = rewrite(query, lambda ref: views.get((ref.start, ref.end)))
+            try:
+                return spark.sql(text, dict(parameters)) if parameters else spark.sql(text)
+            except Exception as error:
+                better = in_users_words(error, query.text, dict.fromkeys(frames, ""), spark)
+                if better is None:
+                    raise
+                raise better from error
+        finally:
+            for name in frames:
+                spark.catalog.dropTempView(name)
+
+    def _version_of(self, ref: st.TableRef, parameters: Parameters) -> Version | None:
+        if ref.version is not None:
+            value: object = ref.version
+            if isinstance(value, str) and value.startswith(":"):
+                if value[1:] not in parameters:
+                    raise UnknownNameError(f"parameter {value}: expected a value, found none; pass {value[1:]}=…")
+                value = parameters[value[1:]]
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise SqlError(f"VERSION AS OF: expected a whole number, found {value!r}")
+            return Version(value)
+        if ref.timestamp is not None:
+            return self._version_at(ref.timestamp, parameters)
+        return None
+
+    def _version_at(self, expression: str, parameters: Parameters) -> Version:
+        text = f"SELECT unix_micros(CAST({expression} AS TIMESTAMP))"
+        try:
+            found = self._context.spark.sql(text, dict(parameters)).collect()[0][0]
+        except Exception as error:
+            better = in_users_words(error, expression, {})
+            if better is None:
+                raise
+            raise better from error
+        if found is None:
+            raise SqlError(f"TIMESTAMP AS OF: expected a time, found {expression}")
+        with self._context.catalog.reading() as connection:
+            return reads.version_at(connection, int(found))
+
+    def _explain(self, statement: st.Explain, parameters: Parameters) -> Result:
+        read = self._read(statement.query, parameters)
+        mode = statement.mode or "formatted"
+        jvm = self._context.spark._jvm
+        shown = jvm.org.apache.spark.sql.api.python.PythonSQLUtils.explainString(  # type: ignore[union-attr]
+            read.frame._jdf.queryExecution(), mode
+        )
+        read.release()
+        return self._table({"plan": [str(shown)]})
+
+    # ---- changes ----------------------------------------------------------------------------------------
+
+    def _change(self, statement: st.Insert | st.Update | st.Delete | st.Merge, parameters: Parameters) -> Result:
+        def make(relation: Relation, transaction: tx.Transaction) -> b.FrameBatch:
+            columns = [c.name for c in relation.visible]
+            key = [c.name for c in relation.key]
+            hidden = [c.name for c in relation.columns if c.hidden]
+            kinds = {c.name: c.type for c in relation.visible}
+            match statement:
+                case st.Insert():
+                    query = dml.insert_query(statement, columns, key, hidden=hidden)
+                case st.Update():
+                    query = dml.update_query(statement, columns, key, hidden=hidden, types=kinds)
+                case st.Delete():
+                    query = dml.delete_query(statement, columns, key, hidden=hidden)
+                case st.Merge():
+                    query = dml.merge_query(statement, columns, key, hidden=hidden, types=kinds)
+                case _:
+                    assert_never(statement)
+            read = self._read_in(query, parameters, transaction.snapshot)
+            frame = swrite.fitted(read.frame, relation, keep=[b.KIND], hidden=True)
+            return b.FrameBatch(frame=frame, kind=None, reads=read.snapshots)
+
+        verb = type(statement).__name__.lower()
+        # A blind upsert of given values reads nothing that another writer could change.
+        blind = isinstance(statement, st.Insert) and statement.upsert and not statement.source.refs
+        return self._write(statement.table, make, reason=f"{verb} {statement.table}", reads_target=not blind)
+
+    def _write(self, table: str, make: Make, *, reason: str, reads_target: bool) -> Result:
+        written: Written = write(self._context, table, make, reason=reason, reads_target=reads_target)
+        self._database.maintainer.wake(written.relation.name)
+        return self._row(rows=written.rows, version=None if written.version is None else int(written.version))
+
+    # ---- definitions ------------------------------------------------------------------------------------
+
+    def _define(self, statement: st.Statement) -> None:
+        context = self._context
+        match statement:
+            case st.CreateTable():
+                ddl.create_table(
+                    context,
+                    statement.name,
+                    [_column(spec) for spec in statement.columns],
+                    statement.primary_key,
+                    if_not_exists=statement.if_not_exists,
+                    comment=statement.comment,
+                    options=statement.options,
+                )
+            case st.DropTable(name=name, if_exists=if_exists):
+                ddl.drop_table(context, name, if_exists=if_exists)
+            case st.RenameTable(table=table, new_name=new):
+                ddl.rename_table(context, table, new)
+            case st.AddColumns(table=table, columns=specs):
+                ddl.add_columns(context, table, [_column(spec) for spec in specs])
+            case st.DropColumns(table=table, columns=names):
+                ddl.drop_columns(context, table, names)
+            case st.RenameColumn(table=table, column=column, new_name=new):
+                ddl.rename_column(context, table, column, new)
+            case st.AlterColumnType(table=table, column=column, type=kind):
+                ddl.widen_column(context, table, column, kind)
+            case st.SetTableComment(table=table, comment=comment):
+                ddl.comment_table(context, table, comment)
+            case st.SetColumnComment(table=table, column=column, comment=comment):
+                ddl.comment_column(context, table, column, comment)
+
+    def _maintain(self, statement: st.Compact | st.Vacuum) -> Result:
+        if isinstance(statement, st.Vacuum):
+            done = self._database.vacuum(statement.table, retain_s=statement.retain_seconds)
+            return self._row(horizon=int(done.horizon), files=done.files, bytes=done.bytes, orphans=done.orphans)
+        with self._context.catalog.reading() as connection:
+            names = [statement.table] if statement.table else reads.relation_names(connection)
+        found = [maintenance.compact(self._context, name) for name in names]
+        return self._table(
+            {
+                "relation": [f.relation for f in found],
+                "tablets": [f.tablets for f in found],
+                "folded_runs": [f.folded_runs for f in found],
+                "version": pa.array([f.version for f in found], pa.int64()),
+            }
+        )
+
+    def _show_tables(self) -> Result:
+        with self._context.catalog.reading() as connection:
+            found = [reads.relation(connection, n) for n in reads.relation_names(connection)]
+        return self._table(
+            {
+                "name": pa.array([r.name for r in found], pa.string()),
+                "kind": pa.array([r.kind.value for r in found], pa.string()),
+                "primary_key": pa.array([_key_text(r) for r in found], pa.string()),
+                "tablets": pa.array([r.tablets for r in found], pa.int64()),
+                "replication": pa.array([r.replication for r in found], pa.int64()),
+                "comment": pa.array([r.comment for r in found], pa.string()),
+            }
+        )
+
+    def _describe(self, name: str, *, is_system: bool) -> Result:
+        if is_system:
+            fields = list(system.table_schema(name))
+            return self._table({"column": [f.name for f in fields], "type": [types.from_arrow(f.type) for f in fields]})
+        with self._context.catalog.reading() as connection:
+            relation = reads.relation(connection, name)
+        columns = relation.visible
+        return self._table(
+            {
+                "column": pa.array([c.name for c in columns], pa.string()),
+                "type": pa.array([c.type for c in columns], pa.string()),
+                "nullable": pa.array([c.nullable for c in columns], pa.bool_()),
+                "key": pa.array([None if c.key_position is None else c.key_position + 1 for c in columns], pa.int64()),
+                "comment": pa.array([c.comment for c in columns], pa.string()),
+            }
+        )
+
+    # ---- results ----------------------------------------------------------------------------------------
+
+    def _table(self, columns: Mapping[str, Sequence[Any] | pa.Array]) -> Result:
+        return Result(table=pa.table(dict(columns)), spark=lambda: self._context.spark)
+
+    def _row(self, **values: int | None) -> Result:
+        return self._table({name: pa.array([value], pa.int64()) for name, value in values.items()})
+
+
+def _column(spec: st.ColumnSpec) -> Column:
+    return Column(name=spec.name, physical=spec.name, type=spec.type, nullable=spec.nullable, comment=spec.comment)
+
+
+def _key_text(relation: Relation) -> str | None:
+    return None if relation.keyless else ", ".join(c.name for c in relation.key)
+
+
+# ---- errors in the user's words -------------------------------------------------------------------------
+
+
+def in_users_words(
+    error: BaseException, text: str, internal: Mapping[str, str], spark: SparkSession | None = None
+) -> EblaError | None:
+    """What Spark said of the rewritten text, without the names that only Ebla knows, placed in the user's text."""
+    if isinstance(error, EblaError):
+        return error
+    found = swrite.translate(error, "query")
+    if found is None:
+        return None
+    message = str(found).removeprefix("query: ")
+    message = re.sub(r"\s*;?\s*line \d+,? pos \d+;?", "", re.sub(r" \(line \d+, (pos|column) \d+\)", "", message))
+    for name in internal:
+        message = message.replace(f"`{name}`.", "").replace(name, "the table")
+    if not isinstance(found, SqlError):
+        return type(found)(message)
+    fragment = _fragment(error)
+    at = text.find(fragment) if fragment else -1
+    if at < 0:
+        line, column = _syntax_error(text, spark) if spark is not None and found.line is not None else (None, None)
+        return SqlError(message, line=line, column=column)
+    line = text.count("\n", 0, at) + 1
+    return SqlError(message, line=line, column=at - (text.rfind("\n", 0, at) + 1) + 1)
+
+
+def _syntax_error(text: str, spark: SparkSession) -> tuple[int | None, int | None]:
+    """Where Spark's parser stops in the user's own text; tables need not be there for that."""
+    try:
+        spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    except Exception as error:
+        found = swrite.translate(error, "query")
+        if isinstance(found, SqlError):
+            return found.line, found.column
+    return None, None
+
+
+def _fragment(error: BaseException) -> str | None:
+    """The piece of the query that Spark complains about."""
+    try:
+        contexts = error.getQueryContext()  # type: ignore[attr-defined]
+        return str(contexts[0].fragment()) if contexts else None
+    except Exception:  # a Spark error without a context has none to give
+        return None

@@ -1,0 +1,119 @@
+"""What a statement returns: rows that are here already, or a Spark query that has not run yet."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from ebla.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Releasable(Protocol):
+    def release(self) -> None: ...
+
+
+def _release(holds: list[Releasable]) -> None:
+    for hold in holds:
+        hold.release()
+
+
+class Result:
+    """Rows with named columns. A query runs when its rows are first asked for, over the snapshot it was made on."""
+
+    def __init__(
+        self,
+        *,
+        table: pa.Table | None = None,
+        frame: DataFrame | None = None,
+        spark: Callable[[], SparkSession] | None = None,
+        rescue: Callable[[BaseException], DataFrame | BaseException | None] | None = None,
+        holds: Sequence[Releasable] = (),
+    ) -> None:
+        self._table = table
+        self._frame = frame
+        self._spark = spark
+        self._rescue = rescue
+        self._holds = list(holds)
+        self._finalizer = weakref.finalize(self, _release, self._holds)
+
+    @property
+    def columns(self) -> list[str]:
+        if self._frame is not None:
+            return list(self._frame.columns)
+        return list(self._known().schema.names)
+
+    def to_arrow(self) -> pa.Table:
+        if self._table is None:
+            self._table = self._collected()
+            _release(self._holds)
+        return self._table
+
+    def _collected(self) -> pa.Table:
+        """The rows. An error may be rescued: by a query over other copies of the same runs, or with better words."""
+        while True:
+            assert self._frame is not None
+            try:
+                return self._frame.toArrow()
+            except Exception as error:
+                better = self._rescue(error) if self._rescue is not None else None
+                if better is None or better is error:
+                    raise
+                if isinstance(better, BaseException):
+                    raise better from error
+                self._frame = better
+
+    def to_spark(self) -> DataFrame:
+        """The result as a lazy DataFrame. Its version stays pinned until the lease ends or the database closes."""
+        self._finalizer.detach()
+        self._holds.clear()
+        if self._frame is None:
+            if self._spark is None:
+                raise UsageError("to_spark: expected a result of a database that is open, found one without Spark")
+            self._frame = self._spark().createDataFrame(self._known())
+        return self._frame
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        table = self.to_arrow()
+        if table.num_columns == 0:
+            return [() for _ in range(table.num_rows)]
+        return list(zip(*[_python(column) for column in table.columns], strict=True))
+
+    def one(self) -> tuple[Any, ...]:
+        """The only row; an error if there are none or several."""
+        found = self.rows()
+        if len(found) != 1:
+            raise UsageError(f"one(): expected exactly one row, found {len(found)}")
+        return found[0]
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(self.rows())
+
+    def __len__(self) -> int:
+        return int(self.to_arrow().num_rows)
+
+    def __repr__(self) -> str:
+        return f"Result(columns={self.columns})"
+
+    def _known(self) -> pa.Table:
+        assert self._table is not None
+        return self._table
+
+
+def _python(column: pa.ChunkedArray) -> list[Any]:
+    """Python values of a column. Maps become dicts, instants are aware datetimes in UTC."""
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        column = column.cast(pa.timestamp("us", "UTC"))
+    values: list[Any] = column.to_pylist(maps_as_pydicts="strict") if _has_map(column.type) else column.to_pylist()
+    return values
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return True
+    return any(_has_map(kind.field(i).type) for i in range(kind.num_fields))

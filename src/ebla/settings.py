@@ -1,0 +1,58 @@
+"""Settings, each with a default that needs no thought.
+
+Given to `ebla.connect(url, name=value)`, or as environment variables `EBLA_<NAME>`, in that order of precedence.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from ebla.errors import UnknownNameError, UsageError
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="EBLA_", extra="forbid", frozen=True)
+
+    node: str = Field("node1", description="The id of the node that this process is.")
+    storage_root: str | None = Field(None, description="Where this node's runs lie; default: <warehouse>/data.")
+    nodes: dict[str, str] = Field(
+        default_factory=dict, description="More nodes that live in this process: id to storage root."
+    )
+    tablets: int = Field(16, description="Tablets of a new table, a power of two.")
+    replication: int = Field(1, description="Copies of every tablet of a new table.")
+    level0_rows_max: int = Field(
+        200_000, ge=0, description="More level 0 rows than this are merged by Spark with a shuffle, not on the driver."
+    )
+    batch_rows_max: int = Field(
+        200_000, ge=0, description="A batch of more rows than this is cut into tablets by Spark."
+    )
+    compact_runs: int = Field(
+        32, ge=1, description="A relation with this many level 0 runs is compacted in the background."
+    )
+    auto_compact: bool = Field(True, description="Compact in the background after writes.")
+    retention_s: float = Field(86_400.0, ge=0, description="How long vacuum keeps what newer versions replaced.")
+    transaction_lease_s: float = Field(60.0, gt=0, description="A writer silent for this long is taken for dead.")
+    barrier_grace_s: float = Field(
+        10.0, ge=0, description="How long a schema change waits for old transactions before it aborts them."
+    )
+    pin_lease_s: float = Field(3600.0, gt=0, description="How long a lazy read stays protected from vacuum.")
+    write_attempts: int = Field(20, ge=1, description="How often a write that lost a race is run again.")
+    fsync: bool = Field(True, description="Flush runs to disk before a commit names them.")
+    row_group_bytes: int = Field(16 * 2**20, gt=0, description="Size of a row group before compression.")
+    spark_memory: str = Field("4g", description="Memory of a Spark session that Ebla starts.")
+    spark_cores: str = Field("*", description="Cores of a Spark session that Ebla starts.")
+
+
+def load(**given: object) -> Settings:
+    """Settings from the arguments and the environment; an unknown name or a wrong value is an error that says so."""
+    unknown = sorted(set(given) - set(Settings.model_fields))
+    if unknown:
+        known = ", ".join(sorted(Settings.model_fields))
+        raise UnknownNameError(f"setting {unknown[0]}: expected one of {known}")
+    try:
+        return Settings(**given)  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(p) for p in first["loc"])
+        raise UsageError(f"setting {name}: {first['msg']}, found {first['input']!r}") from error

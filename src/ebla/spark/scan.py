@@ -1,0 +1,191 @@
+"""Snapshots as lazy DataFrames.
+
+Plan of a merged read: one file scan of level 1, a broadcast left anti join with the keys of level 0, a union with
+level 0's upserts. No shuffle. The join compares tokens first: Spark probes a hash table of longs, and only a row whose
+token is there compares its key, NULL-safe. Without level 0 it is the plain file scan.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ebla.ids import NodeId, RunId, TabletId
+from ebla.spark.session import local_frame
+from ebla.storage import runs as rf
+from ebla.storage import types
+from ebla.storage.files import Root
+from ebla.storage.model import DELETED, TOKEN, Column, Relation, Run
+from ebla.storage.snapshot import BEGINNING, Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+VERSION = "_version"
+_DELTA = "_ebla_d_"
+_FILE = "_ebla_file"
+_RANK = "_ebla_rank"
+
+
+def struct(columns: Sequence[Column]) -> T.StructType:
+    return T.StructType([T.StructField(c.physical, types.to_spark(c.type)) for c in columns])
+
+
+def token_sql(key: Sequence[Column], prefix: str = "") -> str:
+    """A row's token. Expressions are text: one call to the JVM each, where a built one takes dozens."""
+    return f"xxhash64({', '.join(quoted(prefix + c.physical) for c in key)})"
+
+
+def tablet_sql(token: str, tablets: int) -> str:
+    """The tablet of a token: its upper bits, counted from the most negative token."""
+    if tablets == 1:
+        return "0"
+    bits = tablets.bit_length() - 1
+    return f"int(shiftrightunsigned({token} ^ (-9223372036854775807L - 1L), {64 - bits}))"
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def renamed(names: Sequence[tuple[str, str]]) -> list[str]:
+    """Expressions for `selectExpr`: old name to new name."""
+    return [quoted(old) if old == new else f"{quoted(old)} AS {quoted(new)}" for old, new in names]
+
+
+def empty(spark: SparkSession, schema: T.StructType) -> DataFrame:
+    return local_frame(spark, [], schema)
+
+
+def local(spark: SparkSession, table: pa.Table, schema: T.StructType) -> DataFrame:
+    """An Arrow table as a DataFrame that lives in the query plan."""
+    if table.num_rows == 0:
+        return empty(spark, schema)
+    return local_frame(spark, table, schema)
+
+
+# Whatever the session says: a missing or damaged file is an error and no fewer rows, and old dates are as they were
+# written.
+_READING = {
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "mergeSchema": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "parquet.page.verify-checksum.enabled": "true",
+}
+
+
+def files(spark: SparkSession, paths: Sequence[str], schema: T.StructType) -> DataFrame:
+    if not paths:
+        return empty(spark, schema)
+    return spark.read.schema(schema).options(**_READING).parquet(*map(literally, paths))
+
+
+def literally(path: str) -> str:
+    """A path that Spark does not take for a pattern."""
+    return re.sub(r"([{}\[\]*?\\])", r"\\\1", path)
+
+
+def logical(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    """From the names in files to the names that users know."""
+    if [c.name for c in columns] == frame.columns:
+        return frame
+    return frame.selectExpr(*renamed([(c.physical, c.name) for c in columns]))
+
+
+def merged(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    roots: Mapping[NodeId, Root],
+    cache: rf.LevelZeroCache,
+    *,
+    rows_max: int,
+) -> DataFrame:
+    """All columns of the snapshot's rows, hidden ones too, under their physical names."""
+    relation = snapshot.relation
+    copies = rf.require_copies(snapshot, roots)
+    schema = struct(relation.columns)
+    base = files(spark, [roots[copies[r.id]].full(r.path) for r in snapshot.level1], schema)
+    if not snapshot.level0:
+        return base
+    if sum(r.rows for r in snapshot.level0) <= rows_max:
+        table = rf.mutations(relation, snapshot.level0, roots, cache, snapshot)
+        keys = local_keys(spark, table, relation)
+        alive = table.filter(pc.invert(pc.fill_null(table[DELETED], False)))
+        upserts = local(spark, alive.select([c.physical for c in relation.columns]), schema)
+    else:
+        changed = latest_mutations(spark, relation, snapshot.level0, copies, roots, snapshot)
+        names = [*(c.physical for c in relation.key), TOKEN]
+        keys = changed.selectExpr(*renamed([(n, _DELTA + n) for n in names]))
+        upserts = changed.filter(f"NOT coalesce({DELETED}, false)").selectExpr(
+            *[quoted(c.physical) for c in relation.columns]
+        )
+    if not snapshot.level1:
+        return upserts
+    return without(base, keys, relation).unionAll(upserts)
+
+
+def local_keys(spark: SparkSession, table: pa.Table, relation: Relation) -> DataFrame:
+    """The keys and tokens of mutations, renamed so that a join cannot confuse them, small enough to broadcast."""
+    names = [c.physical for c in relation.key]
+    renamed = table.select([*names, TOKEN]).rename_columns([_DELTA + n for n in (*names, TOKEN)])
+    schema = T.StructType(
+        [T.StructField(_DELTA + c.physical, types.to_spark(c.type)) for c in relation.key]
+        + [T.StructField(_DELTA + TOKEN, T.LongType())]
+    )
+    return F.broadcast(local(spark, renamed, schema))
+
+
+def same_key_sql(key: Sequence[Column], left: str, right: str) -> str:
+    """Equal tokens and, in a form that the planner does not take for more join keys, equal keys.
+
+    The sides' columns and tokens carry these prefixes. A hash table of single longs is the fastest that Spark has.
+    """
+    ours, theirs = quoted(left + TOKEN), quoted(right + TOKEN)
+    equal = " AND ".join(f"{quoted(left + c.physical)} <=> {quoted(right + c.physical)}" for c in key)
+    return f"{ours} = {theirs} AND (({equal}) OR {ours} + 1 = {theirs})"
+
+
+def without(base: DataFrame, keys: DataFrame, relation: Relation) -> DataFrame:
+    """Rows of level 1 whose key has no newer mutation."""
+    tokened = base.selectExpr("*", f"{token_sql(relation.key)} AS {TOKEN}")
+    on = F.expr(same_key_sql(relation.key, "", _DELTA))
+    return tokened.join(keys, on, "left_anti").drop(TOKEN)
+
+
+def latest_mutations(
+    spark: SparkSession,
+    relation: Relation,
+    runs: Sequence[Run],
+    copies: Mapping[RunId, NodeId],
+    roots: Mapping[NodeId, Root],
+    snapshot: Snapshot | None = None,
+) -> DataFrame:
+    """The last mutation of every key in runs too large for the driver: physical columns, `_deleted`, `_token`,
+    `_version`. One scan, one shuffle by token."""
+    schema = struct(relation.columns).add(T.StructField(DELETED, T.BooleanType()))
+    paths = {roots[copies[r.id]].full(r.path): r for r in runs}
+    versions = T.StructType([T.StructField(_FILE, T.StringType()), T.StructField(VERSION, T.LongType())])
+    names = [(path.rsplit("/", 1)[-1], int(run.begin_version)) for path, run in paths.items()]
+    read = files(spark, list(paths), schema).selectExpr(
+        "*", f"_metadata.file_name AS {_FILE}", f"{token_sql(relation.key)} AS {TOKEN}"
+    )
+    rows = read.join(F.broadcast(local_frame(spark, names, versions)), _FILE).drop(_FILE)
+    if snapshot is not None and not snapshot.uniform_cutoff:
+        read_tablets = set(snapshot.tablets)
+        cutoffs = [
+            int(snapshot.cutoffs.get(TabletId(t), BEGINNING)) if t in read_tablets else 2**62
+            for t in range(relation.tablets)
+        ]
+        array = ", ".join(f"{c}L" for c in cutoffs)
+        rows = rows.filter(f"element_at(array({array}), {tablet_sql(TOKEN, relation.tablets)} + 1) < {VERSION}")
+    by = ", ".join([TOKEN, *(quoted(c.physical) for c in relation.key)])
+    ranked = rows.selectExpr("*", f"row_number() OVER (PARTITION BY {by} ORDER BY {VERSION} DESC) AS {_RANK}")
+    return ranked.filter(f"{_RANK} = 1").drop(_RANK)

@@ -1,0 +1,208 @@
+"""The Spark session: started with sensible settings, or the user's own, used and left as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ebla.errors import MissingDependencyError, UsageError
+from ebla.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import types as T
+
+JAVA_HINT = (
+    "install Java 17 or 21 (Debian: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17) "
+    "or set JAVA_HOME"
+)
+
+_CONFIGURATION = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Listing the files of a snapshot is the catalog's work; never start a job for it.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    "spark.sql.adaptive.coalescePartitions.enabled": "true",
+    "spark.log.level": "ERROR",
+}
+
+
+def require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if not java or not os.path.exists(java):
+        raise MissingDependencyError(f"Java: expected version 17 or 21, found none; {JAVA_HINT}")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', said)
+    if found and int(found.group(1)) < 17:
+        raise MissingDependencyError(f"Java: expected version 17 or 21, found {found.group(1)}; {JAVA_HINT}")
+
+
+class Started:
+    """A session for a database that was given none."""
+
+    _lock = threading.Lock()
+    _running: SparkSession | None = None
+    _users = 0
+
+    def __init__(self, session: SparkSession, *, ours: bool) -> None:
+        self.session = session
+        self._ours = ours
+
+    @classmethod
+    def start(cls, settings: Settings) -> Started:
+        """A process has one Spark. Databases share the one that Ebla started; the last to stop it does.
+
+        Where the program runs Spark already, Ebla works in a session of its own beside it, and stops nothing.
+        """
+        with cls._lock:
+            if cls._running is None or _has_ended(cls._running):
+                cls._running, cls._users = None, 0
+                found = _of_program()
+                if found is not None:
+                    return cls(_beside(found), ours=False)
+                cls._running = _launch(settings)
+            cls._users += 1
+            return cls(cls._running, ours=True)
+
+    def stop(self) -> None:
+        cls = type(self)
+        with cls._lock:
+            if not self._ours or cls._running is not self.session:
+                return
+            self._ours = False
+            cls._users -= 1
+            if cls._users == 0:
+                cls._running = None
+                self.session.stop()
+
+
+def _has_ended(session: SparkSession) -> bool:
+    return session.sparkContext._jsc is None
+
+
+def _of_program() -> SparkSession | None:
+    from pyspark.sql import SparkSession
+
+    found = SparkSession._instantiatedSession
+    return None if found is None or _has_ended(found) else found
+
+
+def _beside(session: SparkSession) -> SparkSession:
+    sibling = session.newSession()
+    for name, value in _CONFIGURATION.items():
+        if sibling.conf.isModifiable(name):
+            sibling.conf.set(name, value)
+    return sibling
+
+
+def _launch(settings: Settings) -> SparkSession:
+    require_java()
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("ebla").master(f"local[{settings.spark_cores}]")
+    builder = builder.config("spark.driver.memory", settings.spark_memory)
+    cores = os.cpu_count() or 2
+    builder = builder.config("spark.sql.shuffle.partitions", str(max(4, 2 * cores)))
+    for name, value in _CONFIGURATION.items():
+        builder = builder.config(name, value)
+    with _quiet_launch():
+        session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    # PySpark logs every error that it also raises; ours say more to the user.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    return session
+
+
+@contextlib.contextmanager
+def _quiet_launch() -> Iterator[None]:
+    """Spark's launcher prints warnings before any logging setting can reach it; they say nothing to our users."""
+    saved = os.dup(2)
+    sink = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(sink, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(sink)
+
+
+def require_classic(session: SparkSession) -> None:
+    if not hasattr(session, "_jsparkSession"):
+        raise UsageError(
+            "spark: expected a classic SparkSession, found a Spark Connect one; "
+            "start it with SparkSession.builder.master(…)"
+        )
+
+
+def writer_session(session: SparkSession) -> SparkSession:
+    """A sibling session with Ebla's own settings, so that the given one's are neither needed nor changed.
+
+    It shares the Spark context. Timestamps must be written as microseconds: the default, INT96, has no statistics.
+    """
+    sibling = session.newSession()
+    sibling.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    sibling.conf.set("spark.sql.session.timeZone", "UTC")
+    sibling.conf.set("spark.sql.ansi.enabled", "true")
+    sibling.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", "100000")
+    # Old dates as they are, not shifted to the calendar of 1582; a context may be configured otherwise.
+    sibling.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "CORRECTED")
+    # LOAD reads nanoseconds, which Spark has no type for, as numbers, and checks them.
+    sibling.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+    for name in ("spark.sql.shuffle.partitions", "spark.sql.files.maxPartitionBytes"):
+        sibling.conf.set(name, str(session.conf.get(name)))
+    return sibling
+
+
+@contextlib.contextmanager
+def same_active_session(session: SparkSession) -> Iterator[None]:
+    """Leave the program's active session what it was. `createDataFrame` would make its own session the active one."""
+    from pyspark.sql import SparkSession
+
+    active = SparkSession._get_j_spark_session_class(session._jvm)
+    before, known = active.getActiveSession(), SparkSession._activeSession
+    try:
+        yield
+    finally:
+        SparkSession._activeSession = known
+        if before.isDefined():
+            active.setActiveSession(before.get())
+        else:
+            active.clearActiveSession()
+
+
+def local_frame(session: SparkSession, data: Any, schema: T.StructType | None = None) -> DataFrame:
+    """Rows or an Arrow table as a DataFrame that lives in the query plan."""
+    with same_active_session(session):
+        made: DataFrame = session.createDataFrame(data, schema)
+        return made
+
+
+def rebind(frame: DataFrame, session: SparkSession) -> DataFrame:
+    """The same analysed query under another session of the same Spark context, hence under its settings."""
+    from pyspark.sql import DataFrame as Frame
+
+    if frame.sparkSession is session:
+        return frame
+    plan = frame._jdf.queryExecution().analyzed()
+    dataset = session._jvm.org.apache.spark.sql.classic.Dataset  # type: ignore[union-attr]
+    return Frame(dataset.ofRows(session._jsparkSession, plan), session)
+
+
+def estimated_bytes(frame: DataFrame) -> int:
+    """Spark's own guess of a result's size: exact for local data and files, an upper bound for most joins."""
+    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))

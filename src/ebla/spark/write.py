@@ -1,0 +1,311 @@
+"""Rows of a DataFrame to run files, one sorted file per tablet.
+
+Plan: project and check, one shuffle that sends every row to its tablet's partition, sort inside the partition, write.
+One job. The partition number is the tablet, so the file's name says which tablet it holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from ebla.errors import (
+    DuplicateNameError,
+    EblaError,
+    SqlError,
+    StorageError,
+    StorageFullError,
+    TypeMismatchError,
+    UnknownNameError,
+)
+from ebla.ids import TabletId
+from ebla.spark.scan import quoted, renamed, tablet_sql, token_sql
+from ebla.storage import types
+from ebla.storage.files import Root
+from ebla.storage.model import ROW_SEQ, ROW_TXN, Relation
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+
+_PART = re.compile(r"part-(\d+)-.*\.parquet$")
+# What our own expressions say when they stop a job begins with one of these.
+_MARK = "EBLA:"
+_MARK_FILE = "EBLA@"
+_AFTER_FILE = "@:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TabletFile:
+    tablet: TabletId
+    path: str
+
+
+def fitted(
+    frame: DataFrame,
+    relation: Relation,
+    *,
+    keep: Sequence[str] = (),
+    keyed: bool = False,
+    hidden: bool = False,
+    path: str | None = None,
+) -> DataFrame:
+    """The frame's columns as the relation's, under physical names, checked while they are computed.
+
+    Columns match by name, whatever their case. Missing ones are NULL. Only lossless assignments are accepted:
+    a value that does not fit its column stops the job. With `keyed`, only key columns are needed (deletes); with
+    `hidden`, the frame may carry a hidden key. `path` names the column that says which file a row comes from.
+    """
+    given = _given_columns(frame, relation, [*keep, *([path] if path else [])], hidden=hidden)
+    schema = frame.schema
+    where = None if path is None else F.col(path)
+    selected: list[SparkColumn] = []
+    for column in relation.columns:
+        target = types.to_spark(column.type)
+        source = given.get(column.name.lower())
+        if source is None:
+            if column.key_position is not None and not column.hidden:
+                raise TypeMismatchError(f"{relation.name}: expected key column {column.name}, found no such column")
+            if not column.nullable and not keyed and not column.hidden:
+                raise TypeMismatchError(f"{relation.name}.{column.name}: expected a value, found no such column")
+            selected.append(F.lit(None).cast(target).alias(column.physical))
+            continue
+        found = schema[source].dataType
+        plain = column.nullable or column.hidden or (keyed and column.key_position is None)
+        if found == target and plain and not isinstance(target, T.FloatType | T.DoubleType):
+            selected.append(F.expr(renamed([(source, column.physical)])[0]))
+            continue
+        what = f"{relation.name}.{column.name}" if path is None else f"column {column.name}"
+        value = assigned(F.col(quoted(source)), found, target, what, where)
+        if not column.nullable and not column.hidden and not (keyed and column.key_position is None):
+            value = F.coalesce(value, refusal(F.lit(f"{what}: expected a value, found NULL"), target, where))
+        if column.key_position is not None and isinstance(target, T.FloatType | T.DoubleType):
+            value = F.when(value == 0, F.lit(0).cast(target)).otherwise(value)  # one zero, as in equality
+        selected.append(value.alias(column.physical))
+    return frame.select(*selected, *[F.col(quoted(given[k.lower()])).alias(k) for k in keep])
+
+
+def _given_columns(frame: DataFrame, relation: Relation, others: Sequence[str], *, hidden: bool) -> Mapping[str, str]:
+    """The frame's columns by their names in lower case: each once, and none that is unknown."""
+    given: dict[str, str] = {}
+    for name in frame.columns:
+        if name.lower() in given:
+            raise DuplicateNameError(f"{relation.name}: expected each column once, found {name} twice")
+        given[name.lower()] = name
+    columns = relation.columns if hidden else relation.visible
+    known = {c.name.lower() for c in columns} | {k.lower() for k in others}
+    unknown = [n for low, n in given.items() if low not in known]
+    if unknown:
+        have = ", ".join(c.name for c in relation.visible)
+        raise UnknownNameError(f"{relation.name}: expected columns {have}; found unknown column {unknown[0]}")
+    return given
+
+
+def refusal(message: SparkColumn, target: T.DataType, where: SparkColumn | None = None) -> SparkColumn:
+    """An expression of the target's type that stops the job with a message, and the file of the row if it has one."""
+    parts = [F.lit(_MARK), message] if where is None else [F.lit(_MARK_FILE), where, F.lit(_AFTER_FILE), message]
+    return F.raise_error(F.concat(*parts)).cast(target)
+
+
+def assigned(
+    value: SparkColumn, found: T.DataType, target: T.DataType, what: str, where: SparkColumn | None = None
+) -> SparkColumn:
+    """A value cast to its column's type, or an error: never a changed value.
+
+    Only binary fractions round, as in `ebla.storage.types`: a double stored as float, a decimal stored as double.
+    """
+    if found == target or isinstance(found, T.NullType):
+        return value.cast(target)
+    have, want = types.from_spark(found), types.from_spark(target)
+    if have == want or types.widens(have, want):
+        return value.cast(target)
+    match found, target:
+        case (T.ArrayType(), T.ArrayType()):
+            return F.transform(
+                value, lambda item: assigned(item, found.elementType, target.elementType, f"{what} element", where)
+            )
+        case (T.MapType(), T.MapType()):
+            keyed = F.transform_keys(
+                value, lambda key, _: assigned(key, found.keyType, target.keyType, f"{what} key", where)
+            )
+            return F.transform_values(
+                keyed, lambda _, item: assigned(item, found.valueType, target.valueType, f"{what} value", where)
+            )
+        case (T.StructType(), T.StructType()):
+            return _assigned_struct(value, found, target, what, where)
+    numeric = isinstance(found, T.NumericType) and isinstance(target, T.NumericType)
+    times = isinstance(found, T.DateType | T.TimestampType | T.TimestampNTZType) and isinstance(
+        target, T.TimestampType | T.TimestampNTZType
+    )
+    if not (numeric or times):
+        raise TypeMismatchError(f"{what}: expected {want}, found {have}; cast it in the query if that is meant")
+    fits = value.try_cast(target)
+    if isinstance(target, T.FloatType | T.DoubleType) and isinstance(found, T.FractionalType):
+        infinite = F.lit(float("inf"))
+        fits = F.when((F.abs(fits) < infinite) | (F.abs(value) >= infinite), fits)
+    elif numeric:
+        fits = F.when(fits.cast(found) == value, fits)
+    shown = F.concat(F.lit(f"{what}: expected {want}, found "), value.cast("string"))
+    return F.when(value.isNull(), F.lit(None).cast(target)).otherwise(F.coalesce(fits, refusal(shown, target, where)))
+
+
+def _assigned_struct(
+    value: SparkColumn, found: T.StructType, target: T.StructType, what: str, where: SparkColumn | None
+) -> SparkColumn:
+    """Fields match by name; Spark's own cast would match them by their place."""
+    given = {field.name.lower(): field for field in found.fields}
+    unknown = given.keys() - {field.name.lower() for field in target.fields}
+    if unknown or len(given) < len(found.fields):
+        raise TypeMismatchError(
+            f"{what}: expected {types.from_spark(target)}, found {types.from_spark(found)}; "
+            "a field is unknown or given twice"
+        )
+    fields = []
+    for field in target.fields:
+        source = given.get(field.name.lower())
+        if source is None:
+            made = F.lit(None).cast(field.dataType)
+        else:
+            inner = value.getField(source.name)
+            made = assigned(inner, source.dataType, field.dataType, f"{what}.{field.name}", where)
+        fields.append(made.alias(field.name))
+    return F.when(value.isNull(), F.lit(None).cast(target)).otherwise(F.struct(*fields))
+
+
+def with_row_ids(frame: DataFrame, transaction: int) -> DataFrame:
+    """Give new rows of a table without a key their hidden row id: the transaction, and a number that no other row
+    of it has."""
+    return frame.withColumn(ROW_TXN, F.coalesce(F.col(ROW_TXN), F.lit(transaction).cast("bigint"))).withColumn(
+        ROW_SEQ, F.coalesce(F.col(ROW_SEQ), F.monotonically_increasing_id())
+    )
+
+
+def by_tablet(frame: DataFrame, relation: Relation, *, index: Sequence[TabletId] | None = None) -> DataFrame:
+    """Rows in their tablet's partition, sorted by key. `index` maps partitions to a subset of the tablets."""
+    tablet = tablet_sql(token_sql(relation.key), relation.tablets)
+    partitions = relation.tablets
+    if index is not None:
+        partitions = len(index)
+        place = {t: i for i, t in enumerate(index)}
+        places = ", ".join(str(place.get(TabletId(t), 0)) for t in range(relation.tablets))
+        tablet = f"element_at(array({places}), {tablet} + 1)"
+    order = [F.col(quoted(c.physical)).asc_nulls_first() for c in relation.key]
+    return frame.repartitionById(partitions, F.expr(tablet)).sortWithinPartitions(*order)
+
+
+def write_tablets(
+    frame: DataFrame,
+    relation: Relation,
+    root: Root,
+    scratch: str,
+    *,
+    row_group_bytes: int,
+    index: Sequence[TabletId] | None = None,
+) -> list[TabletFile]:
+    """Write the frame under a scratch directory, one sorted file per tablet that has rows. One Spark job."""
+    arranged = by_tablet(frame, relation, index=index)
+    with translated(relation.name):
+        arranged.write.mode("overwrite").option("parquet.block.size", str(row_group_bytes)).option(
+            "compression", "snappy"
+        ).parquet(root.full(scratch))
+    found: list[TabletFile] = []
+    for path, _, folder in root.listing(scratch):
+        part = _PART.search(path)
+        if part is None or folder:
+            continue
+        number = int(part.group(1))
+        tablet = TabletId(number) if index is None else index[number]
+        found.append(TabletFile(tablet=tablet, path=path))
+    return sorted(found, key=lambda f: (f.tablet, f.path))
+
+
+_ABOUT_ROWS = (TypeMismatchError, SqlError, StorageError)
+
+
+class translated:
+    """Turn what Spark raises into an Ebla error that a user can act on; `into` says of which class, if not its own."""
+
+    def __init__(self, what: str, *, into: type[EblaError] | None = None) -> None:
+        self.what = what
+        self.into = into
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        found = error if isinstance(error, EblaError) else translate(error, self.what)
+        if found is not None and self.into is not None and type(found) in _ABOUT_ROWS:
+            found = self.into(str(found))
+        if found is not None and found is not error:
+            raise found from error
+
+
+def translate(error: BaseException, what: str) -> EblaError | None:
+    text = str(error)
+    ours = _our_message(text)
+    if ours is not None:
+        return TypeMismatchError(ours)
+    if not isinstance(error, PySparkException) and not type(error).__module__.startswith("py4j"):
+        return None
+    whole = f"{text}\n{getattr(error, '_stackTrace', None) or ''}"
+    if "No space left on device" in whole:
+        return StorageFullError(
+            f"{what}: expected room for the write, found the disk full; it was rolled back: free space and retry"
+        )
+    if re.search(
+        r"ARITHMETIC_OVERFLOW|CAST_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE|CAST_INVALID_INPUT|DIVIDE_BY_ZERO", text
+    ):
+        return TypeMismatchError(f"{what}: {first_message(text)}")
+    if re.search(r"FileNotFoundException|FAILED_READ_FILE|not a Parquet file|CANNOT_READ_FILE_FOOTER", text):
+        return StorageError(f"{what}: {first_message(text)}{_last_cause(whole)}")
+    place = re.search(r"\(line (\d+), pos (\d+)\)|line (\d+) pos (\d+)", text)
+    if place is not None:
+        line, column = (int(g) for g in place.groups() if g is not None)
+        return SqlError(f"{what}: {first_message(text)}", line=line, column=column + 1)
+    return SqlError(f"{what}: {first_message(text)}")
+
+
+def _our_message(text: str) -> str | None:
+    """What one of our own expressions said when it stopped the job."""
+    found = re.search(f"(?:{_MARK_FILE}([^\n]*?){_AFTER_FILE}|{_MARK})([^\n]*)", text)
+    if found is None:
+        return None
+    said = found.group(2).split(" SQLSTATE", maxsplit=1)[0].rstrip(". ")
+    return said if found.group(1) is None else f"{shown_path(found.group(1))}: {said}"
+
+
+def shown_path(address: str) -> str:
+    """The address of a local file in Spark's spelling, as a user would write it."""
+    return re.sub(r"^file:/+", "/", unquote(address)) if address.startswith("file:") else address
+
+
+def _last_cause(text: str) -> str:
+    causes = re.findall(r"^Caused by: [\w.$]+: (.+)$", text, re.MULTILINE)
+    return f" ({causes[-1].strip()})" if causes else ""
+
+
+def first_message(text: str) -> str:
+    """Spark's own sentence, without the stack and the query context."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    marked = [line for line in lines if re.search(r"\[[A-Z_.0-9]+\]", line)]
+    chosen = (marked or lines or [text])[0]
+    return re.sub(r"^.*?(\[[A-Z_.0-9]+\])", r"\1", chosen)
+
+
+_PLAIN = ("Project", "LogicalRelation", "Range", "LocalRelation", "Union", "SubqueryAlias", "LogicalRDD")
+
+
+def is_plain(frame: DataFrame) -> bool:
+    """Whether a frame only reads and projects, so that what it reads is what it returns."""
+    plan = str(frame._jdf.queryExecution().optimizedPlan().toString())
+    names = (line.lstrip(" :+-").split(" ")[0].split("[")[0] for line in plan.splitlines() if line.strip())
+    return all(n in _PLAIN or n.startswith("Relation") for n in names)

@@ -1,0 +1,44 @@
+"""`SELECT … FROM system.<table>`: the catalog's tables as they are, times as timestamps.
+
+Small by nature, so they come through the driver, read in one consistent catalog transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from sqlalchemy import BigInteger, Boolean, Connection, Integer, Table, select
+
+from ebla.catalog import schema
+from ebla.errors import UnknownNameError
+
+TABLES: dict[str, Table] = {t.name: t for t in schema.metadata.sorted_tables}
+
+
+def names() -> Sequence[str]:
+    return sorted(TABLES)
+
+
+def _arrow_type(name: str, kind: object) -> pa.DataType:
+    if name.endswith("_at"):
+        return pa.timestamp("us", "UTC")
+    if isinstance(kind, Boolean):
+        return pa.bool_()
+    if isinstance(kind, BigInteger | Integer):
+        return pa.int64()
+    return pa.string()
+
+
+def table_schema(name: str) -> pa.Schema:
+    found = TABLES.get(name.lower())
+    if found is None:
+        raise UnknownNameError(f"system.{name}: expected one of {', '.join(names())}")
+    return pa.schema([pa.field(c.name, _arrow_type(c.name, c.type)) for c in found.columns])
+
+
+def read(connection: Connection, name: str) -> pa.Table:
+    wanted = table_schema(name)
+    rows = connection.execute(select(TABLES[name.lower()])).all()
+    columns = list(zip(*rows, strict=True)) if rows else [() for _ in wanted]
+    return pa.table([pa.array(values, type=f.type) for values, f in zip(columns, wanted, strict=True)], schema=wanted)

@@ -1,0 +1,1 @@
+"""What is done with a relation: writing, reading, changing its shape, keeping its files in order."""

@@ -1,0 +1,220 @@
+"""A batch of mutations on its way into a relation, small enough for the driver or not.
+
+Every row has a kind: `upsert` (whatever was there), `insert` (nothing may be there), `delete`. Names in here are
+physical. A batch has each key at most once, except that a statement which moves a row to another key may delete a key
+and insert it again: then the insert stands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebla.errors import DuplicateKeyError, EblaError
+from ebla.ids import NodeId, RunId, TabletId, Token, TransactionId
+from ebla.storage import runs as rf
+from ebla.storage import token as tokens
+from ebla.storage import types
+from ebla.storage.files import Root, run_path
+from ebla.storage.model import (
+    DELETED,
+    ROW_SEQ,
+    ROW_TXN,
+    SPANS_TABLETS,
+    TOKEN,
+    Relation,
+    Run,
+    RunSource,
+)
+from ebla.storage.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+KIND = "_kind"
+UPSERT, INSERT, DELETE = "upsert", "insert", "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrowBatch:
+    """Rows on the driver. `table` has the relation's physical columns; `kinds` is one kind or one per row.
+
+    In an `ordered` batch the last row of a key wins; in any other, a key that stands twice is an error.
+    """
+
+    table: pa.Table
+    kinds: str | pa.ChunkedArray
+    ordered: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameBatch:
+    """Rows in Spark: the relation's physical columns, and `_kind` unless one kind holds for all."""
+
+    frame: DataFrame
+    kind: str | None
+    plain: bool = False
+    """True when nearly every row that the frame reads is written, as in a scan of files: its size is known."""
+    rows: int | None = None
+    """The number of rows, where it is known."""
+    reads: Sequence[Snapshot] = ()
+    """What the frame reads of the warehouse itself."""
+    errors: type[EblaError] | None = None
+    """The class of errors in the rows, if it is not the errors' own."""
+
+
+def settle(batch: ArrowBatch, relation: Relation, transaction: TransactionId) -> tuple[pa.Table, pa.Array]:
+    """Each key once: the table with row ids given, and the kind of each row."""
+    table = with_row_ids(batch.table, transaction) if relation.keyless else batch.table
+    key = [c.physical for c in relation.key]
+    table = types.normalize_keys(table, key)
+    kinds = (
+        pa.array([batch.kinds] * table.num_rows, pa.string())
+        if isinstance(batch.kinds, str)
+        else batch.kinds.combine_chunks()
+    )
+    if isinstance(batch.kinds, str) and batch.ordered and batch.kinds != INSERT:
+        last = rf.last_of_each_key(table, key)
+        return last, kinds.slice(0, last.num_rows)
+    duplicate = rf.first_duplicate(table, key)
+    if duplicate is None:
+        return table, kinds
+    return _moved_keys(table, kinds, key, relation)
+
+
+def _moved_keys(table: pa.Table, kinds: pa.Array, key: list[str], relation: Relation) -> tuple[pa.Table, pa.Array]:
+    """A deleted key that the same statement inserts again: the insert stands, and replaces what was there."""
+    keys = list(zip(*[map(_comparable, table[k].to_pylist()) for k in key], strict=True))
+    kind = kinds.to_pylist()
+    standing: dict[tuple[object, ...], int] = {}
+    deleted: dict[tuple[object, ...], int] = {}
+    for row, (values, what) in enumerate(zip(keys, kind, strict=True)):
+        if what == DELETE:
+            deleted[values] = row
+        elif values in standing:
+            raise rf.duplicate_in_batch(relation, values)
+        else:
+            standing[values] = row
+    for values in standing.keys() & deleted.keys():
+        kind[standing[values]] = UPSERT
+    rows = sorted([*standing.values(), *(r for v, r in deleted.items() if v not in standing)])
+    return table.take(rows), pa.array([kind[r] for r in rows], pa.string())
+
+
+def _comparable(value: object) -> object:
+    """NaN is one key, as in Spark; to Python no NaN equals another."""
+    return "NaN" if isinstance(value, float) and math.isnan(value) else value
+
+
+def with_row_ids(table: pa.Table, transaction: TransactionId) -> pa.Table:
+    count = table.num_rows
+    missing = pc.is_null(table[ROW_TXN])
+    txn = pc.if_else(missing, pa.scalar(transaction, pa.int64()), table[ROW_TXN])
+    seq = pc.if_else(missing, pa.array(np.arange(count), pa.int64()), table[ROW_SEQ])
+    table = table.set_column(table.schema.get_field_index(ROW_TXN), ROW_TXN, txn)
+    return table.set_column(table.schema.get_field_index(ROW_SEQ), ROW_SEQ, seq)
+
+
+def level0_runs(
+    table: pa.Table,
+    kinds: pa.Array,
+    relation: Relation,
+    transaction: TransactionId,
+    roots: Mapping[NodeId, Root],
+) -> list[Run]:
+    """Write a settled batch as level 0, one file per set of replicas, under every root of the set."""
+    key = [c.physical for c in relation.key]
+    order = pc.sort_indices(table.select(key), sort_keys=[(k, "ascending", "at_start") for k in key])
+    table, kinds = table.take(order), kinds.take(order)
+    token = tokens.tokens(table, key)
+    deleted = pc.equal(kinds, DELETE)
+    full = table.append_column(DELETED, deleted).append_column(TOKEN, pa.array(token, pa.int64()))
+    groups = relation.replica_sets()
+    written: list[Run] = []
+    of_row = tokens.tablets_of(token, relation.tablets) if len(groups) > 1 else None
+    for number, (nodes, tablets) in enumerate(sorted(groups.items())):
+        part = full if of_row is None else full.filter(pa.array(np.isin(of_row, tablets)))
+        if part.num_rows == 0:
+            continue
+        path = run_path(relation.id, transaction, number)
+        size = roots[nodes[0]].write_parquet(part, path)
+        for node in nodes[1:]:
+            roots[nodes[0]].copy_to(roots[node], path)
+        written.append(_level0(part, relation, transaction, path, nodes, size, number))
+    return written
+
+
+def _level0(
+    part: pa.Table,
+    relation: Relation,
+    transaction: TransactionId,
+    path: str,
+    nodes: tuple[NodeId, ...],
+    size: int,
+    number: int,
+) -> Run:
+    extremes = pc.min_max(part[TOKEN]).as_py()
+    key = [c.physical for c in relation.key]
+    last = part.num_rows - 1
+    return Run(
+        id=RunId(f"{relation.id}-{transaction}-{number}"),
+        relation=relation.id,
+        level=0,
+        tablet=SPANS_TABLETS if relation.tablets > 1 else TabletId(0),
+        token_min=Token(extremes["min"]),
+        token_max=Token(extremes["max"]),
+        key_min=rf.key_json([part[k][0].as_py() for k in key]),
+        key_max=rf.key_json([part[k][last].as_py() for k in key]),
+        rows=part.num_rows,
+        tombstones=pc.sum(part[DELETED].cast(pa.int64())).as_py() or 0,
+        bytes=size,
+        path=path,
+        nodes=nodes,
+        transaction=transaction,
+        schema_version=relation.schema_version,
+    )
+
+
+def tablet_run(
+    relation: Relation,
+    transaction: TransactionId,
+    number: int,
+    tablet: TabletId,
+    facts: rf.Facts,
+    *,
+    level: int,
+    tombstones: int = 0,
+    source: RunSource = RunSource.WRITE,
+) -> Run:
+    low, high = tokens.token_range(tablet, relation.tablets)
+    return Run(
+        id=RunId(f"{relation.id}-{transaction}-{number}"),
+        relation=relation.id,
+        level=level,
+        tablet=tablet,
+        token_min=low,
+        token_max=high,
+        key_min=facts.key_min,
+        key_max=facts.key_max,
+        rows=facts.rows,
+        tombstones=tombstones,
+        bytes=facts.bytes,
+        path=run_path(relation.id, transaction, number),
+        nodes=relation.placement[tablet],
+        transaction=transaction,
+        schema_version=relation.schema_version,
+        source=source,
+    )
+
+
+def existing(relation: Relation, values: Sequence[object]) -> DuplicateKeyError:
+    return DuplicateKeyError(
+        f"{relation.name}: expected a new key, found {rf.show_key(relation, values)} in the table; "
+        "use UPSERT INTO or upsert() to replace it"
+    )

@@ -1,0 +1,170 @@
+"""What every operation needs: the catalog, this node, its storage roots, and Spark once somebody wants it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+from sqlalchemy.exc import SQLAlchemyError
+
+from ebla.catalog import reads
+from ebla.catalog import transactions as tx
+from ebla.catalog.store import Catalog
+from ebla.errors import EblaError
+from ebla.ids import NodeId, TransactionId
+from ebla.settings import Settings
+from ebla.spark import session as spark_session
+from ebla.storage.files import Root
+from ebla.storage.runs import LevelZeroCache
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Progress = Callable[[str, float | None], None]
+"""Told what is being done and, where known, how much of it is done (0 to 1)."""
+
+
+class Context:
+    """One open connection's shared state. Safe to use from several threads."""
+
+    def __init__(self, catalog: Catalog, settings: Settings, spark: SparkSession | None) -> None:
+        self.catalog = catalog
+        self.settings = settings
+        self.node = NodeId(settings.node)
+        self.holder = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
+        self.cache = LevelZeroCache()
+        self.frames = Frames()
+        self.progress: Progress = lambda what, part: None
+        self._given = spark
+        self._started: spark_session.Started | None = None
+        self._writer: SparkSession | None = None
+        self._lock = threading.RLock()
+        self._roots: dict[NodeId, Root] = {}
+        self._duck = duckdb.connect(":memory:", config={"threads": max(2, os.cpu_count() or 2)})
+        self._heart = Heart(self)
+
+    # ---- Spark ------------------------------------------------------------------------------------------
+
+    @property
+    def spark(self) -> SparkSession:
+        """The user's session, or one that is started now and stopped at close."""
+        if self._given is not None:
+            return self._given
+        with self._lock:
+            if self._started is None:
+                self._started = spark_session.Started.start(self.settings)
+            return self._started.session
+
+    @property
+    def writer(self) -> SparkSession:
+        with self._lock:
+            if self._writer is None:
+                self._writer = spark_session.writer_session(self.spark)
+            return self._writer
+
+    def duck(self) -> duckdb.DuckDBPyConnection:
+        return self._duck.cursor()
+
+    # ---- storage ----------------------------------------------------------------------------------------
+
+    def roots(self) -> dict[NodeId, Root]:
+        with self.catalog.reading() as connection:
+            located = reads.roots(connection)
+        with self._lock:
+            for node, location in located.items():
+                if node not in self._roots:
+                    self._roots[node] = Root(self.located(location), fsync=self.settings.fsync)
+            return dict(self._roots)
+
+    def located(self, root: str) -> str:
+        """A root as an address. One inside the warehouse is recorded relative to it, so that a warehouse can move."""
+        return str(Path(self.catalog.where) / root[2:]) if root.startswith("./") else root
+
+    # ---- transactions -----------------------------------------------------------------------------------
+
+    @property
+    def lease_us(self) -> int:
+        return int(self.settings.transaction_lease_s * 1e6)
+
+    @contextlib.contextmanager
+    def kept_alive(self, transaction: TransactionId) -> Iterator[None]:
+        """Renew a transaction's lease in the background while its work goes on."""
+        self._heart.add(transaction)
+        try:
+            yield
+        finally:
+            self._heart.remove(transaction)
+
+    def close(self) -> None:
+        self._heart.stop()
+        self._duck.close()
+        if self._started is not None:
+            self._started.stop()
+        self.catalog.close()
+
+
+class Frames:
+    """DataFrames of recent snapshots, by what they read; least recently used out first."""
+
+    def __init__(self, count_max: int = 64) -> None:
+        self._count_max = count_max
+        self._kept: OrderedDict[object, DataFrame] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, signature: object) -> DataFrame | None:
+        with self._lock:
+            found = self._kept.get(signature)
+            if found is not None:
+                self._kept.move_to_end(signature)
+            return found
+
+    def put(self, signature: object, frame: DataFrame) -> None:
+        with self._lock:
+            self._kept[signature] = frame
+            while len(self._kept) > self._count_max:
+                self._kept.popitem(last=False)
+
+
+class Heart:
+    """One thread that renews the leases of this process's open transactions."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._open: set[TransactionId] = set()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, transaction: TransactionId) -> None:
+        with self._lock:
+            self._open.add(transaction)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._beat, name="ebla-leases", daemon=True)
+                self._thread.start()
+
+    def remove(self, transaction: TransactionId) -> None:
+        with self._lock:
+            self._open.discard(transaction)
+
+    def _beat(self) -> None:
+        period_s = self._context.settings.transaction_lease_s / 3
+        while not self._stopped.wait(period_s):
+            with self._lock:
+                due = sorted(self._open)
+            for transaction in due:
+                # A closed transaction's commit will say so; a database that does not answer gets another beat.
+                with contextlib.suppress(EblaError, OSError, SQLAlchemyError):
+                    tx.renew(self._context.catalog, transaction, self._context.lease_us)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)

@@ -1,0 +1,347 @@
+"""Tables come to be, change their shape and go. Each is one exclusive commit; changes of shape wait behind a barrier.
+
+Column names in files never change (`Column.physical`), so adding, dropping, renaming and widening touch no file.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from ebla.catalog import changes as c
+from ebla.catalog import reads
+from ebla.catalog import transactions as tx
+from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError, UsageError
+from ebla.ids import NodeId, Version
+from ebla.storage import types
+from ebla.storage.model import HIDDEN_KEY, RESERVED, Column, Kind, Node, Relation
+from ebla.tables.context import Context
+
+TABLETS_MAX = 2**16
+POLL_S = 0.02
+
+
+# ---- deciding -------------------------------------------------------------------------------------------
+
+
+def place(nodes: Sequence[Node], tablets: int, replication: int) -> tuple[tuple[NodeId, ...], ...]:
+    """Spread tablets over the nodes in turn, copies of one tablet over different racks where there are enough."""
+    alive = [n for n in nodes if n.state == "normal"]
+    if replication > len(alive):
+        raise UsageError(
+            f"replication: expected at most the number of nodes ({len(alive)}), found {replication}; add nodes first"
+        )
+    placed = []
+    for tablet in range(tablets):
+        turn = [alive[(tablet + i) % len(alive)] for i in range(len(alive))]
+        chosen: list[Node] = []
+        for fresh_rack in (True, False):
+            for node in turn:
+                racks = {(n.datacenter, n.rack) for n in chosen}
+                new = (node.datacenter, node.rack) not in racks
+                if len(chosen) < replication and node not in chosen and (new or not fresh_rack):
+                    chosen.append(node)
+        placed.append(tuple(n.id for n in chosen))
+    return tuple(placed)
+
+
+def check_name(name: str, what: str) -> None:
+    if not name or name.startswith("sys$") or len(name) > 255 or name != name.strip():
+        raise UsageError(f"{what} {name!r}: expected a name of 1 to 255 characters that does not begin with sys$")
+
+
+def check_columns(table: str, columns: Sequence[Column]) -> None:
+    if not columns:
+        raise UsageError(f"{table}: expected at least one column, found none")
+    seen: set[str] = set()
+    for column in columns:
+        check_name(column.name, "column")
+        low = column.name.lower()
+        if low in seen:
+            raise DuplicateNameError(f"{table}: expected each column once, found {column.name} twice")
+        if (low in RESERVED or low.startswith("_ebla_")) and not column.hidden:
+            raise UsageError(f"{table}.{column.name}: expected another name, found one that Ebla uses itself")
+        seen.add(low)
+
+
+def new_columns(table: str, declared: Sequence[Column], primary_key: Sequence[str]) -> tuple[Column, ...]:
+    """Columns of a new table: types in their canonical spelling, key positions set, a hidden key if there is none."""
+    check_columns(table, declared)
+    positions: dict[str, int] = {}
+    for position, name in enumerate(primary_key):
+        if name.lower() in positions:
+            raise DuplicateNameError(f"{table}: expected each key column once, found {name} twice")
+        positions[name.lower()] = position
+    known = {d.name.lower() for d in declared}
+    missing = [n for n in primary_key if n.lower() not in known]
+    if missing:
+        raise UnknownNameError(
+            f"{table}: expected key columns among {', '.join(d.name for d in declared)}, found {missing[0]}"
+        )
+    made = []
+    for column in declared:
+        kind = types.canonical(column.type)
+        at = positions.get(column.name.lower())
+        if at is not None and not types.is_key_type(kind):
+            raise TypeMismatchError(
+                f"{table}.{column.name}: expected a type that can be ordered for a key, found {kind}"
+            )
+        nullable = column.nullable and at is None
+        made.append(replace(column, physical=column.name, type=kind, key_position=at, nullable=nullable))
+    if not primary_key:
+        made += [
+            Column(name=n, physical=n, type="bigint", nullable=False, key_position=i, hidden=True)
+            for i, n in enumerate(HIDDEN_KEY)
+        ]
+    return tuple(made)
+
+
+def free_physical(name: str, used: set[str]) -> str:
+    """A name for files that no column of the relation ever had."""
+    taken = {u.lower() for u in used}
+    number, candidate = 1, name
+    while candidate.lower() in taken:
+        number += 1
+        candidate = f"{name}_{number}"
+    return candidate
+
+
+def find_column(relation: Relation, name: str) -> Column:
+    found = relation.column(name)
+    if found is None or found.hidden:
+        have = ", ".join(col.name for col in relation.visible)
+        raise UnknownNameError(f"{relation.name}: expected one of columns {have}, found {name}")
+    return found
+
+
+# ---- acting ---------------------------------------------------------------------------------------------
+
+
+def create_table(
+    context: Context,
+    name: str,
+    declared: Sequence[Column],
+    primary_key: Sequence[str],
+    *,
+    if_not_exists: bool = False,
+    comment: str | None = None,
+    options: Mapping[str, object] | None = None,
+) -> bool:
+    check_name(name, "table")
+    columns = new_columns(name, declared, primary_key)
+    tablets, replication, rest = storage_options(context, options or {})
+
+    def decide(connection: Connection, at: Version) -> c.Decision | None:
+        found = reads.find_relation(connection, name)
+        if found is not None:
+            if if_not_exists:
+                return None
+            raise DuplicateNameError(f"table {name}: expected a free name, found a {found.kind} of that name")
+        nodes = list(reads.nodes(connection).values())
+        created = c.CreateRelation(
+            name=name,
+            kind=Kind.TABLE,
+            tablets=tablets,
+            replication=replication,
+            columns=columns,
+            placement=place(nodes, tablets, replication),
+            comment=comment,
+            options=rest,
+        )
+        return c.Decision(reason=f"create table {name}", updates=(created,))
+
+    return context.catalog.decide(decide, node=context.node) is not None
+
+
+def storage_options(context: Context, options: Mapping[str, object]) -> tuple[int, int, dict[str, object]]:
+    given = {k.lower(): v for k, v in options.items()}
+    unknown = sorted(set(given) - {"tablets", "replication"})
+    if unknown:
+        raise UnknownNameError(f"WITH: expected tablets or replication, found {unknown[0]}")
+    tablets = given.get("tablets", context.settings.tablets)
+    replication = given.get("replication", context.settings.replication)
+    if not isinstance(tablets, int) or not 1 <= tablets <= TABLETS_MAX or tablets & (tablets - 1):
+        raise UsageError(f"tablets: expected a power of two from 1 to {TABLETS_MAX}, found {tablets}")
+    if not isinstance(replication, int) or replication < 1:
+        raise UsageError(f"replication: expected a whole number from 1, found {replication}")
+    return tablets, replication, {}
+
+
+def drop_table(context: Context, name: str, *, if_exists: bool = False) -> bool:
+    def decide(connection: Connection, at: Version) -> c.Decision | None:
+        relation = reads.find_relation(connection, name)
+        if relation is None and if_exists:
+            return None
+        relation = relation or reads.relation(connection, name)
+        return c.Decision(
+            reason=f"drop table {relation.name}",
+            relation=relation.id,
+            updates=(c.DropRelation(relation=relation.id),),
+        )
+
+    return context.catalog.decide(decide, node=context.node) is not None
+
+
+def truncate(context: Context, name: str) -> Version:
+    with context.catalog.reading() as connection:
+        relation = reads.relation(connection, name)
+    committed = context.catalog.commit(
+        c.Decision(
+            reason=f"truncate {relation.name}",
+            relation=relation.id,
+            requires=(c.SchemaWithinOne(relation=relation.id, schema_version=relation.schema_version),),
+            updates=(c.TruncateRelation(relation=relation.id),),
+        ),
+        node=context.node,
+    )
+    return committed.version
+
+
+def rename_table(context: Context, name: str, new: str) -> None:
+    check_name(new, "table")
+
+    def decide(connection: Connection, at: Version) -> c.Decision:
+        relation = reads.relation(connection, name)
+        taken = reads.find_relation(connection, new)
+        if taken is not None and taken.id != relation.id:
+            raise DuplicateNameError(f"table {new}: expected a free name, found a {taken.kind} of that name")
+        return c.Decision(
+            reason=f"rename table {relation.name} to {new}",
+            relation=relation.id,
+            updates=(c.RenameRelation(relation=relation.id, name=new),),
+        )
+
+    context.catalog.decide(decide, node=context.node)
+
+
+def comment_table(context: Context, name: str, comment: str | None) -> None:
+    def decide(connection: Connection, at: Version) -> c.Decision:
+        relation = reads.relation(connection, name)
+        return c.Decision(
+            reason=f"comment on table {relation.name}",
+            relation=relation.id,
+            updates=(c.SetRelationComment(relation=relation.id, comment=comment),),
+        )
+
+    context.catalog.decide(decide, node=context.node)
+
+
+Reshape = Callable[[Relation, set[str]], Sequence[Column]]
+"""From a relation and all names its files ever used to its new columns."""
+
+
+def reshape(context: Context, name: str, change: Reshape, reason: str) -> None:
+    """Change a relation's columns, once no transaction is older than the state before this one."""
+    with context.catalog.reading() as connection:
+        relation = reads.relation(connection, name)
+        change(relation, reads.physical_names(connection, relation.id))  # a wrong request waits for nobody
+    barrier(context, relation)
+
+    def decide(connection: Connection, at: Version) -> c.Decision:
+        current = reads.relation(connection, name)
+        columns = tuple(change(current, reads.physical_names(connection, current.id)))
+        check_columns(current.name, columns)
+        return c.Decision(
+            reason=f"alter table {current.name}: {reason}",
+            relation=current.id,
+            updates=(c.SetColumns(relation=current.id, columns=columns),),
+        )
+
+    context.catalog.decide(decide, node=context.node)
+
+
+def barrier(context: Context, relation: Relation) -> None:
+    """Wait until no open transaction was planned before the relation's present schema; then abort those that were.
+
+    After the change, a transaction planned with the present schema is one state behind, which its commit accepts.
+    """
+    deadline = time.monotonic() + context.settings.barrier_grace_s
+    while True:
+        tx.reap(context.catalog)
+        with context.catalog.reading() as connection:
+            waiting = tx.planned_before(connection, relation.id, relation.schema_version)
+        if not waiting:
+            return
+        if time.monotonic() >= deadline:
+            for one in waiting:
+                tx.abort(context.catalog, one.transaction)
+            return
+        context.progress(f"waiting for transaction {waiting[0].transaction} ({waiting[0].reason})", None)
+        time.sleep(POLL_S)
+
+
+def add_columns(context: Context, name: str, declared: Sequence[Column]) -> None:
+    def change(relation: Relation, used: set[str]) -> Sequence[Column]:
+        taken = set(used)
+        added = []
+        for column in declared:
+            if relation.column(column.name) is not None:
+                raise DuplicateNameError(f"{relation.name}: expected a new column, found {column.name} there already")
+            if not column.nullable:
+                raise TypeMismatchError(
+                    f"{relation.name}.{column.name}: expected a nullable column, found NOT NULL; "
+                    "rows that are there already have no value for it"
+                )
+            physical = free_physical(column.name, taken)
+            taken.add(physical)
+            added.append(replace(column, physical=physical, type=types.canonical(column.type)))
+        hidden = [col for col in relation.columns if col.hidden]
+        return [*relation.visible, *added, *hidden]
+
+    reshape(context, name, change, "add " + ", ".join(d.name for d in declared))
+
+
+def drop_columns(context: Context, name: str, names: Sequence[str]) -> None:
+    def change(relation: Relation, used: set[str]) -> Sequence[Column]:
+        gone = {find_column(relation, n).name for n in names}
+        keyed = [col.name for col in relation.key if col.name in gone]
+        if keyed:
+            raise UsageError(f"{relation.name}: expected a column outside the primary key, found {keyed[0]}")
+        if gone >= {col.name for col in relation.visible}:
+            raise UsageError(f"{relation.name}: expected one column to remain, found all of them dropped")
+        return [col for col in relation.columns if col.name not in gone]
+
+    reshape(context, name, change, "drop " + ", ".join(names))
+
+
+def rename_column(context: Context, name: str, old: str, new: str) -> None:
+    check_name(new, "column")
+
+    def change(relation: Relation, used: set[str]) -> Sequence[Column]:
+        column = find_column(relation, old)
+        taken = relation.column(new)
+        if taken is not None and taken is not column:
+            raise DuplicateNameError(f"{relation.name}: expected a new column name, found {new} there already")
+        return [replace(col, name=new) if col is column else col for col in relation.columns]
+
+    reshape(context, name, change, f"rename {old} to {new}")
+
+
+def widen_column(context: Context, name: str, column_name: str, new_type: str) -> None:
+    wanted = types.canonical(new_type)
+
+    def change(relation: Relation, used: set[str]) -> Sequence[Column]:
+        column = find_column(relation, column_name)
+        if column.key_position is not None and column.type != wanted:
+            raise UsageError(
+                f"{relation.name}.{column.name}: expected a column outside the primary key, found a key column; "
+                "its type decides where rows lie"
+            )
+        if column.type != wanted and not types.widens(column.type, wanted):
+            raise TypeMismatchError(
+                f"{relation.name}.{column.name}: expected a wider type than {column.type}, found {wanted}"
+            )
+        return [replace(col, type=wanted) if col is column else col for col in relation.columns]
+
+    reshape(context, name, change, f"{column_name} type {wanted}")
+
+
+def comment_column(context: Context, name: str, column_name: str, comment: str | None) -> None:
+    def change(relation: Relation, used: set[str]) -> Sequence[Column]:
+        column = find_column(relation, column_name)
+        return [replace(col, comment=comment) if col is column else col for col in relation.columns]
+
+    reshape(context, name, change, f"comment on {column_name}")

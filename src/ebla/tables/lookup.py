@@ -1,0 +1,121 @@
+"""Keys found in run files with DuckDB: row groups are pruned by the keys asked for, nothing starts a Spark job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from ebla.errors import CorruptRunError
+from ebla.ids import NodeId, TabletId
+from ebla.storage import runs as rf
+from ebla.storage import token as tokens
+from ebla.storage.files import Root
+from ebla.storage.model import DELETED, Relation, Run
+from ebla.storage.snapshot import Snapshot
+from ebla.tables.context import Context
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literally(path: str) -> str:
+    """A path that DuckDB does not take for a pattern."""
+    return re.sub(r"([*?\[])", r"[\1]", path)
+
+
+# A folder named like `id=5` is no column.
+_READ = "read_parquet(?, hive_partitioning = false)"
+
+
+def _equal(left: str, right: str, key: Sequence[str]) -> str:
+    return " AND ".join(f"{left}.{_quoted(k)} IS NOT DISTINCT FROM {right}.{_quoted(k)}" for k in key)
+
+
+def stored_keys(context: Context, snapshot: Snapshot, keys: pa.Table, *, limit: int | None = None) -> pa.Table:
+    """Those of the given keys that have a row in the snapshot."""
+    if keys.num_rows == 0:
+        return keys
+    while True:
+        try:
+            return _stored_keys(context, snapshot, keys, limit)
+        except duckdb.Error as error:
+            if rf.distrust_damaged(snapshot, context.roots()):
+                continue  # with another copy
+            raise CorruptRunError(f"{snapshot.relation.name}: expected readable runs, found: {error}") from error
+
+
+def _stored_keys(context: Context, snapshot: Snapshot, keys: pa.Table, limit: int | None) -> pa.Table:
+    relation = snapshot.relation
+    key = [c.physical for c in relation.key]
+    roots = context.roots()
+    changed = rf.mutations(relation, snapshot.level0, roots, context.cache, snapshot)
+    cursor = context.duck()
+    cursor.register("wanted", keys)
+    cursor.register("changed", changed.select([*key, DELETED]))
+    parts = [
+        f"SELECT {', '.join('w.' + _quoted(k) for k in key)} FROM wanted w SEMI JOIN "
+        f"(SELECT * FROM changed WHERE NOT coalesce({DELETED}, false)) c ON {_equal('w', 'c', key)}"
+    ]
+    files = _files_of(snapshot, roots, keys, key)
+    parameters: list[object] = []
+    if files:
+        names = ", ".join(_quoted(k) for k in key)
+        parts.append(
+            f"SELECT {', '.join('w.' + _quoted(k) for k in key)} "
+            f"FROM (SELECT * FROM wanted u ANTI JOIN changed c ON {_equal('u', 'c', key)}) w "
+            f"SEMI JOIN (SELECT {names} FROM {_READ}) s ON {_equal('w', 's', key)}"
+        )
+        parameters.append(files)
+    query = " UNION ALL ".join(parts) + ("" if limit is None else f" LIMIT {limit:d}")
+    try:
+        return cursor.sql(query, params=parameters).to_arrow_table().cast(keys.schema)
+    finally:
+        cursor.close()
+
+
+def _files_of(snapshot: Snapshot, roots: Mapping[NodeId, Root], keys: pa.Table, key: Sequence[str]) -> list[str]:
+    """Level 1 files of the tablets that the keys belong to."""
+    tablets = {
+        TabletId(int(t)) for t in np.unique(tokens.tablets_of(tokens.tokens(keys, key), snapshot.relation.tablets))
+    }
+    copies = rf.require_copies(snapshot, roots)
+    return [_literally(roots[copies[r.id]].inner(r.path)) for r in snapshot.level1 if r.tablet in tablets]
+
+
+def shared_key(
+    context: Context,
+    relation: Relation,
+    mine: Sequence[Run],
+    theirs: Sequence[Run],
+    roots: Mapping[NodeId, Root],
+) -> list[object] | None:
+    """A key that both sets of runs write, if there is one."""
+    if not mine or not theirs:
+        return None
+    low, high = min(r.token_min for r in mine), max(r.token_max for r in mine)
+    theirs = [r for r in theirs if r.token_min <= high and r.token_max >= low]
+    if not theirs:
+        return None
+    key = [c.physical for c in relation.key]
+
+    def paths(runs: Sequence[Run]) -> list[str]:
+        return [_literally(roots[rf.readable_node(roots, r) or r.nodes[0]].inner(r.path)) for r in runs]
+
+    names = ", ".join(_quoted(k) for k in key)
+    cursor = context.duck()
+    try:
+        found = cursor.sql(
+            f"SELECT {names} FROM (SELECT {names} FROM {_READ}) m "
+            f"SEMI JOIN (SELECT {names} FROM {_READ}) t ON {_equal('m', 't', key)} LIMIT 1",
+            params=[paths(mine), paths(theirs)],
+        ).to_arrow_table()
+    except duckdb.Error as error:
+        raise CorruptRunError(f"{relation.name}: expected readable runs, found: {error}") from error
+    finally:
+        cursor.close()
+    return None if found.num_rows == 0 else [found[k][0].as_py() for k in key]

@@ -1,0 +1,233 @@
+"""Reading: snapshots, pinned for as long as a lazy DataFrame may need them, and the changes between two versions."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from ebla.catalog import reads
+from ebla.catalog import transactions as tx
+from ebla.errors import SnapshotError, UsageError
+from ebla.ids import TabletId, Version
+from ebla.spark import changes as schanges
+from ebla.spark import scan as sscan
+from ebla.storage import runs as rf
+from ebla.storage.model import Relation
+from ebla.storage.snapshot import Snapshot
+from ebla.tables.context import Context
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from sqlalchemy import Connection
+
+
+TIDY_PERIOD_US = 5_000_000
+
+
+class Pins:
+    """Versions that this connection reads lazily, kept from vacuum until released, the lease ends or it closes.
+
+    Readers of one version share one catalog row. Releasing may happen while Python collects garbage, so it only notes
+    the fact; the row goes with the next call from an ordinary place.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._held: dict[Version, _Held] = {}
+        self._lock = threading.Lock()
+        self._tidied_at = 0
+
+    def hold(self, version: Version, reason: str) -> Hold:
+        lease_us = int(self._context.settings.pin_lease_s * 1e6)
+        with self._lock:
+            now = self._context.catalog.clock()
+            held = self._held.get(version)
+            stale = held is None or held.expires_at - now < lease_us // 2
+            if held is None or stale:
+                row, _ = tx.pin(
+                    self._context.catalog, version, holder=self._context.holder, reason=reason, lease_us=lease_us
+                )
+                rows = [row] if held is None else [*held.rows, row]
+                held = _Held(rows=rows, expires_at=now + lease_us, readers=held.readers if held else [])
+                self._held[version] = held
+            hold = Hold()
+            held.readers.append(hold)
+        if now - self._tidied_at > TIDY_PERIOD_US:
+            self.tidy()
+        return hold
+
+    def tidy(self) -> None:
+        """Remove the rows of versions that nobody reads any more."""
+        self._tidied_at = self._context.catalog.clock()
+        with self._lock:
+            gone = [v for v, held in self._held.items() if all(r.released for r in held.readers)]
+            rows = [row for v in gone for row in self._held.pop(v).rows]
+        if rows:
+            tx.unpin(self._context.catalog, rows)
+
+    def release_all(self) -> None:
+        with self._lock:
+            rows = [row for held in self._held.values() for row in held.rows]
+            self._held.clear()
+        if rows:
+            tx.unpin(self._context.catalog, rows)
+
+
+class Hold:
+    """One reader's claim on a pinned version."""
+
+    released = False
+
+    def release(self) -> None:
+        self.released = True
+
+
+@dataclass(slots=True, kw_only=True)
+class _Held:
+    rows: list[str]
+    expires_at: int
+    readers: list[Hold]
+
+
+def check_tablets(relation: Relation, tablets: Sequence[int] | None) -> list[TabletId] | None:
+    if tablets is None:
+        return None
+    wrong = [t for t in tablets if not 0 <= t < relation.tablets]
+    if wrong:
+        raise UsageError(f"{relation.name}: expected tablets 0 to {relation.tablets - 1}, found {wrong[0]}")
+    return [TabletId(t) for t in tablets]
+
+
+def frame_of(context: Context, snapshot: Snapshot, *, hidden: bool = False) -> DataFrame:
+    """A snapshot's rows under the names that users know, in the user's session.
+
+    Snapshots of the same runs are the same query, so its DataFrame is kept: a page that is asked for again costs no
+    listing of files and no second merge of level 0.
+    """
+    relation = snapshot.relation
+    columns = relation.columns if hidden else relation.visible
+    roots = context.roots()
+    copies = rf.require_copies(snapshot, roots)
+    signature = (
+        relation.id,
+        columns,
+        tuple((r.id, copies[r.id]) for r in (*snapshot.level1, *snapshot.level0)),
+        tuple(sorted(snapshot.cutoffs.items())),
+        snapshot.tablets,
+    )
+    kept = context.frames.get(signature)
+    if kept is not None:
+        return kept
+    merged = sscan.merged(context.spark, snapshot, roots, context.cache, rows_max=context.settings.level0_rows_max)
+    frame = sscan.logical(merged, columns)
+    context.frames.put(signature, frame)
+    return frame
+
+
+def scan(
+    context: Context,
+    pins: Pins,
+    name: str,
+    *,
+    version: int | None = None,
+    tablets: Sequence[int] | None = None,
+) -> DataFrame:
+    def read(connection: Connection, at: Version) -> Snapshot:
+        reads.require_readable(connection, reads.relation(connection, name), at)
+        relation = reads.relation(connection, name, version=at)
+        return reads.snapshot(connection, relation, at, check_tablets(relation, tablets))
+
+    asked = None if version is None else Version(version)
+    snapshot, holds = at_version(context, pins, asked, f"scan of {name}", read)
+    with released_on_error(holds):
+        return frame_of(context, snapshot)
+
+
+Read = TypeVar("Read")
+READ_ATTEMPTS = 10
+
+
+def at_version(
+    context: Context,
+    pins: Pins,
+    version: Version | None,
+    reason: str,
+    read: Callable[[Connection, Version], Read],
+    *,
+    besides: Sequence[Version] = (),
+) -> tuple[Read, list[Hold]]:
+    """Read the catalog at a version (the newest by default) that is pinned, as are those `besides`.
+
+    Pin first, look at the horizon after: a vacuum that came between is then seen. The newest version is merely the one
+    to begin with, so if it is gone before it is pinned, a newer one is read.
+    """
+    for attempt in range(READ_ATTEMPTS):
+        at = context.catalog.version() if version is None else version
+        holds = [pins.hold(v, reason) for v in sorted({at, *besides})]
+        with released_on_error(holds):
+            try:
+                with context.catalog.reading() as connection:
+                    return read(connection, at), holds
+            except SnapshotError:
+                if version is not None or at == context.catalog.version() or attempt == READ_ATTEMPTS - 1:
+                    raise
+        for hold in holds:
+            hold.release()
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+@contextlib.contextmanager
+def released_on_error(holds: Sequence[Hold]) -> Iterator[None]:
+    """What was not read needs no pin; one that stayed would keep vacuum from its work until its lease ends."""
+    try:
+        yield
+    except BaseException:
+        for hold in holds:
+            hold.release()
+        raise
+
+
+def changes(
+    context: Context,
+    pins: Pins,
+    name: str,
+    *,
+    since: int,
+    until: int | None = None,
+    old: bool = False,
+) -> DataFrame:
+    """Net changes per key in `(since, until]`: see `ebla.spark.changes`. Version 0 means: since there is the table."""
+    with context.catalog.reading() as connection:
+        created = reads.relation(connection, name).created_version
+
+    def read(connection: Connection, start: Version) -> schanges.Feed:
+        relation = reads.relation(connection, name)
+        end = reads.current_version(connection) if until is None else Version(until)
+        if end < since:
+            raise UsageError(f"{name}: expected since <= until, found since {since} and until {end}")
+        reads.require_readable(connection, relation, start, what="change")
+        reads.require_readable(connection, relation, end, what="change")
+        runs = reads.writes_between(connection, relation, start, end)
+        truncated = reads.truncated_between(connection, relation, start, end)
+        return schanges.Feed(
+            before=reads.snapshot(connection, relation, start),
+            until=end,
+            runs=tuple(runs),
+            truncated=tuple(truncated),
+            committed_at=reads.committed_at(connection, {r.begin_version for r in runs} | set(truncated)),
+        )
+
+    start = created if since == 0 else Version(since)
+    feed, holds = at_version(context, pins, start, f"changes of {name}", read)
+    with released_on_error(holds):
+        return schanges.frame(
+            context.spark,
+            feed,
+            context.roots(),
+            context.cache,
+            old=old,
+            rows_max=context.settings.level0_rows_max,
+        )
