@@ -1,0 +1,1 @@
+"""Which rows of a view a change touches, and what they become."""

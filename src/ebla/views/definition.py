@@ -1,0 +1,132 @@
+"""A view's definition and how far it has come, as the catalog keeps them.
+
+The definition lies in the relation's options; the position in the `progress` table, so that rows and position move in
+one commit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from ebla.catalog import reads
+from ebla.catalog import schema as s
+from ebla.errors import UnknownNameError
+from ebla.ids import RelationId, Version
+from ebla.sql.refs import find
+from ebla.sql.statements import Query
+from ebla.storage.model import Kind, Relation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a view stands. `read` is the version at which each input was last read."""
+
+    applied_version: Version
+    read: Mapping[str, int]
+    status: str = "ready"
+    message: str | None = None
+    epoch: Mapping[str, Any] = field(default_factory=dict)
+    """What the last epoch did: plan, rows, seconds."""
+
+    def text(self) -> str:
+        return json.dumps(
+            {
+                "applied_version": self.applied_version,
+                "read": dict(self.read),
+                "status": self.status,
+                "message": self.message,
+                "epoch": dict(self.epoch),
+            },
+            sort_keys=True,
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        value = json.loads(text)
+        return cls(
+            applied_version=Version(value["applied_version"]),
+            read=value["read"],
+            status=value["status"],
+            message=value["message"],
+            epoch=value["epoch"],
+        )
+
+    def failed(self, message: str) -> Position:
+        return replace(self, status="failed", message=message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    relation: Relation
+    query: Query
+    inputs: tuple[str, ...]
+    """Names of the relations that the query reads, in lower case."""
+    position: Position | None
+    stored: str | None
+    """The position's text as it is in the catalog: the guard of the next commit."""
+
+    @property
+    def progress_name(self) -> str:
+        return progress_name(self.relation.id)
+
+
+def progress_name(relation: RelationId) -> str:
+    return f"view/{relation}"
+
+
+def options(query: str, inputs: Sequence[RelationId], extra: Mapping[str, object]) -> dict[str, object]:
+    return {"query": query, "inputs": [int(i) for i in inputs], **extra}
+
+
+def load(connection: Connection, name: str) -> View:
+    relation = reads.find_relation(connection, name)
+    if relation is None or relation.kind is not Kind.VIEW:
+        known = reads.relation_names(connection, Kind.VIEW)
+        have = f"views are {', '.join(known)}" if known else "there are no views yet"
+        raise UnknownNameError(f"view {name}: expected a view of this name, found none; {have}")
+    return of_relation(connection, relation)
+
+
+def of_relation(connection: Connection, relation: Relation) -> View:
+    query = find(str(relation.options["query"]))
+    name = progress_name(relation.id)
+    stored = connection.execute(select(s.progress.c.value).where(s.progress.c.name == name)).scalar()
+    return View(
+        relation=relation,
+        query=query,
+        inputs=tuple(dict.fromkeys(ref.name.lower() for ref in query.refs)),
+        position=None if stored is None else Position.parse(stored),
+        stored=stored,
+    )
+
+
+def all_views(connection: Connection) -> list[View]:
+    """Every view, each behind the views that it reads."""
+    found = {n.lower(): load(connection, n) for n in reads.relation_names(connection, Kind.VIEW)}
+    ordered: dict[str, View] = {}
+
+    def visit(name: str) -> None:
+        if name in ordered or name not in found:
+            return
+        for needed in found[name].inputs:
+            visit(needed)
+        ordered[name] = found[name]
+
+    for name in found:
+        visit(name)
+    return list(ordered.values())
+
+
+def readers_of(connection: Connection, relation: Relation) -> list[View]:
+    """The views that read a relation directly."""
+    found = []
+    for view in all_views(connection):
+        ids = view.relation.options.get("inputs")
+        if isinstance(ids, list) and int(relation.id) in ids:
+            found.append(view)
+    return found

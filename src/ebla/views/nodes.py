@@ -1,0 +1,156 @@
+"""A view's query as a tree that shows how values travel from its inputs to its result.
+
+The tree is for analysis only: rows are always computed by the user's own query text. A node therefore keeps no
+expressions, only *values*. A value is an identity: a column that is passed on, joined, grouped by or renamed keeps
+the same value, so the tree answers "which column of which input is this?" at any height. A computed column is a value
+without an origin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+
+Value = NewType("Value", int)
+
+
+class JoinKind(StrEnum):
+    INNER = "inner"
+    LEFT = "left"
+    RIGHT = "right"
+    FULL = "full"
+    SEMI = "semi"
+    ANTI = "anti"
+    NULL_AWARE_ANTI = "null-aware anti"
+    """`NOT IN`: one NULL on the right, and no row is left."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Leaf:
+    """One mention of an input in the query. `number` is its place among the table references of the text."""
+
+    number: int
+    table: str
+    columns: Mapping[Value, str]
+
+    @property
+    def values(self) -> frozenset[Value]:
+        return frozenset(self.columns)
+
+    def names(self, values: tuple[Value, ...]) -> tuple[str, ...] | None:
+        """The columns that hold these values, or `None` if one of them is not here."""
+        found = [self.columns.get(v) for v in values]
+        return None if None in found else tuple(str(n) for n in found)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pass:
+    """Filter or projection: rows go or stay, values are passed on or computed."""
+
+    child: Node
+    computed: frozenset[Value] = frozenset()
+
+    @property
+    def values(self) -> frozenset[Value]:
+        return self.child.values | self.computed
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Join:
+    kind: JoinKind
+    left: Node
+    right: Node
+    pairs: tuple[tuple[Value, Value], ...]
+    """Values that the condition equates, left and right. Other conditions only make fewer rows match."""
+
+    @property
+    def values(self) -> frozenset[Value]:
+        if self.kind in (JoinKind.SEMI, JoinKind.ANTI, JoinKind.NULL_AWARE_ANTI):
+            return self.left.values
+        return self.left.values | self.right.values
+
+    @property
+    def nullable(self) -> frozenset[Value]:
+        """Values that are NULL in a row without a partner."""
+        match self.kind:
+            case JoinKind.LEFT:
+                return self.right.values
+            case JoinKind.RIGHT:
+                return self.left.values
+            case JoinKind.FULL:
+                return self.values
+            case _:
+                return frozenset()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Group:
+    """Aggregation, `DISTINCT`, window functions: each result depends on all rows that share the `by` values.
+
+    A window keeps its rows and their other values (`keeps_rows`); an aggregation keeps only what it groups by.
+    Without `by` every row depends on every other one.
+    """
+
+    child: Node
+    by: frozenset[Value]
+    computed: frozenset[Value] = frozenset()
+    keeps_rows: bool = False
+    what: str = "aggregation"
+
+    @property
+    def values(self) -> frozenset[Value]:
+        return (self.child.values if self.keeps_rows else self.by) | self.computed
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Branches:
+    """`UNION`, `INTERSECT`, `EXCEPT`: each result value is, by branch, a value of that branch."""
+
+    children: tuple[Node, ...]
+    outputs: tuple[Value, ...]
+    inputs: tuple[tuple[Value, ...], ...]
+
+    @property
+    def values(self) -> frozenset[Value]:
+        return frozenset(self.outputs)
+
+    def into(self, branch: int, values: tuple[Value, ...]) -> tuple[Value, ...]:
+        to = dict(zip(self.outputs, self.inputs[branch], strict=True))
+        return tuple(to[v] for v in values)
+
+
+Node = Leaf | Pass | Join | Group | Branches
+
+
+def leaves(node: Node) -> Iterator[Leaf]:
+    match node:
+        case Leaf():
+            yield node
+        case Pass(child=child) | Group(child=child):
+            yield from leaves(child)
+        case Join(left=left, right=right):
+            yield from leaves(left)
+            yield from leaves(right)
+        case Branches(children=children):
+            for child in children:
+                yield from leaves(child)
+
+
+def holds(node: Node, leaf: Leaf) -> bool:
+    return any(one is leaf for one in leaves(node))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A query understood: its tree, and the value of each output column in order."""
+
+    root: Node
+    outputs: tuple[tuple[str, Value], ...]
+    used: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The columns of each input that the query mentions."""
+
+
+class NotUnderstood(Exception):
+    """The query has a part whose changes cannot be followed; the view is kept by full refresh. Says which part."""

@@ -1,0 +1,442 @@
+"""From a view's query text to its tree of values.
+
+sqlglot parses and qualifies the text; this module walks the result. What it does not understand it says
+(`NotUnderstood`), and the view is kept by full refresh: a construct can be missed, never mistaken.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.schema import MappingSchema
+
+from ebla.sql.refs import rewrite
+from ebla.sql.statements import Query, TableRef
+from ebla.views.nodes import Branches, Group, Join, JoinKind, Leaf, Node, NotUnderstood, Pass, Shape, Value
+
+Types = Mapping[str, str]
+"""Column to type, of one input, in order."""
+
+_INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
+
+
+def shape(query: Query, inputs: Mapping[str, Types]) -> Shape:
+    """The tree of a query over inputs of these names (in lower case) and columns."""
+    marked, leaves = _mark_leaves(query, inputs)
+    # The keys are plain strings, so that a column whose name is a word of SQL needs no quotes here.
+    schema = MappingSchema({name: dict(types) for name, (_, types) in leaves.items()}, dialect="spark")
+    try:
+        parsed = sqlglot.parse_one(marked, dialect="spark")
+        tree = qualify(parsed, schema=schema, dialect="spark", identify=False, validate_qualify_columns=True)
+    except (SqlglotError, RecursionError) as error:
+        raise NotUnderstood(f"the query could not be analysed ({str(error).splitlines()[0]})") from error
+    return _Builder(leaves, query.refs).whole(tree)
+
+
+def _mark_leaves(query: Query, inputs: Mapping[str, Types]) -> tuple[str, dict[str, tuple[TableRef, Types]]]:
+    """Give every mention of a table a name of its own, so that two mentions are never confused."""
+    names: dict[tuple[int, int], str] = {}
+    leaves: dict[str, tuple[TableRef, Types]] = {}
+    for number, ref in enumerate(query.refs):
+        name = f"leaf_{number}"
+        names[ref.start, ref.end] = name
+        leaves[name] = (ref, inputs[ref.name.lower()])
+    return rewrite(query, lambda ref: names[ref.start, ref.end]), leaves
+
+
+@dataclass(slots=True, kw_only=True)
+class _Source:
+    """A relation in FROM: its node, and the value of each of its columns."""
+
+    node: Node
+    columns: dict[str, Value]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Scope:
+    """Names that can be used in an expression: sources by alias, and those of the query around it."""
+
+    sources: dict[str, _Source] = field(default_factory=dict)
+    outer: _Scope | None = None
+
+    def find(self, column: exp.Column) -> tuple[Value | None, bool]:
+        """The value of a column, and whether it belongs to a query around this one."""
+        source = self.sources.get(column.table.lower())
+        if source is not None:
+            return source.columns.get(column.name.lower()), False
+        if self.outer is not None:
+            return self.outer.find(column)[0], True
+        return None, False
+
+
+class _Builder:
+    def __init__(self, leaves: Mapping[str, tuple[TableRef, Types]], refs: Sequence[TableRef]) -> None:
+        self._leaves = leaves
+        self._numbers = {f"leaf_{i}": i for i in range(len(refs))}
+        self._count = itertools.count(1)
+        self._types: dict[Value, str] = {}
+
+    def whole(self, tree: exp.Expr) -> Shape:
+        used: dict[str, set[str]] = {}
+        node, outputs = self._query(tree, {}, None)
+        for column in tree.find_all(exp.Column):
+            for leaf, (ref, types) in self._leaves.items():
+                if column.name.lower() in {t.lower() for t in types} and leaf in self._numbers:
+                    used.setdefault(ref.name.lower(), set()).add(column.name.lower())
+        return Shape(root=node, outputs=tuple(outputs), used={t: frozenset(c) for t, c in used.items()})
+
+    def _fresh(self, kind: str | None = None) -> Value:
+        value = Value(next(self._count))
+        if kind is not None:
+            self._types[value] = kind
+        return value
+
+    # ---- queries ----------------------------------------------------------------------------------------
+
+    def _query(
+        self, tree: exp.Expr, ctes: Mapping[str, exp.Expr], outer: _Scope | None
+    ) -> tuple[Node, list[tuple[str, Value]]]:
+        ctes = dict(ctes)
+        with_ = tree.args.get("with_") or tree.args.get("with")
+        if with_ is not None:
+            if with_.args.get("recursive"):
+                raise NotUnderstood("WITH RECURSIVE")
+            for cte in with_.expressions:
+                # A CTE sees those before it; it is built anew for every use.
+                ctes[cte.alias.lower()] = exp.Subquery(this=cte.this, alias=cte.args.get("alias"))
+                ctes[cte.alias.lower()].set("_ctes", None)
+        if isinstance(tree, exp.Subquery):
+            self._refuse(tree, "limit", "offset")
+            return self._query(tree.this, ctes, outer)
+        if isinstance(tree, exp.SetOperation):
+            return self._set_operation(tree, ctes, outer)
+        if isinstance(tree, exp.Select):
+            return self._select(tree, ctes, outer)
+        raise NotUnderstood(tree.key.upper())
+
+    def _refuse(self, tree: exp.Expr, *parts: str) -> None:
+        for part in parts:
+            if tree.args.get(part):
+                raise NotUnderstood(part.upper().replace("_", " "))
+
+    def _set_operation(
+        self, tree: exp.SetOperation, ctes: Mapping[str, exp.Expr], outer: _Scope | None
+    ) -> tuple[Node, list[tuple[str, Value]]]:
+        self._refuse(tree, "limit", "offset", "by_name", "on")
+        left, ours = self._query(tree.this, ctes, outer)
+        right, theirs = self._query(tree.expression, ctes, outer)
+        if len(ours) != len(theirs):
+            raise NotUnderstood("branches of different width")
+        outputs: list[tuple[str, Value]] = []
+        shared: list[tuple[Value, Value, Value]] = []
+        computed: set[Value] = set()
+        for (name, a), (_, b) in zip(ours, theirs, strict=True):
+            if self._types.get(a) is not None and self._types.get(a) == self._types.get(b):
+                value = self._fresh(self._types[a])
+                shared.append((value, a, b))
+            else:
+                value = self._fresh()  # converted to a common type: no longer the branch's value
+                computed.add(value)
+            outputs.append((name, value))
+        node: Node = Branches(
+            children=(left, right),
+            outputs=tuple(v for v, _, _ in shared),
+            inputs=(tuple(a for _, a, _ in shared), tuple(b for _, _, b in shared)),
+        )
+        node = Pass(child=node, computed=frozenset(computed)) if computed else node
+        if tree.args.get("distinct") or not isinstance(tree, exp.Union):
+            everything = frozenset(v for _, v in outputs)
+            node = Group(child=node, by=everything, keeps_rows=True, what=tree.key.upper())
+        return node, outputs
+
+    def _select(
+        self, tree: exp.Select, ctes: Mapping[str, exp.Expr], outer: _Scope | None
+    ) -> tuple[Node, list[tuple[str, Value]]]:
+        self._refuse(tree, "limit", "offset", "laterals", "pivots", "connect", "match", "sample", "into")
+        scope = _Scope(outer=outer)
+        node = self._from(tree, ctes, scope)
+        where = tree.args.get("where")
+        if where is not None:
+            node = self._where(node, where.this, ctes, scope)
+        node, known = self._grouping(tree, node, scope)
+        having = tree.args.get("having")
+        if having is not None:
+            self._refuse_subqueries(having)
+        node = self._windows(tree, node, scope, known)
+        outputs: list[tuple[str, Value]] = []
+        computed: set[Value] = set()
+        for projection in tree.expressions:
+            self._refuse_subqueries(projection)
+            value = self._plain(projection.unalias(), scope, known)
+            if value is None:
+                value = self._fresh()
+                computed.add(value)
+            outputs.append((projection.alias_or_name, value))
+        node = Pass(child=node, computed=frozenset(computed))
+        distinct = tree.args.get("distinct")
+        if distinct is not None:
+            if distinct.args.get("on"):
+                raise NotUnderstood("DISTINCT ON")
+            node = Group(child=node, by=frozenset(v for _, v in outputs), what="DISTINCT")
+        return node, outputs
+
+    # ---- FROM and joins ---------------------------------------------------------------------------------
+
+    def _from(self, tree: exp.Select, ctes: Mapping[str, exp.Expr], scope: _Scope) -> Node:
+        from_ = tree.args.get("from_") or tree.args.get("from")
+        if from_ is None:
+            return Leaf(number=-1, table="", columns={})
+        node = self._relation(from_.this, ctes, scope)
+        for join in [*(from_.this.args.get("joins") or []), *(tree.args.get("joins") or [])]:
+            node = self._join(node, join, ctes, scope)
+        return node
+
+    def _relation(self, tree: exp.Expr, ctes: Mapping[str, exp.Expr], scope: _Scope) -> Node:
+        alias = tree.alias_or_name.lower()
+        if tree.args.get("sample") or tree.args.get("pivots") or tree.args.get("laterals"):
+            raise NotUnderstood("TABLESAMPLE, PIVOT or LATERAL VIEW")
+        if isinstance(tree, exp.Table):
+            name = tree.name.lower()
+            if name in self._numbers and name not in ctes:
+                ref, types = self._leaves[name]
+                columns = {column.lower(): self._fresh(kind) for column, kind in types.items()}
+                node: Node = Leaf(
+                    number=self._numbers[name],
+                    table=ref.name.lower(),
+                    columns={value: column for column, value in columns.items()},
+                )
+            elif name in ctes:
+                body = ctes[name]
+                others = {n: c for n, c in ctes.items() if n != name}
+                node, columns = self._derived(body, others, None)
+            else:
+                raise NotUnderstood(f"table function {name}")
+        elif isinstance(tree, exp.Subquery):
+            node, columns = self._derived(tree, ctes, None)
+        else:
+            raise NotUnderstood(tree.key.upper())
+        scope.sources[alias] = _Source(node=node, columns=columns)
+        return node
+
+    def _derived(
+        self, tree: exp.Expr, ctes: Mapping[str, exp.Expr], outer: _Scope | None
+    ) -> tuple[Node, dict[str, Value]]:
+        node, outputs = self._query(tree, ctes, outer)
+        alias = tree.args.get("alias")
+        names = [c.name for c in alias.args.get("columns") or []] if alias is not None else []
+        if names and len(names) != len(outputs):
+            raise NotUnderstood("a list of column names of another length")
+        shown = names or [name for name, _ in outputs]
+        return node, {n.lower(): v for n, (_, v) in zip(shown, outputs, strict=True)}
+
+    def _join(self, left: Node, join: exp.Join, ctes: Mapping[str, exp.Expr], scope: _Scope) -> Node:
+        if join.args.get("using") or (join.method and join.method.upper() in ("NATURAL", "ASOF")):
+            raise NotUnderstood("NATURAL JOIN or USING")
+        if isinstance(join.this, exp.Lateral | exp.Unnest):
+            raise NotUnderstood("LATERAL")
+        right = self._relation(join.this, ctes, scope)
+        side, kind = (join.side or "").upper(), (join.kind or "").upper()
+        if kind in ("SEMI", "ANTI"):
+            which = JoinKind(kind.lower())
+        elif side in ("LEFT", "RIGHT", "FULL"):
+            which = JoinKind(side.lower())
+        else:
+            which = JoinKind.INNER
+        on = join.args.get("on")
+        if on is not None:
+            self._refuse_subqueries(on)
+        pairs = self._pairs(_conjuncts(on), left, right, scope) if on is not None else ()
+        return Join(kind=which, left=left, right=right, pairs=pairs)
+
+    def _pairs(
+        self, conditions: Iterable[exp.Expr], left: Node, right: Node, scope: _Scope
+    ) -> tuple[tuple[Value, Value], ...]:
+        """Equalities of a column of the left with one of the right, of types whose equality needs no conversion."""
+        found = []
+        for condition in conditions:
+            if not isinstance(condition, exp.EQ):
+                continue
+            a = self._plain(condition.this, scope, {})
+            b = self._plain(condition.expression, scope, {})
+            if a is None or b is None:
+                continue
+            if a in right.values and b in left.values:
+                a, b = b, a
+            if a in left.values and b in right.values and self._alike(a, b):
+                found.append((a, b))
+        return tuple(found)
+
+    def _alike(self, a: Value, b: Value) -> bool:
+        ours, theirs = self._types.get(a), self._types.get(b)
+        return ours is not None and (ours == theirs or {ours, theirs} <= _INTEGERS)
+
+    # ---- WHERE ------------------------------------------------------------------------------------------
+
+    def _where(self, node: Node, condition: exp.Expr, ctes: Mapping[str, exp.Expr], scope: _Scope) -> Node:
+        conditions = _conjuncts(condition)
+        # Equalities in WHERE join what FROM lists with commas.
+        node = self._with_pairs(node, conditions, scope)
+        for one in conditions:
+            node = self._predicate(node, one, ctes, scope)
+        return Pass(child=node)
+
+    def _with_pairs(self, node: Node, conditions: Sequence[exp.Expr], scope: _Scope) -> Node:
+        """Give inner joins the equalities that stand in WHERE; they hold for every row that remains."""
+        if not isinstance(node, Join):
+            return node
+        left = self._with_pairs(node.left, conditions, scope)
+        if node.kind is not JoinKind.INNER:
+            return node if left is node.left else Join(kind=node.kind, left=left, right=node.right, pairs=node.pairs)
+        more = self._pairs(conditions, left, node.right, scope)
+        return Join(kind=node.kind, left=left, right=node.right, pairs=tuple(dict.fromkeys((*node.pairs, *more))))
+
+    def _predicate(self, node: Node, condition: exp.Expr, ctes: Mapping[str, exp.Expr], scope: _Scope) -> Node:
+        negated = isinstance(condition, exp.Not)
+        inner = condition.this if isinstance(condition, exp.Not) else condition
+        while isinstance(inner, exp.Paren):
+            inner = inner.this
+        if isinstance(inner, exp.Exists):
+            return self._exists(node, inner.this, None, negated, ctes, scope)
+        if isinstance(inner, exp.In) and inner.args.get("query") is not None:
+            return self._exists(node, inner.args["query"], inner.this, negated, ctes, scope)
+        self._refuse_subqueries(condition)
+        return node
+
+    def _exists(
+        self,
+        node: Node,
+        query: exp.Expr,
+        member: exp.Expr | None,
+        negated: bool,
+        ctes: Mapping[str, exp.Expr],
+        scope: _Scope,
+    ) -> Node:
+        while isinstance(query, exp.Subquery):
+            query = query.this
+        inner_scope = _Scope(outer=scope)
+        if isinstance(query, exp.Select) and _is_simple(query):
+            right = self._from(query, ctes, inner_scope)
+            where = query.args.get("where")
+            conditions = _conjuncts(where.this) if where is not None else []
+            own = [c for c in conditions if not self._is_correlated(c, inner_scope)]
+            right = self._with_pairs(right, own, inner_scope)
+            for one in own:
+                right = self._predicate(right, one, ctes, inner_scope)
+            pairs = list(self._pairs(conditions, node, right, inner_scope))
+            value = self._plain(query.expressions[0].unalias(), inner_scope, {}) if member is not None else None
+            for one in conditions:
+                if one not in own:
+                    self._refuse_subqueries(one)
+        else:
+            if any(self._is_correlated(c, inner_scope) for c in query.find_all(exp.Column)):
+                raise NotUnderstood("a correlated subquery with GROUP BY, DISTINCT or a set operator")
+            right, outputs = self._query(query, ctes, None)
+            pairs, value = [], outputs[0][1] if member is not None else None
+        if member is not None:
+            if isinstance(member, exp.Tuple):
+                raise NotUnderstood("IN with several columns")
+            ours = self._plain(member, scope, {})
+            if ours is not None and value is not None and self._alike(ours, value) and ours in node.values:
+                pairs.append((ours, value))
+            elif negated:
+                pairs = []
+        kind = JoinKind.SEMI
+        if negated:
+            kind = JoinKind.ANTI if member is None else JoinKind.NULL_AWARE_ANTI
+        return Join(kind=kind, left=node, right=right, pairs=tuple(pairs))
+
+    def _is_correlated(self, tree: exp.Expr, scope: _Scope) -> bool:
+        columns = [tree] if isinstance(tree, exp.Column) else tree.find_all(exp.Column)
+        local = {s.alias_or_name.lower() for s in tree.find_all(exp.Table, exp.Subquery)}
+        return any(
+            c.table.lower() not in scope.sources and c.table.lower() not in local and scope.find(c)[0] is not None
+            for c in columns
+        )
+
+    def _refuse_subqueries(self, tree: exp.Expr) -> None:
+        if tree.find(exp.Subquery, exp.Select, exp.Exists):
+            raise NotUnderstood("a subquery in an expression")
+
+    # ---- grouping, windows, columns ---------------------------------------------------------------------
+
+    def _grouping(self, tree: exp.Select, node: Node, scope: _Scope) -> tuple[Node, dict[str, Value]]:
+        """The aggregation of a SELECT, if it has one, and the values of the expressions it groups by."""
+        group = tree.args.get("group")
+        parts = [*tree.expressions, *([tree.args["having"]] if tree.args.get("having") else [])]
+        aggregates = any(_aggregates(part) for part in parts)
+        if group is None and not aggregates:
+            # A function that sqlglot does not know might aggregate, and then one row would depend on all.
+            unknown = next((f for part in parts for f in part.find_all(exp.Anonymous)), None)
+            if unknown is not None:
+                raise NotUnderstood(f"function {unknown.name}, which may be an aggregate")
+            return node, {}
+        known: dict[str, Value] = {}
+        if group is not None:
+            for part in ("grouping_sets", "rollup", "cube", "totals", "all"):
+                if group.args.get(part):
+                    raise NotUnderstood(part.upper().replace("_", " "))
+            for one in group.expressions:
+                value = self._plain(one, scope, {})
+                known[one.sql("spark")] = self._fresh() if value is None else value
+        by = frozenset(known.values())
+        computed = by - node.values
+        below: Node = Pass(child=node, computed=computed) if computed else node
+        return Group(child=below, by=by), known
+
+    def _windows(self, tree: exp.Select, node: Node, scope: _Scope, known: Mapping[str, Value]) -> Node:
+        windows = [w for part in tree.expressions for w in part.find_all(exp.Window)]
+        qualify_ = tree.args.get("qualify")
+        if qualify_ is not None:
+            self._refuse_subqueries(qualify_)
+            windows += list(qualify_.find_all(exp.Window))
+        if not windows:
+            return node
+        shared: frozenset[Value] | None = None
+        for window in windows:
+            if window.args.get("alias"):
+                raise NotUnderstood("a named window")
+            found = [self._plain(p, scope, known) for p in window.args.get("partition_by") or []]
+            by = frozenset(v for v in found if v is not None)
+            shared = by if shared is None else shared & by
+        return Group(child=node, by=shared or frozenset(), keeps_rows=True, what="window function")
+
+    def _plain(self, tree: exp.Expr, scope: _Scope, known: Mapping[str, Value]) -> Value | None:
+        """The value of an expression that is a column, or one that the query groups by."""
+        while isinstance(tree, exp.Paren):
+            tree = tree.this
+        grouped = known.get(tree.sql("spark")) if known else None
+        if grouped is not None:
+            return grouped
+        if isinstance(tree, exp.Column):
+            return scope.find(tree)[0]
+        return None
+
+
+def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:
+    while isinstance(condition, exp.Paren):
+        condition = condition.this
+    if isinstance(condition, exp.And):
+        return [*_conjuncts(condition.this), *_conjuncts(condition.expression)]
+    return [condition]
+
+
+def _is_simple(query: exp.Select) -> bool:
+    """A SELECT whose existence of rows depends on FROM and WHERE alone."""
+    parts = ("group", "having", "distinct", "limit", "offset", "with_", "with", "qualify")
+    if any(query.args.get(part) for part in parts):
+        return False
+    return not any(_aggregates(p) for p in query.expressions)
+
+
+def _aggregates(tree: exp.Expr) -> bool:
+    """Whether an expression aggregates: it has an aggregate function that is not a window's."""
+    for found in tree.find_all(exp.AggFunc):
+        if found.find_ancestor(exp.Window) is None and found.find_ancestor(exp.Subquery, exp.Exists) is None:
+            return True
+    return False
