@@ -1,0 +1,287 @@
+"""The command `ebla`.
+
+Spark is imported and started only by statements that need it: `ebla --help` and `ebla status` answer at once.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version as release
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+from rich.markup import escape
+
+from ebla.cli import failure, output, values
+
+if TYPE_CHECKING:
+    from ebla.database import Database
+
+DEFAULT_WAREHOUSE = "./warehouse"
+
+app = typer.Typer(
+    name="ebla",
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Warehouse = Annotated[
+    str | None,
+    typer.Option(
+        "--warehouse",
+        "-w",
+        metavar="PATH-OR-URL",
+        help="A directory, or a postgresql:// address of the catalog. "
+        f"Default: $EBLA_WAREHOUSE, or {DEFAULT_WAREHOUSE}.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and logs. Same as EBLA_DEBUG=1.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What every command takes, given before or after the command's name."""
+
+    warehouse: str | None = None
+    json: bool = False
+    debug: bool = False
+
+    @property
+    def place(self) -> str:
+        return self.warehouse or os.environ.get("EBLA_WAREHOUSE") or DEFAULT_WAREHOUSE
+
+
+def _settle(context: typer.Context, warehouse: str | None, json: bool, debug: bool) -> Options:
+    """Options behind the command's name win over those before it."""
+    given = context.obj if isinstance(context.obj, Options) else Options()
+    return Options(warehouse=warehouse or given.warehouse, json=json or given.json, debug=debug or given.debug)
+
+
+def _open(options: Options, *, create: bool) -> Database:
+    from ebla.database import connect
+
+    place = options.place
+    fresh = create and "://" not in place and not (Path(place) / "catalog.db").exists()
+    database = connect(place, create=create)
+    if fresh:
+        output.note(f"created the warehouse {place}")
+    return database
+
+
+def _examples(*lines: str) -> str:
+    return "\n".join(["[bold]Examples[/bold]", *(f"[cyan]  {escape(line)}[/cyan]" for line in lines)])
+
+
+def _flowed(text: str | None) -> str:
+    """A docstring as help: paragraphs stay, the line breaks inside them go."""
+    return "\n\n".join(" ".join(part.split()) for part in (text or "").split("\n\n"))
+
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def _command(*examples: str) -> Callable[[Command], Command]:
+    def register(function: Command) -> Command:
+        return app.command(help=_flowed(function.__doc__), epilog=_examples(*examples))(function)
+
+    return register
+
+
+# ---- commands -------------------------------------------------------------------------------------------
+
+
+@app.callback(
+    invoke_without_command=True,
+    epilog=_examples(
+        'ebla sql "CREATE TABLE t (id BIGINT, total DOUBLE, PRIMARY KEY (id))"',
+        "ebla sql \"LOAD INTO t FROM 'orders/*.parquet'\"",
+        'ebla sql "SELECT count(*), sum(total) FROM t" --json',
+        "ebla sql                      # opens a prompt",
+        "ebla -w /data/shop status",
+    ),
+)
+def root(
+    context: typer.Context,
+    warehouse: Warehouse = None,
+    json: Json = False,
+    debug: Debug = False,
+    version: Annotated[bool, typer.Option("--version", help="Print Ebla's version and leave.")] = False,
+) -> None:
+    """Tables that never stop changing, kept in open Parquet files and queried with Spark SQL.
+
+    A [bold]warehouse[/bold] is a directory, or a catalog in PostgreSQL. The first CREATE TABLE makes it.
+    """
+    if version:
+        if json:
+            output.write_json({"version": release("ebla")})
+        else:
+            print(f"ebla {release('ebla')}")
+        raise typer.Exit
+    context.obj = Options(warehouse=warehouse, json=json, debug=debug)
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@_command(
+    'ebla sql "SELECT * FROM orders WHERE id = :id" -p id=5',
+    "ebla sql -f nightly.sql",
+    "generate_statements | ebla sql",
+    'ebla sql "SELECT * FROM orders VERSION AS OF 41" --json',
+    "ebla sql                      # opens a prompt",
+)
+def sql(
+    context: typer.Context,
+    text: Annotated[
+        str | None,
+        typer.Argument(metavar="TEXT", help="Statements, separated by semicolons.", show_default=False),
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Read the statements from a file; - is standard input."),
+    ] = None,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--param",
+            "-p",
+            metavar="NAME=VALUE",
+            help="The value of :NAME in the statements; repeat it for more. Whole numbers, decimal fractions, true, "
+            "false and null have their types, anything else is a string, as is what stands in single quotes.",
+        ),
+    ] = None,
+    warehouse: Warehouse = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Run SQL statements and print the last one's result.
+
+    The statements are the argument, a file, or standard input. On a terminal and without any of these, a prompt
+    opens. Each statement commits by itself; the first error ends the run.
+    """
+    from ebla.cli import script
+
+    options = _settle(context, warehouse, json, debug)
+    parameters = values.parameters(param or ())
+    statements = script.read(text, file)
+    if statements is None:
+        from ebla.cli import prompt
+
+        with _open(options, create=True) as database:
+            prompt.loop(database, parameters, as_json=options.json, debug=options.debug)
+        return
+    with _open(options, create=script.creates_tables(statements)) as database:
+        script.run(database, statements, parameters, as_json=options.json)
+        script.settle(database)
+
+
+@_command("ebla status", "ebla -w postgresql://ebla@db/ebla status --json")
+def status(context: typer.Context, warehouse: Warehouse = None, json: Json = False, debug: Debug = False) -> None:
+    """Show the catalog, nodes, tables, open transactions and pins.
+
+    Reads only the catalog and starts no Spark, so it answers at once, also while others write.
+    """
+    from ebla.cli import status as status_module
+
+    options = _settle(context, warehouse, json, debug)
+    found = status_module.read(options.place)
+    if options.json:
+        output.write_json(status_module.as_json(found))
+    else:
+        status_module.show(found)
+
+
+@_command("ebla compact", "ebla compact orders")
+def compact(
+    context: typer.Context,
+    table: Annotated[
+        str | None, typer.Argument(metavar="TABLE", help="A table; all of them by default.", show_default=False)
+    ] = None,
+    warehouse: Warehouse = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Fold recent writes into sorted files, so that reads are fast.
+
+    Writers and readers go on meanwhile. Ebla does this by itself after many writes.
+    """
+    from ebla.cli import upkeep
+
+    options = _settle(context, warehouse, json, debug)
+    with _open(options, create=False) as database:
+        output.show(upkeep.compact(database, table), as_json=options.json)
+
+
+@_command("ebla vacuum", "ebla vacuum orders --retain 7d", "ebla vacuum --retain 0s")
+def vacuum(
+    context: typer.Context,
+    table: Annotated[
+        str | None, typer.Argument(metavar="TABLE", help="A table; all of them by default.", show_default=False)
+    ] = None,
+    retain: Annotated[
+        str | None,
+        typer.Option(
+            "--retain",
+            metavar="DURATION",
+            help="Keep versions of the last 90s, 30m, 24h, 7d, 2w. Default: the setting retention_s, one day.",
+            show_default=False,
+        ),
+    ] = None,
+    warehouse: Warehouse = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Forget old versions and delete the files that nobody needs any more.
+
+    Keeps what readers hold, and what is younger than --retain. Also removes what killed writers left behind.
+    """
+    from ebla.cli import upkeep
+
+    options = _settle(context, warehouse, json, debug)
+    retain_s = None if retain is None else values.duration_s(retain)
+    with _open(options, create=False) as database:
+        output.show(upkeep.vacuum(database, table, retain_s=retain_s), as_json=options.json)
+
+
+# ---- running --------------------------------------------------------------------------------------------
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Carry out a command line; returns the exit code. Every error ends here."""
+    manner = failure.Manner.of(arguments)
+    try:
+        code = app(args=list(arguments), prog_name="ebla", standalone_mode=False)
+        sys.stdout.flush()
+    except SystemExit as left:
+        return left.code if isinstance(left.code, int) else failure.UNEXPECTED
+    except BrokenPipeError:
+        return _reader_left()
+    except (Exception, KeyboardInterrupt) as error:
+        return failure.report(error, manner)
+    if code == failure.INTERRUPTED:  # the library's way to say that Ctrl-C was pressed
+        return failure.report(KeyboardInterrupt(), manner)
+    return code if isinstance(code, int) else 0
+
+
+def _reader_left() -> int:
+    """`ebla … | head`: nobody reads the rest, and the interpreter must not try to write it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return failure.UNEXPECTED
+
+
+def main() -> None:
+    """The program. Unlike `run` it also settles what concerns the whole process: its logs and streams."""
+    arguments = sys.argv[1:]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    failure.quiet_logs(failure.Manner.of(arguments))
+    sys.exit(run(arguments))

@@ -1,0 +1,222 @@
+"""Rows for a person or a program: a table on a terminal, aligned text in a pipe, one JSON object with `--json`."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rich.cells import cell_len
+
+if TYPE_CHECKING:
+    from ebla.result import Result
+
+TERMINAL_ROWS_MAX = 1000
+"""A terminal shows no more rows than this; a pipe and JSON get all of them."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """Rows under named columns, all of them here."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    right: frozenset[str] = frozenset()
+    """Columns to align right although they hold text; those that hold only numbers always are."""
+
+    @classmethod
+    def of(cls, result: Result) -> Sheet:
+        return cls(columns=result.columns, rows=result.rows())
+
+
+# ---- JSON -----------------------------------------------------------------------------------------------
+
+
+def to_json(value: Any) -> Any:
+    """A value as JSON has it. What JSON cannot hold exactly is a string: decimals, times, bytes, NaN."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else _not_finite(value)
+        case Decimal():
+            return f"{value:f}"
+        case bytes() | bytearray() | memoryview():
+            return base64.b64encode(value).decode("ascii")
+        case dt.datetime():
+            return _instant(value).isoformat()
+        case dt.date() | dt.time():
+            return value.isoformat()
+        case dt.timedelta():
+            return _duration(value)
+        case Mapping():
+            return {_key(k): to_json(v) for k, v in value.items()}
+        case list() | tuple():
+            return [to_json(v) for v in value]
+        case _:
+            return str(value)
+
+
+def _key(value: Any) -> str:
+    """A map's key: JSON has only strings there."""
+    made = to_json(value)
+    return made if isinstance(made, str) else json.dumps(made, ensure_ascii=False)
+
+
+def _not_finite(value: float) -> str:
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _instant(value: dt.datetime) -> dt.datetime:
+    return value if value.tzinfo is None else value.astimezone(dt.UTC)
+
+
+def _duration(value: dt.timedelta) -> str:
+    """ISO 8601, in seconds: `PT90.5S`."""
+    micros = value // dt.timedelta(microseconds=1)
+    whole, part = divmod(abs(micros), 1_000_000)
+    fraction = f".{part:06d}".rstrip("0") if part else ""
+    return f"{'-' if micros < 0 else ''}PT{whole}{fraction}S"
+
+
+def sheet_json(sheet: Sheet) -> dict[str, Any]:
+    return {"columns": list(sheet.columns), "rows": [[to_json(v) for v in row] for row in sheet.rows]}
+
+
+def write_json(value: Any, out: TextIO | None = None) -> None:
+    """One JSON value on one line."""
+    stream = sys.stdout if out is None else out
+    plain = (stream.encoding or "utf-8").lower().replace("-", "") != "utf8"
+    json.dump(value, stream, ensure_ascii=plain, allow_nan=False)
+    stream.write("\n")
+
+
+# ---- text -----------------------------------------------------------------------------------------------
+
+
+def to_text(value: Any) -> str:
+    """A value as people read it, on one line."""
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return one_line(value)
+        case bytes() | bytearray() | memoryview():
+            return "0x" + bytes(value).hex()
+        case dt.datetime():
+            return _instant(value).isoformat(sep=" ")
+        case Mapping() | list() | tuple():
+            return one_line(json.dumps(to_json(value), ensure_ascii=False))
+        case _:
+            return one_line(str(to_json(value)))
+
+
+def one_line(text: str) -> str:
+    """Control characters as escapes: a row stays one line, and data cannot talk to the terminal."""
+    return _CONTROL.sub(lambda m: _ESCAPES.get(m.group(), f"\\x{ord(m.group()):02x}"), text)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def right_aligned(sheet: Sheet) -> list[bool]:
+    """Which columns hold only numbers, or are wanted so."""
+    found = []
+    for i, name in enumerate(sheet.columns):
+        values = [row[i] for row in sheet.rows if row[i] is not None]
+        found.append(name in sheet.right or (bool(values) and all(is_number(v) for v in values)))
+    return found
+
+
+def text_lines(sheet: Sheet) -> list[str]:
+    """A table of plain text: a header, a rule, one line per row."""
+    if not sheet.columns:
+        return []
+    cells = [[one_line(name) for name in sheet.columns], *([to_text(v) for v in row] for row in sheet.rows)]
+    widths = [max(cell_len(row[i]) for row in cells) for i in range(len(sheet.columns))]
+    right = right_aligned(sheet)
+    lines = [_line(row, widths, right) for row in cells]
+    lines.insert(1, "  ".join("-" * max(1, width) for width in widths))
+    return lines
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    padded = []
+    for cell, width, is_right in zip(cells, widths, right, strict=True):
+        space = " " * (width - cell_len(cell))
+        padded.append(space + cell if is_right else cell + space)
+    return "  ".join(padded).rstrip()
+
+
+def as_document(sheet: Sheet) -> str | None:
+    """The only value of a result if it is a text of several lines, such as a query plan: shown as it is."""
+    if len(sheet.rows) != 1 or len(sheet.columns) != 1:
+        return None
+    value = sheet.rows[0][0]
+    if not isinstance(value, str) or "\n" not in value.strip("\n"):
+        return None
+    return "\n".join(one_line(line.expandtabs()) for line in value.strip("\n").splitlines())
+
+
+# ---- showing --------------------------------------------------------------------------------------------
+
+
+def show(sheet: Sheet, *, as_json: bool) -> None:
+    """Write rows to standard output in the form that fits it."""
+    if as_json:
+        write_json(sheet_json(sheet))
+        return
+    if not sheet.columns:
+        return
+    document = as_document(sheet)
+    if document is not None:
+        print(document)
+    elif sys.stdout.isatty():
+        _show_on_terminal(sheet)
+    else:
+        print("\n".join(text_lines(sheet)))
+
+
+def _show_on_terminal(sheet: Sheet) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for name, right in zip(sheet.columns, right_aligned(sheet), strict=True):
+        table.add_column(Text(one_line(name)), justify="right" if right else "left", overflow="fold")
+    for row in sheet.rows[:TERMINAL_ROWS_MAX]:
+        table.add_row(*(Text(to_text(v), style="dim" if v is None else "") for v in row))
+    Console(file=sys.stdout, highlight=False).print(table)
+
+
+def note(text: str) -> None:
+    """A remark for a person, on standard error; a program that reads it gets none."""
+    if sys.stderr.isatty():
+        sys.stdout.flush()
+        print(text, file=sys.stderr)
+
+
+def summary(sheet: Sheet, seconds: float) -> str:
+    """How many rows, and how long it took."""
+    if not sheet.columns:
+        return f"done in {seconds:.2f} s"
+    count = len(sheet.rows)
+    text = f"{count:,} row{'' if count == 1 else 's'} in {seconds:.2f} s"
+    if count > TERMINAL_ROWS_MAX and sys.stdout.isatty():
+        text += f"; the first {TERMINAL_ROWS_MAX:,} are shown: add a LIMIT, or send the output to a file for all"
+    return text

@@ -1,0 +1,50 @@
+"""What is being done, on standard error, when a person is watching."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ebla.database import Database
+
+Tell = Callable[[str, float | None], None]
+
+
+@contextlib.contextmanager
+def shown(database: Database, what: str) -> Iterator[Tell]:
+    """Show what the database says it is doing until the block ends; nothing stays on the screen.
+
+    Without a terminal nothing is written. The function that is given to the block may be told more.
+    """
+    if not sys.stderr.isatty():
+        yield lambda what, part: None
+        return
+    with _bar(what) as tell:
+        before, database.context.progress = database.context.progress, tell
+        try:
+            yield tell
+        finally:
+            database.context.progress = before
+
+
+@contextlib.contextmanager
+def _bar(what: str) -> Iterator[Tell]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    # Standard error is silenced while Spark starts. A copy of it is not, so the spinner turns on.
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8", errors="replace") as stream:
+        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+        with Progress(*columns, console=Console(file=stream), transient=True) as progress:
+            bar = BarColumn(bar_width=30)
+            task = progress.add_task(what, total=None)
+
+            def tell(what: str, part: float | None) -> None:
+                progress.columns = columns if part is None else (*columns[:2], bar, columns[2])
+                progress.update(task, description=what, total=None if part is None else 1.0, completed=part or 0.0)
+
+            yield tell

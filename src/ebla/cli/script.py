@@ -1,0 +1,64 @@
+"""Which statements `ebla sql` runs, and running them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ebla.cli import output, progress
+from ebla.errors import UsageError
+from ebla.sql import CreateTable, parse, split
+
+if TYPE_CHECKING:
+    from ebla.database import Database
+
+
+def read(text: str | None, file: str | None) -> str | None:
+    """The statements to run: the argument, a file, or standard input; `None` is for the prompt."""
+    if text is not None and file is not None:
+        raise UsageError("expected either statements or --file, found both")
+    if text == "-":
+        text, file = None, "-"
+    if text is not None:
+        return text
+    if file is not None and file != "-":
+        return _read_file(file)
+    if file == "-" or not sys.stdin.isatty():
+        return sys.stdin.read()
+    return None
+
+
+def _read_file(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise UsageError(f"--file {file}: expected a readable file, found: {reason}") from error
+
+
+def creates_tables(text: str) -> bool:
+    """Whether a script may begin a new warehouse. Also refuses what does not parse, before anything is opened."""
+    statements = [parse(part) for part in split(text)]
+    if not statements:
+        raise UsageError("expected a statement, found none; try: ebla sql 'SHOW TABLES'")
+    return any(isinstance(s, CreateTable) for s in statements)
+
+
+def run(database: Database, text: str, parameters: Mapping[str, object], *, as_json: bool) -> None:
+    """Run statements and show the last one's rows, with their number and the time it took beside them."""
+    began = time.perf_counter()
+    with progress.shown(database, "running"):
+        sheet = output.Sheet.of(database.sql(text, **parameters))
+    seconds = time.perf_counter() - began
+    output.show(sheet, as_json=as_json)
+    if not as_json:
+        output.note(output.summary(sheet, seconds))
+
+
+def settle(database: Database) -> None:
+    """Let a compaction that the statements made due finish: a process that ends cannot do it later."""
+    with progress.shown(database, "finishing"):
+        database.maintainer.wait_idle()

@@ -1,0 +1,1 @@
+"""`python -m ebla.demo`: what Ebla does, shown on real data and checked against plain Python."""

@@ -1,0 +1,5 @@
+"""`python -m ebla.demo`."""
+
+from ebla.demo.story import main
+
+main()
