@@ -23,10 +23,11 @@ from ebla.storage.model import HIDDEN_KEY, Column, Kind, Relation
 from ebla.tables import ddl, scans
 from ebla.tables.context import Context
 from ebla.views import definition
+from ebla.views.guard import refuse_if_read
 from ebla.views.keys import view_key
-from ebla.views.maintain import keys_of, understood
 from ebla.views.nodes import NotUnderstood, Shape
 from ebla.views.plan import EpochPlan, FullRefresh, plan
+from ebla.views.shape import keys_of, understood
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -260,23 +261,3 @@ def drop_view(context: Context, name: str, *, if_exists: bool = False) -> bool:
         )
 
     return context.catalog.decide(decide, node=context.node) is not None
-
-
-def refuse_if_read(connection: Connection, relation: Relation, what: str, column: str | None = None) -> None:
-    """Refuse to pull a relation, or one of its columns, from under the views that need it, naming them."""
-    readers = definition.readers_of(connection, relation)
-    if column is not None:
-        readers = [v for v in readers if _uses(connection, v, relation, column)]
-    if readers:
-        thing = relation.name if column is None else f"{relation.name}.{column}"
-        names = ", ".join(v.relation.name for v in readers)
-        raise UsageError(f"{thing}: expected that no view needs it, found {names}; drop them first, then {what}")
-
-
-def _uses(connection: Connection, view: definition.View, relation: Relation, column: str) -> bool:
-    relations = {n: reads.relation(connection, n) for n in view.inputs}
-    try:
-        used = understood(view.query, relations).used
-    except NotUnderstood:
-        return True
-    return column.lower() in used.get(relation.name.lower(), frozenset())

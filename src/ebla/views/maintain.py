@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlalchemy import func, select
 
 from ebla.catalog import changes as c
 from ebla.catalog import reads
+from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.errors import SqlError, TypeMismatchError
 from ebla.failpoint import hit
@@ -24,7 +26,6 @@ from ebla.ids import Version
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
 from ebla.sql.refs import rewrite
-from ebla.sql.statements import Query
 from ebla.storage import runs as rf
 from ebla.storage import types
 from ebla.storage.model import DELETED, Column, Kind, Relation
@@ -39,7 +40,7 @@ from ebla.views.epoch import Bounds, TooWide, bound
 from ebla.views.lookup import rows_by
 from ebla.views.nodes import NotUnderstood, Shape
 from ebla.views.plan import FullRefresh, Incremental, plan
-from ebla.views.shape import shape
+from ebla.views.shape import keys_of, understood
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -168,18 +169,6 @@ def _difference_by_value(new: pa.Table, old: pa.Table) -> tuple[pa.Table, pa.Tab
     return new.take(pa.array(gained, pa.int64())), old.take(pa.array(lost, pa.int64()))
 
 
-# ---- understanding --------------------------------------------------------------------------------------
-
-
-def understood(query: Query, relations: Mapping[str, Relation]) -> Shape:
-    inputs = {n: {col.name: col.type for col in r.columns} for n, r in relations.items()}
-    return shape(query, inputs)
-
-
-def keys_of(relations: Mapping[str, Relation]) -> dict[str, list[str]]:
-    return {n: [k.name for k in r.key] for n, r in relations.items()}
-
-
 # ---- the epoch ------------------------------------------------------------------------------------------
 
 
@@ -215,15 +204,17 @@ def _applied(view: View) -> Version:
 
 
 def _anything_new(connection: Connection, view: View, relations: Mapping[str, Relation], until: Version) -> bool:
-    from ebla.catalog.apply import newest_write
-
+    """Whether an input has a commit that the view has not read. The history knows, even of runs that are vacuumed."""
     if view.position is None or view.position.status != "ready":
         return True
-    return any(
-        newest_write(connection, r.id) > view.position.read.get(n, 0)
-        and (r.kind is Kind.VIEW or view.position.read.get(n, 0) < until)
-        for n, r in relations.items()
-    )
+    for name, relation in relations.items():
+        seen = view.position.read.get(name, 0)
+        if relation.kind is Kind.TABLE and seen >= until:
+            continue
+        newest = select(func.max(s.history.c.version)).where(s.history.c.relation_id == relation.id)
+        if (connection.execute(newest).scalar() or 0) > seen:
+            return True
+    return False
 
 
 class _Run:
@@ -387,7 +378,7 @@ class _Run:
         seconds = round(time.perf_counter() - self.started, 4)
         position = Position(
             applied_version=self.until,
-            read={n: int(s.version) for n, s in self.inputs.now.items()},
+            read={n: int(now.version) for n, now in self.inputs.now.items()},
             epoch={"plan": how, "reason": reason, "gained": gained, "lost": lost, "seconds": seconds},
         )
         updates: list[c.Update] = [c.TruncateRelation(relation=relation.id)] if replace_all else []

@@ -18,6 +18,7 @@ from sqlglot.schema import MappingSchema
 
 from ebla.sql.refs import rewrite
 from ebla.sql.statements import Query, TableRef
+from ebla.storage.model import Relation
 from ebla.views.nodes import Branches, Group, Join, JoinKind, Leaf, Node, NotUnderstood, Pass, Shape, Value
 
 Types = Mapping[str, str]
@@ -37,6 +38,15 @@ def shape(query: Query, inputs: Mapping[str, Types]) -> Shape:
     except (SqlglotError, RecursionError) as error:
         raise NotUnderstood(f"the query could not be analysed ({str(error).splitlines()[0]})") from error
     return _Builder(leaves, query.refs).whole(tree)
+
+
+def understood(query: Query, relations: Mapping[str, Relation]) -> Shape:
+    """The tree of a view's query over these relations, by name in lower case."""
+    return shape(query, {n: {c.name: c.type for c in r.columns} for n, r in relations.items()})
+
+
+def keys_of(relations: Mapping[str, Relation]) -> dict[str, list[str]]:
+    return {n: [k.name for k in r.key] for n, r in relations.items()}
 
 
 def _mark_leaves(query: Query, inputs: Mapping[str, Types]) -> tuple[str, dict[str, tuple[TableRef, Types]]]:

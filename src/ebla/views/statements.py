@@ -14,6 +14,7 @@ from ebla.result import Result
 from ebla.sql import statements as st
 from ebla.tables import ddl
 from ebla.views import create, definition, explain, maintain
+from ebla.views.guard import refuse_if_read
 from ebla.views.plan import EpochPlan
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Views:
             case st.RenameView(name=name, new_name=new):
                 with self._context.catalog.reading() as connection:
                     view = definition.load(connection, name)
-                    create.refuse_if_read(connection, view.relation, "rename it")
+                    refuse_if_read(connection, view.relation, "rename it")
                 ddl.rename_table(self._context, name, new)
                 return Result(table=pa.table({}))
             case st.ShowViews():
