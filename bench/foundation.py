@@ -23,7 +23,7 @@ from ebla.catalog import reads
 from ebla.catalog.store import Catalog
 from ebla.ids import NodeId, RunId, TabletId, Token, TransactionId
 from ebla.settings import load
-from ebla.spark import session as spark_session
+from ebla.spark.session import Started
 from ebla.storage.model import Column, Kind, Node, Run
 from ebla.storage.token import token_range
 
@@ -38,12 +38,13 @@ QUERIES = {
 def run(scale: float = 1.0) -> list[Result]:
     file = tpch("lineitem", scale)
     with tempfile.TemporaryDirectory(prefix="ebla-bench-") as folder:
-        spark = spark_session.start(load(spark_memory="4g"))
+        started = Started.start(load(spark_memory="4g"))
+        spark = started.session
         try:
             with ebla.connect(f"{folder}/warehouse", spark=spark, auto_compact=False) as db:
                 return [*_tables(db, spark, str(file), Path(folder)), _planning(Path(folder) / "manifest")]
         finally:
-            spark.stop()
+            started.stop()
 
 
 def _tables(db: ebla.Database, spark: SparkSession, file: str, folder: Path) -> list[Result]:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from ebla import settings as settings_module
 from ebla.catalog import reads
-from ebla.catalog.store import Catalog
+from ebla.catalog.store import Catalog, is_postgres
 from ebla.errors import UnknownNameError, UsageError
 from ebla.ids import NodeId
 from ebla.settings import Settings
@@ -61,7 +61,7 @@ def parse(options: Mapping[str, str], *, writing: bool = False) -> Request:
     settings = settings_module.load(**{name: _setting(name, value) for name, value in given.items()})
     url = own["url"]
     request = Request(
-        url=url if url.startswith("postgres") else str(Path(url).absolute()),
+        url=url if is_postgres(url) else str(Path(url).absolute()),
         table=own["table"],
         settings=settings,
         version=_number(own, "version"),
