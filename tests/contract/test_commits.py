@@ -272,20 +272,24 @@ def test_a_reader_sees_whole_commits_while_writers_commit(catalog: Catalog):
     """Inside one read the version, the history and the manifest belong together."""
     target = create(catalog, "orders")
 
+    enough = threading.Event()
+
     def write() -> None:
-        for _ in range(40):
+        while not enough.is_set():
             add(catalog, run(target.id), run(target.id))
 
+    seen: set[Version] = set()
     with ThreadPoolExecutor(1) as pool:
         writer = pool.submit(write)
-        seen = set()
-        while not writer.done():
-            with catalog.reading() as connection:
-                version = reads.current_version(connection)
-                found = reads.snapshot(connection, target)
-                newest = connection.execute(select(func.max(s.history.c.version))).scalar()
-            assert found.version == version == newest
-            assert len(found.level0) == 2 * (version - target.created_version)
-            seen.add(version)
+        try:
+            while len(seen) < 20 and not writer.done():
+                with catalog.reading() as connection:
+                    version = reads.current_version(connection)
+                    found = reads.snapshot(connection, target)
+                    newest = connection.execute(select(func.max(s.history.c.version))).scalar()
+                assert found.version == version == newest
+                assert len(found.level0) == 2 * (version - target.created_version)
+                seen.add(version)
+        finally:
+            enough.set()
         writer.result()
-    assert len(seen) > 1

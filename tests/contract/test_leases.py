@@ -82,6 +82,8 @@ def test_one_who_comes_back_after_expiry_has_a_new_term(catalog: Catalog, clock:
     new = taken(catalog, "a")
     assert new.term == old.term + 1
     assert not holds(catalog, old)
+    tx.resign(catalog, old)  # its own late word does not end its new reign
+    assert holds(catalog, new)
 
 
 def test_resigning_makes_room_at_once(catalog: Catalog):

@@ -11,8 +11,6 @@ from collections import Counter
 
 from hypothesis import HealthCheck, event, given, note, settings
 from hypothesis import strategies as st
-from support.duck import DuckEngine, Row, State
-from support.view_queries import KEYS, TABLES, Sql, queries, rows_of
 
 from ebla.sql.parse import parse
 from ebla.sql.statements import Query
@@ -20,6 +18,8 @@ from ebla.views.epoch import TooWide, bound
 from ebla.views.nodes import NotUnderstood
 from ebla.views.plan import FullRefresh, plan
 from ebla.views.shape import shape
+from support.duck import DuckEngine, Row, State
+from support.view_queries import KEYS, TABLES, Sql, queries, rows_of
 
 
 def key_of(table: str, row: Row) -> tuple[object, ...]:

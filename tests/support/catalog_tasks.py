@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-from pathlib import Path
-
-from sqlalchemy import Connection
 
 from ebla.catalog import changes as c
 from ebla.catalog import transactions as tx
@@ -153,11 +150,3 @@ def take_lease(url: str, holder: str, gate: str) -> None:
     lease = tx.lead(catalog, "leader", holder, 60_000_000)
     say("none" if lease is None else lease.term)
     catalog.close()
-
-
-def decide_nothing(connection: Connection, at: Version) -> c.Decision | None:
-    return None
-
-
-def gate_in(directory: Path) -> str:
-    return str(directory / "gate")

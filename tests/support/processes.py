@@ -73,14 +73,17 @@ class Child:
 
 
 class Processes:
-    """A context manager around the helper process."""
+    """A context manager around the helper process, which imports the given modules of tasks once for all children."""
+
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules or ("support.catalog_tasks",)
 
     def __enter__(self) -> Processes:
         self._directory = tempfile.TemporaryDirectory(prefix="ebla-processes-")
         self._number = 0
         path = os.pathsep.join([str(ROOT / "tests"), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
         self._helper = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "support.processes"],
+            [sys.executable, "-W", "error", "-m", "support.processes", *self._modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -132,7 +135,8 @@ class Processes:
 
 
 def _serve() -> None:
-    importlib.import_module("support.catalog_tasks")
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
