@@ -39,9 +39,12 @@ class Database:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.pins = Pins(context)
-        self.maintainer = Maintainer(context)
+        self.maintainer = Maintainer(context, self._wake_handler)
         self.views = Views(self)
         self._executor = Executor(self)
+
+    def _wake_handler(self) -> None:
+        self.views.handler.wake()
 
     # ---- statements and tables --------------------------------------------------------------------------
 
@@ -81,6 +84,7 @@ class Database:
 
     def close(self) -> None:
         """Finish background work, release pins, and stop Spark if Ebla started it."""
+        self.views.handler.stop()
         self.maintainer.stop()
         self.pins.release_all()
         self.context.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from sqlalchemy import func, select
 
@@ -21,8 +22,9 @@ log = logging.getLogger("ebla.maintainer")
 
 
 class Maintainer:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, also_wakes: Callable[[], None] = lambda: None) -> None:
         self._context = context
+        self._also_wakes = also_wakes
         self._wanted: set[str] = set()
         self._changed = threading.Condition()
         self._stopping = False
@@ -30,6 +32,8 @@ class Maintainer:
         self._thread: threading.Thread | None = None
 
     def wake(self, name: str) -> None:
+        """A relation was written to."""
+        self._also_wakes()
         if not self._context.settings.auto_compact:
             return
         with self._changed:

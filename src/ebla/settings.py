@@ -31,6 +31,8 @@ class Settings(BaseSettings):
         32, ge=1, description="A relation with this many level 0 runs is compacted in the background."
     )
     auto_compact: bool = Field(True, description="Compact in the background after writes.")
+    auto_refresh: bool = Field(True, description="Bring views up to date in the background after writes.")
+    epoch_period_s: float = Field(1.0, ge=0, description="How long a background epoch gathers writes.")
     retention_s: float = Field(86_400.0, ge=0, description="How long vacuum keeps what newer versions replaced.")
     transaction_lease_s: float = Field(60.0, gt=0, description="A writer silent for this long is taken for dead.")
     barrier_grace_s: float = Field(

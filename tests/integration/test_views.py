@@ -7,8 +7,9 @@ unused columns, bags, groups that empty, NULLs.
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,9 @@ VIEWS = {
 
 @pytest.fixture
 def db(spark: SparkSession, tmp_path: Path) -> Iterator[ebla.Database]:
-    with ebla.connect(str(tmp_path / "warehouse"), spark=spark, tablets=2, auto_compact=False) as database:
+    with ebla.connect(
+        str(tmp_path / "warehouse"), spark=spark, tablets=2, auto_compact=False, auto_refresh=False
+    ) as database:
         database.sql(
             """CREATE TABLE customers (id BIGINT, name STRING, country INT, note STRING, PRIMARY KEY (id));
             CREATE TABLE orders (id BIGINT, customer BIGINT, total DECIMAL(12,2), PRIMARY KEY (id));
@@ -87,6 +90,12 @@ def check(db: ebla.Database, *names: str) -> None:
 def create(db: ebla.Database, *names: str) -> None:
     for name in names or VIEWS:
         db.sql(f"CREATE MATERIALIZED VIEW {name} AS {VIEWS[name]}")
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
 
 
 def last_plan(db: ebla.Database, name: str) -> str:
@@ -270,6 +279,16 @@ def test_a_failing_expression_stops_its_view_and_no_other(db: ebla.Database) -> 
     assert status["ratio"][0] == "failed"
     assert "DIVIDE_BY_ZERO" in status["ratio"][1]
     assert rows(db, "SELECT * FROM ratio") == Counter([(1, 100.0)])
+    db.sql("UPDATE orders SET customer = 4 WHERE id = 2; FLUSH ratio")
+    assert rows(db, "SELECT * FROM ratio") == Counter([(1, 100.0), (2, 25.0)])
+
+
+def test_epochs_run_in_the_background(spark: SparkSession, tmp_path: Path) -> None:
+    with ebla.connect(str(tmp_path / "warehouse"), spark=spark, tablets=2, epoch_period_s=0) as db:
+        db.sql("CREATE TABLE orders (id BIGINT, customer BIGINT, total DECIMAL(12,2), PRIMARY KEY (id))")
+        create(db, "ranked")
+        db.table("orders").upsert([{"id": 1, "customer": 1, "total": 1}])
+        wait_until(lambda: rows(db, "SELECT * FROM ranked") == Counter([(1, 1, 1)]))
 
 
 def test_explain_shows_the_steps(db: ebla.Database) -> None:

@@ -64,6 +64,11 @@ class Context:
             return self._started.session
 
     @property
+    def has_spark(self) -> bool:
+        """Whether Spark runs already."""
+        return self._given is not None or self._started is not None
+
+    @property
     def writer(self) -> SparkSession:
         with self._lock:
             if self._writer is None:

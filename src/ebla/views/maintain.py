@@ -443,8 +443,9 @@ def refresh_all(context: Context, names: Sequence[str] | None = None) -> list[Ep
     for view in views:
         if wanted is not None and view.relation.name.lower() not in wanted:
             continue
-        if view.position is not None and view.position.status == "failed":
-            continue
+        named = names is not None and view.relation.name.lower() in {n.lower() for n in names}
+        if view.position is not None and view.position.status == "failed" and not named:
+            continue  # it waits for somebody who mends its rows and asks for it by name
         done.append(_apply_or_fail(context, view, until))
     return done
 

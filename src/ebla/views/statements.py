@@ -15,6 +15,7 @@ from ebla.sql import statements as st
 from ebla.tables import ddl
 from ebla.views import create, definition, explain, maintain
 from ebla.views.guard import refuse_if_read
+from ebla.views.handler import Handler
 from ebla.views.plan import EpochPlan
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Views:
         self._database = database
         self._context = database.context
         self._lock = threading.RLock()
+        self.handler = Handler(self._context, self._lock, database.maintainer.wake)
 
     def run(self, statement: st.ViewStatement) -> Result:
         match statement:
@@ -63,6 +65,7 @@ class Views:
             options=statement.options,
         )
         if not made or statement.asynchronous:
+            self.handler.wake()
             return
         try:
             self.flush(statement.name)
