@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -20,6 +21,7 @@ from ebla.maintainer import Maintainer
 from ebla.result import Result
 from ebla.settings import Settings
 from ebla.spark.session import require_classic
+from ebla.storage.files import Root
 from ebla.storage.model import Kind, Node
 from ebla.table import Table
 from ebla.tables import maintenance
@@ -114,7 +116,7 @@ def connect(url: str, spark: SparkSession | None = None, *, create: bool = True,
             "storage_root: expected a path that all nodes' Spark can reach, found none; "
             "pass connect(url, storage_root=…) or set EBLA_STORAGE_ROOT"
         )
-    catalog = Catalog.open(str(Path(url)) if embedded else url, create=create)
+    catalog = Catalog.open(str(Path(url).absolute()) if embedded else url, create=create)
     try:
         _join(catalog, loaded)
     except BaseException:
@@ -124,11 +126,19 @@ def connect(url: str, spark: SparkSession | None = None, *, create: bool = True,
 
 
 def _join(catalog: Catalog, settings: Settings) -> None:
-    """Register this process's nodes; one that is registered with another storage root is refused."""
+    """Register this process's nodes; one that is registered with another storage root is refused.
+
+    A root belongs to one node of one catalog, and holds no other root: what is swept there is surely nobody's.
+    """
     # A warehouse's own data directory is recorded relative to it, so that the warehouse can be moved.
     own = settings.storage_root
     wanted = {settings.node: DEFAULT_ROOT if own is None else _absolute(own)}
     wanted |= {node: _absolute(root) for node, root in settings.nodes.items()}
+
+    with catalog.reading() as connection:
+        registered = reads.nodes(connection).get(NodeId(settings.node))
+    if own is None and registered is not None:
+        wanted[settings.node] = registered.root  # whoever names no root means the registered one
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         known = reads.nodes(connection)
@@ -137,16 +147,34 @@ def _join(catalog: Catalog, settings: Settings) -> None:
             node = NodeId(name)
             if node not in known:
                 fresh.append(c.PutNode(node=Node(id=node, root=root, shards=os.cpu_count() or 1)))
-            elif known[node].root != root and not (own is None and name == settings.node):
+            elif known[node].root != root:
                 raise NodeConflictError(
                     f"node {name}: expected storage root {known[node].root}, found {root}; "
                     "use the registered root, or another node id for this one"
                 )
+        _refuse_shared_roots(catalog, {**{n: k.root for n, k in known.items()}, **wanted})
         if not fresh:
             return None
         return c.Decision(reason=f"join {', '.join(sorted(wanted))}", updates=tuple(fresh))
 
     catalog.decide(decide, node=NodeId(settings.node))
+    for name, root in wanted.items():
+        Root(catalog.located(root)).claim({"cluster": catalog.cluster_id(), "node": name})
+
+
+def _refuse_shared_roots(catalog: Catalog, roots: Mapping[str, str]) -> None:
+    cluster = catalog.cluster_id()
+    places = {name: os.path.realpath(catalog.located(root)) for name, root in roots.items() if "://" not in root}
+    for name, place in places.items():
+        for other, theirs in places.items():
+            if name != other and (place == theirs or place.startswith(theirs.rstrip("/") + "/")):
+                raise NodeConflictError(
+                    f"node {name}: expected a storage root of its own, found {place} in that of node {other}"
+                )
+        owner = Root(place).owner()
+        if owner is not None and owner != {"cluster": cluster, "node": name}:
+            whose = "another warehouse" if owner.get("cluster") != cluster else f"node {owner.get('node')}"
+            raise NodeConflictError(f"node {name}: expected a storage root of its own, found {place} of {whose}")
 
 
 def _absolute(root: str) -> str:

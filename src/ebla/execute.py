@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from ebla import system
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
-from ebla.errors import EblaError, SqlError, StorageError, UnknownNameError
+from ebla.errors import EblaError, SnapshotError, SqlError, StorageError, UnknownNameError
 from ebla.ids import Version
 from ebla.result import Result
 from ebla.spark import write as swrite
@@ -31,6 +31,7 @@ from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
 from ebla.tables import ddl, loads, maintenance, scans
 from ebla.tables.writes import Make, Written, write
+from ebla.views.guard import require_built
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -159,6 +160,8 @@ class Executor:
     def _read_in(self, query: st.Query, parameters: Parameters, at: Version) -> Reading:
         """The same inside an open transaction, whose row keeps its snapshot from vacuum."""
         wanted = [self._version_of(ref, parameters) for ref in query.refs]
+        for version in {v for v in wanted if v is not None}:
+            self._database.pins.hold(version, "an older version in a write")  # until its lease ends
         with self._context.catalog.reading() as connection:
             relations = self._relations(connection, query, [at if v is None else v for v in wanted])
         return Reading(version=at, frame=self._frame(query, parameters, relations), snapshots=_snapshots(relations))
@@ -171,6 +174,8 @@ class Executor:
     def _relation(self, connection: Connection, ref: st.TableRef, version: Version) -> Snapshot | pa.Table | None:
         """What a name stands for: a snapshot, the rows of a system table, or `None` for the user's temporary view."""
         if len(ref.parts) == 2 and ref.parts[0].lower() == "system":
+            if ref.version is not None or ref.timestamp is not None:
+                raise SnapshotError(f"system.{ref.name}: expected the present, found a version; it has no other")
             return system.read(connection, ref.name)
         relation = reads.find_relation(connection, ref.name) if len(ref.parts) == 1 else None
         if relation is None:
@@ -178,6 +183,7 @@ class Executor:
                 return None
             relation = reads.relation(connection, ".".join(ref.parts))
         reads.require_readable(connection, relation, version)
+        require_built(connection, relation)
         return reads.snapshot(connection, reads.relation(connection, ref.name, version=version), version)
 
     def _frame(self, query: st.Query, parameters: Parameters, relations: Relations) -> DataFrame:

@@ -49,16 +49,21 @@ class Maintainer:
             relation = reads.find_relation(connection, name)
             if relation is None:
                 return False
-            row = connection.execute(
-                select(func.count(), func.sum(s.runs.c.row_count)).where(
+            # The manifest has a row for each copy of a run.
+            runs = (
+                select(s.runs.c.run_id, s.runs.c.row_count)
+                .where(
                     s.runs.c.relation_id == relation.id,
-                    s.runs.c.tablet_id.in_([SPANS_TABLETS, *range(relation.tablets)]),
+                    s.runs.c.tablet_id.between(SPANS_TABLETS, relation.tablets - 1),
                     s.runs.c.end_version == FOREVER,
                     s.runs.c.level == 0,
                 )
-            ).one()
+                .distinct()
+                .subquery()
+            )
+            count, rows = connection.execute(select(func.count(), func.sum(runs.c.row_count)).select_from(runs)).one()
         settings = self._context.settings
-        return row[0] >= settings.compact_runs or (row[1] or 0) > settings.level0_rows_max
+        return bool(count >= settings.compact_runs or (rows or 0) > settings.level0_rows_max)
 
     def _loop(self) -> None:
         while True:

@@ -50,8 +50,10 @@ class Result:
 
     def to_arrow(self) -> pa.Table:
         if self._table is None:
-            self._table = self._collected()
-            _release(self._holds)
+            try:
+                self._table = self._collected()
+            finally:
+                _release(self._holds)
         return self._table
 
     def _collected(self) -> pa.Table:

@@ -111,7 +111,7 @@ def test_schema_within_one(catalog: Catalog):
     passes(catalog, c.SchemaWithinOne(relation=target.id, schema_version=2))
     exclusively(catalog, c.DropRelation(relation=target.id))
     newest = c.SchemaWithinOne(relation=target.id, schema_version=3)
-    fails(catalog, newest, UnknownNameError, f"relation {target.id}: expected to be there, found dropped")
+    fails(catalog, newest, UnknownNameError, f"{target.name}: expected to be there, found dropped")
     unknown = c.SchemaWithinOne(relation=RelationId(99), schema_version=1)
     fails(catalog, unknown, UnknownNameError, "relation 99")
 

@@ -56,7 +56,9 @@ class DuckEngine:
         text = f"SELECT {shown} FROM base_rows r SEMI JOIN wanted_values v ON {match}"
         return cursor.sql(text).to_arrow_table()
 
-    def evaluate(self, text: str, state: State, leaves: Mapping[int, pa.Table] | None = None) -> Counter[tuple[object, ...]]:
+    def evaluate(
+        self, text: str, state: State, leaves: Mapping[int, pa.Table] | None = None
+    ) -> Counter[tuple[object, ...]]:
         """The query's rows as a bag, with some mentions of tables replaced by other rows."""
         query = parse(text)
         assert isinstance(query, Query)

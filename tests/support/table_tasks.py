@@ -27,7 +27,7 @@ def batch(writer: int, number: int) -> list[dict[str, Any]]:
 
 
 def write_forever(where: str, writer: int) -> None:
-    """Batch after batch; every third is deletes and upserts of the same keys in two commits."""
+    """Batch after batch, until somebody kills it."""
     table = connect(where).table("t")
     for number in itertools.count(1):
         table.upsert(batch(writer, number))

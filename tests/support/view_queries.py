@@ -140,7 +140,7 @@ def _on(draw: st.DrawFn, sources: list[Source], other: Source) -> str:
     if not ours:
         return "1 = 1"
     left = draw(st.sampled_from(ours))[0]
-    right = draw(st.sampled_from([c for c in _columns([other], kind)]))[0]
+    right = draw(st.sampled_from(_columns([other], kind)))[0]
     text = f"{left} = {right}"
     if draw(st.integers(0, 3)) == 0:
         more = draw(st.sampled_from(_columns([*sources, other], "bigint") or [("1", "bigint")]))[0]

@@ -18,6 +18,7 @@ from ebla.catalog import reads
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.ids import NodeId, TransactionId
+from ebla.storage.files import MARKER
 from ebla.storage.model import Run
 from support.catalogs import dump
 
@@ -53,11 +54,11 @@ Files = set[tuple[NodeId, str]]
 
 
 def stored(db: ebla.Database) -> Files:
-    """Everything that lies under the roots of the warehouse's nodes, folders of relations left out."""
+    """Everything that lies under the roots of the warehouse's nodes, but for their markers and relations' folders."""
     found: Files = set()
     for node, root in db.context.roots().items():
         found |= {(node, path) for path, _, folder in root.listing() if not (folder and "/" not in path)}
-    return found
+    return {(node, path) for node, path in found if path != MARKER}
 
 
 def named(db: ebla.Database) -> Files:

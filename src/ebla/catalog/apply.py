@@ -32,6 +32,12 @@ def take(connection: Connection, name: str) -> int:
     return counter(connection, name)
 
 
+def called(connection: Connection, relation: RelationId) -> str:
+    """A relation's name, for messages."""
+    query = select(s.relations.c.name).where(s.relations.c.relation_id == relation)
+    return str(connection.execute(query).scalar() or f"relation {relation}")
+
+
 def chunks(values: Iterable[RunId]) -> Iterable[list[RunId]]:
     ordered = sorted(values)
     return (ordered[i : i + CHUNK] for i in range(0, len(ordered), CHUNK))
@@ -54,14 +60,14 @@ def check(connection: Connection, requirement: c.Requirement, now: int) -> None:
             found = _living(connection, relation, s.relations.c.schema_version)
             if found - planned > 1:
                 raise ConflictError(
-                    f"relation {relation}: expected schema {planned} or {planned + 1}, found {found}; "
+                    f"{called(connection, relation)}: expected schema {planned} or {planned + 1}, found {found}; "
                     "the write was planned too long ago: retry it"
                 )
         case c.PlacementIs(relation=relation, placement_version=planned):
             found = _living(connection, relation, s.relations.c.placement_version)
             if found != planned:
                 raise ConflictError(
-                    f"relation {relation}: expected placement {planned}, found {found}; "
+                    f"{called(connection, relation)}: expected placement {planned}, found {found}; "
                     "its replicas moved during the write: retry it"
                 )
         case c.SessionOpen(session=session):
@@ -80,7 +86,7 @@ def check(connection: Connection, requirement: c.Requirement, now: int) -> None:
             newest = newest_write(connection, relation)
             if newest > version:
                 raise ConflictError(
-                    f"relation {relation}: expected no write after version {version}, found one at {newest}"
+                    f"{called(connection, relation)}: expected no write after version {version}, found one at {newest}"
                 )
         case c.RunsLive(relation=relation, runs=runs):
             live = 0
@@ -94,7 +100,7 @@ def check(connection: Connection, requirement: c.Requirement, now: int) -> None:
                 ).scalar_one()
             if live != len(runs):
                 raise ConflictError(
-                    f"relation {relation}: expected {len(runs)} visible runs, found {live}; "
+                    f"{called(connection, relation)}: expected {len(runs)} visible runs, found {live}; "
                     "another compaction came first"
                 )
         case c.NobodyReadsBelow(version=version):
@@ -104,7 +110,9 @@ def check(connection: Connection, requirement: c.Requirement, now: int) -> None:
         case c.CutoffIs(relation=relation, tablet=tablet, cutoff=expected):
             found = current_cutoff(connection, relation, tablet)
             if found != expected:
-                raise ConflictError(f"relation {relation} tablet {tablet}: expected cutoff {expected}, found {found}")
+                raise ConflictError(
+                    f"{called(connection, relation)} tablet {tablet}: expected cutoff {expected}, found {found}"
+                )
         case _:
             assert_never(requirement)
 
@@ -141,7 +149,9 @@ def _living(connection: Connection, relation: RelationId, column: object) -> int
         )
     ).one_or_none()
     if row is None or row.dropped_version is not None:
-        raise UnknownNameError(f"relation {relation}: expected to be there, found dropped; nothing was written")
+        raise UnknownNameError(
+            f"{called(connection, relation)}: expected to be there, found dropped; nothing was written"
+        )
     return int(row[0])
 
 

@@ -38,6 +38,7 @@ FILE = "catalog.db"
 POSTGRES = ("postgresql", "postgres")
 SECRETS = ("password", "sslpassword")
 NOBODY = NodeId("")
+CREATE_HINT = "create it with ebla.connect() or `ebla sql 'CREATE TABLE …'`"
 
 
 def now_us() -> int:
@@ -76,7 +77,7 @@ class Catalog:
         with self.reading() as connection:
             empty = migrations.is_empty(connection)
             if empty and not create:
-                raise CatalogError(f"{where}: expected an Ebla catalog, found none; create it with ebla.connect()")
+                raise CatalogError(f"{where}: expected an Ebla catalog, found none; {CREATE_HINT}")
             newest = None if empty else self._newest_migration(connection, where)
         # Only now is the place known to be ours or empty: another program's database must stay as it was.
         if self.engine.dialect.name == "sqlite":
@@ -232,6 +233,16 @@ class Catalog:
         hit("catalog.commit.done")
         return committed
 
+    def located(self, root: str) -> str:
+        """A storage root as an address. One inside the warehouse is recorded relative to it, so that it can move."""
+        return str(Path(self.where) / root[2:]) if root.startswith("./") else root
+
+    def cluster_id(self) -> str:
+        """What tells this catalog from every other one."""
+        with self.reading() as connection:
+            query = select(s.meta.c.value).where(s.meta.c.key == "cluster_id")
+            return str(connection.execute(query).scalar_one())
+
     def version(self) -> Version:
         with self.reading() as connection:
             return Version(counter(connection, "version"))
@@ -287,7 +298,7 @@ def _make_room(folder: Path, *, create: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise CatalogError(f"{folder}: expected a directory, found a file; choose another place")
     if not create:
-        raise CatalogError(f"{folder}: expected an Ebla warehouse, found none; create it with ebla.connect()")
+        raise CatalogError(f"{folder}: expected an Ebla warehouse, found none; {CREATE_HINT}")
     # Another process may be creating the same catalog at this moment.
     if folder.exists() and any(p.name != "data" and not p.name.startswith(FILE) for p in folder.iterdir()):
         raise CatalogError(

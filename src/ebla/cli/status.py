@@ -92,7 +92,7 @@ def _read(connection: Connection, catalog: Catalog) -> Status:
         version=version,
         committed_at=None if newest is None else newest.committed_at,
         reason=None if newest is None else newest.reason,
-        nodes=[(node, _located(catalog, node.root)) for node in reads.nodes(connection).values()],
+        nodes=[(node, catalog.located(node.root)) for node in reads.nodes(connection).values()],
         tables=[
             TableStatus(
                 name=r.name,
@@ -172,11 +172,6 @@ def _place(catalog: Catalog) -> str:
     if catalog.engine.dialect.name == "sqlite":
         return str(Path(str(url.database)).absolute())
     return url.set(drivername="postgresql").render_as_string(hide_password=True)
-
-
-def _located(catalog: Catalog, root: str) -> str:
-    """A node's root as an address; one inside the warehouse is recorded relative to it."""
-    return str((Path(catalog.where) / root[2:]).absolute()) if root.startswith("./") else root
 
 
 # ---- JSON -----------------------------------------------------------------------------------------------

@@ -204,5 +204,16 @@ def rebind(frame: DataFrame, session: SparkSession) -> DataFrame:
 
 
 def estimated_bytes(frame: DataFrame) -> int:
-    """Spark's own guess of a result's size: exact for local data and files, an upper bound for most joins."""
-    return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+    """Spark's own guess of a result's size: exact for local data and files, an upper bound for most joins.
+
+    It knows nothing of rows that a generator such as `explode` makes of one: those are taken for endless.
+    """
+    plan = frame._jdf.queryExecution().optimizedPlan()
+    if "Generate " in str(plan.toString()):
+        return 2**63
+    return int(str(plan.stats().sizeInBytes()))
+
+
+def close_lost_files(session: SparkSession) -> None:
+    """Make the JVM close files that failed tasks left open: deleted, they take space until it collects garbage."""
+    session._jvm.System.gc()  # type: ignore[union-attr]

@@ -236,8 +236,9 @@ def matches(left: pa.Table, right: pa.Table, key: Sequence[str]) -> tuple[Positi
     """The positions of rows with equal keys; every key stands once on each side."""
     if left.num_rows == 0 or right.num_rows == 0:
         return np.array([], np.int64), np.array([], np.int64)
-    pairs = _numbered(left, key, "_left").join(_numbered(right, key, "_right"), list(key), join_type="inner")
-    return pairs["_left"].to_numpy(), pairs["_right"].to_numpy()
+    names = [f"k{i}" for i in range(len(key))]  # the columns' own names might be those of the positions
+    pairs = _numbered(left, key, names, "left").join(_numbered(right, key, names, "right"), names, join_type="inner")
+    return pairs["left"].to_numpy(), pairs["right"].to_numpy()
 
 
 def without(table: pa.Table, newer: pa.Table, key: Sequence[str]) -> pa.Table:
@@ -249,5 +250,6 @@ def without(table: pa.Table, newer: pa.Table, key: Sequence[str]) -> pa.Table:
     return table.filter(pa.array(stays))
 
 
-def _numbered(table: pa.Table, key: Sequence[str], name: str) -> pa.Table:
-    return table.select(list(key)).append_column(name, pa.array(np.arange(table.num_rows), pa.int64()))
+def _numbered(table: pa.Table, key: Sequence[str], names: Sequence[str], position: str) -> pa.Table:
+    keys = table.select(list(key)).rename_columns(list(names))
+    return keys.append_column(position, pa.array(np.arange(table.num_rows), pa.int64()))

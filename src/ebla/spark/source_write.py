@@ -38,7 +38,7 @@ from ebla.storage import types
 from ebla.storage.files import Root, owner, run_path
 from ebla.storage.model import ROW_SEQ, ROW_TXN, SPANS_TABLETS, TOKEN, Relation, Run
 from ebla.tables.batch import tablet_run
-from ebla.tables.writes import require_writable
+from ebla.tables.ddl import require_table
 
 LEASE_S = 86_400.0
 """Nobody renews the lease of this transaction, so it lasts as long as a Spark job may take. A write that fails ends it
@@ -75,7 +75,7 @@ def begin_write(request: Request, schema: T.StructType, *, overwrite: bool) -> E
         with origin.catalog.reading() as connection:
             relation = reads.relation(connection, request.table)
             roots = origin.roots(connection)
-        require_writable(relation)
+        require_table(relation)
         check_columns(schema, relation)
         transaction = tx.begin(
             origin.catalog,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +21,9 @@ from pyarrow import fs
 from ebla.errors import StorageError, StorageFullError
 from ebla.ids import RelationId, TransactionId
 
-_OWNER = re.compile(r"(?:^|/)t(\d+)-")
+_OWNER = re.compile(r"^r\d+/t(\d+)-")
+MARKER = "ebla-root.json"
+"""The file in a storage root that says whose it is."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -108,11 +111,34 @@ class Root:
             self.flush(path)
             return self.size(path) or 0
 
+    def owner(self) -> dict[str, str] | None:
+        """The catalog and the node that this root belongs to; `None` for a root that nobody has claimed."""
+        if self.size(MARKER) is None:
+            return None
+        with translated(self.full(MARKER)), self.filesystem.open_input_stream(self.inner(MARKER)) as file:
+            found: dict[str, str] = json.loads(file.read())
+        return found
+
+    def claim(self, claimed: Mapping[str, str]) -> None:
+        """Mark the root as a node's own. A marker that is there already stays."""
+        self.make_parent(MARKER)
+        if self.size(MARKER) is not None:
+            return
+        with translated(self.full(MARKER)):
+            with self.filesystem.open_output_stream(self.inner(MARKER)) as out:
+                out.write(json.dumps(dict(claimed)).encode())
+            self.flush(MARKER)
+
     def flush(self, path: str) -> None:
         if not self.fsync:
             return
         with open(self.inner(path), "rb") as file:
             os.fsync(file.fileno())
+        folder = os.open(os.path.dirname(self.inner(path)), os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the name must last as long as the bytes
+        finally:
+            os.close(folder)
 
     def open_parquet(self, path: str) -> pq.ParquetFile:
         return pq.ParquetFile(self.inner(path), filesystem=self.filesystem, page_checksum_verification=True)

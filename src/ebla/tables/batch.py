@@ -134,6 +134,7 @@ def level0_runs(
     table, kinds = table.take(order), kinds.take(order)
     token = tokens.tokens(table, key)
     deleted = pc.equal(kinds, DELETE)
+    table = tombstones(table, deleted, key)
     full = table.append_column(DELETED, deleted).append_column(TOKEN, pa.array(token, pa.int64()))
     groups = relation.replica_sets()
     written: list[Run] = []
@@ -148,6 +149,17 @@ def level0_runs(
             roots[nodes[0]].copy_to(roots[node], path)
         written.append(_level0(part, relation, transaction, path, nodes, size, number))
     return written
+
+
+def tombstones(table: pa.Table, deleted: pa.Array, key: Sequence[str]) -> pa.Table:
+    """Of a deleted row only the key is kept; a statement that found the row gives all of it."""
+    if not pc.any(deleted).as_py():
+        return table
+    for index, field in enumerate(table.schema):
+        if field.name not in key:
+            nothing = pa.nulls(table.num_rows, field.type)
+            table = table.set_column(index, field, pc.if_else(deleted, nothing, table.column(index)))
+    return table
 
 
 def _level0(

@@ -9,7 +9,6 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -60,6 +59,7 @@ class Context:
             return self._given
         with self._lock:
             if self._started is None:
+                self.progress("starting Spark", None)
                 self._started = spark_session.Started.start(self.settings)
             return self._started.session
 
@@ -82,16 +82,12 @@ class Context:
 
     def roots(self) -> dict[NodeId, Root]:
         with self.catalog.reading() as connection:
-            located = reads.roots(connection)
+            locations = reads.roots(connection)
         with self._lock:
-            for node, location in located.items():
+            for node, location in locations.items():
                 if node not in self._roots:
-                    self._roots[node] = Root(self.located(location), fsync=self.settings.fsync)
+                    self._roots[node] = Root(self.catalog.located(location), fsync=self.settings.fsync)
             return dict(self._roots)
-
-    def located(self, root: str) -> str:
-        """A root as an address. One inside the warehouse is recorded relative to it, so that a warehouse can move."""
-        return str(Path(self.catalog.where) / root[2:]) if root.startswith("./") else root
 
     # ---- transactions -----------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from ebla.ids import NodeId, Version
 from ebla.storage import types
 from ebla.storage.model import HIDDEN_KEY, RESERVED, Column, Kind, Node, Relation
 from ebla.tables.context import Context
+from ebla.views.guard import refuse_if_read
 
 TABLETS_MAX = 2**16
 POLL_S = 0.02
@@ -109,6 +110,11 @@ def free_physical(name: str, used: set[str]) -> str:
     return candidate
 
 
+def require_table(relation: Relation) -> None:
+    if relation.kind is not Kind.TABLE:
+        raise UsageError(f"{relation.name}: expected a table, found a {relation.kind}; only the system changes it")
+
+
 def find_column(relation: Relation, name: str) -> Column:
     found = relation.column(name)
     if found is None or found.hidden:
@@ -163,9 +169,14 @@ def storage_options(context: Context, options: Mapping[str, object]) -> tuple[in
         raise UnknownNameError(f"WITH: expected tablets or replication, found {unknown[0]}")
     tablets = given.get("tablets", context.settings.tablets)
     replication = given.get("replication", context.settings.replication)
-    if not isinstance(tablets, int) or not 1 <= tablets <= TABLETS_MAX or tablets & (tablets - 1):
+    if (
+        not isinstance(tablets, int)
+        or isinstance(tablets, bool)
+        or not 1 <= tablets <= TABLETS_MAX
+        or tablets & (tablets - 1)
+    ):
         raise UsageError(f"tablets: expected a power of two from 1 to {TABLETS_MAX}, found {tablets}")
-    if not isinstance(replication, int) or replication < 1:
+    if type(replication) is not int or replication < 1:
         raise UsageError(f"replication: expected a whole number from 1, found {replication}")
     return tablets, replication, {}
 
@@ -176,6 +187,8 @@ def drop_table(context: Context, name: str, *, if_exists: bool = False) -> bool:
         if relation is None and if_exists:
             return None
         relation = relation or reads.relation(connection, name)
+        require_table(relation)
+        refuse_if_read(connection, relation, "drop it")
         return c.Decision(
             reason=f"drop table {relation.name}",
             relation=relation.id,
@@ -188,6 +201,7 @@ def drop_table(context: Context, name: str, *, if_exists: bool = False) -> bool:
 def truncate(context: Context, name: str) -> Version:
     with context.catalog.reading() as connection:
         relation = reads.relation(connection, name)
+    require_table(relation)
     committed = context.catalog.commit(
         c.Decision(
             reason=f"truncate {relation.name}",
@@ -205,6 +219,7 @@ def rename_table(context: Context, name: str, new: str) -> None:
 
     def decide(connection: Connection, at: Version) -> c.Decision:
         relation = reads.relation(connection, name)
+        refuse_if_read(connection, relation, "rename it")
         taken = reads.find_relation(connection, new)
         if taken is not None and taken.id != relation.id:
             raise DuplicateNameError(f"table {new}: expected a free name, found a {taken.kind} of that name")
@@ -233,10 +248,14 @@ Reshape = Callable[[Relation, set[str]], Sequence[Column]]
 """From a relation and all names its files ever used to its new columns."""
 
 
-def reshape(context: Context, name: str, change: Reshape, reason: str) -> None:
-    """Change a relation's columns, once no transaction is older than the state before this one."""
+def reshape(context: Context, name: str, change: Reshape, reason: str, needed: Sequence[str] = ()) -> None:
+    """Change a relation's columns, once no transaction is older than the state before this one.
+
+    `needed` names the columns that no view may need.
+    """
     with context.catalog.reading() as connection:
         relation = reads.relation(connection, name)
+        require_table(relation)
         change(relation, reads.physical_names(connection, relation.id))  # a wrong request waits for nobody
     barrier(context, relation)
 
@@ -244,6 +263,8 @@ def reshape(context: Context, name: str, change: Reshape, reason: str) -> None:
         current = reads.relation(connection, name)
         columns = tuple(change(current, reads.physical_names(connection, current.id)))
         check_columns(current.name, columns)
+        if needed:
+            refuse_if_read(connection, current, "change it", needed)
         return c.Decision(
             reason=f"alter table {current.name}: {reason}",
             relation=current.id,
@@ -304,7 +325,7 @@ def drop_columns(context: Context, name: str, names: Sequence[str]) -> None:
             raise UsageError(f"{relation.name}: expected one column to remain, found all of them dropped")
         return [col for col in relation.columns if col.name not in gone]
 
-    reshape(context, name, change, "drop " + ", ".join(names))
+    reshape(context, name, change, "drop " + ", ".join(names), names)
 
 
 def rename_column(context: Context, name: str, old: str, new: str) -> None:
@@ -317,7 +338,7 @@ def rename_column(context: Context, name: str, old: str, new: str) -> None:
             raise DuplicateNameError(f"{relation.name}: expected a new column name, found {new} there already")
         return [replace(col, name=new) if col is column else col for col in relation.columns]
 
-    reshape(context, name, change, f"rename {old} to {new}")
+    reshape(context, name, change, f"rename {old} to {new}", [old])
 
 
 def widen_column(context: Context, name: str, column_name: str, new_type: str) -> None:
@@ -332,11 +353,12 @@ def widen_column(context: Context, name: str, column_name: str, new_type: str) -
             )
         if column.type != wanted and not types.widens(column.type, wanted):
             raise TypeMismatchError(
-                f"{relation.name}.{column.name}: expected a wider type than {column.type}, found {wanted}"
+                f"{relation.name}.{column.name}: expected a type as which files of {column.type} can be read, "
+                f"found {wanted}; add a column of that type and fill it with UPDATE"
             )
         return [replace(col, type=wanted) if col is column else col for col in relation.columns]
 
-    reshape(context, name, change, f"{column_name} type {wanted}")
+    reshape(context, name, change, f"{column_name} type {wanted}", [column_name])
 
 
 def comment_column(context: Context, name: str, column_name: str, comment: str | None) -> None:

@@ -45,6 +45,8 @@ OPTIONS = {
 }  # fmt: skip
 _CORRUPT = "_ebla_corrupt"
 _PATH = "_ebla_path"
+_NOTHING = "\0"
+"""What Spark takes for NULL in a CSV file beside an empty field. Its default is the empty text, even a quoted one."""
 
 
 def find_files(path: str) -> list[str]:
@@ -193,7 +195,10 @@ def _csv(context: Context, relation: Relation, files: Sequence[str], options: di
     header = _truth(options.pop("header", True))
     separator = str(options.pop("delimiter", options.pop("sep", "\t" if files[0].endswith(".tsv") else ",")))
     options.setdefault("escape", '"')
-    names_by_file = {f: _csv_names(f, relation, header=header, separator=separator) for f in files}
+    options.setdefault("nullValue", _NOTHING)
+    if len(separator) != 1:
+        raise LoadError(f"delimiter: expected one character, found {separator!r}")
+    names_by_file = {f: _csv_names(f, relation, options, header=header, separator=separator) for f in files}
     groups: dict[tuple[str, ...], list[str]] = {}
     for file, names in names_by_file.items():
         groups.setdefault(names, []).append(file)
@@ -203,11 +208,11 @@ def _csv(context: Context, relation: Relation, files: Sequence[str], options: di
         reader = context.writer.read.schema(text).option("header", header).option("sep", separator)
         reader = reader.option("enforceSchema", True).option("mode", "PERMISSIVE")
         reader = reader.option("columnNameOfCorruptRecord", _CORRUPT)
-        parts.append(
-            _from_text(
-                _with_path(_with_options(reader, options).csv([sscan.literally(f) for f in group])), relation, names
-            )
-        )
+        read = _with_options(reader, options).csv([sscan.literally(f) for f in group])
+        try:
+            parts.append(_from_text(_with_path(read), relation, names))
+        except LoadError as error:
+            raise LoadError(f"{group[0]}: {error}") from error
     return b.FrameBatch(frame=_union(parts), kind=b.UPSERT, plain=True, errors=LoadError)
 
 
@@ -215,12 +220,24 @@ def _truth(value: object) -> bool:
     return value if isinstance(value, bool) else str(value).lower() in ("true", "1", "yes")
 
 
-def _csv_names(file: str, relation: Relation, *, header: bool, separator: str) -> tuple[str, ...]:
+def _first_line(file: str, options: Mapping[str, object], separator: str) -> list[str] | None:
+    """The first line that is not empty and not a comment, read with the options that the rows are read with."""
+    encoding = str(options.get("encoding", options.get("charset", "utf-8-sig")))
+    quote, comment = str(options.get("quote", '"')), str(options.get("comment", ""))
     try:
-        with open(file, newline="", encoding="utf-8-sig") as text:
-            first = next(csv.reader(text, delimiter=separator), None)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise LoadError(f"{file}: expected a CSV file in UTF-8, found: {error}") from error
+        with open(file, newline="", encoding=encoding) as text:
+            kept = (line for line in text if line.strip() and not (comment and line.startswith(comment)))
+            if len(quote) != 1:
+                return next(csv.reader(kept, delimiter=separator, quoting=csv.QUOTE_NONE), None)
+            return next(csv.reader(kept, delimiter=separator, quotechar=quote), None)
+    except (OSError, UnicodeError, LookupError, csv.Error) as error:
+        raise LoadError(f"{file}: expected a CSV file in {encoding}, found: {error}") from error
+
+
+def _csv_names(
+    file: str, relation: Relation, options: Mapping[str, object], *, header: bool, separator: str
+) -> tuple[str, ...]:
+    first = _first_line(file, options, separator)
     visible = relation.visible
     if not header:
         if first is not None and len(first) != len(visible):
@@ -255,6 +272,8 @@ def _from_text(read: DataFrame, relation: Relation, names: Sequence[str]) -> Dat
             raise LoadError(f"column {name}: expected a type that CSV can hold, found {column.type}")
         target = types.to_spark(column.type)
         raw = F.col(sscan.quoted(name))
+        if not isinstance(target, T.StringType):
+            raw = F.nullif(raw, F.lit(""))  # only a text can be empty
         message = F.concat(F.lit(f"column {name}: expected {column.type}, found "), raw)
         columns[name] = F.when(raw.isNull(), F.lit(None).cast(target)).otherwise(
             F.coalesce(_parsed(raw, target), swrite.refusal(message, target, F.col(_PATH)))
@@ -273,6 +292,10 @@ def _parsed(raw: SparkColumn, target: T.DataType) -> SparkColumn:
         case T.DecimalType():
             value = raw.try_cast(target)  # rounds
             return F.when(value == raw.try_cast(_exact(target)), value)
+        case T.FloatType() | T.DoubleType():
+            value = raw.try_cast(target)  # a number that is too large becomes infinite
+            said = F.lower(F.trim(raw)).rlike("^[+-]?inf(inity)?$")
+            return F.when((F.abs(value) < F.lit(float("inf"))) | F.isnan(value) | said, value)
         case _:
             return raw.try_cast(target)
 
@@ -296,22 +319,32 @@ def _refusing(
 
 
 def _json(context: Context, relation: Relation, files: Sequence[str], options: dict[str, object]) -> b.FrameBatch:
-    """One object per line. A line that is no object, or has a value of another type, stops the job."""
-    schema = T.StructType([T.StructField(c.name, _json_type(types.to_spark(c.type))) for c in relation.visible])
+    """One object per line. A line that is no object, or has a value of another type, stops the job.
+
+    Spark matches names letter by letter, so each file is read with its own spelling of them.
+    """
+    spelled: dict[str, tuple[T.StructType, list[str]]] = {}
     for file in files:
-        _check_json_names(context, file, relation, options)
-    reader = _json_reader(context, options).schema(T.StructType([*schema.fields, _corrupt_field()]))
-    read = _with_path(reader.json([sscan.literally(f) for f in files]))
+        schema = _json_schema(context, file, relation, options)
+        spelled.setdefault(schema.json(), (schema, []))[1].append(file)
     names = ", ".join(f"{c.name} {c.type}" for c in relation.visible)
     message = F.concat(F.lit(f"expected an object with columns {names}; found "), F.col(_CORRUPT))
-    columns = {f.name: F.col(sscan.quoted(f.name)) for f in schema.fields}
-    rows = _refusing(read, message, columns, schema.fields[0].dataType)
-    return b.FrameBatch(frame=swrite.fitted(rows, relation, path=_PATH), kind=b.UPSERT, plain=True, errors=LoadError)
+    parts = []
+    for schema, group in spelled.values():
+        reader = _json_reader(context, options).schema(T.StructType([*schema.fields, _corrupt_field()]))
+        read = _with_path(reader.json([sscan.literally(f) for f in group]))
+        columns = {f.name: F.col(sscan.quoted(f.name)) for f in schema.fields}
+        rows = _refusing(read, message, columns, schema.fields[0].dataType)
+        parts.append(swrite.fitted(rows, relation, path=_PATH))
+    return b.FrameBatch(frame=_union(parts), kind=b.UPSERT, plain=True, errors=LoadError)
 
 
 def _json_type(target: T.DataType) -> T.DataType:
-    """The type to read as: Spark rounds a decimal that has too many digits, so more are read, and checked after."""
-    return _exact(target) if isinstance(target, T.DecimalType) else target
+    """The type to read as: Spark rounds a decimal that has too many digits, and makes a float that is too large
+    infinite, so more is read, and checked after."""
+    if isinstance(target, T.DecimalType):
+        return _exact(target)
+    return T.DoubleType() if isinstance(target, T.FloatType) else target
 
 
 def _corrupt_field() -> T.StructField:
@@ -323,15 +356,69 @@ def _json_reader(context: Context, options: Mapping[str, object]) -> DataFrameRe
     return _with_options(reader, options)
 
 
-def _check_json_names(context: Context, file: str, relation: Relation, options: Mapping[str, object]) -> None:
+def _json_schema(context: Context, file: str, relation: Relation, options: Mapping[str, object]) -> T.StructType:
+    """The schema to read a file with: its own names, the relation's types. What does not belong there is refused."""
     try:
-        found = _json_reader(context, options).json(sscan.literally(file)).columns
+        found = _json_reader(context, options).json(sscan.literally(file)).schema
     except Exception as error:
         raise LoadError(
             f"{file}: expected JSON objects, one per line, found: {swrite.first_message(str(error))}"
         ) from error
-    visible = {c.name.lower() for c in relation.visible}
-    for name in found:
-        if name != _CORRUPT and name.lower() not in visible:
-            have = ", ".join(c.name for c in relation.visible)
-            raise LoadError(f"{file}: column {name}: expected one of {relation.name}'s columns {have}")
+    declared = T.StructType([T.StructField(c.name, types.to_spark(c.type)) for c in relation.visible])
+    given = T.StructType([f for f in found.fields if f.name != _CORRUPT])
+    shaped = _json_struct(given, declared, file, "")
+    spelled = {f.name.lower() for f in shaped.fields}
+    absent = [T.StructField(f.name, _json_type(f.dataType)) for f in declared.fields if f.name.lower() not in spelled]
+    return T.StructType([*shaped.fields, *absent])
+
+
+def _json_struct(found: T.StructType, declared: T.StructType, file: str, path: str) -> T.StructType:
+    known = {f.name.lower(): f for f in declared.fields}
+    fields: list[T.StructField] = []
+    for field in found.fields:
+        name = f"{path}{field.name}"
+        target = known.get(field.name.lower())
+        if target is None:
+            have = ", ".join(f.name for f in declared.fields)
+            raise LoadError(f"{file}: column {name}: expected one of {have}")
+        if field.name.lower() in {f.name.lower() for f in fields}:
+            raise LoadError(f"{file}: column {name}: expected each column once, found it in two spellings")
+        fields.append(T.StructField(field.name, _json_field(field.dataType, target.dataType, file, name)))
+    return T.StructType(fields)
+
+
+def _json_field(found: T.DataType, declared: T.DataType, file: str, name: str) -> T.DataType:
+    """The type to read a value as. JSON has texts, numbers, truths, lists and objects: each has its place."""
+    texts = T.StringType | T.BinaryType | T.DateType | T.TimestampType | T.TimestampNTZType
+    match found, declared:
+        case (T.NullType(), _):
+            return _json_type(declared)
+        case (T.StructType(), T.StructType()):
+            return _json_struct(found, declared, file, f"{name}.")
+        case (T.ArrayType(), T.ArrayType()):
+            return T.ArrayType(_json_field(found.elementType, declared.elementType, file, f"{name} element"))
+        case (T.StructType(), T.MapType()):
+            for field in found.fields:
+                _json_field(field.dataType, declared.valueType, file, f"{name}.{field.name}")
+            return declared
+        case (T.NumericType(), T.NumericType()) | (T.BooleanType(), T.BooleanType()):
+            return _json_type(declared)
+    if isinstance(found, texts) and (isinstance(declared, texts | T.FloatType | T.DoubleType)):
+        return _json_type(declared)  # "NaN" and "Infinity" are texts in JSON; Spark refuses any other for a number
+    if isinstance(found, T.StringType):
+        return _json_type(declared)  # values of several kinds: those that do not fit stop the job
+    raise LoadError(f"{file}: column {name}: expected {types.from_spark(declared)}, found {_json_kind(found)}")
+
+
+def _json_kind(found: T.DataType) -> str:
+    match found:
+        case T.StructType():
+            return "an object"
+        case T.ArrayType():
+            return "a list"
+        case T.NumericType():
+            return "a number"
+        case T.BooleanType():
+            return "true or false"
+        case _:
+            return "a text"

@@ -16,7 +16,7 @@ from ebla.catalog import reads
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.catalog.apply import oldest_needed
-from ebla.errors import ConflictError
+from ebla.errors import ConflictError, UsageError
 from ebla.failpoint import hit
 from ebla.ids import NodeId, RelationId, RunId, TabletId, Version
 from ebla.spark import scan as sscan
@@ -91,8 +91,8 @@ def _compact(context: Context, name: str) -> Compacted:
                 _rewrite(context, work, snapshot, fold)
             hit("compact.files_written")
             version = work.commit_decision(_decision(work, snapshot, fold))
-    except BaseException:
-        work.give_up()
+    except BaseException as error:
+        work.give_up(error)
         raise
     return Compacted(
         relation=relation.name,
@@ -127,9 +127,10 @@ def _touched(context: Context, snapshot: Snapshot) -> set[TabletId]:
 def _rewrite(context: Context, work: Work, snapshot: Snapshot, fold: Fold) -> None:
     if not fold.rewritten:
         return
-    relation = snapshot.relation
-    with context.catalog.reading() as connection:
-        part = reads.snapshot(connection, relation, snapshot.version, fold.rewritten)
+    relation, part = snapshot.relation, snapshot
+    if fold.settled:
+        with context.catalog.reading() as connection:
+            part = reads.snapshot(connection, relation, snapshot.version, fold.rewritten)
     rows = sscan.merged(context.writer, part, work.roots, context.cache, rows_max=context.settings.level0_rows_max)
     home = work.home()
     scratch = work.next_scratch()
@@ -160,6 +161,8 @@ def _decision(work: Work, snapshot: Snapshot, fold: Fold) -> c.Decision:
     )
 
 
+RETENTION_S_MAX = 100 * 365 * 86_400.0
+
 # ---- vacuum ---------------------------------------------------------------------------------------------
 
 
@@ -182,6 +185,8 @@ def vacuum(context: Context, name: str | None = None, *, retain_s: float | None 
     catalog = context.catalog
     tx.reap(catalog)
     keep_s = context.settings.retention_s if retain_s is None else retain_s
+    if not 0 <= keep_s <= RETENTION_S_MAX:
+        raise UsageError(f"retention: expected 0 to {RETENTION_S_MAX:.0f} seconds, found {keep_s:.0f}")
     horizon, targets = _advance(context, name, keep_s)
     hit("vacuum.horizon_set")
     removed, size, orphans = sweep(context, targets if name is not None else None)

@@ -61,8 +61,12 @@ class Pins:
 
     def tidy(self) -> None:
         """Remove the rows of versions that nobody reads any more."""
-        self._tidied_at = self._context.catalog.clock()
+        now = self._tidied_at = self._context.catalog.clock()
         with self._lock:
+            for version in [v for v, held in self._held.items() if held.expires_at <= now]:
+                del self._held[version]  # the lease is over; the row protects nothing any more
+            for held in self._held.values():
+                held.readers = [r for r in held.readers if not r.released]
             gone = [v for v, held in self._held.items() if all(r.released for r in held.readers)]
             rows = [row for v in gone for row in self._held.pop(v).rows]
         if rows:
@@ -164,6 +168,10 @@ def at_version(
     Pin first, look at the horizon after: a vacuum that came between is then seen. The newest version is merely the one
     to begin with, so if it is gone before it is pinned, a newer one is read.
     """
+    newest = context.catalog.version()
+    for asked in (version, *besides):
+        if asked is not None and not 0 <= asked <= newest:
+            raise SnapshotError(f"expected a version from 0 to {newest}, found {asked}")
     for attempt in range(READ_ATTEMPTS):
         at = context.catalog.version() if version is None else version
         holds = [pins.hold(v, reason) for v in sorted({at, *besides})]

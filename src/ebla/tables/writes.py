@@ -32,10 +32,11 @@ from ebla.spark import session as ssession
 from ebla.spark import write as swrite
 from ebla.storage import runs as rf
 from ebla.storage.files import Root, run_path, scratch_path
-from ebla.storage.model import DELETED, Kind, Relation, Run, RunSource
+from ebla.storage.model import DELETED, Relation, Run, RunSource
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
 from ebla.tables.context import Context
+from ebla.tables.ddl import require_table
 from ebla.tables.lookup import shared_key, stored_keys
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ SMALL_BYTES = 32 * 2**20
 """A result that Spark expects to be smaller than this is brought to the driver without asking further."""
 
 BACKOFF_S_MAX = 1.0
+FULL_DISK_WAIT_S = 5.0
+POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +81,13 @@ def _attempt(context: Context, name: str, make: Make, *, reason: str, reads_targ
     hit("write.begun")
     work = Work(context, relation, transaction)
     try:
-        require_writable(relation)
+        require_table(relation)
         with context.kept_alive(transaction.id):
             work.put(make(relation, transaction))
             hit("write.files_written")
             return work.commit(reason, reads_target=reads_target)
-    except BaseException:
-        work.give_up()
+    except BaseException as error:
+        work.give_up(error)
         raise
 
 
@@ -116,11 +119,6 @@ def begin(context: Context, name: str, *, reason: str) -> tuple[Relation, tx.Tra
         tx.abort(context.catalog, transaction.id)
         raise
     return relation, transaction
-
-
-def require_writable(relation: Relation) -> None:
-    if relation.kind is not Kind.TABLE:
-        raise ConflictError(f"{relation.name}: expected a table, found a {relation.kind}; only the system changes it")
 
 
 class Work:
@@ -155,7 +153,9 @@ class Work:
             frame = sscan.local(self.context.writer, table, schema)
             deletes = pc.any(pc.equal(kinds, b.DELETE)).as_py()
             if deletes:
-                marked = table.append_column(DELETED, pc.equal(kinds, b.DELETE))
+                gone = pc.equal(kinds, b.DELETE)
+                marked = b.tombstones(table, gone, [c_.physical for c_ in self.relation.key])
+                marked = marked.append_column(DELETED, gone)
                 frame = sscan.local(self.context.writer, marked, schema.add(DELETED, T.BooleanType()))
             self._put_tablets(frame, deletes=deletes)
             return
@@ -243,6 +243,10 @@ class Work:
         deletes = kind in (None, b.DELETE)
         if deletes:
             frame = frame.withColumn(DELETED, F.col(b.KIND) == b.DELETE)
+            values = [sscan.quoted(c_.physical) for c_ in relation.columns if c_.key_position is None]
+            frame = frame.selectExpr(
+                *quoted, *[f"IF({DELETED}, NULL, {v}) AS {v}" for v in values], DELETED, b.KIND
+            )  # of a deleted row only the key is kept
         self._put_tablets(frame.drop(b.KIND), deletes=deletes)
 
     def _with_row_ids(self, frame: DataFrame) -> DataFrame:
@@ -410,10 +414,22 @@ class Work:
         self._remove_files()
         tx.abort(self.context.catalog, self.transaction.id)
 
-    def give_up(self) -> None:
-        """Roll back after an error, which says more than one that rolling back may meet: the lease ends by itself."""
-        with contextlib.suppress(EblaError):
-            self.roll_back()
+    def give_up(self, error: BaseException) -> None:
+        """Roll back after an error, which says more than one that rolling back may meet: the lease ends by itself.
+
+        The catalog may lie on the full disk itself: then closing the transaction waits for the space to come back.
+        """
+        full = isinstance(error, StorageFullError)
+        if full and self._scratch:
+            ssession.close_lost_files(self.context.writer)
+        deadline = time.monotonic() + (FULL_DISK_WAIT_S if full else 0)
+        while True:
+            try:
+                return self.roll_back()
+            except EblaError:
+                if time.monotonic() >= deadline:
+                    return
+            time.sleep(POLL_S)
 
     def _remove_files(self) -> None:
         for run in self.runs:

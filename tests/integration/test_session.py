@@ -1,0 +1,179 @@
+"""The Spark session: a given one is used and left as it was; without one, Ebla starts and stops its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.warehouse import connect, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    import ebla
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def db(spark: SparkSession, tmp_path: Path) -> Iterator[ebla.Database]:
+    with connect(tmp_path / "warehouse", spark) as db:
+        db.sql("CREATE TABLE t (id BIGINT, n INT, PRIMARY KEY (id))")
+        yield db
+
+
+def state(session: SparkSession) -> dict[str, Any]:
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    return {
+        "conf": dict(session.conf.getAll),
+        "tables": sorted((t.name, t.tableType, t.isTemporary) for t in session.catalog.listTables()),
+        "catalog": session.catalog.currentCatalog(),
+        "database": session.catalog.currentDatabase(),
+        "databases": sorted(d.name for d in session.catalog.listDatabases()),
+        "functions": session.sql("SHOW USER FUNCTIONS").collect(),
+        "active": active is not None and active._jsparkSession.equals(session._jsparkSession),
+        "default": SparkSession.builder.getOrCreate()._jsparkSession.equals(session._jsparkSession),
+        "context": sorted(session.sparkContext.getConf().getAll()),
+    }
+
+
+def everything(db: ebla.Database, frame: DataFrame, folder: Path) -> None:
+    """One of each kind of request, also those that fail and those that go by Spark's tablets."""
+    table = db.table("t")
+    table.upsert([{"id": i, "n": i} for i in range(10)])
+    table.upsert(frame)
+    table.delete(frame.limit(1))
+    db.sql("INSERT INTO t VALUES (100, 1); UPDATE t SET n = n + 1; DELETE FROM t WHERE id = 3")
+    db.sql("MERGE INTO t USING t AS s ON t.id = s.id + 1 WHEN MATCHED THEN UPDATE SET n = s.n")
+    (folder / "a.csv").write_text("id,n\n7,7\n")
+    table.load(str(folder / "a.csv"))
+    rows(db, "SELECT * FROM t a JOIN t VERSION AS OF 3 b ON a.id = b.id")
+    db.sql("SELECT * FROM system.runs").rows()
+    db.sql("EXPLAIN SELECT * FROM t").rows()
+    db.sql("SELECT count(*) FROM t").to_spark().collect()
+    table.scan().count()
+    table.changes(2, old=True).count()
+    for wrong in ("SELECT nope FROM t", "SELECT * FROM nope", "INSERT INTO t VALUES (100, 1)"):
+        with pytest.raises(Exception, match=r"nope|found id = 100"):
+            db.sql(wrong)
+    db.sql("COMPACT t; VACUUM RETAIN 0 SECONDS; TRUNCATE TABLE t")
+
+
+@pytest.mark.parametrize("settings", [{}, {"batch_rows_max": 0, "level0_rows_max": 0}], ids=["small", "bulk"])
+def test_a_given_session_is_left_as_it_was(spark, tmp_path, settings):
+    spark.range(3).createOrReplaceTempView("mine")
+    before = state(spark)
+    with connect(tmp_path / "warehouse", spark, **settings) as db:
+        db.sql("CREATE TABLE t (id BIGINT, n INT, PRIMARY KEY (id))")
+        everything(db, spark.range(20, 30).selectExpr("id", "INT(id) AS n"), tmp_path)
+        assert state(spark) == before
+    assert state(spark) == before
+    assert spark.range(5).count() == 5  # it was not stopped
+    spark.catalog.dropTempView("mine")
+
+
+def test_a_users_view_can_be_joined_and_a_table_hides_it(db, spark):
+    spark.createDataFrame([(1, "one")], "id long, word string").createOrReplaceTempView("words")
+    spark.range(7).createOrReplaceTempView("t")
+    try:
+        db.table("t").upsert([{"id": 1, "n": 5}])
+        assert rows(db, "SELECT t.n, word FROM t JOIN words USING (id)") == [(5, "one")]
+        assert rows(db, "SELECT count(*) FROM t") == [(1,)]
+        assert spark.table("t").count() == 7
+    finally:
+        spark.catalog.dropTempView("words")
+        spark.catalog.dropTempView("t")
+
+
+def test_one_query_sees_one_version_of_all_tables(db):
+    """A writer commits to `t` and then to `u`, in a loop: at any version `t` is at most one ahead."""
+    db.sql("CREATE TABLE u (id BIGINT, n INT, PRIMARY KEY (id))")
+    stop, failed = threading.Event(), []
+
+    def write() -> None:
+        t, u = db.table("t"), db.table("u")
+        number = 0
+        try:
+            while not stop.is_set():
+                number += 1
+                t.upsert([{"id": number % 50, "n": number}])
+                u.upsert([{"id": number % 50, "n": number}])
+        except BaseException as error:
+            failed.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        seen = []
+        for _ in range(12):
+            ahead, twice = db.sql(
+                "SELECT (SELECT max(n) FROM t) - (SELECT max(n) FROM u), "
+                "(SELECT count(*) FROM (SELECT * FROM t EXCEPT SELECT * FROM t))"
+            ).one()
+            assert twice == 0
+            if ahead is not None:
+                seen.append(ahead)
+    finally:
+        stop.set()
+        writer.join()
+    assert not failed
+    assert seen
+    assert set(seen) <= {0, 1}
+
+
+# ---- without a session ----------------------------------------------------------------------------------
+
+OWN = """
+import sys
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+import ebla
+
+where = sys.argv[1]
+options = dict(auto_compact=False, spark_memory="1g", spark_cores="1", tablets=2)
+first = ebla.connect(where, **options)
+first.sql("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
+first.table("t").upsert([{"id": 1, "n": 1}])
+assert SparkContext._active_spark_context is None, "Arrow rows need no Spark"
+
+second = ebla.connect(where, **options)
+assert first.sql("SELECT * FROM t").rows() == [(1, 1)]
+assert second.sql("SELECT * FROM t").rows() == [(1, 1)]
+first.close()
+assert second.sql("SELECT n FROM t").rows() == [(1,)], "closing one database left the other's Spark alone"
+second.close()
+assert SparkContext._active_spark_context is None, "the last one stopped it"
+
+mine = SparkSession.builder.master("local[1]").appName("mine").config("spark.ui.enabled", "false").getOrCreate()
+mine.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+before = dict(mine.conf.getAll)
+with ebla.connect(where, **options) as third:
+    assert third.sql("SELECT n, current_timezone() FROM t").rows() == [(1, "UTC")]
+    assert third.spark is not mine
+assert mine.range(3).count() == 3, "the program's own Spark still runs"
+assert dict(mine.conf.getAll) == before
+assert SparkSession.getActiveSession() is mine
+mine.stop()
+print("done")
+"""
+
+
+@pytest.mark.process
+def test_without_a_session_ebla_starts_and_stops_its_own(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", OWN, str(tmp_path / "warehouse")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["done"]
