@@ -26,7 +26,7 @@ from ebla.sql.parse import parse
 from ebla.sql.refs import rewrite
 from ebla.storage import runs as rf
 from ebla.storage import types
-from ebla.storage.model import Column, Relation
+from ebla.storage.model import FOREVER, Column, Relation
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
 from ebla.tables import ddl, loads, maintenance, scans
@@ -160,11 +160,13 @@ class Executor:
     def _read_in(self, query: st.Query, parameters: Parameters, at: Version) -> Reading:
         """The same inside an open transaction, whose row keeps its snapshot from vacuum."""
         wanted = [self._version_of(ref, parameters) for ref in query.refs]
-        for version in {v for v in wanted if v is not None}:
-            self._database.pins.hold(version, "an older version in a write")  # until its lease ends
-        with self._context.catalog.reading() as connection:
-            relations = self._relations(connection, query, [at if v is None else v for v in wanted])
-        return Reading(version=at, frame=self._frame(query, parameters, relations), snapshots=_snapshots(relations))
+        older = sorted({v for v in wanted if v is not None})
+        holds = [self._database.pins.hold(v, "an older version in a write") for v in older]
+        with scans.released_on_error(holds):
+            with self._context.catalog.reading() as connection:
+                relations = self._relations(connection, query, [at if v is None else v for v in wanted])
+            frame = self._frame(query, parameters, relations)
+        return Reading(version=at, frame=frame, snapshots=_snapshots(relations))
 
     def _relations(self, connection: Connection, query: st.Query, versions: Sequence[Version]) -> Relations:
         return {
@@ -223,6 +225,8 @@ class Executor:
                 value = parameters[value[1:]]
             if not isinstance(value, int) or isinstance(value, bool):
                 raise SqlError(f"VERSION AS OF: expected a whole number, found {value!r}")
+            if abs(value) >= FOREVER:
+                raise SnapshotError(f"VERSION AS OF: expected a version, found {value}")
             return Version(value)
         if ref.timestamp is not None:
             return self._version_at(ref.timestamp, parameters)

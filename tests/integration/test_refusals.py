@@ -114,6 +114,7 @@ def test_csv_header_is_read_with_the_options_of_the_rows(db: ebla.Database, tmp_
 def test_versions_and_periods_out_of_bounds_are_usage_errors(db: ebla.Database) -> None:
     for ask in (
         lambda: db.sql("SELECT * FROM c VERSION AS OF 99999999999999999999"),
+        lambda: db.sql("INSERT INTO c SELECT * FROM c VERSION AS OF 99999999999999999999"),
         lambda: db.table("c").scan(2**70),
         lambda: db.table("c").changes(2**70),
         lambda: db.sql("VACUUM RETAIN 99999999999999999999999 HOURS"),

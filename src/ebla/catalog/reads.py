@@ -156,7 +156,7 @@ def committed_at(connection: Connection, versions: Iterable[int]) -> dict[int, i
 
 
 def version_at(connection: Connection, time_us: int) -> Version:
-    """The last version that was committed at or before a time, which must have come: later ones may still get more."""
+    """The last version that was committed at or before a time."""
     found = connection.execute(
         select(func.max(s.history.c.version)).where(s.history.c.committed_at <= time_us)
     ).scalar()

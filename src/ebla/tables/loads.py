@@ -222,10 +222,10 @@ def _truth(value: object) -> bool:
 
 def _first_line(file: str, options: Mapping[str, object], separator: str) -> list[str] | None:
     """The first line that is not empty and not a comment, read with the options that the rows are read with."""
-    encoding = str(options.get("encoding", options.get("charset", "utf-8-sig")))
+    encoding = str(options.get("encoding", options.get("charset", "UTF-8")))
     quote, comment = str(options.get("quote", '"')), str(options.get("comment", ""))
     try:
-        with open(file, newline="", encoding=encoding) as text:
+        with open(file, newline="", encoding="utf-8-sig" if encoding.upper() == "UTF-8" else encoding) as text:
             kept = (line for line in text if line.strip() and not (comment and line.startswith(comment)))
             if len(quote) != 1:
                 return next(csv.reader(kept, delimiter=separator, quoting=csv.QUOTE_NONE), None)
@@ -366,13 +366,13 @@ def _json_schema(context: Context, file: str, relation: Relation, options: Mappi
         ) from error
     declared = T.StructType([T.StructField(c.name, types.to_spark(c.type)) for c in relation.visible])
     given = T.StructType([f for f in found.fields if f.name != _CORRUPT])
-    shaped = _json_struct(given, declared, file, "")
+    shaped = _json_struct(given, declared, file, "", f"{relation.name}'s columns ")
     spelled = {f.name.lower() for f in shaped.fields}
     absent = [T.StructField(f.name, _json_type(f.dataType)) for f in declared.fields if f.name.lower() not in spelled]
     return T.StructType([*shaped.fields, *absent])
 
 
-def _json_struct(found: T.StructType, declared: T.StructType, file: str, path: str) -> T.StructType:
+def _json_struct(found: T.StructType, declared: T.StructType, file: str, path: str, whose: str = "") -> T.StructType:
     known = {f.name.lower(): f for f in declared.fields}
     fields: list[T.StructField] = []
     for field in found.fields:
@@ -380,7 +380,7 @@ def _json_struct(found: T.StructType, declared: T.StructType, file: str, path: s
         target = known.get(field.name.lower())
         if target is None:
             have = ", ".join(f.name for f in declared.fields)
-            raise LoadError(f"{file}: column {name}: expected one of {have}")
+            raise LoadError(f"{file}: column {name}: expected one of {whose}{have}")
         if field.name.lower() in {f.name.lower() for f in fields}:
             raise LoadError(f"{file}: column {name}: expected each column once, found it in two spellings")
         fields.append(T.StructField(field.name, _json_field(field.dataType, target.dataType, file, name)))

@@ -15,7 +15,7 @@ from ebla.ids import TabletId, Version
 from ebla.spark import changes as schanges
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
-from ebla.storage.model import Relation
+from ebla.storage.model import FOREVER, Relation
 from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
 
@@ -168,10 +168,9 @@ def at_version(
     Pin first, look at the horizon after: a vacuum that came between is then seen. The newest version is merely the one
     to begin with, so if it is gone before it is pinned, a newer one is read.
     """
-    newest = context.catalog.version()
     for asked in (version, *besides):
-        if asked is not None and not 0 <= asked <= newest:
-            raise SnapshotError(f"expected a version from 0 to {newest}, found {asked}")
+        if asked is not None and abs(asked) >= FOREVER:
+            raise SnapshotError(f"expected a version up to {context.catalog.version()}, found {asked}")
     for attempt in range(READ_ATTEMPTS):
         at = context.catalog.version() if version is None else version
         holds = [pins.hold(v, reason) for v in sorted({at, *besides})]
