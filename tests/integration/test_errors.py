@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import sqlite3
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -497,6 +498,28 @@ def test_a_directory_of_somebody_else(tmp_path: Path):
 def test_a_file_that_is_no_catalog(tmp_path: Path):
     (tmp_path / FILE).write_bytes(b"this is not a database, but long enough to look like one" * 10)
     with pytest.raises(ebla.CatalogError, match="expected an Ebla catalog, found: file is not a database"):
+        connect(tmp_path)
+
+
+def test_a_database_of_another_program(tmp_path: Path):
+    with sqlite3.connect(tmp_path / FILE) as other:
+        other.execute("CREATE TABLE photos (id INTEGER PRIMARY KEY)")
+    other.close()
+    before = (tmp_path / FILE).read_bytes()
+    with pytest.raises(ebla.CatalogError, match=r"expected an Ebla catalog, found a database with tables \['photos'\]"):
+        connect(tmp_path)
+    assert (tmp_path / FILE).read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == [FILE]
+
+
+def test_a_catalog_of_a_newer_release(tmp_path: Path):
+    connect(tmp_path).close()
+    with sqlite3.connect(tmp_path / FILE) as newer:
+        newer.execute("INSERT INTO migrations VALUES (99, 'from the future', 0)")
+    newer.close()
+    with pytest.raises(
+        ebla.CatalogError, match="found 99; it was written by a newer release of Ebla: upgrade this one"
+    ):
         connect(tmp_path)
 
 

@@ -36,7 +36,7 @@ def table_of(megabytes: float, *, first: int = 0) -> pa.Table:
 
 
 def create(where: Path, spark: SparkSession, **settings: Any) -> ebla.Database:
-    db = connect(where, spark, tablets=2, **settings)
+    db = connect(where, spark, tablets=8, **settings)
     db.sql("CREATE TABLE t (id BIGINT, raw BINARY, PRIMARY KEY (id))")
     db.table("t").upsert([{"id": -1, "raw": b"x"}])
     return db

@@ -46,6 +46,7 @@ from ebla.errors import (
 from ebla.spark import source_read, source_write
 from ebla.spark.source import EblaDataSource
 from ebla.storage import types
+from ebla.storage.files import MARKER
 from ebla.tables import ddl
 
 if TYPE_CHECKING:
@@ -487,8 +488,9 @@ def written(
 
 
 def files(db: ebla.Database) -> set[str]:
+    """Everything below the root but its marker."""
     root = Path(db.context.catalog.where) / "data"
-    return {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()}
+    return {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file() and p.name != MARKER}
 
 
 def manifest(db: ebla.Database) -> set[str]:

@@ -12,6 +12,7 @@ import pytest
 
 import ebla
 from ebla.errors import DuplicateKeyError, SnapshotError, TypeMismatchError
+from ebla.storage import token as tokens
 from support.warehouse import connect, later, live_runs, named, refused, rows, stored
 
 if TYPE_CHECKING:
@@ -216,6 +217,25 @@ def test_a_spark_frame_over_the_table_itself_is_written_back(db):
     table.upsert([{"id": 1, "n": 100}])
     table.upsert(doubled)
     assert rows(db, "SELECT id, n FROM t") == [(0, 0), (1, 2), (2, 4), (3, 6)]
+
+
+@pytest.mark.parametrize("level0_rows_max", [200_000, 0], ids=["driver", "spark"])
+def test_some_tablets_hold_their_rows_and_no_others(spark, tmp_path, level0_rows_max):
+    """Level 1, level 0 over all tablets, and level 0 that is folded in some of them only."""
+    with connect(tmp_path / "warehouse", spark, tablets=4, level0_rows_max=level0_rows_max) as db:
+        db.sql("CREATE TABLE t (id BIGINT, n INT, PRIMARY KEY (id))")
+        db.table("t").upsert([{"id": i, "n": 0} for i in range(20)])
+        db.compact("t")
+        db.table("t").upsert([{"id": i, "n": 1} for i in range(0, 24, 2)])
+        db.table("t").delete([{"id": i} for i in range(0, 20, 5)])
+        expected: list[list[tuple[int, int]]] = [[] for _ in range(4)]
+        for key in range(24):
+            if (key % 5 or key >= 20) and (key < 20 or key % 2 == 0):
+                tablet = tokens.tablet_of(tokens.token_of([key], ["bigint"]), 4)
+                expected[tablet].append((key, 1 - key % 2))
+        for tablets in ([0], [1, 3], [2], [0, 1, 2, 3], []):
+            found = sorted(map(tuple, db.table("t").scan(tablets=tablets).collect()))
+            assert found == sorted(row for t in tablets for row in expected[t]), tablets
 
 
 # ---- results --------------------------------------------------------------------------------------------

@@ -149,6 +149,9 @@ class Tables(RuleBasedStateMachine):
             return
         for version in range(self._oldest(), self.db.version + 1):
             assert self._rows(version) == self._expected(version), f"version {version}"
+        for half in (0, 1):
+            self._check_tablets(set(range(half, self.setup.tablets, 2)))
+        self.db.pins.release_all()
         assert not open_transactions(self.db)
         self.db.vacuum(retain_s=0)
         assert stored(self.db) == named(self.db)
@@ -309,7 +312,9 @@ class Tables(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def read_tablets(self, data: st.DataObject) -> None:
-        wanted = data.draw(st.sets(st.integers(0, self.setup.tablets - 1), min_size=1), label="tablets")
+        self._check_tablets(data.draw(st.sets(st.integers(0, self.setup.tablets - 1), min_size=1), label="tablets"))
+
+    def _check_tablets(self, wanted: set[int]) -> None:
         found = sorted(map(tuple, self.table.scan(tablets=sorted(wanted)).collect()), key=repr)
         kinds = [kind.lower() for kind in self.columns.values()]
         expected = [
