@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +17,7 @@ from ebla.storage.model import Column
 from ebla.tables import batch as b
 from ebla.tables import ddl, maintenance
 from ebla.tables import writes as w
-from support.warehouse import begin, connect, live_runs, open_transactions, refused, rows, stored
+from support.warehouse import begin, connect, eventually, live_runs, open_transactions, refused, rows, stored
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -239,14 +238,13 @@ def test_a_writer_one_state_behind_still_commits(db):
 def test_a_change_waits_for_an_old_transaction_and_goes_on_when_it_ends(db):
     old = begin(db, "t")
     db.sql("ALTER TABLE t ADD COLUMN x INT")  # `old` is one state behind, which nobody minds
-    waited = []
+    waited: list[str] = []
     db.context.progress = lambda what, part: waited.append(what)
     with connect(db.context.catalog.where, db.spark, barrier_grace_s=60) as patient:
         patient.context.progress = db.context.progress
         change = threading.Thread(target=lambda: patient.sql("ALTER TABLE t ADD COLUMN y INT"))
         change.start()
-        while not waited:
-            time.sleep(0.005)
+        eventually(lambda: bool(waited))
         assert [c[0] for c in described(db)] == ["id", "n", "name", "x"]
         tx.abort(db.context.catalog, old.id)
         change.join()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 
+import pytest
 from hypothesis import HealthCheck, event, given, note, settings
 from hypothesis import strategies as st
 
@@ -43,7 +44,7 @@ def states(draw: st.DrawFn) -> tuple[State, State]:
     return old, new
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(sql=queries(), both=states())
 def test_an_epoch_leaves_the_view_as_recomputed(sql: Sql, both: tuple[State, State]) -> None:
     old, new = both
@@ -82,23 +83,32 @@ def test_an_epoch_leaves_the_view_as_recomputed(sql: Sql, both: tuple[State, Sta
     assert kept + gained == after
 
 
-def test_most_queries_of_the_grammar_are_maintained_incrementally() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT id, x FROM a WHERE y > 1",
+        "SELECT a.id, b.s FROM a JOIN b ON a.x = b.id",
+        "SELECT a.id, b.s FROM a LEFT JOIN b ON a.x = b.id",
+        "SELECT b.id, a.s FROM a RIGHT JOIN b ON a.x = b.id",
+        "SELECT p.id, q.id AS other FROM a p JOIN a q ON p.x = q.id",
+        "SELECT a.id, c.k2, d.s FROM a JOIN c ON c.k1 = a.id LEFT JOIN d ON d.x = a.x",
+        "SELECT id FROM a WHERE x IN (SELECT id FROM b)",
+        "SELECT id FROM a WHERE x NOT IN (SELECT id FROM b)",
+        "SELECT id FROM a WHERE NOT EXISTS (SELECT 1 FROM c WHERE c.k1 = a.id)",
+        "SELECT x, count(*) AS n FROM a GROUP BY x HAVING count(*) > 1",
+        "SELECT DISTINCT x, s FROM a",
+        "SELECT id, x, count(*) OVER (PARTITION BY x) AS n FROM a",
+        "SELECT id FROM a UNION ALL SELECT id FROM b",
+        "SELECT x FROM a UNION SELECT x FROM b",
+        "SELECT x FROM a INTERSECT SELECT x FROM b",
+        "SELECT x FROM a EXCEPT ALL SELECT x FROM b",
+        "WITH w AS (SELECT k1, count(*) AS n FROM c GROUP BY k1) SELECT a.id, w.n FROM a JOIN w ON w.k1 = a.id",
+    ],
+)
+def test_what_can_be_followed_is_followed(text: str) -> None:
     """Guards against a plan that is right because it gives up."""
-    counts: Counter[str] = Counter()
-
-    @settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(sql=queries(), table=st.sampled_from(sorted(TABLES)))
-    def look(sql: Sql, table: str) -> None:
-        query = parse(sql.text)
-        assert isinstance(query, Query)
-        if table not in {r.name for r in query.refs}:
-            return
-        try:
-            made = plan(shape(query, TABLES), [table], KEYS)
-        except NotUnderstood:
-            counts["not understood"] += 1
-            return
-        counts[type(made).__name__] += 1
-
-    look()
-    assert counts["Incremental"] > counts["FullRefresh"] + counts["not understood"], counts
+    query = parse(text)
+    assert isinstance(query, Query)
+    understood = shape(query, TABLES)
+    for table in {ref.name for ref in query.refs}:
+        assert not isinstance(plan(understood, [table], KEYS), FullRefresh), table
