@@ -16,6 +16,7 @@ from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.errors import EblaError, SnapshotError, SqlError, StorageError, UnknownNameError
 from ebla.ids import Version
+from ebla.jobs import statements as jobs
 from ebla.result import Result
 from ebla.spark import write as swrite
 from ebla.spark.session import local_frame
@@ -99,7 +100,17 @@ class Executor:
                 return self._maintain(statement)
             case st.ShowTables():
                 return self._show_tables()
-            case st.CreateView() | st.DropView() | st.RenameView() | st.ShowViews() | st.Flush() | st.ExplainView():
+            case st.CreateHandler() | st.DropHandler() | st.AlterHandler() | st.ShowHandlers():
+                return jobs.run(self._database, statement)
+            case (
+                st.CreateView()
+                | st.DropView()
+                | st.RenameView()
+                | st.ShowViews()
+                | st.Flush()
+                | st.WaitFor()
+                | st.ExplainView()
+            ):
                 return self._database.views.run(statement)
             case st.Describe(name=name, system=is_system):
                 return self._describe(name, is_system=is_system)

@@ -20,6 +20,7 @@ from ebla.sql.statements import (
     RenameTable,
     SetColumnComment,
     SetTableComment,
+    ShowHandlers,
     ShowTables,
     ShowViews,
     Statement,
@@ -160,7 +161,13 @@ def data_type(cursor: Cursor) -> str:
 
 def options(cursor: Cursor) -> dict[str, object]:
     """`WITH (name = value, …)`: names in lower case; a value is a literal, or a word for a string."""
-    cursor.expect("WITH", "(")
+    cursor.expect("WITH")
+    return assignments(cursor)
+
+
+def assignments(cursor: Cursor) -> dict[str, object]:
+    """`(name = value, …)`"""
+    cursor.expect("(")
     result: dict[str, object] = {}
     while True:
         is_string = cursor.peek().kind is Kind.STRING
@@ -201,7 +208,7 @@ def _option_value(cursor: Cursor) -> object:
 def drop(cursor: Cursor) -> Statement:
     cursor.expect("TABLE")
     if_exists = cursor.accept("IF", "EXISTS")
-    return DropTable(name=table_name(cursor), if_exists=if_exists)
+    return DropTable(name=table_name(cursor), if_exists=if_exists, cascade=cursor.accept("CASCADE"))
 
 
 def alter(cursor: Cursor) -> Statement:
@@ -216,7 +223,7 @@ def alter(cursor: Cursor) -> Statement:
     if cursor.accept("ADD"):
         return AddColumns(table=table, columns=_added(cursor, table))
     if cursor.accept("DROP"):
-        return DropColumns(table=table, columns=_dropped(cursor, table))
+        return DropColumns(table=table, columns=_dropped(cursor, table), cascade=cursor.accept("CASCADE"))
     if cursor.accept("ALTER"):
         return _alter_column(cursor, table)
     cursor.fail("ADD COLUMN, DROP COLUMN, RENAME COLUMN, ALTER COLUMN or RENAME TO after ALTER TABLE and its name")
@@ -281,6 +288,8 @@ def _comment_value(cursor: Cursor) -> str | None:
 def show(cursor: Cursor) -> Statement:
     if cursor.accept("VIEWS"):
         return ShowViews()
+    if cursor.accept("HANDLERS"):
+        return ShowHandlers()
     cursor.expect("TABLES")
     return ShowTables()
 

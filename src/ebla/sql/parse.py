@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ebla.errors import SqlError
-from ebla.sql import ddl, views, write
+from ebla.sql import ddl, handlers, views, write
 from ebla.sql.cursor import Cursor
 from ebla.sql.lex import Kind, StatementText, split
 from ebla.sql.refs import query_at, rewrite
@@ -53,10 +53,17 @@ def _is_about_views(cursor: Cursor, *before: str) -> bool:
     return cursor.peek(ahead).key == "MATERIALIZED"
 
 
-def _either(
-    of_view: Callable[[Cursor], Statement], of_table: Callable[[Cursor], Statement]
-) -> Callable[[Cursor], Statement]:
-    return lambda cursor: of_view(cursor) if _is_about_views(cursor) else of_table(cursor)
+Parser = Callable[[Cursor], Statement]
+
+
+def _by_kind(of_view: Parser, of_handler: Parser, of_table: Parser) -> Parser:
+    def parser(cursor: Cursor) -> Statement:
+        if _is_about_views(cursor):
+            return of_view(cursor)
+        ahead = 1 if cursor.sees("ASYNC") else 0
+        return of_handler(cursor) if cursor.peek(ahead).key == "HANDLER" else of_table(cursor)
+
+    return parser
 
 
 def _only_statement(text: str) -> StatementText:
@@ -116,7 +123,7 @@ def _optional_table(cursor: Cursor) -> str | None:
     return ddl.table_name(cursor) if cursor.sees_name() else None
 
 
-_STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
+_STATEMENTS: dict[str, Parser] = {
     "INSERT": lambda cursor: write.insert(cursor, upsert=False),
     "UPSERT": lambda cursor: write.insert(cursor, upsert=True),
     "UPDATE": write.update,
@@ -124,10 +131,11 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "MERGE": write.merge,
     "TRUNCATE": write.truncate,
     "LOAD": write.load,
-    "CREATE": _either(views.create_view, ddl.create),
-    "DROP": _either(views.drop_view, ddl.drop),
-    "ALTER": _either(views.alter_view, ddl.alter),
+    "CREATE": _by_kind(views.create_view, handlers.create_handler, ddl.create),
+    "DROP": _by_kind(views.drop_view, handlers.drop_handler, ddl.drop),
+    "ALTER": _by_kind(views.alter_view, handlers.alter_handler, ddl.alter),
     "FLUSH": views.flush,
+    "WAIT": views.wait_for,
     "COMMENT": ddl.comment_on,
     "SHOW": ddl.show,
     "DESCRIBE": ddl.describe,
@@ -138,6 +146,7 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
 
 SUPPORTED = (
     "SELECT, WITH, VALUES, FROM, TABLE, EXPLAIN, INSERT INTO, UPSERT INTO, UPDATE, DELETE FROM, MERGE INTO, "
-    "TRUNCATE, LOAD INTO, CREATE TABLE, DROP TABLE, ALTER TABLE, CREATE, DROP and ALTER MATERIALIZED VIEW, FLUSH, "
-    "COMMENT ON, SHOW TABLES, SHOW VIEWS, DESCRIBE, COMPACT and VACUUM"
+    "TRUNCATE, LOAD INTO, CREATE TABLE, DROP TABLE, ALTER TABLE, CREATE, DROP and ALTER MATERIALIZED VIEW, "
+    "CREATE, DROP and ALTER HANDLER, FLUSH, WAIT FOR, COMMENT ON, SHOW TABLES, SHOW VIEWS, SHOW HANDLERS, DESCRIBE, "
+    "COMPACT and VACUUM"
 )

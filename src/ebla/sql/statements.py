@@ -85,8 +85,11 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropTable:
+    """`cascade` drops the views that need it, too."""
+
     name: str
     if_exists: bool = False
+    cascade: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,7 @@ class AddColumns:
 class DropColumns:
     table: str
     columns: tuple[str, ...]
+    cascade: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,12 +246,16 @@ class CreateView:
     if_not_exists: bool = False
     asynchronous: bool = False
     options: Mapping[str, object] = field(default_factory=dict)
+    query_at: int = 0
+    """Where the query begins in the statement's text; `name_at`: the name."""
+    name_at: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropView:
     name: str
     if_exists: bool = False
+    cascade: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +277,61 @@ class Flush:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WaitFor:
+    """Return when these views are built and can be read."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerInput:
+    """An input of a handler; `at` and `end` are its place in the statement's text."""
+
+    name: str
+    batch: bool
+    changefeed: str | None = None
+    at: int = 0
+    end: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateHandler:
+    """`views` and `inputs` may be empty: the validator says so. `view_places` are the views' places in the text."""
+
+    name: str
+    views: tuple[str, ...]
+    inputs: tuple[HandlerInput, ...]
+    consumer: str | None = None
+    if_not_exists: bool = False
+    asynchronous: bool = False
+    options: Mapping[str, object] = field(default_factory=dict)
+    name_at: int = 0
+    view_places: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropHandler:
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterHandler:
+    """`ALTER HANDLER h SET (name = value, …)`"""
+
+    name: str
+    options: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowHandlers:
+    pass
+
+
+HandlerStatement = CreateHandler | DropHandler | AlterHandler | ShowHandlers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainView:
     """How a view is maintained; `create` for a view that does not exist yet."""
 
@@ -276,10 +339,11 @@ class ExplainView:
     create: CreateView | None = None
 
 
-ViewStatement = CreateView | DropView | RenameView | ShowViews | Flush | ExplainView
+ViewStatement = CreateView | DropView | RenameView | ShowViews | Flush | WaitFor | ExplainView
 
 Statement = (
     ViewStatement
+    | HandlerStatement
     | Query
     | Explain
     | CreateTable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ebla.sql import ddl
 from ebla.sql.cursor import Cursor
 from ebla.sql.refs import query_at
-from ebla.sql.statements import CreateView, DropView, ExplainView, Flush, RenameView, Statement
+from ebla.sql.statements import CreateView, DropView, ExplainView, Flush, RenameView, Statement, WaitFor
 
 
 def create_view(cursor: Cursor) -> Statement:
@@ -13,6 +13,7 @@ def create_view(cursor: Cursor) -> Statement:
     asynchronous = cursor.accept("ASYNC")
     cursor.expect("MATERIALIZED", "VIEW")
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name_at = cursor.peek().start
     name = ddl.table_name(cursor)
     columns = cursor.names("the name of an output column") if cursor.sees("(") else ()
     ddl.unique_names(columns, f"a column of view {name}")
@@ -22,6 +23,7 @@ def create_view(cursor: Cursor) -> Statement:
         ddl.unique_names(primary_key, f"in the primary key of view {name}")
     settings = ddl.options(cursor) if cursor.sees("WITH") and cursor.peek(1).key == "(" else {}
     cursor.expect("AS")
+    query_starts = cursor.peek().start
     return CreateView(
         name=name,
         columns=columns,
@@ -30,13 +32,15 @@ def create_view(cursor: Cursor) -> Statement:
         asynchronous=asynchronous,
         options=settings,
         query=query_at(cursor),
+        query_at=query_starts,
+        name_at=name_at,
     )
 
 
 def drop_view(cursor: Cursor) -> Statement:
     cursor.expect("MATERIALIZED", "VIEW")
     if_exists = cursor.accept("IF", "EXISTS")
-    return DropView(name=ddl.table_name(cursor), if_exists=if_exists)
+    return DropView(name=ddl.table_name(cursor), if_exists=if_exists, cascade=cursor.accept("CASCADE"))
 
 
 def alter_view(cursor: Cursor) -> Statement:
@@ -54,6 +58,15 @@ def flush(cursor: Cursor) -> Statement:
         if not cursor.accept(","):
             break
     return Flush(names=tuple(names))
+
+
+def wait_for(cursor: Cursor) -> Statement:
+    """`WAIT FOR v, …`"""
+    cursor.expect("FOR")
+    names = [ddl.table_name(cursor)]
+    while cursor.accept(","):
+        names.append(ddl.table_name(cursor))
+    return WaitFor(names=tuple(names))
 
 
 def explain_view(cursor: Cursor) -> Statement:

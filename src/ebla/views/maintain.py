@@ -8,7 +8,7 @@ that cannot be followed, recomputes the view and replaces it in one commit.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ from ebla.spark import write as swrite
 from ebla.sql.refs import rewrite
 from ebla.storage import runs as rf
 from ebla.storage import types
-from ebla.storage.model import DELETED, Column, Kind, Relation
+from ebla.storage.model import DELETED, FOREVER, Column, Kind, Relation
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
 from ebla.tables import scans
@@ -48,6 +48,23 @@ if TYPE_CHECKING:
 
 KEPT_ROWS_MAX = 50_000
 """A view of at most this many rows is refreshed by difference, so that what reads it sees only what changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The versions that an epoch brings a view's inputs to."""
+
+    stream: Version
+    batch: Mapping[str, Version] = field(default_factory=dict)
+    """Inputs (names in lower case) that are read at a version of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How fast an epoch may go: so many view rows at a time, so many a second. Without one, at full speed."""
+
+    rows_per_scan: int = 100_000
+    rows_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,12 +189,12 @@ def _difference_by_value(new: pa.Table, old: pa.Table) -> tuple[pa.Table, pa.Tab
 # ---- the epoch ------------------------------------------------------------------------------------------
 
 
-def apply_epoch(context: Context, name: str, until: Version | None = None) -> Epoch:
-    """Bring a view up to the newest version of its inputs, or to `until` for the tables among them."""
+def apply_epoch(context: Context, name: str, target: Target | None = None, pace: Pace | None = None) -> Epoch:
+    """Bring a view up to the newest version of its inputs, or to those of the target."""
     started = time.perf_counter()
     with context.catalog.reading() as connection:
         view = definition.load(connection, name)
-        target = reads.current_version(connection) if until is None else until
+        target = target or Target(stream=reads.current_version(connection))
         relations = {n: reads.relation(connection, n) for n in view.inputs}
         if not _anything_new(connection, view, relations, target):
             return Epoch(view=view.relation.name, applied_version=_applied(view), plan="nothing to do")
@@ -203,15 +220,18 @@ def _applied(view: View) -> Version:
     return Version(0) if view.position is None else view.position.applied_version
 
 
-def _anything_new(connection: Connection, view: View, relations: Mapping[str, Relation], until: Version) -> bool:
+def _anything_new(connection: Connection, view: View, relations: Mapping[str, Relation], target: Target) -> bool:
     """Whether an input has a commit that the view has not read. The history knows, even of runs that are vacuumed."""
     if view.position is None or view.position.status != "ready":
         return True
     for name, relation in relations.items():
         seen = view.position.read.get(name, 0)
-        if relation.kind is Kind.TABLE and seen >= until:
+        until = target.batch.get(name, target.stream if relation.kind is Kind.TABLE else FOREVER)
+        if seen >= until:
             continue
-        newest = select(func.max(s.history.c.version)).where(s.history.c.relation_id == relation.id)
+        newest = select(func.max(s.history.c.version)).where(
+            s.history.c.relation_id == relation.id, s.history.c.version <= until
+        )
         if (connection.execute(newest).scalar() or 0) > seen:
             return True
     return False
@@ -225,19 +245,20 @@ class _Run:
         context: Context,
         view: View,
         relations: Mapping[str, Relation],
-        until: Version,
+        target: Target,
         work: Work,
         started: float,
     ) -> None:
         self.context = context
         self.view = view
         self.work = work
-        self.until = until
+        self.until = target.stream
         self.started = started
         with context.catalog.reading() as connection:
             # Tables are read at the epoch's version; a view among the inputs as it is now: its own epoch came first.
+            newest = reads.current_version(connection)
             versions = {
-                n: until if r.kind is Kind.TABLE else reads.current_version(connection) for n, r in relations.items()
+                n: target.batch.get(n, target.stream if r.kind is Kind.TABLE else newest) for n, r in relations.items()
             }
             now = {n: reads.snapshot(connection, r, versions[n]) for n, r in relations.items()}
             self.mine = reads.snapshot(connection, view.relation)
@@ -436,17 +457,27 @@ def _rows_to_delete(old: pa.Table, lost: pa.Table, shown: Sequence[str]) -> pa.T
 def refresh_all(context: Context, names: Sequence[str] | None = None) -> list[Epoch]:
     """One epoch for every view, or for some and those they read, each behind its inputs, all to one base version."""
     with context.catalog.reading() as connection:
-        until = reads.current_version(connection)
+        target = Target(stream=reads.current_version(connection))
         views = definition.all_views(connection)
-    wanted = None if names is None else _with_inputs(views, names)
+    wanted = {v.relation.name.lower() for v in views} if names is None else _with_inputs(views, names)
+    return refresh(context, dict.fromkeys(wanted, target), retry={n.lower() for n in names or ()})
+
+
+def refresh(
+    context: Context, targets: Mapping[str, Target], *, retry: Container[str] = (), pace: Pace | None = None
+) -> list[Epoch]:
+    """One epoch for each of these views (names in lower case), each behind the views that it reads.
+
+    A view that failed waits for somebody who mends its rows and asks for it by name (`retry`).
+    """
+    with context.catalog.reading() as connection:
+        views = [v for v in definition.all_views(connection) if v.relation.name.lower() in targets]
     done = []
     for view in views:
-        if wanted is not None and view.relation.name.lower() not in wanted:
+        name = view.relation.name.lower()
+        if view.position is not None and view.position.status == "failed" and name not in retry:
             continue
-        named = names is not None and view.relation.name.lower() in {n.lower() for n in names}
-        if view.position is not None and view.position.status == "failed" and not named:
-            continue  # it waits for somebody who mends its rows and asks for it by name
-        done.append(_apply_or_fail(context, view, until))
+        done.append(_apply_or_fail(context, view, targets[name], pace))
     return done
 
 
@@ -462,10 +493,10 @@ def _with_inputs(views: Sequence[View], names: Sequence[str]) -> set[str]:
     return wanted
 
 
-def _apply_or_fail(context: Context, view: View, until: Version) -> Epoch:
+def _apply_or_fail(context: Context, view: View, target: Target, pace: Pace | None) -> Epoch:
     """An epoch whose expressions fail stops its view and no other; what went wrong is kept with the view."""
     try:
-        return apply_epoch(context, view.relation.name, until)
+        return apply_epoch(context, view.relation.name, target, pace)
     except (SqlError, TypeMismatchError) as error:
         position = (view.position or Position(applied_version=Version(0), read={})).failed(str(error))
         context.catalog.commit(

@@ -49,6 +49,8 @@ class Views:
                 return self._show()
             case st.Flush(names=names):
                 return self.flush(*names)
+            case st.WaitFor(names=names):
+                return self.flush(*names)
             case st.ExplainView():
                 return self._explain(statement)
             case _:

@@ -1,0 +1,1 @@
+"""Handlers as jobs: which views are kept together, and what runs in the background."""
