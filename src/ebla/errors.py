@@ -25,6 +25,11 @@ expected, what was found, and what to do.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ebla.validate.issue import Issue
+
 
 class EblaError(Exception):
     """The root of the tree."""
@@ -35,6 +40,9 @@ class EblaError(Exception):
 
 class UsageError(EblaError):
     exit_code = 2
+
+    issues: tuple[Issue, ...] = ()
+    """What the validator found wrong with a statement, in the order of the text; the message lists the same."""
 
 
 class SqlError(UsageError):

@@ -15,7 +15,14 @@ EBLA = ROOT / "src" / "ebla"
 MODULE_LINES_MAX = 600
 
 # Modules that decide: values in, values out. Extend the list with every new one.
-DECISION_MODULES = ["storage/snapshot.py"]
+DECISION_MODULES = [
+    "storage/snapshot.py",
+    *(
+        f"validate/{name}.py"
+        for name in ("issue", "known", "syntax", "names", "handlers", "scope", "columns", "chance")
+    ),
+    *(f"validate/{name}.py" for name in ("views", "run", "refuse")),
+]
 # Patterns of modules under src/ebla, and the packages they must not import.
 FORBIDDEN_IMPORTS = {
     **{module: {"pyspark", "sqlalchemy"} for module in DECISION_MODULES},

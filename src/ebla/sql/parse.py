@@ -12,7 +12,7 @@ from ebla.sql.lex import Kind, StatementText, split
 from ebla.sql.refs import query_at, rewrite
 from ebla.sql.statements import Compact, Explain, Statement, Vacuum
 
-__all__ = ["SUPPORTED", "parse", "rewrite", "split"]
+__all__ = ["SUPPORTED", "VERBS", "parse", "rewrite", "split"]
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE", "MAP", "REDUCE", "("})
 
@@ -143,6 +143,9 @@ _STATEMENTS: dict[str, Parser] = {
     "COMPACT": _compact,
     "VACUUM": _vacuum,
 }
+
+VERBS = frozenset({*_QUERY_WORDS, *_STATEMENTS, "EXPLAIN"})
+"""What a statement may begin with."""
 
 SUPPORTED = (
     "SELECT, WITH, VALUES, FROM, TABLE, EXPLAIN, INSERT INTO, UPSERT INTO, UPDATE, DELETE FROM, MERGE INTO, "

@@ -19,7 +19,7 @@ the result with the plans of Spark's own parser.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
 
 from ebla.errors import SqlError
@@ -77,7 +77,8 @@ def query_at(cursor: Cursor) -> Query:
     finder.whole(Frame.QUERY)
     cursor.at = finder.at
     refs = sorted(finder.refs, key=lambda ref: ref.start)
-    return Query(text=cursor.source.text[start:end], refs=tuple(ref.shifted(-start) for ref in refs))
+    text = cursor.source.text[start:end]
+    return Query(text=text, refs=tuple(ref.shifted(-start) for ref in refs), source=cursor.source)
 
 
 def check_expression(source: StatementText) -> None:
@@ -91,19 +92,35 @@ def rewrite(query: Query, replacement: Callable[[TableRef], str | None]) -> str:
     A table without an alias gets its own name as one, so that `orders.id` still resolves. None leaves the
     reference as it is.
     """
-    pieces: list[str] = []
+    return "".join(text for text, _ in _pieces(query, replacement))
+
+
+def users_place(query: Query, replacement: Callable[[TableRef], str | None], position: int) -> int:
+    """Where a position in the rewritten text is in the user's own."""
+    place = begin = 0
+    for text, place in _pieces(query, replacement):
+        if position < begin + len(text):
+            # Inside a name that was put there, the place is where it was put.
+            return place + (position - begin if query.text.startswith(text, place) else 0)
+        begin += len(text)
+    return len(query.text)
+
+
+def _pieces(query: Query, replacement: Callable[[TableRef], str | None]) -> Iterator[tuple[str, int]]:
+    """The rewritten text in pieces, each with its place in the user's text."""
     at = 0
     for ref in query.refs:
         name = replacement(ref)
         if name is None:
             continue
-        pieces += [query.text[at : ref.start], "SELECT * FROM " if ref.select else "", quote(name)]
+        yield query.text[at : ref.start], at
+        yield ("SELECT * FROM " if ref.select else "") + quote(name), ref.start
         at = ref.end
         if ref.alias is None and ref.alias_at is not None:
-            pieces += [query.text[at : ref.alias_at], f" AS {quote(ref.name)}"]
+            yield query.text[at : ref.alias_at], at
+            yield f" AS {quote(ref.name)}", ref.start
             at = ref.alias_at
-    pieces.append(query.text[at:])
-    return "".join(pieces)
+    yield query.text[at:], at
 
 
 class Finder(Cursor):

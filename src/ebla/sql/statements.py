@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from ebla.sql.lex import StatementText
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRef:
@@ -49,6 +51,8 @@ class Query:
 
     text: str
     refs: tuple[TableRef, ...] = ()
+    source: StatementText | None = field(default=None, compare=False, repr=False)
+    """The whole statement that the query was found in, for messages; a query is the same wherever it stands."""
 
     def within(self, before: str, after: str) -> Query:
         """The query as a part of a longer one."""

@@ -1,0 +1,29 @@
+"""What is wrong with statements, before they run: all issues at once, each with its place and what to do."""
+
+from ebla.validate.issue import Code, Issue, Severity, has_errors, ordered, render, strict
+from ebla.validate.known import Known, KnownRelation, Part
+from ebla.validate.refuse import refuse
+from ebla.validate.run import Report, parts_report, script_issues, script_report, statement_issues
+from ebla.validate.views import Analysed, Analyser, Refused
+
+__all__ = [
+    "Analysed",
+    "Analyser",
+    "Code",
+    "Issue",
+    "Known",
+    "KnownRelation",
+    "Part",
+    "Refused",
+    "Report",
+    "Severity",
+    "has_errors",
+    "ordered",
+    "parts_report",
+    "refuse",
+    "render",
+    "script_issues",
+    "script_report",
+    "statement_issues",
+    "strict",
+]

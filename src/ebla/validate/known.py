@@ -1,0 +1,111 @@
+"""What the validator knows of the warehouse, as plain values, and where statements stand in a script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ebla.sql.lex import Kind as Token
+from ebla.sql.lex import StatementText, lex, unquote_name
+from ebla.sql.statements import CreateView, Statement
+from ebla.storage.model import HIDDEN_KEY, Kind
+from ebla.validate.issue import Code, Issue, Severity
+
+Columns = Mapping[str, str | None]
+"""Column to type, in order. `None` is a type that only Spark can tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownRelation:
+    """A table or view as far as it is known. `columns` are the visible ones; `None` if only Spark can tell them."""
+
+    name: str
+    kind: Kind
+    columns: Columns | None
+    key: tuple[str, ...] = ()
+    """Empty for a relation whose rows carry a hidden row id."""
+    reads: frozenset[str] = frozenset()
+    """What a view reads, in lower case."""
+    made_by: int | None = None
+    """The number of the statement of the script that creates it."""
+
+    def shape_types(self) -> dict[str, str] | None:
+        """Columns and types as the analysis of changes wants them, hidden key included; `None` if one is unknown."""
+        if self.columns is None:
+            return None
+        known = {name: kind for name, kind in self.columns.items() if kind is not None}
+        if len(known) < len(self.columns):
+            return None
+        return known if self.key else {**known, **dict.fromkeys(HIDDEN_KEY, "bigint")}
+
+    def shape_key(self) -> list[str]:
+        return list(self.key or HIDDEN_KEY)
+
+
+Handlers = Mapping[str, tuple[Sequence[str], Sequence[str]]]
+"""Handler to its views and its inputs, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """The warehouse before the first statement. Keys of `relations` are in lower case."""
+
+    relations: Mapping[str, KnownRelation] = field(default_factory=dict)
+    handlers: Handlers = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One statement of a script that parses, and its number there."""
+
+    source: StatementText
+    statement: Statement
+    number: int = 0
+
+    def issue(self, code: Code, at: int, message: str, hint: str = "", severity: Severity | None = None) -> Issue:
+        """An issue at a position in the statement's text."""
+        return issue_at(self.source, code, at, message, hint, severity)
+
+    def place_of(self, name: str, *, last: bool = False) -> int:
+        """Where the statement mentions a name, first or last; its beginning if nowhere."""
+        return place_of(self.source, name, last=last)
+
+
+def issue_at(
+    source: StatementText, code: Code, at: int, message: str, hint: str = "", severity: Severity | None = None
+) -> Issue:
+    line, column = source.place(at)
+    return Issue(
+        offset=source.offset + at,
+        line=line,
+        column=column,
+        code=code,
+        severity=severity or code.severity,
+        message=message,
+        hint=hint,
+    )
+
+
+def place_of(source: StatementText, name: str, *, last: bool = False) -> int:
+    """Where a text mentions a name, by its tokens. The first word is the verb and is left out."""
+    found = [
+        token.start
+        for token in lex(source)[1:]
+        if token.kind in (Token.WORD, Token.QUOTED) and unquote_name(token.text).lower() == name.lower()
+    ]
+    return found[-1 if last else 0] if found else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewStep:
+    """A view that a statement defines, and its inputs as they are when that statement runs."""
+
+    part: Part
+    create: CreateView
+    inputs: Mapping[str, KnownRelation]
+    explained: bool = False
+    """EXPLAIN CREATE: nothing comes to be."""
+
+    def query_issue(self, code: Code, at: int, message: str, hint: str = "", severity: Severity | None = None) -> Issue:
+        """An issue at a position in the query's text."""
+        return self.part.issue(code, self.create.query_at + at, message, hint, severity)

@@ -1,0 +1,398 @@
+"""Phase 2: names and structure. Statements are followed in order, as if each of them had worked.
+
+The state between two statements is a `World`: which tables, views and handlers there would be. A view gets the columns
+of its inputs at that moment; its own are found by the next phases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from ebla.errors import EblaError
+from ebla.sql import statements as st
+from ebla.sql.refs import find
+from ebla.storage import types
+from ebla.storage.model import RESERVED, Kind
+from ebla.validate.handlers import handler_issues
+from ebla.validate.issue import Code, Issue, did_you_mean
+from ebla.validate.known import Known, KnownRelation, Part, ViewStep
+
+NAME_MAX = 255
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """What there is before a statement. Keys are in lower case."""
+
+    relations: dict[str, KnownRelation]
+    handlers: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
+
+    @classmethod
+    def of(cls, known: Known) -> World:
+        return cls(
+            relations={n.lower(): r for n, r in known.relations.items()},
+            handlers={n.lower(): (tuple(views), tuple(inputs)) for n, (views, inputs) in known.handlers.items()},
+        )
+
+    def names(self, kind: Kind | None = None) -> list[str]:
+        return [r.name for r in self.relations.values() if kind is None or r.kind is kind]
+
+    def readers(self, name: str) -> list[str]:
+        return sorted(r.name for r in self.relations.values() if name.lower() in r.reads)
+
+
+def check(parts: Sequence[Part], known: Known) -> tuple[list[ViewStep], list[Issue]]:
+    """The views that the statements define, in order, and what is wrong with names and structure."""
+    walk = _Walk(parts, World.of(known))
+    for part in parts:
+        walk.step(part)
+    return walk.steps, walk.issues
+
+
+class _Walk:
+    def __init__(self, parts: Sequence[Part], world: World) -> None:
+        self.world = world
+        self.steps: list[ViewStep] = []
+        self.issues: list[Issue] = []
+        self._later = _definitions(parts)
+
+    def step(self, part: Part) -> None:
+        match part.statement:
+            case st.CreateTable():
+                self._create_table(part, part.statement)
+            case st.CreateView():
+                self._create_view(part, part.statement)
+            case st.CreateHandler():
+                self.issues += handler_issues(part, part.statement, self.world.relations, self.world.handlers)
+                self._add_handler(part.statement)
+            case st.ExplainView(create=st.CreateView() as made):
+                self._create_view(part, made, explained=True)
+            case st.ExplainView(name=name):
+                self._known_view(part, name)
+            case st.DropTable(name=name, if_exists=optional, cascade=cascade):
+                self._drop(part, name, Kind.TABLE, optional=optional, cascade=cascade)
+            case st.DropView(name=name, if_exists=optional, cascade=cascade):
+                self._drop(part, name, Kind.VIEW, optional=optional, cascade=cascade)
+            case st.RenameTable(table=name, new_name=new):
+                self._rename(part, name, new, Kind.TABLE)
+            case st.RenameView(name=name, new_name=new):
+                self._rename(part, name, new, Kind.VIEW)
+            case st.DropHandler(name=name, if_exists=optional):
+                if self._known_handler(part, name, optional=optional):
+                    del self.world.handlers[name.lower()]
+            case st.AlterHandler(name=name):
+                self._known_handler(part, name)
+            case st.Flush(names=names) | st.WaitFor(names=names):
+                for name in names:
+                    self._known_view(part, name)
+            case st.AddColumns() | st.DropColumns() | st.RenameColumn() | st.AlterColumnType():
+                self._alter(part, part.statement)
+            case st.Query():
+                self._read(part, part.statement)
+            case st.Explain(query=query):
+                self._read(part, query)
+            case st.Insert(table=table, source=source):
+                self._writable(part, table)
+                self._read(part, source)
+            case st.Update(table=table) | st.Delete(table=table) | st.Merge(table=table):
+                self._writable(part, table)
+            case st.Truncate(table=table) | st.Load(table=table):
+                self._writable(part, table)
+            case st.SetTableComment(table=table) | st.SetColumnComment(table=table):
+                self._known_relation(part, table)
+            case st.Compact(table=name) | st.Vacuum(table=name):
+                if name is not None:
+                    self._known_relation(part, name)
+            case st.Describe(name=name, system=system):
+                if not system:
+                    self._known_relation(part, name)
+            case st.ShowTables() | st.ShowViews() | st.ShowHandlers():
+                pass
+            case _:
+                assert_never(part.statement)
+
+    # ---- tables -----------------------------------------------------------------------------------------
+
+    def _create_table(self, part: Part, made: st.CreateTable) -> None:
+        at = part.place_of(made.name)
+        self._free(part, made.name, at, "table", made.if_not_exists)
+        columns: dict[str, str | None] = {}
+        for spec in made.columns:
+            self._column_name(part, spec.name)
+            columns[spec.name] = self._type(part, spec)
+        for key in made.primary_key:
+            kind = columns.get(key)
+            if kind is not None and not types.is_key_type(kind):
+                message = f"{made.name}.{key}: expected a type that can be ordered for a key, found {kind}"
+                hint = "use a key of numbers, strings, dates or times"
+                self.issues.append(part.issue(Code.UNSUPPORTED_TYPE, part.place_of(key, last=True), message, hint))
+        if made.name.lower() in self.world.relations:
+            return
+        self._add(
+            KnownRelation(name=made.name, kind=Kind.TABLE, columns=columns, key=made.primary_key, made_by=part.number)
+        )
+
+    def _type(self, part: Part, spec: st.ColumnSpec) -> str | None:
+        try:
+            return types.canonical(spec.type)
+        except EblaError as error:
+            message, _, hint = str(error).partition("; ")
+            at = part.source.text.find(spec.type)
+            hint = hint or "see docs/reference/sql.md for the types"
+            self.issues.append(part.issue(Code.UNSUPPORTED_TYPE, max(at, 0), message, hint))
+            return None
+
+    def _column_name(self, part: Part, name: str) -> None:
+        if name.lower() in RESERVED or name.lower().startswith("_ebla_") or _is_reserved(name):
+            message = f"column {name}: expected another name, found one that Ebla uses itself"
+            hint = "give the column another name"
+            self.issues.append(part.issue(Code.RESERVED_NAME, part.place_of(name), message, hint))
+
+    def _alter(self, part: Part, change: st.AddColumns | st.DropColumns | st.RenameColumn | st.AlterColumnType) -> None:
+        relation = self._known_relation(part, change.table)
+        if relation is None or relation.columns is None:
+            return
+        if relation.kind is not Kind.TABLE:
+            self._not_a_table(part, relation)
+            return
+        columns = dict(relation.columns)
+        spelled = {c.lower(): c for c in columns}
+        match change:
+            case st.AddColumns(columns=specs):
+                for spec in specs:
+                    self._column_name(part, spec.name)
+                    if spec.name.lower() in spelled:
+                        message = f"{relation.name}: expected a new column, found {spec.name} there already"
+                        at = part.place_of(spec.name, last=True)
+                        self.issues.append(part.issue(Code.DUPLICATE_COLUMN, at, message, "give it another name"))
+                    columns[spec.name] = self._type(part, spec)
+            case st.DropColumns(columns=names):
+                for name in names:
+                    if self._has_column(part, relation, name):
+                        del columns[spelled[name.lower()]]
+            case st.RenameColumn(column=name, new_name=new):
+                if self._has_column(part, relation, name):
+                    columns = {new if c.lower() == name.lower() else c: kind for c, kind in columns.items()}
+            case st.AlterColumnType(column=name, type=kind):
+                if self._has_column(part, relation, name):
+                    columns[spelled[name.lower()]] = self._type(part, st.ColumnSpec(name=name, type=kind))
+            case _:
+                assert_never(change)
+        self._add(replace(relation, columns=columns))
+
+    def _has_column(self, part: Part, relation: KnownRelation, name: str) -> bool:
+        columns = relation.columns or {}
+        if name.lower() in (c.lower() for c in columns):
+            return True
+        message = f"expected a column of {relation.name}, found {name}"
+        hint = did_you_mean(name, columns, "columns")
+        self.issues.append(part.issue(Code.UNKNOWN_COLUMN, part.place_of(name, last=True), message, hint))
+        return False
+
+    # ---- views ------------------------------------------------------------------------------------------
+
+    def _create_view(self, part: Part, made: st.CreateView, *, explained: bool = False) -> None:
+        if not explained:
+            self._free(part, made.name, made.name_at, "view", made.if_not_exists)
+        step = ViewStep(part=part, create=made, inputs={}, explained=explained)
+        for name in (*made.columns, *made.primary_key):
+            if name.lower() in RESERVED or _is_reserved(name):
+                message = f"column {name}: expected another name, found one that Ebla uses itself"
+                at = part.place_of(name)
+                self.issues.append(part.issue(Code.RESERVED_NAME, at, message, "give the column another name"))
+        for ref in made.query.refs:
+            issue = self._input_issue(step, ref, made.name if not explained else None)
+            self.issues += [issue] if issue is not None else []
+        reads = frozenset(ref.name.lower() for ref in made.query.refs)
+        inputs = {n: self.world.relations[n] for n in reads if n in self.world.relations}
+        self.steps.append(replace(step, inputs=inputs))
+        if not explained and made.name.lower() not in self.world.relations:
+            self._add(KnownRelation(name=made.name, kind=Kind.VIEW, columns=None, reads=reads, made_by=part.number))
+
+    def _input_issue(self, step: ViewStep, ref: st.TableRef, view: str | None) -> Issue | None:
+        name = ref.name
+        at = ref.start + (step.create.query.text[ref.start : ref.end].lower().rfind(name.lower()) if ref.select else 0)
+        if len(ref.parts) > 1:
+            message = f"expected a table or a view as input, found the system table {'.'.join(ref.parts)}"
+            return step.query_issue(Code.SYSTEM_INPUT, at, message, "read system tables with a query, not with a view")
+        if ref.version is not None or ref.timestamp is not None:
+            message = f"expected the present of {name}, found a version of it"
+            return step.query_issue(Code.VERSIONED_INPUT, at, message, "leave out AS OF: a view follows its inputs")
+        if view is not None and name.lower() == view.lower():
+            if view.lower() in self.world.relations:
+                return None  # the name is taken, which is said already
+            message = f"expected inputs other than the view itself, found {name}"
+            return step.query_issue(Code.DEPENDENCY_CYCLE, at, message, "read the tables that the view is made of")
+        if name.lower() in self.world.relations:
+            return None
+        later = self._later.get(name.lower())
+        if later is not None and later.number > step.part.number:
+            return self._later_issue(step, ref, at, later, view)
+        message = f"table {name}: expected a table of this name, found none"
+        hint = did_you_mean(name, [n for n in self.world.names() if n != view], "tables")
+        return step.query_issue(Code.UNKNOWN_TABLE, at, message, hint)
+
+    def _later_issue(self, step: ViewStep, ref: st.TableRef, at: int, later: _Definition, view: str | None) -> Issue:
+        path = None if view is None else _path(self._reads(), ref.name.lower(), view.lower())
+        if path is not None:
+            message = f"expected views that do not read each other, found {' -> '.join([str(view), *path])}"
+            hint = "take the part that both need into a view of its own"
+            return step.query_issue(Code.DEPENDENCY_CYCLE, at, message, hint)
+        message = f"table {ref.name}: expected it created before it is read, found it in line {later.line}"
+        return step.query_issue(Code.DEFINED_LATER, at, message, "move that statement before this one")
+
+    def _reads(self) -> dict[str, frozenset[str]]:
+        known = {n: r.reads for n, r in self.world.relations.items()}
+        return {**known, **{n: d.reads for n, d in self._later.items()}}
+
+    # ---- what is there ----------------------------------------------------------------------------------
+
+    def _free(self, part: Part, name: str, at: int, what: str, optional: bool) -> None:
+        if _is_reserved(name):
+            message = f"{what} {name!r}: expected a name of 1 to {NAME_MAX} characters that does not begin with sys$"
+            self.issues.append(part.issue(Code.RESERVED_NAME, at, message, "choose another name"))
+        taken = self.world.relations.get(name.lower())
+        if taken is not None and not optional:
+            code = Code.DUPLICATE_TABLE if what == "table" else Code.DUPLICATE_VIEW
+            message = f"{what} {name}: expected a free name, found a {taken.kind} of that name"
+            hint = f"drop it first, choose another name, or write IF NOT EXISTS to keep the {taken.kind}"
+            self.issues.append(part.issue(code, at, message, hint))
+
+    def _add(self, relation: KnownRelation) -> None:
+        self.world.relations[relation.name.lower()] = relation
+
+    def _add_handler(self, made: st.CreateHandler) -> None:
+        known = (made.views, tuple(i.name for i in made.inputs))
+        self.world.handlers.setdefault(made.name.lower(), known)
+
+    def _known_relation(self, part: Part, name: str) -> KnownRelation | None:
+        found = self.world.relations.get(name.lower())
+        if found is None:
+            message = f"table {name}: expected a table of this name, found none"
+            hint = did_you_mean(name, self.world.names(), "tables")
+            self.issues.append(part.issue(Code.UNKNOWN_TABLE, part.place_of(name), message, hint))
+        return found
+
+    def _writable(self, part: Part, name: str) -> None:
+        found = self._known_relation(part, name)
+        if found is not None and found.kind is not Kind.TABLE:
+            self._not_a_table(part, found)
+
+    def _not_a_table(self, part: Part, found: KnownRelation) -> None:
+        message = f"{found.name}: expected a table, found a {found.kind}"
+        hint = "only the system changes a view: change the tables that it reads"
+        self.issues.append(part.issue(Code.NOT_A_TABLE, part.place_of(found.name), message, hint))
+
+    def _read(self, part: Part, query: st.Query) -> None:
+        """What a plain query names must be there, too."""
+        # An INSERT's or EXPLAIN's query is the rest of the statement.
+        begin = max(part.source.text.rfind(query.text), 0)
+        for ref in query.refs:
+            if len(ref.parts) == 1 and ref.name.lower() not in self.world.relations:
+                message = f"table {ref.name}: expected a table of this name, found none"
+                hint = did_you_mean(ref.name, self.world.names(), "tables")
+                self.issues.append(part.issue(Code.UNKNOWN_TABLE, begin + ref.start, message, hint))
+
+    def _known_view(self, part: Part, name: str, *, optional: bool = False) -> KnownRelation | None:
+        found = self.world.relations.get(name.lower())
+        if found is not None and found.kind is Kind.VIEW:
+            return found
+        if found is not None or not optional:
+            has = "none" if found is None else f"a {found.kind}"
+            message = f"view {name}: expected a view of this name, found {has}"
+            hint = did_you_mean(name, self.world.names(Kind.VIEW), "views")
+            self.issues.append(part.issue(Code.UNKNOWN_VIEW, part.place_of(name), message, hint))
+        return None
+
+    def _known_handler(self, part: Part, name: str, *, optional: bool = False) -> bool:
+        if name.lower() in self.world.handlers:
+            return True
+        if not optional:
+            message = f"handler {name}: expected a handler of this name, found none"
+            hint = did_you_mean(name, self.world.handlers, "handlers")
+            self.issues.append(part.issue(Code.UNKNOWN_HANDLER, part.place_of(name), message, hint))
+        return False
+
+    def _drop(self, part: Part, name: str, kind: Kind, *, optional: bool, cascade: bool) -> None:
+        if kind is Kind.VIEW:
+            found = self._known_view(part, name, optional=optional)
+        elif optional and name.lower() not in self.world.relations:
+            return
+        else:
+            found = self._known_relation(part, name)
+            if found is not None and found.kind is not kind:
+                self._not_a_table(part, found)
+                return
+        if found is None:
+            return
+        if not cascade:
+            self._unneeded(part, name, "drop")
+        self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        for reader in self.world.readers(name):
+            self._remove(reader)
+        self.world.relations.pop(name.lower(), None)
+
+    def _unneeded(self, part: Part, name: str, verb: str) -> None:
+        readers = self.world.readers(name)
+        if readers:
+            message = f"{name}: expected that no view needs it, found {', '.join(readers)}"
+            hint = "drop them first" + (", or write CASCADE" if verb == "drop" else "")
+            self.issues.append(part.issue(Code.IN_USE, part.place_of(name), message, hint))
+
+    def _rename(self, part: Part, name: str, new: str, kind: Kind) -> None:
+        found = self._known_view(part, name) if kind is Kind.VIEW else self._known_relation(part, name)
+        if found is None:
+            return
+        self._unneeded(part, name, "rename")
+        if new.lower() != name.lower():
+            self._free(part, new, part.place_of(new, last=True), kind.value, optional=False)
+        self.world.relations.pop(name.lower())
+        self._add(replace(found, name=new))
+
+
+def _is_reserved(name: str) -> bool:
+    return not name or name.lower().startswith("sys$") or len(name) > NAME_MAX or name != name.strip()
+
+
+# ---- what comes later -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Definition:
+    number: int
+    line: int
+    reads: frozenset[str]
+
+
+def _definitions(parts: Iterable[Part]) -> dict[str, _Definition]:
+    """The last statement that creates each name."""
+    found: dict[str, _Definition] = {}
+    for part in parts:
+        made = part.statement
+        if isinstance(made, st.CreateView | st.CreateTable):
+            refs = made.query.refs if isinstance(made, st.CreateView) else ()
+            reads = frozenset(r.name.lower() for r in refs)
+            found[made.name.lower()] = _Definition(number=part.number, line=part.source.line, reads=reads)
+    return found
+
+
+def _path(reads: Mapping[str, frozenset[str]], start: str, end: str) -> list[str] | None:
+    """A chain of views from `start` to `end`, each reading the next."""
+    chains, seen = [[start]], {start}
+    while chains:
+        chain = chains.pop(0)
+        if chain[-1] == end:
+            return chain
+        for name in sorted(reads.get(chain[-1], frozenset()) - seen):
+            seen.add(name)
+            chains.append([*chain, name])
+    return None
+
+
+def reads_of(query: str) -> frozenset[str]:
+    """The names that a view's stored query reads."""
+    return frozenset(ref.name.lower() for ref in find(query).refs)

@@ -1,0 +1,19 @@
+"""Issues of a statement that is about to run, as one exception."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ebla.sql.lex import StatementText
+from ebla.validate.issue import Issue, Severity, as_error, render
+
+
+def refuse(source: StatementText, issues: Sequence[Issue]) -> None:
+    """Raise one error that carries all issues of a statement, if one of them is an error.
+
+    Its class is that of the first error (`UnknownNameError`, `DuplicateNameError`, …), its message lists the errors and
+    warnings with their places, and `.issues` holds every issue.
+    """
+    if any(i.severity is Severity.ERROR for i in issues):
+        shown = [i for i in issues if i.severity is not Severity.NOTE]
+        raise as_error(issues, render(shown, source.text, line=source.line, column=source.column))

@@ -1,0 +1,286 @@
+"""Phases 3 and 4 and the notes, for the views of a script in order: columns, keys, and how changes are followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from ebla.sql.statements import Query
+from ebla.storage import types
+from ebla.storage.model import Kind
+from ebla.validate import chance
+from ebla.validate.columns import not_deterministic, resolve
+from ebla.validate.issue import Code, Issue, Severity, did_you_mean, has_errors
+from ebla.validate.known import KnownRelation, ViewStep
+from ebla.validate.scope import Output, Outputs
+from ebla.views.keys import view_key
+from ebla.views.nodes import NotUnderstood, Shape
+from ebla.views.plan import FullRefresh, plan
+from ebla.views.shape import shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysed:
+    """What Spark makes of a query: its columns in order with their types, and two facts about its plan."""
+
+    columns: tuple[tuple[str, str], ...]
+    deterministic: bool = True
+    generates: bool = False
+    """The plan has a generator such as explode."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """What Spark says against a query; `at` is a position in its text, `column` the number of an output column."""
+
+    message: str
+    at: int = 0
+    code: Code = Code.SPARK
+    column: int | None = None
+
+
+class Analyser(Protocol):
+    def analyse(self, query: Query, inputs: Mapping[str, Sequence[tuple[str, str]]]) -> Analysed | Refused:
+        """Analyse a query over empty inputs with these columns (by name in lower case). Changes nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewFacts:
+    """What is known of a view that a script defines."""
+
+    outputs: Outputs
+    relation: KnownRelation
+    """`columns` is `None` where only Spark could tell."""
+    implied: tuple[str, ...] | None = None
+    """The key that the query implies, empty for none; `None` where only Spark could tell."""
+    shape: Shape | None = None
+    blocked: str | None = None
+    """Why changes cannot be followed at all, if they cannot."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Views:
+    """The views of a script, gathered statement by statement."""
+
+    steps: Sequence[ViewStep]
+    facts: dict[int, ViewFacts] = field(default_factory=dict)
+
+    def inputs(self, step: ViewStep) -> dict[str, KnownRelation]:
+        """A view's inputs, with the columns that views of the same script turned out to have."""
+        return {name: self._present(relation) for name, relation in step.inputs.items()}
+
+    def _present(self, relation: KnownRelation) -> KnownRelation:
+        made = self.facts.get(relation.made_by) if relation.made_by is not None else None
+        return (
+            relation if made is None or relation.kind is not Kind.VIEW else replace(made.relation, name=relation.name)
+        )
+
+    # ---- phase 3 ----------------------------------------------------------------------------------------
+
+    def resolve(self) -> list[Issue]:
+        """All names and types in the queries that can be judged without Spark."""
+        issues: list[Issue] = []
+        for step in self.steps:
+            query, inputs = step.create.query, self.inputs(step)
+            outputs, findings = resolve(query.text, inputs)
+            found = [step.query_issue(f.code, f.at, f.message, f.hint) for f in findings]
+            for name, at in chance.calls(query.text):
+                found.append(step.query_issue(Code.NOT_DETERMINISTIC, at, *not_deterministic(name)))
+            self.facts[step.part.number] = _facts(step, inputs, outputs, generates=False)
+            # The key follows from columns that are right.
+            issues += [*found, *_judge(step, self.facts[step.part.number], key=not has_errors(found))]
+        return issues
+
+    # ---- phase 4 ----------------------------------------------------------------------------------------
+
+    def analyse(self, analyser: Analyser) -> list[Issue]:
+        """What Spark says. A view over one that was refused is left out: its own mistakes are not known yet."""
+        issues: list[Issue] = []
+        refused: set[int] = set()
+        for step in self.steps:
+            inputs = self.inputs(step)
+            columns = _exact(inputs)
+            number = step.part.number
+            if columns is None or any(r.made_by in refused for r in inputs.values() if r.made_by is not None):
+                refused.add(number)
+                continue
+            found = analyser.analyse(step.create.query, columns)
+            before = self.facts[number].outputs
+            if isinstance(found, Refused):
+                at = _place(before, found.column) if found.column is not None else found.at
+                hint = _HINTS.get(found.code, "")
+                issues.append(step.query_issue(found.code, at, found.message, hint))
+                refused.add(number)
+                continue
+            if not found.deterministic:
+                message, hint = not_deterministic("one that uses chance or the order of rows")
+                issues.append(step.query_issue(Code.NOT_DETERMINISTIC, 0, message, hint))
+            outputs = tuple(
+                Output(name=name, type=kind, at=_place(before, i)) for i, (name, kind) in enumerate(found.columns)
+            )
+            self.facts[number] = _facts(step, inputs, outputs, generates=found.generates)
+            issues += _judge(step, self.facts[number])
+        return issues
+
+    # ---- notes ------------------------------------------------------------------------------------------
+
+    def notes(self) -> list[Issue]:
+        """Which input's change recomputes a view, and why."""
+        issues: list[Issue] = []
+        for step in self.steps:
+            facts, inputs = self.facts[step.part.number], self.inputs(step)
+            if facts.implied is None:
+                continue
+            must_follow = str(step.create.options.get("refresh", "")).lower() == "incremental"
+            severity = Severity.ERROR if must_follow else Severity.NOTE
+            hint = "leave out refresh = 'incremental' to allow it" if must_follow else "EXPLAIN shows how it is kept"
+            for name, reason in recomputing(facts, inputs):
+                ref = next(r for r in step.create.query.refs if r.name.lower() == name)
+                expected = "expected that changes can be followed, found that " if must_follow else ""
+                message = f"{expected}a change of {ref.name} recomputes the whole view: {reason}"
+                issues.append(step.query_issue(Code.FULL_REFRESH, ref.start, message, hint, severity))
+        return issues
+
+
+_HINTS = {
+    Code.SPARK: "mend the query where Spark points",
+    Code.UNSUPPORTED_TYPE: "convert the column with CAST",
+    Code.NOT_DETERMINISTIC: "a view must be the same whenever it is computed",
+}
+
+
+def recomputing(facts: ViewFacts, inputs: Mapping[str, KnownRelation]) -> Iterable[tuple[str, str]]:
+    """Inputs whose change needs a full refresh, with the reason."""
+    keys = {n: r.shape_key() for n, r in inputs.items()}
+    for name in inputs:
+        if facts.shape is None:
+            yield name, facts.blocked or "the query is not understood"
+            continue
+        found = plan(facts.shape, [name], keys)
+        if isinstance(found, FullRefresh):
+            yield name, found.reason
+
+
+def _exact(inputs: Mapping[str, KnownRelation]) -> dict[str, list[tuple[str, str]]] | None:
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, relation in inputs.items():
+        columns = [(n, kind) for n, kind in (relation.columns or {}).items() if kind is not None]
+        if relation.columns is None or len(columns) < len(relation.columns):
+            return None
+        found[name] = columns
+    return found
+
+
+def _place(outputs: Outputs, column: int) -> int:
+    return outputs[column].at if outputs is not None and column < len(outputs) else 0
+
+
+# ---- what follows from the columns ----------------------------------------------------------------------
+
+
+def _facts(step: ViewStep, inputs: Mapping[str, KnownRelation], outputs: Outputs, *, generates: bool) -> ViewFacts:
+    columns = _shown(step, outputs)
+    understood, blocked, implied = _followed(step, inputs, outputs, generates=generates)
+    key = step.create.primary_key or implied or ()
+    kinds = {n.lower(): kind for n, kind in (columns or {}).items()}
+    # A column whose type cannot be ordered cannot be a key: the rows get a hidden one.
+    if any(kind is not None and not types.is_key_type(kind) for kind in (kinds.get(k.lower()) for k in key)):
+        key = ()
+    relation = KnownRelation(
+        name=step.create.name,
+        kind=Kind.VIEW,
+        columns=columns,
+        key=tuple(key),
+        reads=frozenset(inputs),
+        made_by=step.part.number,
+    )
+    return ViewFacts(outputs=outputs, relation=relation, implied=implied, shape=understood, blocked=blocked)
+
+
+def _shown(step: ViewStep, outputs: Outputs) -> dict[str, str | None] | None:
+    """The view's columns, under the names that the statement gives; `None` if they are not all known."""
+    names = step.create.columns
+    if outputs is None:
+        return dict.fromkeys(names) if names else None
+    shown = [(names[i] if i < len(names) else o.name, o.type) for i, o in enumerate(outputs)]
+    found = {n: kind for n, kind in shown if n is not None}
+    return found if len({n.lower() for n in found}) == len(shown) else None
+
+
+def _followed(
+    step: ViewStep, inputs: Mapping[str, KnownRelation], outputs: Outputs, *, generates: bool
+) -> tuple[Shape | None, str | None, tuple[str, ...] | None]:
+    """The query's tree or why there is none, and the key that it implies; nothing at all where types are unknown."""
+    kinds = {n: r.shape_types() for n, r in inputs.items()}
+    known = {n: kind for n, kind in kinds.items() if kind is not None}
+    if len(known) < len(kinds) or outputs is None:
+        return None, None, None
+    try:
+        tree = shape(step.create.query, known)
+        if len(tree.outputs) != len(outputs):
+            raise NotUnderstood("the query's columns")
+        if generates:
+            raise NotUnderstood("a generator such as explode")
+    except NotUnderstood as reason:
+        return None, str(reason), ()
+    places = [n for n, _ in tree.outputs]
+    names = step.create.columns
+    implied = []
+    for name in view_key(tree, {n: r.shape_key() for n, r in inputs.items()}):
+        at = places.index(name)
+        implied.append(names[at] if at < len(names) else outputs[at].name or name)
+    return tree, None, tuple(implied)
+
+
+def _judge(step: ViewStep, facts: ViewFacts, *, key: bool = True) -> list[Issue]:
+    """The list of columns, names given twice, and the declared key."""
+    made, outputs = step.create, facts.outputs
+    issues: list[Issue] = []
+    if outputs is None:
+        return issues
+    if made.columns and len(made.columns) != len(outputs):
+        message = f"expected {len(outputs)} column names, found {len(made.columns)}"
+        at = step.part.place_of(made.columns[0])
+        issues.append(step.part.issue(Code.COLUMN_COUNT, at, message, "name every column of the query, or none"))
+        return issues
+    names: list[str | None] = [*made.columns] or [o.name for o in outputs]
+    seen: set[str] = set()
+    for name, output in zip(names, outputs, strict=True):
+        if name is not None and name.lower() in seen:
+            message = f"expected each output column once, found {name} twice"
+            issues.append(step.query_issue(Code.DUPLICATE_COLUMN, output.at, message, "give it another alias"))
+        seen.add((name or "").lower())
+    return issues if issues or not key else _judge_key(step, facts, names)
+
+
+def _judge_key(step: ViewStep, facts: ViewFacts, names: Sequence[str | None]) -> list[Issue]:
+    made = step.create
+    shown = [n for n in names if n is not None]
+    issues: list[Issue] = []
+    for name in made.primary_key:
+        if len(shown) == len(names) and name.lower() not in (n.lower() for n in shown):
+            at = _key_place(step, name)
+            message = f"PRIMARY KEY: expected columns of the view, found {name}"
+            issues.append(
+                step.part.issue(Code.UNKNOWN_KEY_COLUMN, at, message, did_you_mean(name, shown, "its columns"))
+            )
+    if issues or not made.primary_key or facts.implied is None:
+        return issues
+    declared = {k.lower() for k in made.primary_key}
+    if facts.implied and {k.lower() for k in facts.implied} <= declared:
+        return issues
+    have = f"({', '.join(facts.implied)})" if facts.implied else "none"
+    key = ", ".join(made.primary_key)
+    message = f"PRIMARY KEY ({key}): expected a key that the query implies, found that it implies {have}"
+    hint = f"declare PRIMARY KEY {have}" if facts.implied else "leave out PRIMARY KEY, or show the keys of the inputs"
+    issues.append(step.part.issue(Code.KEY_NOT_IMPLIED, _key_place(step, made.primary_key[0]), message, hint))
+    return issues
+
+
+def _key_place(step: ViewStep, name: str) -> int:
+    """Where the declared key names a column: behind PRIMARY KEY and before the query."""
+    text = step.part.source.text[: step.create.query_at]
+    begin = text.upper().rfind("PRIMARY")
+    found = text.lower().find(name.lower(), begin + len("PRIMARY KEY"))
+    return max(found, 0)

@@ -1,0 +1,422 @@
+"""Every issue of the validator: its code, its place, its hint. `§` marks the place in a case's script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from ebla import errors
+from ebla.sql.lex import StatementText
+from ebla.sql.statements import Query
+from ebla.storage.model import Kind
+from ebla.validate import (
+    Analysed,
+    Code,
+    Issue,
+    Known,
+    KnownRelation,
+    Refused,
+    Severity,
+    refuse,
+    render,
+    script_issues,
+    strict,
+)
+
+TABLES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
+    "orders": ({"id": "bigint", "customer": "bigint", "total": "decimal(12,2)", "day": "date"}, ("id",)),
+    "customers": ({"id": "bigint", "name": "string", "country": "int", "vip": "boolean"}, ("id",)),
+    "lines": ({"oid": "bigint", "n": "int", "note": "string"}, ("oid", "n")),
+    "things": ({"id": "bigint", "s": "struct<f:int,g:struct<h:int>>", "tags": "array<string>", "m": "map<string,int>"},
+               ("id",)),
+    "bag": ({"x": "bigint"}, ()),
+}  # fmt: skip
+KNOWN = Known(
+    relations={
+        **{n: KnownRelation(name=n, kind=Kind.TABLE, columns=c, key=k) for n, (c, k) in TABLES.items()},
+        "by_customer": KnownRelation(
+            name="by_customer",
+            kind=Kind.VIEW,
+            columns={"customer": "bigint", "n": "bigint"},
+            key=("customer",),
+            reads=frozenset({"orders"}),
+        ),
+        "rich": KnownRelation(
+            name="rich", kind=Kind.VIEW, columns={"id": "bigint"}, key=("id",), reads=frozenset({"orders", "customers"})
+        ),
+    },
+    handlers={"nightly": (("by_customer",), ("orders",))},
+)
+
+
+class Says:
+    """Stands in for Spark: refuses, or names columns."""
+
+    def __init__(self, answer: Analysed | Refused) -> None:
+        self.answer = answer
+        self.asked: list[Mapping[str, Sequence[tuple[str, str]]]] = []
+
+    def analyse(self, query: Query, inputs: Mapping[str, Sequence[tuple[str, str]]]) -> Analysed | Refused:
+        self.asked.append(inputs)
+        return self.answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    code: Code
+    script: str
+    hint: str
+    found: str = ""
+    severity: Severity | None = None
+    spark: Analysed | Refused | None = None
+
+
+V = "CREATE MATERIALIZED VIEW v AS "
+CASES = [
+    Case(code=Code.SYNTAX, script="SHOW TABLES;\n  DROP §orders", hint="sql.md", found="expected TABLE, found orders"),
+    Case(code=Code.SYNTAX, script="SELECT 1;\n  §'open", hint="sql.md", found="to close a string"),
+    Case(code=Code.UNSUPPORTED_STATEMENT, script="§GRANT ALL ON orders TO me", hint="SELECT, WITH", found="GRANT"),
+    Case(code=Code.DUPLICATE_OPTION, script="CREATE TABLE t (id INT) WITH (tablets = 4, §tablets = 8)", hint="once"),
+    Case(code=Code.RESERVED_NAME, script="CREATE MATERIALIZED VIEW §`sys$v` AS SELECT id FROM orders", hint="another"),
+    Case(code=Code.RESERVED_NAME, script="CREATE TABLE t (§_version INT)", hint="another name"),
+    Case(code=Code.RESERVED_NAME, script="CREATE HANDLER §`sys$h` PROCESS rich INPUT orders AS STREAM, "
+         "INPUT customers AS BATCH", hint="another name"),
+    Case(code=Code.DUPLICATE_TABLE, script="CREATE TABLE §Orders (id INT)", hint="IF NOT EXISTS", found="a table of"),
+    Case(code=Code.DUPLICATE_TABLE, script="ALTER TABLE bag RENAME TO §orders", hint="choose another name"),
+    Case(code=Code.DUPLICATE_VIEW, script=f"{V}SELECT id FROM orders;\nCREATE MATERIALIZED VIEW\n  §V AS SELECT 1 AS x",
+         hint="IF NOT EXISTS", found="a view of that name"),
+    Case(code=Code.DUPLICATE_HANDLER, script="CREATE HANDLER §Nightly PROCESS rich INPUT orders AS STREAM, "
+         "INPUT customers AS BATCH", hint="drop it first"),
+    Case(code=Code.DUPLICATE_INPUT, script="CREATE HANDLER h PROCESS rich INPUT orders AS STREAM, "
+         "INPUT customers AS BATCH, INPUT §Orders AS BATCH", hint="once"),
+    Case(code=Code.REPEATED_VIEW, script="CREATE HANDLER h PROCESS rich, §rich INPUT orders AS STREAM, "
+         "INPUT customers AS BATCH", hint="once"),
+    Case(code=Code.DUPLICATE_COLUMN, script=f"{V}SELECT o.id,\n  c.§id FROM orders o JOIN customers c "
+         "ON o.customer = c.id", hint="another alias", found="found id twice"),
+    Case(code=Code.DUPLICATE_COLUMN, script="CREATE TABLE t (id INT,\n  §ID INT)", hint="once"),
+    Case(code=Code.UNKNOWN_TABLE, script=f"SELECT 1;\n{V}SELECT id\nFROM §ordrs", hint="did you mean orders?",
+         found="found none"),
+    Case(code=Code.UNKNOWN_TABLE, script="INSERT INTO §nope VALUES (1)", hint="bag, by_customer, customers"),
+    Case(code=Code.UNKNOWN_TABLE, script="INSERT INTO bag SELECT id FROM §ordes", hint="did you mean orders?"),
+    Case(code=Code.UNKNOWN_TABLE, script="CREATE HANDLER h PROCESS rich INPUT orders AS STREAM, "
+         "INPUT customers AS STREAM, INPUT §custmers AS BATCH", hint="did you mean customers?"),
+    Case(code=Code.UNKNOWN_TABLE, script=f"DROP TABLE bag; {V}SELECT x FROM §bag", hint="tables are"),
+    Case(code=Code.UNKNOWN_VIEW, script="CREATE HANDLER h PROCESS rich,\n  §by_custmer INPUT orders AS STREAM, "
+         "INPUT customers AS BATCH", hint="did you mean by_customer?"),
+    Case(code=Code.UNKNOWN_VIEW, script="FLUSH §orders", hint="by_customer, rich", found="found a table"),
+    Case(code=Code.UNKNOWN_HANDLER, script="DROP HANDLER IF EXISTS x; DROP HANDLER §nigtly", hint="nightly?"),
+    Case(code=Code.NOT_A_TABLE, script="DELETE FROM §rich", hint="change the tables", found="found a view"),
+    Case(code=Code.IN_USE, script="DROP TABLE §customers", hint="CASCADE", found="found rich"),
+    Case(code=Code.SYSTEM_INPUT, script=f"{V}SELECT * FROM §system.runs", hint="with a query", found="system.runs"),
+    Case(code=Code.VERSIONED_INPUT, script=f"{V}SELECT id FROM §orders VERSION AS OF 3", hint="leave out AS OF"),
+    Case(code=Code.DEFINED_LATER, script="CREATE MATERIALIZED VIEW a AS SELECT id FROM §b;\n"
+         "CREATE MATERIALIZED VIEW b AS SELECT id FROM orders", hint="move that statement", found="line 2"),
+    Case(code=Code.DEPENDENCY_CYCLE, script="CREATE MATERIALIZED VIEW a AS SELECT id FROM §b;\n"
+         "CREATE MATERIALIZED VIEW b AS SELECT id FROM a", hint="a view of its own", found="a -> b -> a"),
+    Case(code=Code.DEPENDENCY_CYCLE, script=f"{V}SELECT x FROM §v", hint="the tables", found="the view itself"),
+    Case(code=Code.HANDLER_WITHOUT_VIEWS, script="CREATE HANDLER §h INPUT orders AS STREAM", hint="PROCESS"),
+    Case(code=Code.HANDLER_WITHOUT_INPUTS, script="CREATE HANDLER §h PROCESS rich", hint="INPUT t AS STREAM"),
+    Case(code=Code.VIEW_IN_TWO_HANDLERS, script="CREATE HANDLER h PROCESS §by_customer INPUT orders AS STREAM",
+         hint="drop handler nightly", found="in handler nightly"),
+    Case(code=Code.UNUSED_INPUT, script="CREATE HANDLER h PROCESS rich INPUT orders AS STREAM, INPUT customers AS BATCH, "
+         "INPUT §lines AS STREAM", hint="leave it out"),
+    Case(code=Code.MISSING_INPUT, script="CREATE HANDLER h PROCESS §rich INPUT orders AS STREAM",
+         hint="INPUT customers AS STREAM"),
+    Case(code=Code.UNKNOWN_ALIAS, script=f"{V}SELECT o.id,\n  §cc.name FROM orders o JOIN customers c "
+         "ON o.customer = c.id", hint="did you mean c?"),
+    Case(code=Code.UNKNOWN_COLUMN, script=f"{V}SELECT o.id FROM orders o\nWHERE o.§totl > 0", hint="did you mean total?",
+         found="a column of orders o, found totl"),
+    Case(code=Code.UNKNOWN_COLUMN, script=f"{V}SELECT id, total AS t FROM orders WHERE §t > 0", hint="repeat"),
+    Case(code=Code.UNKNOWN_COLUMN, script="ALTER TABLE bag DROP COLUMN §y", hint="columns are x"),
+    Case(code=Code.AMBIGUOUS_COLUMN, script=f"{V}SELECT §id FROM orders o JOIN customers c ON o.customer = c.id",
+         hint="write o.id", found="orders o, customers c"),
+    Case(code=Code.COLUMN_COUNT, script="CREATE MATERIALIZED VIEW v (§a, b) AS SELECT id FROM orders", hint="every",
+         found="expected 1 column names, found 2"),
+    Case(code=Code.NOT_DETERMINISTIC, script=f"{V}SELECT id,\n§rand() AS r FROM orders", hint="whenever", found="rand"),
+    Case(code=Code.NOT_DETERMINISTIC, script=f"{V}SELECT id FROM orders WHERE day = §current_date", hint="whenever"),
+    Case(code=Code.NOT_DETERMINISTIC, script=f"{V}SELECT id, §user FROM orders", hint="whenever"),
+    Case(code=Code.NOT_DETERMINISTIC, script=f"{V}§SELECT id FROM orders", hint="whenever",
+         spark=Analysed(columns=(("id", "bigint"),), deterministic=False)),
+    Case(code=Code.JOIN_TYPE, script=f"{V}SELECT o.id FROM orders o JOIN lines l ON §l.note = o.id AND l.oid = o.id",
+         hint="CAST", found="l.note string and o.id bigint"),
+    Case(code=Code.UNKNOWN_KEY_COLUMN, script="CREATE MATERIALIZED VIEW v PRIMARY KEY (id, §x) AS SELECT id FROM orders",
+         hint="its columns are id"),
+    Case(code=Code.UNKNOWN_KEY_COLUMN, script="CREATE TABLE t (id INT, PRIMARY KEY (§ids))", hint="name a column"),
+    Case(code=Code.KEY_NOT_IMPLIED, script="CREATE MATERIALIZED VIEW v PRIMARY KEY (§customer) AS SELECT id, customer "
+         "FROM orders", hint="declare PRIMARY KEY (id)"),
+    Case(code=Code.SPARK, script=f"SHOW TABLES;\n{V}SELECT 1,\n  §total + vip AS x FROM orders, customers", hint="mend",
+         found="no plus", spark=Refused(message="no plus", at=12)),
+    Case(code=Code.UNSUPPORTED_TYPE, script=f"{V}SELECT id, NULL AS §n FROM orders", hint="CAST",
+         spark=Refused(message="void", code=Code.UNSUPPORTED_TYPE, column=1)),
+    Case(code=Code.UNSUPPORTED_TYPE, script="CREATE TABLE t (id §blob)", hint="use BINARY"),
+    Case(code=Code.FULL_REFRESH, script=f"{V}SELECT o.id AS a, c.id AS b FROM §orders o FULL JOIN customers c "
+         "ON o.customer = c.id", hint="EXPLAIN", found="a change of orders recomputes"),
+    Case(code=Code.FULL_REFRESH, script="CREATE MATERIALIZED VIEW v WITH (refresh = 'incremental') AS "
+         "SELECT count(*) AS n FROM §orders", hint="leave out refresh", severity=Severity.ERROR),
+]  # fmt: skip
+
+
+def place(marked: str) -> tuple[str, int, int, int]:
+    """A script without its mark, and where the mark was: offset, line and column."""
+    offset = marked.index("§")
+    before = marked[:offset]
+    return marked.replace("§", ""), offset, before.count("\n") + 1, offset - before.rfind("\n")
+
+
+def issues_of(script: str, known: Known = KNOWN, spark: Analysed | Refused | None = None) -> tuple[Issue, ...]:
+    return script_issues(script, known, None if spark is None else Says(spark))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{c.code}-{i}" for i, c in enumerate(CASES)])
+def test_an_issue_has_its_code_place_and_hint(case: Case):
+    script, offset, line, column = place(case.script)
+    found = [i for i in issues_of(script, spark=case.spark) if i.code is case.code]
+    assert found, f"expected {case.code}, found {issues_of(script, spark=case.spark)}"
+    first = found[0]
+    assert (first.line, first.column, first.offset) == (line, column, offset), first
+    assert case.hint in first.hint
+    assert case.found in first.message
+    assert first.severity is (case.severity or case.code.severity)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{c.code}-{i}" for i, c in enumerate(CASES)])
+def test_a_mistake_is_one_issue(case: Case):
+    script, *_ = place(case.script)
+    errors_found = [i for i in issues_of(script, spark=case.spark) if i.severity is not Severity.NOTE]
+    assert {i.code for i in errors_found} <= {case.code}
+
+
+def test_every_code_has_a_case():
+    assert {c.code for c in CASES} == set(Code)
+
+
+# ---- all at once ----------------------------------------------------------------------------------------
+
+
+def codes(script: str, known: Known = KNOWN, spark: Analysed | Refused | None = None) -> list[tuple[str, int, int]]:
+    found = issues_of(script, known, spark)
+    return [(i.code.value, i.line, i.column) for i in found if i.severity is not Severity.NOTE]
+
+
+def test_all_mistakes_of_a_phase_are_reported_in_order_of_place():
+    script = f"{V}\nSELECT o.idd, z.name,\n  now() AS t, id\nFROM orders o JOIN customers c ON o.custmer = c.id"
+    assert codes(script) == [
+        ("unknown-column", 2, 10),
+        ("unknown-alias", 2, 15),
+        ("not-deterministic", 3, 3),
+        ("ambiguous-column", 3, 15),
+        ("unknown-column", 4, 37),
+    ]
+
+
+def test_every_bad_statement_of_a_script_is_one_issue():
+    assert codes("DROP x;\nSELECT 1;\nCREATE x;\n  NONSENSE") == [
+        ("syntax", 1, 6),
+        ("syntax", 3, 8),
+        ("unsupported-statement", 4, 3),
+    ]
+
+
+def test_a_phase_with_errors_is_the_last():
+    assert codes("DROP x; DROP TABLE nope") == [("syntax", 1, 6)]
+    spark = Says(Refused(message="no"))
+    found = script_issues(f"{V}SELECT nope FROM ordrs", KNOWN, spark)
+    assert [i.code for i in found] == [Code.UNKNOWN_TABLE]
+    found = script_issues(f"{V}SELECT nope FROM orders", KNOWN, spark)
+    assert [i.code for i in found] == [Code.UNKNOWN_COLUMN]
+    assert not spark.asked
+
+
+# ---- the order of a script ------------------------------------------------------------------------------
+
+
+def test_statements_see_what_earlier_ones_made():
+    script = """
+        CREATE TABLE t (id BIGINT, x STRING, PRIMARY KEY (id));
+        CREATE MATERIALIZED VIEW a AS SELECT id, x AS label FROM t;
+        CREATE MATERIALIZED VIEW b PRIMARY KEY (id) AS SELECT id, upper(label) AS label FROM a;
+        CREATE HANDLER h PROCESS a, b INPUT t AS STREAM;
+        INSERT INTO t VALUES (1, 'x');
+        ALTER TABLE bag ADD COLUMN y INT; CREATE MATERIALIZED VIEW d AS SELECT x, y FROM bag;
+        ALTER TABLE lines RENAME TO rows; CREATE MATERIALIZED VIEW c AS SELECT oid, n FROM rows;
+        DROP MATERIALIZED VIEW c; DROP TABLE rows; CREATE TABLE lines (id INT);
+        DROP TABLE orders CASCADE; DROP HANDLER h; FLUSH a, b
+    """
+    assert codes(script) == []
+    assert codes(
+        "CREATE MATERIALIZED VIEW a AS SELECT id FROM orders; CREATE MATERIALIZED VIEW b AS SELECT x FROM a"
+    ) == [("unknown-column", 1, 91)]
+
+
+def test_what_goes_is_gone():
+    assert codes("DROP TABLE orders CASCADE;\nFLUSH by_customer")[0] == ("unknown-view", 2, 7)
+    assert codes("ALTER TABLE bag RENAME TO sack;\nINSERT INTO bag VALUES (1)") == [("unknown-table", 2, 13)]
+
+
+def test_a_view_over_a_refused_one_is_left_out():
+    script = f"{V}SELECT id FROM orders;\nCREATE MATERIALIZED VIEW w AS SELECT id FROM v"
+    spark = Says(Refused(message="no", at=7))
+    assert [i.message for i in script_issues(script, KNOWN, spark)] == ["no"]
+    assert len(spark.asked) == 1
+
+
+def test_spark_sees_the_columns_that_it_found_before():
+    script = f"{V}SELECT id, f(total) AS x FROM orders;\nCREATE MATERIALIZED VIEW w AS SELECT x FROM v"
+    spark = Says(Analysed(columns=(("id", "bigint"), ("x", "double"))))
+    script_issues(script, KNOWN, spark)
+    assert spark.asked[1] == {"v": [("id", "bigint"), ("x", "double")]}
+
+
+def test_explain_is_checked_but_makes_nothing():
+    script = f"EXPLAIN {V}SELECT idd FROM orders"
+    assert codes(script) == [("unknown-column", 1, 46)]
+    assert codes("EXPLAIN CREATE MATERIALIZED VIEW rich AS SELECT id FROM orders; FLUSH rich") == []
+
+
+# ---- never a false error --------------------------------------------------------------------------------
+
+VALID = [
+    "SELECT s.f, things.s.g.h, s.g.h AS deep FROM things",
+    "SELECT t.id, tag FROM things t LATERAL VIEW explode(t.tags) x AS tag",
+    "SELECT t.id, x.tag, pos FROM things t LATERAL VIEW OUTER posexplode(tags) x AS pos, tag",
+    "SELECT id, explode(tags) AS tag FROM things",
+    "SELECT id, posexplode(tags) AS (p, t) FROM things",
+    "SELECT id, k, v FROM things LATERAL VIEW explode(m) AS k, v",
+    "SELECT id, m['a'] AS a, tags[0] AS t0, s['f'] AS f FROM things",
+    "SELECT id, transform(tags, t -> upper(t)) AS u, aggregate(tags, '', (acc, t) -> acc || t) AS j FROM things",
+    "SELECT id, filter(tags, (t, i) -> i > id) AS u FROM things",
+    "SELECT * FROM orders PIVOT (sum(total) FOR customer IN (1 AS a, 2 AS b))",
+    "SELECT a, b FROM (SELECT customer, total, day FROM orders) PIVOT (sum(total) FOR customer IN (1 AS a, 2 AS b))",
+    "SELECT * FROM lines UNPIVOT (val FOR name IN (oid, n))",
+    "SELECT id, total FROM orders WHERE total > :least",
+    "SELECT id, unheard_of(total, day) AS x FROM orders",
+    "SELECT id, total * 2 AS twice, twice + 1 AS more FROM orders",
+    "SELECT customer AS c, count(*) AS n FROM orders GROUP BY c HAVING n > 1 ORDER BY n DESC",
+    "SELECT customer, count(*) AS n FROM orders GROUP BY ALL",
+    "SELECT customer, count(*) AS n FROM orders GROUP BY 1 ORDER BY 2",
+    "SELECT o.id FROM orders o JOIN customers c ON o.customer = c.id ORDER BY id",
+    "SELECT id, name, total FROM orders JOIN customers USING (id)",
+    "SELECT id, name FROM orders NATURAL JOIN customers",
+    "SELECT * FROM orders o JOIN customers c USING (id)",
+    "SELECT id FROM orders o LEFT SEMI JOIN customers c ON o.customer = c.id WHERE id > 1",
+    "SELECT id FROM orders o LEFT ANTI JOIN customers c ON o.customer = c.id",
+    "SELECT id FROM customers c WHERE EXISTS (SELECT 1 FROM orders WHERE customer = c.id AND total > country)",
+    "SELECT id FROM customers c WHERE id IN (SELECT customer FROM (SELECT customer FROM orders WHERE id > c.country) x)",
+    "SELECT id, (SELECT max(total) FROM orders o WHERE o.customer = c.id) AS top FROM customers c",
+    "WITH x AS (SELECT id AS k, total FROM orders), y (a, b) AS (SELECT k, total FROM x) SELECT a, b FROM y",
+    "WITH RECURSIVE r(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM r WHERE k < 9) SELECT k FROM r",
+    "WITH orders AS (SELECT 1 AS other) SELECT other FROM orders",
+    "SELECT a, b FROM VALUES (1, 2), (3, 4) AS t(a, b)",
+    "SELECT col1 FROM VALUES (1), (2)",
+    "SELECT r.id FROM range(10) r",
+    "SELECT o.id, z.n FROM orders o, LATERAL (SELECT max(n) AS n FROM lines WHERE oid = o.id) z",
+    "SELECT o.id, z.n FROM orders o JOIN LATERAL (SELECT o.total AS n) z",
+    "SELECT x.k, x.t FROM orders AS x(k, c, t, d)",
+    "SELECT `id`, orders.`total` FROM orders",
+    "SELECT ID, Orders.TOTAL FROM ORDERS",
+    "SELECT id, sum(total) OVER w AS s FROM orders WINDOW w AS (PARTITION BY customer ORDER BY day)",
+    "SELECT id, row_number() OVER (PARTITION BY customer ORDER BY day) AS r FROM orders QUALIFY r = 1",
+    "SELECT id FROM orders UNION SELECT id FROM customers ORDER BY id",
+    "(SELECT id FROM orders) UNION ALL (SELECT oid FROM lines)",
+    "SELECT id, extract(YEAR FROM day) AS y, date_trunc('month', day) AS m, dateadd(DAY, 1, day) AS t FROM orders",
+    "SELECT id, timestampdiff(MONTH, day, day) AS d, timestampadd(HOUR, 1, day) AS e FROM orders",
+    "SELECT id, day + INTERVAL 1 DAY AS n, DATE'2024-01-01' AS d, CAST(id AS STRING) AS t, id::int AS i FROM orders",
+    "SELECT id, struct(id AS a, total) AS st, named_struct('x', 1).x AS x FROM orders",
+    "SELECT id, CASE WHEN vip THEN name ELSE 'x' END AS y, name LIKE 'a%' AS l FROM customers",
+    "SELECT /*+ BROADCAST(c) */ o.id, c.name FROM orders o JOIN customers c ON o.customer = c.id",
+    "SELECT * EXCEPT (name) FROM customers",
+    "SELECT c.* EXCEPT (name), o.total FROM orders o JOIN customers c ON o.customer = c.id",
+    "SELECT count(*) FILTER (WHERE vip) AS n, grouping(country) AS g FROM customers GROUP BY country WITH ROLLUP",
+    "SELECT country, vip, grouping__id FROM customers GROUP BY country, vip GROUPING SETS ((country), (vip))",
+    "SELECT a.id, b.id AS other FROM (orders a JOIN orders b ON a.customer = b.id)",
+    "FROM orders SELECT id, total",
+    "TABLE orders",
+    "FROM orders |> WHERE total > 1 |> SELECT id, total AS t |> WHERE t < 9",
+    "SELECT unix_timestamp(day) AS u, id FROM orders",
+    "SELECT `count(1)` FROM (SELECT count(1) FROM orders)",
+    "SELECT id, try_element_at(tags, 1) AS t, stack(2, 1, 2) FROM things",
+    "SELECT inline(array(struct(1, 'a'))), id FROM things",
+    "SELECT json_tuple('{}', 'a', 'b') AS (a, b), id FROM things",
+    "SELECT id FROM orders WHERE (customer, id) IN (SELECT id, id FROM customers)",
+    "SELECT DISTINCT customer FROM orders -- total of nothing\n",
+    "SELECT max(struct(total, day)).day AS latest, customer FROM orders GROUP BY customer",
+    "SELECT o.id, o2.id AS id2 FROM orders o CROSS JOIN orders o2",
+    "SELECT t.now, t.rand FROM VALUES (1, 2) AS t(now, rand)",
+    "SELECT id FROM orders TABLESAMPLE (10 ROWS)",
+    "SELECT id, 'é😀' AS s, total FROM orders",
+    "SELECT key, value FROM things LATERAL VIEW explode(m)",
+    "SELECT id, array_sort(tags, (l, r) -> CASE WHEN l < r THEN -1 ELSE 1 END) AS x FROM things",
+    "SELECT id FROM orders SORT BY total",
+    "SELECT customer, collect_set(id) AS ids FROM orders GROUP BY customer CLUSTER BY customer",
+    "SELECT id FROM orders WHERE day BETWEEN '2024-01-01' AND '2024-02-01' OR total IS NULL",
+    "SELECT id, user FROM (SELECT id, name AS user FROM customers)",
+    "SELECT id, current_date FROM (SELECT id, day AS current_date FROM orders)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("query", VALID)
+def test_a_query_that_spark_accepts_has_no_error(query: str):
+    assert codes(V + query) == []
+
+
+# ---- text and JSON --------------------------------------------------------------------------------------
+
+
+def test_issues_are_shown_with_the_line_and_a_caret():
+    script = "SHOW TABLES;\n" + V + "\n\tSELECT idd FROM orders\r\n"
+    assert render(issues_of(script), script) == (
+        "error unknown-column at line 3, column 9: expected a column of orders, found idd\n"
+        "  3 | \tSELECT idd FROM orders\n"
+        "    | \t       ^\n"
+        "  hint: did you mean id?"
+    )
+
+
+def test_an_issue_as_json():
+    (issue,) = issues_of("FLUSH nope")
+    assert json.loads(json.dumps(issue.as_json())) == {
+        "code": "unknown-view",
+        "severity": "error",
+        "line": 1,
+        "column": 7,
+        "offset": 6,
+        "message": "view nope: expected a view of this name, found none",
+        "hint": "views are by_customer, rich",
+    }
+
+
+def test_strict_makes_warnings_errors_and_leaves_notes():
+    script = "CREATE HANDLER h PROCESS rich INPUT orders AS STREAM; " + V + "SELECT count(*) AS n FROM orders"
+    assert [i.severity for i in issues_of(script)] == [Severity.WARNING, Severity.NOTE]
+    assert [i.severity for i in strict(issues_of(script))] == [Severity.ERROR, Severity.NOTE]
+
+
+@pytest.mark.parametrize(
+    ("script", "kind"),
+    [
+        (f"{V}SELECT id FROM nope", errors.UnknownNameError),
+        ("CREATE MATERIALIZED VIEW rich AS SELECT id FROM orders", errors.DuplicateNameError),
+        (f"{V}SELECT rand() AS r FROM orders", errors.UsageError),
+        (f"{V}SELECT id FROM orders o JOIN customers c ON o.customer = c.id", errors.SqlError),
+    ],
+)
+def test_the_first_issue_decides_the_class_of_the_error(script: str, kind: type[errors.UsageError]):
+    found = issues_of(script)
+    with pytest.raises(errors.UsageError) as caught:
+        refuse(StatementText(text=script), found)
+    assert type(caught.value) is kind
+    assert caught.value.issues == found
+    assert found[0].message in str(caught.value)
+    assert "^" in str(caught.value)
+
+
+def test_a_statement_in_the_middle_of_a_line_keeps_its_columns():
+    script = f"SHOW TABLES; {V}SELECT idd FROM orders"
+    text = StatementText(text=script[13:], offset=13, line=1, column=14)
+    with pytest.raises(errors.UsageError) as caught:
+        refuse(text, issues_of(script))
+    shown = str(caught.value).splitlines()
+    assert shown[1][shown[2].index("^") :].startswith("idd")
