@@ -126,11 +126,13 @@ def eventually(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 
 @contextlib.contextmanager
-def refused(db: ebla.Database, kind: type[ebla.EblaError], *parts: str) -> Iterator[None]:
+def refused(
+    db: ebla.Database, kind: type[ebla.EblaError], *parts: str
+) -> Iterator[pytest.ExceptionInfo[ebla.EblaError]]:
     """The block raises this error, its message holds these parts, and catalog and files are as before."""
     before, pinned = _state(db), pins(db)
     with pytest.raises(kind) as caught:
-        yield
+        yield caught
     message = str(caught.value)
     assert type(caught.value) is kind, f"expected {kind.__name__}, found {type(caught.value).__name__}: {message}"
     missing = [part for part in parts if part not in message]

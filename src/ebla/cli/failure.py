@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ebla.cli.output import one_line, write_json
-from ebla.errors import EblaError, SqlError
+from ebla.errors import EblaError, SqlError, UsageError
 
 INTERRUPTED = 130
 UNEXPECTED = 1
@@ -44,6 +44,8 @@ def report(error: BaseException, manner: Manner) -> int:
     code, facts = describe(error)
     if manner.as_json:
         write_json({"error": facts}, sys.stderr)
+    elif isinstance(error, UsageError) and error.issues:
+        print(error, file=sys.stderr)  # a list of issues, each with its line of the text
     else:
         print(f"error: {facts['message']}", file=sys.stderr)
     return code
@@ -68,6 +70,10 @@ def describe(error: BaseException) -> tuple[int, dict[str, Any]]:
         facts: dict[str, Any] = {"type": type(error).__name__, "message": _one_line(error)}
         if isinstance(error, SqlError) and error.line is not None:
             facts |= {"line": error.line, "column": error.column}
+        if isinstance(error, UsageError) and error.issues:
+            first = error.issues[0]
+            facts |= {"message": first.message, "line": first.line, "column": first.column}
+            facts["issues"] = [i.as_json() for i in error.issues]
         return error.exit_code, facts
     format_message = getattr(error, "format_message", None)
     if format_message is not None:  # what the command line's own parser says of wrong arguments

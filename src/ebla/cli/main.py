@@ -183,6 +183,31 @@ def sql(
         script.settle(database)
 
 
+@_command("ebla check views.sql", "ebla check views.sql --strict --json", "generate_statements | ebla check -")
+def check(
+    context: typer.Context,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A file with statements; - is standard input.", show_default=False)
+    ],
+    strict: Annotated[bool, typer.Option("--strict", help="Take warnings for errors.")] = False,
+    warehouse: Warehouse = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Say what is wrong with a script of statements, without running it.
+
+    Follows the statements in order against the warehouse and prints every issue with its place, and what to do.
+    Changes nothing. Starts Spark only if the script defines views in which nothing else is wrong. Ends with 1 after
+    warnings and with 2 after errors.
+    """
+    from ebla.cli import check as check_module
+
+    options = _settle(context, warehouse, json, debug)
+    text = check_module.read(file)
+    found = check_module.issues(options.place, text)
+    raise typer.Exit(check_module.show(found, text, as_json=options.json, as_errors=strict))
+
+
 @_command("ebla status", "ebla -w postgresql://ebla@db/ebla status --json")
 def status(context: typer.Context, warehouse: Warehouse = None, json: Json = False, debug: Debug = False) -> None:
     """Show the catalog, nodes, tables, open transactions and pins.

@@ -25,18 +25,19 @@ def read(text: str | None, file: str | None) -> str | None:
     if text is not None:
         return text
     if file is not None and file != "-":
-        return _read_file(file)
+        return read_file(file, f"--file {file}")
     if file == "-" or not sys.stdin.isatty():
         return sys.stdin.read()
     return None
 
 
-def _read_file(file: str) -> str:
+def read_file(file: str, what: str) -> str:
+    """The text of a file; `what` names it in messages."""
     try:
         return Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        raise UsageError(f"--file {file}: expected a readable file, found: {reason}") from error
+        raise UsageError(f"{what}: expected a readable file, found: {reason}") from error
 
 
 def creates_tables(text: str) -> bool:

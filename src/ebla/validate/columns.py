@@ -17,9 +17,10 @@ from ebla.errors import EblaError
 from ebla.sql.cursor import words
 from ebla.sql.lex import Kind, lex, unquote_name
 from ebla.storage import types
+from ebla.validate.chance import LITERALS, described
 from ebla.validate.issue import Code, did_you_mean
 from ebla.validate.known import KnownRelation
-from ebla.validate.scope import LITERAL_FUNCTIONS, Answer, Found, Output, Outputs, Scope, Source, columns_of
+from ebla.validate.scope import Answer, Found, Output, Outputs, Scope, Source, columns_of
 
 _UNITS = frozenset(
     unit + plural
@@ -58,7 +59,8 @@ def resolve(text: str, inputs: Mapping[str, KnownRelation]) -> tuple[Outputs, li
             return None, []
         resolver = _Resolver(text, inputs)
         return resolver.query(tree, {}, None), resolver.findings
-    except (SqlglotError, RecursionError):
+    except (SqlglotError, RecursionError, AttributeError, KeyError, TypeError, ValueError):
+        # Text that is no query makes trees that lack parts; sqlglot itself stumbles over them.
         return None, []
 
 
@@ -207,7 +209,7 @@ class _Resolver:
                 return  # EXCEPT and the like name columns of the result
             case exp.Anonymous() if tree.name.lower() == "identifier":
                 return
-            case exp.Func() if tree.sql_name().lower() in LITERAL_FUNCTIONS:
+            case exp.Func() if tree.sql_name().lower() in LITERALS:
                 self._literal_function(tree.sql_name().lower(), scope)
         for child in tree.iter_expressions():
             if isinstance(tree, exp.Func) and isinstance(child, exp.Column) and child.name.lower() in _UNITS:
@@ -250,8 +252,8 @@ class _Resolver:
             known = [s.alias for s in every if s.alias]
             message = f"expected the name of a table in FROM before .{parts[1].name}, found {first.name}"
             self._add(Code.UNKNOWN_ALIAS, first, message, did_you_mean(first.name, known, "tables in FROM"))
-        elif name in LITERAL_FUNCTIONS:
-            self._add(Code.NOT_DETERMINISTIC, first, *not_deterministic(first.name))
+        elif name in LITERALS:
+            self._add(Code.NOT_DETERMINISTIC, first, *described(first.name))
         else:
             labels = " or ".join(dict.fromkeys(s.label for s in scope.sources)) or "a table; there is no FROM"
             hint = did_you_mean(first.name, _spelled(every), "columns")
@@ -267,7 +269,7 @@ class _Resolver:
         for before, token, after in zip([None, *tokens], tokens, tokens[1:], strict=False):
             plain = after.key not in ("(", ".") and (before is None or before.key not in (".", "AS"))
             if token.kind is Kind.WORD and token.text.lower() == name and plain:
-                message, hint = not_deterministic(name)
+                message, hint = described(name)
                 self.findings.append(Finding(code=Code.NOT_DETERMINISTIC, at=token.start, message=message, hint=hint))
 
     def _star(self, column: exp.Column, scope: Scope) -> None:
@@ -373,14 +375,6 @@ class _Resolver:
                 return None
             found += [replace(o, at=at) for n, o in source.columns.items() if n not in without]
         return found
-
-
-def not_deterministic(name: str) -> tuple[str, str]:
-    """Message and hint."""
-    return (
-        f"expected a query whose result depends on its inputs alone, found {name.lower()}",
-        "a view must be the same whenever it is computed: keep the value in a column, or apply it when you read",
-    )
 
 
 def _column_names(tree: exp.Expr) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ebla.sql import statements as st
 from ebla.storage.model import Kind
 from ebla.validate.issue import Code, Issue, did_you_mean
-from ebla.validate.known import Handlers, KnownRelation, Part
+from ebla.validate.known import NAME_MAX, Handlers, KnownRelation, Part, is_reserved_name
 
 
 def handler_issues(
@@ -22,8 +22,8 @@ def handler_issues(
 
 def _name(part: Part, made: st.CreateHandler, handlers: Handlers) -> list[Issue]:
     issues = []
-    if not made.name.strip() or made.name.lower().startswith("sys$"):
-        message = f"handler {made.name!r}: expected a name that does not begin with sys$"
+    if is_reserved_name(made.name):
+        message = f"handler {made.name!r}: expected a name of 1 to {NAME_MAX} characters that does not begin with sys$"
         issues.append(part.issue(Code.RESERVED_NAME, made.name_at, message, "choose another name"))
     if made.name.lower() in handlers:
         message = f"handler {made.name}: expected a free name, found a handler of that name"

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from ebla.sql.lex import Kind as Token
 from ebla.sql.lex import StatementText, lex, unquote_name
 from ebla.sql.statements import CreateView, Statement
-from ebla.storage.model import HIDDEN_KEY, Kind
+from ebla.storage.model import HIDDEN_KEY, RESERVED, Kind
 from ebla.validate.issue import Code, Issue, Severity
+
+NAME_MAX = 255
 
 Columns = Mapping[str, str | None]
 """Column to type, in order. `None` is a type that only Spark can tell."""
@@ -94,6 +96,15 @@ def place_of(source: StatementText, name: str, *, last: bool = False) -> int:
         if token.kind in (Token.WORD, Token.QUOTED) and unquote_name(token.text).lower() == name.lower()
     ]
     return found[-1 if last else 0] if found else 0
+
+
+def is_reserved_name(name: str) -> bool:
+    """What no relation, handler or column may be called."""
+    return not name or name.lower().startswith("sys$") or len(name) > NAME_MAX or name != name.strip()
+
+
+def is_reserved_column(name: str) -> bool:
+    return is_reserved_name(name) or name.lower() in RESERVED or name.lower().startswith("_ebla_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,18 @@ from ebla.errors import EblaError
 from ebla.sql import statements as st
 from ebla.sql.refs import find
 from ebla.storage import types
-from ebla.storage.model import RESERVED, Kind
+from ebla.storage.model import Kind
 from ebla.validate.handlers import handler_issues
 from ebla.validate.issue import Code, Issue, did_you_mean
-from ebla.validate.known import Known, KnownRelation, Part, ViewStep
-
-NAME_MAX = 255
+from ebla.validate.known import (
+    NAME_MAX,
+    Known,
+    KnownRelation,
+    Part,
+    ViewStep,
+    is_reserved_column,
+    is_reserved_name,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -145,7 +151,7 @@ class _Walk:
             return None
 
     def _column_name(self, part: Part, name: str) -> None:
-        if name.lower() in RESERVED or name.lower().startswith("_ebla_") or _is_reserved(name):
+        if is_reserved_column(name):
             message = f"column {name}: expected another name, found one that Ebla uses itself"
             hint = "give the column another name"
             self.issues.append(part.issue(Code.RESERVED_NAME, part.place_of(name), message, hint))
@@ -198,7 +204,7 @@ class _Walk:
             self._free(part, made.name, made.name_at, "view", made.if_not_exists)
         step = ViewStep(part=part, create=made, inputs={}, explained=explained)
         for name in (*made.columns, *made.primary_key):
-            if name.lower() in RESERVED or _is_reserved(name):
+            if is_reserved_column(name):
                 message = f"column {name}: expected another name, found one that Ebla uses itself"
                 at = part.place_of(name)
                 self.issues.append(part.issue(Code.RESERVED_NAME, at, message, "give the column another name"))
@@ -250,7 +256,7 @@ class _Walk:
     # ---- what is there ----------------------------------------------------------------------------------
 
     def _free(self, part: Part, name: str, at: int, what: str, optional: bool) -> None:
-        if _is_reserved(name):
+        if is_reserved_name(name):
             message = f"{what} {name!r}: expected a name of 1 to {NAME_MAX} characters that does not begin with sys$"
             self.issues.append(part.issue(Code.RESERVED_NAME, at, message, "choose another name"))
         taken = self.world.relations.get(name.lower())
@@ -352,10 +358,6 @@ class _Walk:
             self._free(part, new, part.place_of(new, last=True), kind.value, optional=False)
         self.world.relations.pop(name.lower())
         self._add(replace(found, name=new))
-
-
-def _is_reserved(name: str) -> bool:
-    return not name or name.lower().startswith("sys$") or len(name) > NAME_MAX or name != name.strip()
 
 
 # ---- what comes later -----------------------------------------------------------------------------------

@@ -10,11 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-LITERAL_FUNCTIONS = frozenset(
-    {"current_date", "current_timestamp", "current_time", "localtimestamp", "current_user", "session_user", "user"}
-)
-"""Names that Spark takes for a function without parentheses where no column has them."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:

@@ -10,9 +10,9 @@ from ebla.sql.statements import Query
 from ebla.storage import types
 from ebla.storage.model import Kind
 from ebla.validate import chance
-from ebla.validate.columns import not_deterministic, resolve
+from ebla.validate.columns import resolve
 from ebla.validate.issue import Code, Issue, Severity, did_you_mean, has_errors
-from ebla.validate.known import KnownRelation, ViewStep
+from ebla.validate.known import KnownRelation, ViewStep, is_reserved_column
 from ebla.validate.scope import Output, Outputs
 from ebla.views.keys import view_key
 from ebla.views.nodes import NotUnderstood, Shape
@@ -86,7 +86,7 @@ class Views:
             outputs, findings = resolve(query.text, inputs)
             found = [step.query_issue(f.code, f.at, f.message, f.hint) for f in findings]
             for name, at in chance.calls(query.text):
-                found.append(step.query_issue(Code.NOT_DETERMINISTIC, at, *not_deterministic(name)))
+                found.append(step.query_issue(Code.NOT_DETERMINISTIC, at, *chance.described(name)))
             self.facts[step.part.number] = _facts(step, inputs, outputs, generates=False)
             # The key follows from columns that are right.
             issues += [*found, *_judge(step, self.facts[step.part.number], key=not has_errors(found))]
@@ -114,8 +114,8 @@ class Views:
                 refused.add(number)
                 continue
             if not found.deterministic:
-                message, hint = not_deterministic("one that uses chance or the order of rows")
-                issues.append(step.query_issue(Code.NOT_DETERMINISTIC, 0, message, hint))
+                message = "expected a deterministic query, found one that depends on chance or on the order of rows"
+                issues.append(step.query_issue(Code.NOT_DETERMINISTIC, 0, message, _HINTS[Code.NOT_DETERMINISTIC]))
             outputs = tuple(
                 Output(name=name, type=kind, at=_place(before, i)) for i, (name, kind) in enumerate(found.columns)
             )
@@ -138,7 +138,7 @@ class Views:
             for name, reason in recomputing(facts, inputs):
                 ref = next(r for r in step.create.query.refs if r.name.lower() == name)
                 expected = "expected that changes can be followed, found that " if must_follow else ""
-                message = f"{expected}a change of {ref.name} recomputes the whole view: {reason}"
+                message = f"{expected}a change of {ref.name} needs a full refresh: {reason}"
                 issues.append(step.query_issue(Code.FULL_REFRESH, ref.start, message, hint, severity))
         return issues
 
@@ -182,11 +182,12 @@ def _place(outputs: Outputs, column: int) -> int:
 def _facts(step: ViewStep, inputs: Mapping[str, KnownRelation], outputs: Outputs, *, generates: bool) -> ViewFacts:
     columns = _shown(step, outputs)
     understood, blocked, implied = _followed(step, inputs, outputs, generates=generates)
-    key = step.create.primary_key or implied or ()
-    kinds = {n.lower(): kind for n, kind in (columns or {}).items()}
+    spelled = {n.lower(): n for n in columns or {}}
+    key = [spelled.get(k.lower(), k) for k in step.create.primary_key or implied or ()]
+    kinds = [(columns or {}).get(k) for k in key]
     # A column whose type cannot be ordered cannot be a key: the rows get a hidden one.
-    if any(kind is not None and not types.is_key_type(kind) for kind in (kinds.get(k.lower()) for k in key)):
-        key = ()
+    if any(kind is not None and not types.is_key_type(kind) for kind in kinds):
+        key = []
     relation = KnownRelation(
         name=step.create.name,
         kind=Kind.VIEW,
@@ -224,6 +225,8 @@ def _followed(
             raise NotUnderstood("a generator such as explode")
     except NotUnderstood as reason:
         return None, str(reason), ()
+    except Exception:  # sqlglot stumbles over trees that it built itself from text that is no query
+        return None, "the query could not be analysed", ()
     places = [n for n, _ in tree.outputs]
     names = step.create.columns
     implied = []
@@ -247,7 +250,10 @@ def _judge(step: ViewStep, facts: ViewFacts, *, key: bool = True) -> list[Issue]
     names: list[str | None] = [*made.columns] or [o.name for o in outputs]
     seen: set[str] = set()
     for name, output in zip(names, outputs, strict=True):
-        if name is not None and name.lower() in seen:
+        if name is not None and is_reserved_column(name):
+            message = f"column {name}: expected another name, found one that Ebla uses itself"
+            issues.append(step.query_issue(Code.RESERVED_NAME, output.at, message, "give it another alias"))
+        elif name is not None and name.lower() in seen:
             message = f"expected each output column once, found {name} twice"
             issues.append(step.query_issue(Code.DUPLICATE_COLUMN, output.at, message, "give it another alias"))
         seen.add((name or "").lower())

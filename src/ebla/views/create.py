@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
-import sqlglot
 from sqlalchemy import Connection
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from ebla.catalog import changes as c
 from ebla.catalog import reads
-from ebla.errors import DuplicateNameError, UnknownNameError, UsageError
+from ebla.errors import DuplicateNameError, UsageError
 from ebla.ids import Version
-from ebla.sql.refs import rewrite
-from ebla.sql.statements import Query
-from ebla.storage import types
+from ebla.sql.lex import StatementText
+from ebla.sql.parse import parse
+from ebla.sql.statements import CreateView, ExplainView, Query
 from ebla.storage.model import HIDDEN_KEY, Column, Kind, Relation
-from ebla.tables import ddl, scans
+from ebla.tables import ddl
 from ebla.tables.context import Context
+from ebla.validate import KnownRelation, Part, parts_report, refuse, warehouse
+from ebla.validate.spark import SparkAnalyser
 from ebla.views import definition
 from ebla.views.guard import refuse_if_read
-from ebla.views.keys import view_key
-from ebla.views.nodes import NotUnderstood, Shape
+from ebla.views.nodes import Shape
 from ebla.views.plan import EpochPlan, FullRefresh, plan
-from ebla.views.shape import keys_of, understood
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-CLOCKS = ("current_timestamp", "current_date", "now", "localtimestamp", "current_time", "curdate", "current_timezone",
-          "unix_timestamp", "current_user", "user", "session_user", "input_file_name")  # fmt: skip
+from ebla.views.shape import keys_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,140 +50,59 @@ def check(
     names: Sequence[str] = (),
     primary_key: Sequence[str] = (),
 ) -> Checked:
-    """Analyse a view's query with Spark and follow its values. Changes nothing."""
-    _refuse_changing_functions(query)
+    """Analyse a view's query with Spark and follow its values. Changes nothing.
+
+    Everything that is wrong with it is one error, which carries all issues.
+    """
+    source, made = _statement(query)
+    made = replace(made, columns=tuple(names), primary_key=tuple(primary_key))
+    # Nothing comes to be, so the name may be that of a view which is there.
+    return _checked(context, Part(source=source, statement=ExplainView(name=made.name, create=made)), query)
+
+
+def _statement(query: Query) -> tuple[StatementText, CreateView]:
+    """The statement that a query was found in, so that issues point into it; or one made of the query alone."""
+    if query.source is not None:
+        found = parse(query.source)
+        made = found.create if isinstance(found, ExplainView) else found
+        if isinstance(made, CreateView) and made.query == query:
+            return query.source, made
+    return StatementText(text=query.text), CreateView(name="", query=query)
+
+
+def _checked(context: Context, part: Part, query: Query) -> Checked:
+    names = {ref.name.lower() for ref in query.refs}
     with context.catalog.reading() as connection:
-        relations = _inputs(connection, query)
-        snapshots = {n: reads.snapshot(connection, r) for n, r in relations.items()}
-    frames = {n: scans.frame_of(context, s) for n, s in snapshots.items()}
-    frame = _analysed(context, query, frames)
-    if not frame._jdf.queryExecution().analyzed().deterministic():
-        raise UsageError(
-            "expected a deterministic query, found one whose result changes by itself (rand, uuid, …); "
-            "a view must be the same whenever it is computed"
-        )
-    shape, blocked = None, None
-    try:
-        shape = understood(query, relations)
-        _compare(shape, frame)
-    except NotUnderstood as reason:
-        shape, blocked = None, str(reason)
+        known = warehouse.known(connection, names)
+        found = {n: reads.find_relation(connection, n) for n in names}
+    report = parts_report([part], known, SparkAnalyser(lambda: context.spark))
+    refuse(part.source, report.issues)
+    facts = report.views[part.number]
     return Checked(
-        relations=relations,
-        columns=_columns(frame, shape, relations, names, primary_key),
-        shape=shape,
-        blocked=blocked,
+        relations={n: r for n, r in found.items() if r is not None},
+        columns=_columns(facts.relation),
+        shape=facts.shape,
+        blocked=facts.blocked,
     )
 
 
-def _inputs(connection: Connection, query: Query) -> dict[str, Relation]:
-    found: dict[str, Relation] = {}
-    for ref in query.refs:
-        if len(ref.parts) > 1:
-            raise UsageError(f"{'.'.join(ref.parts)}: expected a table or a view as input, found a system table")
-        if ref.version is not None or ref.timestamp is not None:
-            raise UsageError(f"{ref.name}: expected the present of an input, found a version of it")
-        found[ref.name.lower()] = reads.relation(connection, ref.name)
-    return found
-
-
-def _refuse_changing_functions(query: Query) -> None:
-    try:
-        tree = sqlglot.parse_one(query.text, dialect="spark")
-    except SqlglotError:
-        return  # Spark has the last word on what parses
-    for call in tree.find_all(exp.Func):
-        name = call.sql_name().lower() if not isinstance(call, exp.Anonymous) else call.name.lower()
-        if name in CLOCKS or isinstance(call, exp.CurrentTimestamp | exp.CurrentDate):
-            raise UsageError(
-                f"{name}: expected a deterministic query, found a function of the clock or the session; "
-                "a view must be the same whenever it is computed"
-            )
-
-
-def _analysed(context: Context, query: Query, frames: Mapping[str, DataFrame]) -> DataFrame:
-    mark = time.monotonic_ns()
-    names = {n: f"ebla_check_{mark}_{i}" for i, n in enumerate(frames)}
-    try:
-        for n, frame in frames.items():
-            frame.createOrReplaceTempView(names[n])
-        text = rewrite(query, lambda ref: names[ref.name.lower()])
-        try:
-            return context.spark.sql(text)
-        except Exception as error:
-            from ebla.execute import in_users_words
-
-            better = in_users_words(error, query.text, dict.fromkeys(names.values(), ""))
-            if better is None:
-                raise
-            raise better from error
-    finally:
-        for name in names.values():
-            context.spark.catalog.dropTempView(name)
-
-
-def _compare(shape: Shape, frame: DataFrame) -> None:
-    """Spark and the tree must agree on the width and on whether rows are aggregated: else nothing is followed."""
-    if len(shape.outputs) != len(frame.columns):
-        raise NotUnderstood("the query's columns")
-    plan_text = str(frame._jdf.queryExecution().analyzed().toString())
-    if "Generate " in plan_text:
-        raise NotUnderstood("a generator such as explode")
-
-
-def _columns(
-    frame: DataFrame,
-    shape: Shape | None,
-    relations: Mapping[str, Relation],
-    names: Sequence[str],
-    primary_key: Sequence[str],
-) -> tuple[Column, ...]:
-    shown = list(names) or list(frame.columns)
-    if len(shown) != len(frame.columns):
-        raise UsageError(f"expected {len(frame.columns)} column names, found {len(shown)}")
-    seen: set[str] = set()
-    for name in shown:
-        ddl.check_name(name, "column")
-        if name.lower() in seen:
-            raise DuplicateNameError(f"expected each output column once, found {name} twice; give it another alias")
-        seen.add(name.lower())
-    implied: tuple[str, ...] = ()
-    if shape is not None:
-        outputs = [n for n, _ in shape.outputs]
-        places = [outputs.index(k) for k in view_key(shape, keys_of(relations))]
-        implied = tuple(shown[p] for p in places)
-    key = _declared(primary_key, implied, shown) if primary_key else implied
-    kinds = [types.from_spark(f.dataType) for f in frame.schema.fields]
-    if any(not types.is_key_type(kinds[shown.index(k)]) for k in key):
-        key = ()
+def _columns(view: KnownRelation) -> tuple[Column, ...]:
     made = [
         Column(
             name=name,
             physical=name,
-            type=kind,
+            type=str(kind),
             nullable=True,
-            key_position=key.index(name) if name in key else None,
+            key_position=view.key.index(name) if name in view.key else None,
         )
-        for name, kind in zip(shown, kinds, strict=True)
+        for name, kind in (view.columns or {}).items()
     ]
-    if not key:
+    if not view.key:
         made += [
             Column(name=n, physical=n, type="bigint", nullable=False, key_position=i, hidden=True)
             for i, n in enumerate(HIDDEN_KEY)
         ]
     return tuple(made)
-
-
-def _declared(primary_key: Sequence[str], implied: Sequence[str], shown: Sequence[str]) -> tuple[str, ...]:
-    spelled = {n.lower(): n for n in shown}
-    unknown = [k for k in primary_key if k.lower() not in spelled]
-    if unknown:
-        raise UnknownNameError(f"PRIMARY KEY: expected columns of the view, found {unknown[0]}")
-    declared = tuple(spelled[k.lower()] for k in primary_key)
-    if not implied or not set(implied) <= set(declared):
-        have = f"it implies ({', '.join(implied)})" if implied else "it implies none"
-        raise UsageError(f"PRIMARY KEY ({', '.join(declared)}): expected a key that the query implies; {have}")
-    return declared
 
 
 def create_view(
@@ -207,7 +116,6 @@ def create_view(
     options: Mapping[str, object] | None = None,
 ) -> bool:
     """Make a view's relation. Its rows come with its first epoch."""
-    ddl.check_name(name, "view")
     given = {k.lower(): v for k, v in (options or {}).items()}
     refresh = given.pop("refresh", "auto")
     if refresh not in ("auto", "incremental"):
@@ -216,13 +124,16 @@ def create_view(
     with context.catalog.reading() as connection:
         if if_not_exists and reads.find_relation(connection, name) is not None:
             return False
-    checked = check(context, query, names=names, primary_key=primary_key)
-    whole = [(n, p.reason) for n, p in checked.plans().items() if isinstance(p, FullRefresh)]
-    if refresh == "incremental" and whole:
-        raise UsageError(
-            f"{name}: expected a query that can be maintained incrementally, found that a change of {whole[0][0]} "
-            f"needs a full refresh ({whole[0][1]}); leave out refresh = 'incremental' to allow it"
-        )
+    source, made_by = _statement(query)
+    statement = replace(
+        made_by,
+        name=name,
+        columns=tuple(names),
+        primary_key=tuple(primary_key),
+        if_not_exists=if_not_exists,
+        options={"refresh": refresh},
+    )
+    checked = _checked(context, Part(source=source, statement=statement), query)
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         found = reads.find_relation(connection, name)

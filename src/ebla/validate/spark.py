@@ -1,0 +1,100 @@
+"""Phase 4 with a real Spark: queries are analysed over empty relations. No rows are read, no job runs."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ebla.errors import EblaError, SqlError, UsageError
+from ebla.sql.refs import rewrite, users_place
+from ebla.sql.statements import Query, TableRef
+from ebla.storage import types
+from ebla.validate.issue import Code
+from ebla.validate.views import Analysed, Refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SparkAnalyser:
+    """Starts Spark with the first query. Temporary views have names of their own and are gone afterwards."""
+
+    def __init__(self, session: Callable[[], SparkSession]) -> None:
+        self._session = session
+
+    def analyse(self, query: Query, inputs: Mapping[str, Sequence[tuple[str, str]]]) -> Analysed | Refused:
+        spark = self._session()
+        names = {name: f"ebla_{uuid.uuid4().hex}" for name in inputs}
+
+        def replacement(ref: TableRef) -> str:
+            return names[ref.name.lower()]
+
+        try:
+            for name, columns in inputs.items():
+                _empty(spark, columns).createOrReplaceTempView(names[name])
+            frame = spark.sql(rewrite(query, replacement))
+            return _analysed(frame)
+        except Exception as error:
+            return _refused(error, query, replacement, list(names.values()), spark)
+        finally:
+            for name in names.values():
+                spark.catalog.dropTempView(name)
+
+
+def _empty(spark: SparkSession, columns: Sequence[tuple[str, str]]) -> DataFrame:
+    from pyspark.sql.types import StructField, StructType
+
+    from ebla.spark.session import local_frame
+
+    return local_frame(spark, [], StructType([StructField(name, types.to_spark(kind)) for name, kind in columns]))
+
+
+def _analysed(frame: DataFrame) -> Analysed | Refused:
+    plan = frame._jdf.queryExecution().analyzed()
+    columns = []
+    for number, field in enumerate(frame.schema.fields):
+        try:
+            columns.append((field.name, types.from_spark(field.dataType)))
+        except UsageError as error:
+            message = f"column {field.name}: {error}".partition("; ")[0]
+            return Refused(message=message, code=Code.UNSUPPORTED_TYPE, column=number)
+    return Analysed(
+        columns=tuple(columns),
+        deterministic=bool(plan.deterministic()),
+        generates="Generate " in str(plan.toString()),
+    )
+
+
+def _refused(
+    error: Exception,
+    query: Query,
+    replacement: Callable[[TableRef], str | None],
+    internal: Sequence[str],
+    spark: SparkSession,
+) -> Refused:
+    """What Spark says, without the names that only Ebla knows, at its place in the user's text."""
+    from ebla.execute import in_users_words
+
+    found: EblaError | None = in_users_words(error, query.text, dict.fromkeys(internal, ""), spark)
+    if not isinstance(found, UsageError):
+        raise (found or error) from error
+    at = _context(error)
+    if at is not None:
+        at = users_place(query, replacement, at)
+    elif isinstance(found, SqlError) and found.line is not None and found.column is not None:
+        lines = query.text.split("\n")
+        at = sum(len(one) + 1 for one in lines[: found.line - 1]) + found.column - 1
+    message = re.sub(r" \(line \d+, column \d+\)$", "", str(found))
+    return Refused(message=message, at=min(at or 0, len(query.text)))
+
+
+def _context(error: Exception) -> int | None:
+    """Where, in the text that Spark was given, the expression begins that it complains about."""
+    try:
+        contexts = error.getQueryContext()  # type: ignore[attr-defined]
+        start = int(contexts[0].startIndex()) if contexts else -1
+    except Exception:  # errors of the parser have no context
+        return None
+    return start if start >= 0 else None

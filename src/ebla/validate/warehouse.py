@@ -1,0 +1,36 @@
+"""What the validator has to know, from the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sqlalchemy import Connection
+
+from ebla.catalog import reads
+from ebla.storage.model import Kind, Relation
+from ebla.validate.known import Handlers, Known, KnownRelation
+from ebla.validate.names import reads_of
+
+
+def known(connection: Connection, names: Collection[str] | None = None, handlers: Handlers | None = None) -> Known:
+    """The relations of a warehouse. With `names` (in lower case) only those in full, of the others only the name."""
+    views = set(reads.relation_names(connection, Kind.VIEW))
+    found: dict[str, KnownRelation] = {}
+    for name in reads.relation_names(connection):
+        if names is None or name.lower() in names:
+            found[name.lower()] = known_relation(reads.relation(connection, name))
+        else:
+            kind = Kind.VIEW if name in views else Kind.TABLE
+            found[name.lower()] = KnownRelation(name=name, kind=kind, columns=None)
+    return Known(relations=found, handlers=handlers or {})
+
+
+def known_relation(relation: Relation) -> KnownRelation:
+    query = relation.options.get("query") if relation.kind is Kind.VIEW else None
+    return KnownRelation(
+        name=relation.name,
+        kind=relation.kind,
+        columns={c.name: c.type for c in relation.visible},
+        key=() if relation.keyless else tuple(c.name for c in relation.key),
+        reads=frozenset() if query is None else reads_of(str(query)),
+    )
