@@ -10,15 +10,13 @@ from pyspark.sql import SparkSession
 
 import ebla
 from ebla.sql import find
-from ebla.storage.model import Kind
-from ebla.validate import Analysed, Code, Known, KnownRelation, script_issues
+from ebla.validate import Analysed, Code, script_issues
 from ebla.validate.spark import SparkAnalyser
-from support.valid_queries import TABLES, VALID
+from support.valid_queries import KNOWN, TABLES, VALID
 from support.warehouse import connect, refused
 
 pytestmark = pytest.mark.spark
 
-KNOWN = Known(relations={n: KnownRelation(name=n, kind=Kind.TABLE, columns=c, key=k) for n, (c, k) in TABLES.items()})
 FOR_READING = ("unheard_of(", ":least")
 """What only a session with that function or parameter takes."""
 

@@ -11,13 +11,11 @@ import pytest
 from ebla import errors
 from ebla.sql.lex import StatementText
 from ebla.sql.statements import Query
-from ebla.storage.model import Kind
 from ebla.validate import (
     Analysed,
     Code,
     Issue,
     Known,
-    KnownRelation,
     Refused,
     Severity,
     refuse,
@@ -25,24 +23,7 @@ from ebla.validate import (
     script_issues,
     strict,
 )
-from support.valid_queries import TABLES, VALID
-
-KNOWN = Known(
-    relations={
-        **{n: KnownRelation(name=n, kind=Kind.TABLE, columns=c, key=k) for n, (c, k) in TABLES.items()},
-        "by_customer": KnownRelation(
-            name="by_customer",
-            kind=Kind.VIEW,
-            columns={"customer": "bigint", "n": "bigint"},
-            key=("customer",),
-            reads=frozenset({"orders"}),
-        ),
-        "rich": KnownRelation(
-            name="rich", kind=Kind.VIEW, columns={"id": "bigint"}, key=("id",), reads=frozenset({"orders", "customers"})
-        ),
-    },
-    handlers={"nightly": (("by_customer",), ("orders",))},
-)
+from support.valid_queries import KNOWN, VALID
 
 
 class Says:

@@ -28,7 +28,7 @@ _UNITS = frozenset(
     for plural in ("", "s")
 )
 _COMPARISONS = (exp.EQ, exp.NullSafeEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NEQ)
-_GENERATORS = (exp.UDTF, exp.Explode, exp.Posexplode, exp.Inline, exp.Anonymous)
+_GENERATORS = (exp.UDTF, exp.Explode, exp.Posexplode, exp.Inline, exp.QueryTransform, exp.Anonymous)
 _UNUSUAL = ("pivots", "match", "connect", "into", "sample", "joins")
 _FAMILIES = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint", "float", "double", "decimal"), "number"),
@@ -166,7 +166,7 @@ class _Resolver:
                 label = tree.name if alias == low else f"{tree.name} {tree.alias}"
                 outputs = scope.ctes[low] if low in scope.ctes else self._input(low)
                 columns = columns_of(outputs, names)
-            case exp.Subquery(this=exp.Query()):
+            case exp.Subquery(this=exp.Select() | exp.SetOperation()):
                 columns = columns_of(self.query(tree, scope.ctes, scope.outer), names)
             case exp.Lateral() if tree.args.get("view") and names:
                 columns = columns_of(None, names)
@@ -365,8 +365,8 @@ class _Resolver:
         if scope.merged or scope.merges_all or star.args.get("replace") or star.args.get("rename"):
             return None
         left_out = star.args.get("except_") or star.args.get("except") or []
-        if not all(isinstance(i, exp.Identifier | exp.Column) for i in left_out):
-            return None
+        if any(not isinstance(i, exp.Identifier | exp.Column) or i.find(exp.Dot) or i.text("table") for i in left_out):
+            return None  # a field of a column: the column stays, with another type
         without = {i.name.lower() for i in left_out}
         at = star.meta.get("start", 0)
         found: list[Output] = []
