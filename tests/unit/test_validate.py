@@ -10,7 +10,8 @@ import pytest
 
 from ebla import errors
 from ebla.sql.lex import StatementText
-from ebla.sql.statements import Query
+from ebla.sql.parse import parse
+from ebla.sql.statements import CreateHandler, Query
 from ebla.validate import (
     Analysed,
     Code,
@@ -20,6 +21,7 @@ from ebla.validate import (
     Severity,
     refuse,
     render,
+    require_handler,
     script_issues,
     strict,
 )
@@ -195,6 +197,11 @@ def test_every_bad_statement_of_a_script_is_one_issue():
     ]
 
 
+def test_statements_before_an_endless_string_are_checked_too():
+    assert codes("DROP x;\nSHOW TABLES;\nSELECT 'oh; DROP y") == [("syntax", 1, 6), ("syntax", 3, 8)]
+    assert codes("DROP x /* oh") == [("syntax", 1, 8)]
+
+
 def test_a_phase_with_errors_is_the_last():
     assert codes("DROP x; DROP TABLE nope") == [("syntax", 1, 6)]
     spark = Says(Refused(message="no"))
@@ -249,6 +256,32 @@ def test_explain_is_checked_but_makes_nothing():
     script = f"EXPLAIN {V}SELECT idd FROM orders"
     assert codes(script) == [("unknown-column", 1, 46)]
     assert codes("EXPLAIN CREATE MATERIALIZED VIEW rich AS SELECT id FROM orders; FLUSH rich") == []
+
+
+def test_what_if_not_exists_leaves_alone_is_not_checked():
+    assert codes("CREATE MATERIALIZED VIEW IF NOT EXISTS rich AS SELECT nope FROM nowhere; FLUSH rich") == []
+
+
+def test_a_view_that_goes_leaves_its_handler():
+    script = """
+        DROP MATERIALIZED VIEW by_customer; CREATE MATERIALIZED VIEW by_customer AS SELECT id FROM orders;
+        CREATE HANDLER h PROCESS by_customer INPUT orders AS STREAM
+    """
+    assert codes(script) == []
+    script = """ALTER MATERIALIZED VIEW by_customer RENAME TO x;
+        CREATE HANDLER h PROCESS x INPUT orders AS STREAM"""
+    assert codes(script) == [("view-in-two-handlers", 2, 34)]
+
+
+def test_a_handler_is_refused_with_all_that_is_wrong_and_its_warnings_are_returned():
+    made = parse("CREATE HANDLER nightly PROCESS rich, nope INPUT orders AS STREAM")
+    assert isinstance(made, CreateHandler)
+    with pytest.raises(errors.DuplicateNameError) as caught:
+        require_handler(made, KNOWN)
+    assert [i.code for i in caught.value.issues] == [Code.DUPLICATE_HANDLER, Code.MISSING_INPUT, Code.UNKNOWN_VIEW]
+    made = parse("CREATE HANDLER h PROCESS rich INPUT orders AS STREAM")
+    assert isinstance(made, CreateHandler)
+    assert [i.code for i in require_handler(made, KNOWN)] == [Code.MISSING_INPUT]
 
 
 # ---- never a false error --------------------------------------------------------------------------------

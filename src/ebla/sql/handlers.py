@@ -48,6 +48,7 @@ def create_handler(cursor: Cursor) -> Statement:
         options=options,
         name_at=name_at,
         view_places=tuple(places),
+        source=cursor.source,
     )
 
 

@@ -311,6 +311,8 @@ class CreateHandler:
     options: Mapping[str, object] = field(default_factory=dict)
     name_at: int = 0
     view_places: tuple[int, ...] = ()
+    source: StatementText | None = field(default=None, compare=False, repr=False)
+    """The statement's text, in which the places are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

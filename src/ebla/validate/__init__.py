@@ -2,7 +2,7 @@
 
 from ebla.validate.issue import Code, Issue, Severity, has_errors, ordered, render, strict
 from ebla.validate.known import Known, KnownRelation, Part
-from ebla.validate.refuse import refuse
+from ebla.validate.refuse import refuse, require_handler
 from ebla.validate.run import Report, parts_report, script_issues, script_report, statement_issues
 from ebla.validate.views import Analysed, Analyser, Refused
 
@@ -22,6 +22,7 @@ __all__ = [
     "parts_report",
     "refuse",
     "render",
+    "require_handler",
     "script_issues",
     "script_report",
     "statement_issues",

@@ -55,7 +55,7 @@ class Code(StrEnum):
     NOT_A_TABLE = "not-a-table"
     """A view stands where only a table can: views are changed by the system alone."""
     IN_USE = "in-use"
-    """What views or handlers need is dropped or renamed."""
+    """What views need is dropped or renamed."""
     SYSTEM_INPUT = "system-input"
     """A view reads a system table."""
     VERSIONED_INPUT = "versioned-input"

@@ -145,7 +145,7 @@ class _Walk:
             return types.canonical(spec.type)
         except EblaError as error:
             message, _, hint = str(error).partition("; ")
-            at = part.source.text.find(spec.type)
+            at = part.source.text.find(spec.type, part.place_of(spec.name) + len(spec.name))
             hint = hint or "see docs/reference/sql.md for the types"
             self.issues.append(part.issue(Code.UNSUPPORTED_TYPE, max(at, 0), message, hint))
             return None
@@ -201,7 +201,9 @@ class _Walk:
 
     def _create_view(self, part: Part, made: st.CreateView, *, explained: bool = False) -> None:
         if not explained:
-            self._free(part, made.name, made.name_at, "view", made.if_not_exists)
+            if made.if_not_exists and made.name.lower() in self.world.relations:
+                return  # nothing happens, whatever the query says
+            self._free(part, made.name, made.name_at, "view", optional=False)
         step = ViewStep(part=part, create=made, inputs={}, explained=explained)
         for name in (*made.columns, *made.primary_key):
             if is_reserved_column(name):
@@ -211,11 +213,13 @@ class _Walk:
         for ref in made.query.refs:
             issue = self._input_issue(step, ref, made.name if not explained else None)
             self.issues += [issue] if issue is not None else []
-        reads = frozenset(ref.name.lower() for ref in made.query.refs)
+        reads = dict.fromkeys(ref.name.lower() for ref in made.query.refs)
         inputs = {n: self.world.relations[n] for n in reads if n in self.world.relations}
         self.steps.append(replace(step, inputs=inputs))
         if not explained and made.name.lower() not in self.world.relations:
-            self._add(KnownRelation(name=made.name, kind=Kind.VIEW, columns=None, reads=reads, made_by=part.number))
+            self._add(
+                KnownRelation(name=made.name, kind=Kind.VIEW, columns=None, reads=frozenset(reads), made_by=part.number)
+            )
 
     def _input_issue(self, step: ViewStep, ref: st.TableRef, view: str | None) -> Issue | None:
         name = ref.name
@@ -341,6 +345,13 @@ class _Walk:
         for reader in self.world.readers(name):
             self._remove(reader)
         self.world.relations.pop(name.lower(), None)
+        self._in_handlers(name, None)
+
+    def _in_handlers(self, name: str, new: str | None) -> None:
+        """A view that goes leaves its handler; one that is renamed stays in it."""
+        for handler, (views, inputs) in self.world.handlers.items():
+            kept = [new if v.lower() == name.lower() else v for v in views]
+            self.world.handlers[handler] = (tuple(v for v in kept if v is not None), inputs)
 
     def _unneeded(self, part: Part, name: str, verb: str) -> None:
         readers = self.world.readers(name)
@@ -357,6 +368,7 @@ class _Walk:
         if new.lower() != name.lower():
             self._free(part, new, part.place_of(new, last=True), kind.value, optional=False)
         self.world.relations.pop(name.lower())
+        self._in_handlers(name, new)
         self._add(replace(found, name=new))
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ebla.sql.lex import StatementText
+from ebla.sql.statements import CreateHandler
 from ebla.validate.issue import Issue, Severity, as_error, render
+from ebla.validate.known import Known, Part
+from ebla.validate.run import statement_issues
 
 
 def refuse(source: StatementText, issues: Sequence[Issue]) -> None:
@@ -17,3 +20,14 @@ def refuse(source: StatementText, issues: Sequence[Issue]) -> None:
     if any(i.severity is Severity.ERROR for i in issues):
         shown = [i for i in issues if i.severity is not Severity.NOTE]
         raise as_error(issues, render(shown, source.text, line=source.line, column=source.column))
+
+
+def require_handler(made: CreateHandler, known: Known) -> tuple[Issue, ...]:
+    """Refuse a CREATE HANDLER that is wrong; returns its warnings, such as an input that no view reads.
+
+    `known` needs the names of all relations, what its views read (`KnownRelation.reads`), and all handlers.
+    """
+    source = made.source or StatementText(text=made.name)
+    issues = statement_issues(Part(source=source, statement=made), known)
+    refuse(source, issues)
+    return issues

@@ -75,7 +75,8 @@ class Scope:
         """What a dotted name in lower case means here, or in a query around this one."""
         closest: Found | None = None
         for scope in self.chain():
-            found = scope._here(names, aliases=aliases)
+            # A subquery may stand in a clause of the outer query that sees what its SELECT gives.
+            found = scope._here(names, aliases=aliases or scope is not self)
             if found.answer in (Answer.FOUND, Answer.UNSURE, Answer.AMBIGUOUS):
                 return found
             if closest is None and found.answer is Answer.NO_COLUMN:

@@ -13,18 +13,28 @@ from ebla.validate.known import Part, issue_at, place_of
 
 def parts(text: str) -> tuple[list[Part], list[Issue]]:
     """The statements that parse, and an issue for each that does not."""
-    try:
-        sources = split(text)
-    except SqlError as error:  # a string or a comment that never ends: nothing behind it can be told apart
-        return [], [_syntax(StatementText(text=text), error)]
     found: list[Part] = []
     issues: list[Issue] = []
+    try:
+        sources = split(text)
+    except SqlError as error:
+        # A string or a comment that never ends: nothing behind its beginning can be told apart.
+        endless = _syntax(StatementText(text=text), error)
+        issues.append(endless)
+        sources = _complete(text[: endless.offset])
     for number, source in enumerate(sources):
         try:
             found.append(Part(source=source, statement=parse(source), number=number))
         except UsageError as error:
             issues.append(_of_error(source, error))
     return found, issues
+
+
+def _complete(text: str) -> list[StatementText]:
+    """The statements that a `;` ends."""
+    tokens = lex(text)
+    sources = split(text)
+    return sources if len(tokens) < 2 or tokens[-2].key == ";" else sources[:-1]
 
 
 def _of_error(source: StatementText, error: UsageError) -> Issue:

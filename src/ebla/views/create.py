@@ -71,7 +71,7 @@ def _statement(query: Query) -> tuple[StatementText, CreateView]:
 
 
 def _checked(context: Context, part: Part, query: Query) -> Checked:
-    names = {ref.name.lower() for ref in query.refs}
+    names = list(dict.fromkeys(ref.name.lower() for ref in query.refs))
     with context.catalog.reading() as connection:
         known = warehouse.known(connection, names)
         found = {n: reads.find_relation(connection, n) for n in names}
