@@ -10,6 +10,8 @@ import pytest
 from ebla import errors
 from ebla.cli import failure
 from ebla.cli.failure import Manner
+from ebla.sql import StatementText, parse
+from ebla.validate import Known, Part, refuse, statement_issues
 
 PLAIN = Manner(as_json=False, debug=False)
 JSON = Manner(as_json=True, debug=False)
@@ -49,6 +51,20 @@ def test_json_errors_name_the_class_and_the_place(capsys):
             "column": 5,
         }
     }
+
+
+def test_issues_are_a_list_with_their_lines(capsys):
+    text = StatementText(text="CREATE MATERIALIZED VIEW v AS SELECT 1 AS x FROM nope", line=3)
+    with pytest.raises(errors.UnknownNameError) as caught:
+        refuse(text, statement_issues(Part(source=text, statement=parse(text)), Known()))
+    assert failure.report(caught.value, PLAIN) == 2
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0] == "error unknown-table at line 3, column 50: table nope: expected a table of this name, found none"
+    assert shown[2].index("^") == shown[1].index("nope")
+    assert failure.report(caught.value, JSON) == 2
+    said = json.loads(capsys.readouterr().err)["error"]
+    assert (said["type"], said["line"], said["column"]) == ("UnknownNameError", 3, 50)
+    assert [i["code"] for i in said["issues"]] == ["unknown-table"]
 
 
 def test_a_message_of_several_lines_becomes_one(capsys):

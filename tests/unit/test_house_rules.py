@@ -21,7 +21,7 @@ DECISION_MODULES = [
         f"validate/{name}.py"
         for name in ("issue", "known", "syntax", "names", "handlers", "scope", "columns", "chance")
     ),
-    *(f"validate/{name}.py" for name in ("views", "run", "refuse")),
+    *(f"validate/{name}.py" for name in ("tree", "views", "run", "refuse")),
 ]
 # Patterns of modules under src/ebla, and the packages they must not import.
 FORBIDDEN_IMPORTS = {

@@ -11,7 +11,8 @@ import pytest
 from ebla import errors
 from ebla.sql.lex import StatementText
 from ebla.sql.parse import parse
-from ebla.sql.statements import CreateHandler, Query
+from ebla.sql.refs import find, rewrite, users_place
+from ebla.sql.statements import CreateHandler, Query, TableRef
 from ebla.validate import (
     Analysed,
     Code,
@@ -86,6 +87,8 @@ CASES = [
     Case(code=Code.UNKNOWN_HANDLER, script="DROP HANDLER IF EXISTS x; DROP HANDLER §nigtly", hint="nightly?"),
     Case(code=Code.NOT_A_TABLE, script="DELETE FROM §rich", hint="change the tables", found="found a view"),
     Case(code=Code.IN_USE, script="DROP TABLE §customers", hint="CASCADE", found="found rich"),
+    Case(code=Code.IN_USE, script=f"{V}SELECT id, total FROM orders;\nALTER TABLE orders DROP COLUMN day, §total",
+         hint="drop them first", found="orders (total): expected that no view needs it, found v"),
     Case(code=Code.SYSTEM_INPUT, script=f"{V}SELECT * FROM §system.runs", hint="with a query", found="system.runs"),
     Case(code=Code.VERSIONED_INPUT, script=f"{V}SELECT id FROM §orders VERSION AS OF 3", hint="leave out AS OF"),
     Case(code=Code.DEFINED_LATER, script="CREATE MATERIALIZED VIEW a AS SELECT id FROM §b;\n"
@@ -258,6 +261,19 @@ def test_explain_is_checked_but_makes_nothing():
     assert codes("EXPLAIN CREATE MATERIALIZED VIEW rich AS SELECT id FROM orders; FLUSH rich") == []
 
 
+def test_columns_follow_what_alter_does():
+    script = """
+        ALTER TABLE customers RENAME COLUMN id TO cid; ALTER TABLE customers DROP COLUMN vip;
+        ALTER TABLE customers ALTER COLUMN country TYPE BIGINT;
+        CREATE MATERIALIZED VIEW v PRIMARY KEY (cid) AS SELECT cid, country FROM customers;
+        ALTER TABLE customers ADD COLUMN vip INT;
+        CREATE MATERIALIZED VIEW w AS SELECT cid, vip FROM customers
+    """
+    assert codes(script) == []
+    assert codes("ALTER TABLE customers RENAME COLUMN id TO name") == [("duplicate-column", 1, 43)]
+    assert codes(f"ALTER TABLE bag RENAME COLUMN x TO y;\n{V}SELECT x FROM bag") == [("unknown-column", 2, 38)]
+
+
 def test_what_if_not_exists_leaves_alone_is_not_checked():
     assert codes("CREATE MATERIALIZED VIEW IF NOT EXISTS rich AS SELECT nope FROM nowhere; FLUSH rich") == []
 
@@ -290,6 +306,22 @@ def test_a_handler_is_refused_with_all_that_is_wrong_and_its_warnings_are_return
 @pytest.mark.parametrize("query", VALID)
 def test_a_query_that_spark_accepts_has_no_error(query: str):
     assert codes(V + query) == []
+
+
+# ---- places ---------------------------------------------------------------------------------------------
+
+
+def test_places_in_the_rewritten_query_lead_back_to_the_users_text():
+    query = find("SELECT o.id, lines.n\nFROM orders o JOIN lines ON o.id = oid WHERE oid IN (TABLE bag)")
+
+    def longer(ref: TableRef) -> str:
+        return f"a_much_longer_name_of_{ref.name}"
+
+    rewritten = rewrite(query, longer)
+    for word in ("o.id", "lines.n", "JOIN", "ON", "oid", "WHERE", "IN"):
+        assert users_place(query, longer, rewritten.index(word)) == query.text.index(word)
+    assert users_place(query, longer, rewritten.index("name_of_lines")) == query.text.index("lines ON")
+    assert users_place(query, longer, len(rewritten) + 5) == len(query.text)
 
 
 # ---- text and JSON --------------------------------------------------------------------------------------

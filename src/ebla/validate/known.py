@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ebla.sql.lex import Kind as Token
 from ebla.sql.lex import StatementText, lex, unquote_name
-from ebla.sql.statements import CreateView, Statement
+from ebla.sql.statements import CreateView, Query, Statement
 from ebla.storage.model import HIDDEN_KEY, RESERVED, Kind
 from ebla.validate.issue import Code, Issue, Severity
 
@@ -28,6 +28,8 @@ class KnownRelation:
     """Empty for a relation whose rows carry a hidden row id."""
     reads: frozenset[str] = frozenset()
     """What a view reads, in lower case."""
+    query: Query | None = None
+    """A view's definition."""
     made_by: int | None = None
     """The number of the statement of the script that creates it."""
 

@@ -12,7 +12,6 @@ from typing import assert_never
 
 from ebla.errors import EblaError
 from ebla.sql import statements as st
-from ebla.sql.refs import find
 from ebla.storage import types
 from ebla.storage.model import Kind
 from ebla.validate.handlers import handler_issues
@@ -26,6 +25,8 @@ from ebla.validate.known import (
     is_reserved_column,
     is_reserved_name,
 )
+from ebla.validate.tree import tree_of
+from ebla.views.nodes import NotUnderstood
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,28 +175,50 @@ class _Walk:
                         at = part.place_of(spec.name, last=True)
                         self.issues.append(part.issue(Code.DUPLICATE_COLUMN, at, message, "give it another name"))
                     columns[spec.name] = self._type(part, spec)
-            case st.DropColumns(columns=names):
+            case st.DropColumns(columns=names, cascade=cascade):
                 for name in names:
-                    if self._has_column(part, relation, name):
+                    if self._has_column(part, relation, name, unneeded=not cascade):
                         del columns[spelled[name.lower()]]
             case st.RenameColumn(column=name, new_name=new):
-                if self._has_column(part, relation, name):
+                if self._has_column(part, relation, name, unneeded=True):
+                    if new.lower() in spelled and new.lower() != name.lower():
+                        message = f"{relation.name}: expected a new column name, found {new} there already"
+                        at = part.place_of(new, last=True)
+                        self.issues.append(part.issue(Code.DUPLICATE_COLUMN, at, message, "choose another name"))
                     columns = {new if c.lower() == name.lower() else c: kind for c, kind in columns.items()}
+                    key = tuple(new if k.lower() == name.lower() else k for k in relation.key)
+                    relation = replace(relation, key=key)
             case st.AlterColumnType(column=name, type=kind):
-                if self._has_column(part, relation, name):
+                if self._has_column(part, relation, name, unneeded=True):
                     columns[spelled[name.lower()]] = self._type(part, st.ColumnSpec(name=name, type=kind))
             case _:
                 assert_never(change)
         self._add(replace(relation, columns=columns))
 
-    def _has_column(self, part: Part, relation: KnownRelation, name: str) -> bool:
+    def _has_column(self, part: Part, relation: KnownRelation, name: str, *, unneeded: bool = False) -> bool:
         columns = relation.columns or {}
         if name.lower() in (c.lower() for c in columns):
+            readers = [self.world.relations[r.lower()] for r in self.world.readers(relation.name)] if unneeded else []
+            using = [r.name for r in readers if self._uses(r, relation.name, name)]
+            if using:
+                message = f"{relation.name} ({name}): expected that no view needs it, found {', '.join(using)}"
+                self.issues.append(part.issue(Code.IN_USE, part.place_of(name), message, "drop them first"))
             return True
         message = f"expected a column of {relation.name}, found {name}"
         hint = did_you_mean(name, columns, "columns")
         self.issues.append(part.issue(Code.UNKNOWN_COLUMN, part.place_of(name, last=True), message, hint))
         return False
+
+    def _uses(self, view: KnownRelation, table: str, column: str) -> bool:
+        """Whether a view certainly uses a column. What cannot be told without Spark is told when the statement runs."""
+        inputs = {n: r.shape_types() for n, r in self.world.relations.items() if n in view.reads}
+        known = {n: kinds for n, kinds in inputs.items() if kinds is not None}
+        if view.query is None or len(known) < len(view.reads):
+            return False
+        try:
+            return column.lower() in tree_of(view.query, known).used.get(table.lower(), frozenset())
+        except NotUnderstood:
+            return False
 
     # ---- views ------------------------------------------------------------------------------------------
 
@@ -218,7 +241,14 @@ class _Walk:
         self.steps.append(replace(step, inputs=inputs))
         if not explained and made.name.lower() not in self.world.relations:
             self._add(
-                KnownRelation(name=made.name, kind=Kind.VIEW, columns=None, reads=frozenset(reads), made_by=part.number)
+                KnownRelation(
+                    name=made.name,
+                    kind=Kind.VIEW,
+                    columns=None,
+                    reads=frozenset(reads),
+                    query=made.query,
+                    made_by=part.number,
+                )
             )
 
     def _input_issue(self, step: ViewStep, ref: st.TableRef, view: str | None) -> Issue | None:
@@ -405,8 +435,3 @@ def _path(reads: Mapping[str, frozenset[str]], start: str, end: str) -> list[str
             seen.add(name)
             chains.append([*chain, name])
     return None
-
-
-def reads_of(query: str) -> frozenset[str]:
-    """The names that a view's stored query reads."""
-    return frozenset(ref.name.lower() for ref in find(query).refs)

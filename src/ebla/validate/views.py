@@ -14,10 +14,10 @@ from ebla.validate.columns import resolve
 from ebla.validate.issue import Code, Issue, Severity, did_you_mean, has_errors
 from ebla.validate.known import KnownRelation, ViewStep, is_reserved_column
 from ebla.validate.scope import Output, Outputs
+from ebla.validate.tree import tree_of
 from ebla.views.keys import view_key
 from ebla.views.nodes import NotUnderstood, Shape
 from ebla.views.plan import FullRefresh, plan
-from ebla.views.shape import shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,15 +218,13 @@ def _followed(
     if len(known) < len(kinds) or outputs is None:
         return None, None, None
     try:
-        tree = shape(step.create.query, known)
+        tree = tree_of(step.create.query, known)
         if len(tree.outputs) != len(outputs):
             raise NotUnderstood("the query's columns")
         if generates:
             raise NotUnderstood("a generator such as explode")
     except NotUnderstood as reason:
         return None, str(reason), ()
-    except Exception:  # sqlglot stumbles over trees that it built itself from text that is no query
-        return None, "the query could not be analysed", ()
     places = [n for n, _ in tree.outputs]
     names = step.create.columns
     implied = []

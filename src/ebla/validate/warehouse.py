@@ -7,9 +7,9 @@ from collections.abc import Collection
 from sqlalchemy import Connection
 
 from ebla.catalog import reads
+from ebla.sql.refs import find
 from ebla.storage.model import Kind, Relation
 from ebla.validate.known import Handlers, Known, KnownRelation
-from ebla.validate.names import reads_of
 
 
 def known(connection: Connection, names: Collection[str] | None = None, handlers: Handlers | None = None) -> Known:
@@ -26,11 +26,12 @@ def known(connection: Connection, names: Collection[str] | None = None, handlers
 
 
 def known_relation(relation: Relation) -> KnownRelation:
-    query = relation.options.get("query") if relation.kind is Kind.VIEW else None
+    query = find(str(relation.options["query"])) if relation.kind is Kind.VIEW else None
     return KnownRelation(
         name=relation.name,
         kind=relation.kind,
         columns={c.name: c.type for c in relation.visible},
         key=() if relation.keyless else tuple(c.name for c in relation.key),
-        reads=frozenset() if query is None else reads_of(str(query)),
+        reads=frozenset() if query is None else frozenset(ref.name.lower() for ref in query.refs),
+        query=query,
     )

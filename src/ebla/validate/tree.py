@@ -1,0 +1,19 @@
+"""How values travel through a query, for text that may be no query at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ebla.sql.statements import Query
+from ebla.views.nodes import NotUnderstood, Shape
+from ebla.views.shape import shape
+
+
+def tree_of(query: Query, inputs: Mapping[str, Mapping[str, str]]) -> Shape:
+    """The tree of a query, or `NotUnderstood`. sqlglot stumbles over trees that it built from text that is no query."""
+    try:
+        return shape(query, inputs)
+    except NotUnderstood:
+        raise
+    except Exception as error:
+        raise NotUnderstood("the query could not be analysed") from error
