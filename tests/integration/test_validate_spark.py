@@ -73,6 +73,26 @@ def test_types_of_views_in_a_script_are_those_of_spark(analyser: SparkAnalyser) 
     ]
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT user, n FROM (SELECT inline(array(struct(1 AS n))))",
+        "SELECT * FROM range(3) WHERE now() IS NOT NULL",
+        "SELECT id FROM orders WHERE EXISTS (SELECT 1 FROM customers WHERE name = session_user)",
+        "FROM orders |> EXTEND current_timestamp AS t",
+        "SELECT java_method('java.util.UUID', 'randomUUID') AS u, id FROM orders",
+    ],
+)
+def test_spark_finds_what_changes_by_itself(analyser: SparkAnalyser, query: str) -> None:
+    found = script_issues(f"CREATE MATERIALIZED VIEW v AS {query}", KNOWN, analyser)
+    assert [i.code for i in found] == [Code.NOT_DETERMINISTIC]
+    parsed = find(query)
+    inputs = {r.name.lower(): list(TABLES[r.name.lower()][0].items()) for r in parsed.refs}
+    said = analyser.analyse(parsed, inputs)
+    assert isinstance(said, Analysed)
+    assert not said.deterministic
+
+
 def test_create_reports_all_mistakes_and_changes_nothing(db: ebla.Database) -> None:
     with refused(db, ebla.UnknownNameError, "totl", "did you mean total?", "line 3, column 12", "rand", "^") as caught:
         db.sql("SHOW TABLES;\nCREATE MATERIALIZED VIEW v AS\n  SELECT o.totl, x.id,\n    rand() AS r\n  FROM orders o")

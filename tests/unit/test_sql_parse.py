@@ -36,6 +36,7 @@ from ebla.sql import (
     rewrite,
     split,
 )
+from ebla.sql.statements import CreateView
 from support.sql_queries import COMMON, SPARK, TPCH
 
 
@@ -556,3 +557,13 @@ def test_rewrite_leaves_what_has_no_replacement():
     query = find("SELECT * FROM t VERSION AS OF 3, u")
     text = rewrite(query, lambda ref: "U" if ref.name == "u" else None)
     assert text == "SELECT * FROM t VERSION AS OF 3, `U` AS `u`"
+
+
+@pytest.mark.parametrize("query", ["FROM t SELECT a", "TABLE t", "FROM t |> SELECT a", "SELECT a FROM t", "(TABLE t)"])
+def test_the_query_of_a_view_is_the_same_query(query):
+    made = parse(f"CREATE MATERIALIZED VIEW v AS {query}")
+    assert isinstance(made, CreateView)
+    assert made.query == find(query)
+    assert [ref.name for ref in made.query.refs] == ["t"]
+    assert made.query.source is not None
+    assert made.query.source.text[made.query_at :] == query

@@ -72,7 +72,7 @@ def find(source: StatementText | str) -> Query:
 def query_at(cursor: Cursor) -> Query:
     """The query that the rest of a statement is. Moves the cursor to the end."""
     finder = Finder(cursor.source, cursor.tokens)
-    finder.at = cursor.at
+    finder.at = finder.begin = cursor.at
     start, end = cursor.peek().start, cursor.tokens[-1].end
     finder.whole(Frame.QUERY)
     cursor.at = finder.at
@@ -129,6 +129,7 @@ class Finder(Cursor):
     def __init__(self, source: StatementText, tokens: Sequence[Token] | None = None) -> None:
         super().__init__(source, tokens)
         self.refs: list[TableRef] = []
+        self.begin = 0
 
     def whole(self, frame: Frame) -> None:
         try:
@@ -218,7 +219,8 @@ class Finder(Cursor):
     # Words in their place
 
     def is_name(self) -> bool:
-        return self.peek(-1).key in (".", ":", "AS")
+        # What stands before the query's first word is not part of it: CREATE MATERIALIZED VIEW v AS FROM t …
+        return self.at > self.begin and self.peek(-1).key in (".", ":", "AS")
 
     def is_distinct_from(self) -> bool:
         return self.peek(-1).key == "DISTINCT" and self.peek(-2).key in ("IS", "NOT")

@@ -35,7 +35,7 @@ class SparkAnalyser:
             for name, columns in inputs.items():
                 _empty(spark, columns).createOrReplaceTempView(names[name])
             frame = spark.sql(rewrite(query, replacement))
-            return _analysed(frame)
+            return _analysed(frame, spark)
         except Exception as error:
             return _refused(error, query, replacement, list(names.values()), spark)
         finally:
@@ -51,8 +51,11 @@ def _empty(spark: SparkSession, columns: Sequence[tuple[str, str]]) -> DataFrame
     return local_frame(spark, [], StructType([StructField(name, types.to_spark(kind)) for name, kind in columns]))
 
 
-def _analysed(frame: DataFrame) -> Analysed | Refused:
+def _analysed(frame: DataFrame, spark: SparkSession) -> Analysed | Refused:
     plan = frame._jdf.queryExecution().analyzed()
+    # Spark counts the clock and the session as deterministic, since they are constants of one query.
+    patterns = spark._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
+    changing = bool(plan.containsPattern(patterns.CURRENT_LIKE()))
     columns = []
     for number, field in enumerate(frame.schema.fields):
         try:
@@ -62,7 +65,7 @@ def _analysed(frame: DataFrame) -> Analysed | Refused:
             return Refused(message=message, code=Code.UNSUPPORTED_TYPE, column=number)
     return Analysed(
         columns=tuple(columns),
-        deterministic=bool(plan.deterministic()),
+        deterministic=bool(plan.deterministic()) and not changing,
         generates="Generate " in str(plan.toString()),
     )
 

@@ -114,7 +114,9 @@ class Views:
                 refused.add(number)
                 continue
             if not found.deterministic:
-                message = "expected a deterministic query, found one that depends on chance or on the order of rows"
+                message = (
+                    "expected a deterministic query, found one of chance, the clock, the session or the order of rows"
+                )
                 issues.append(step.query_issue(Code.NOT_DETERMINISTIC, 0, message, _HINTS[Code.NOT_DETERMINISTIC]))
             outputs = tuple(
                 Output(name=name, type=kind, at=_place(before, i)) for i, (name, kind) in enumerate(found.columns)
