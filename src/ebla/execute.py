@@ -189,7 +189,7 @@ class Executor:
         if len(ref.parts) == 2 and ref.parts[0].lower() == "system":
             if ref.version is not None or ref.timestamp is not None:
                 raise SnapshotError(f"system.{ref.name}: expected the present, found a version; it has no other")
-            return system.read(connection, ref.name)
+            return system.read(connection, ref.name, self._context.catalog.clock())
         relation = reads.find_relation(connection, ref.name) if len(ref.parts) == 1 else None
         if relation is None:
             if len(ref.parts) == 1 and self._context.spark.catalog.tableExists(quote(ref.name)):

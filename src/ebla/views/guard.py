@@ -36,5 +36,15 @@ def _uses(connection: Connection, view: definition.View, relation: Relation, col
 
 def require_built(connection: Connection, relation: Relation) -> None:
     """A view whose first epoch has not ended has no rows to show."""
-    if relation.kind is Kind.VIEW and definition.of_relation(connection, relation).position is None:
-        raise SnapshotError(f"view {relation.name}: expected it built, found it building; FLUSH {relation.name} waits")
+    if relation.kind is not Kind.VIEW:
+        return
+    position = definition.of_relation(connection, relation).position
+    if position is None:
+        raise SnapshotError(
+            f"view {relation.name}: expected it built, found it building; WAIT FOR {relation.name} returns when it is"
+        )
+    if not position.built:
+        raise SnapshotError(
+            f"view {relation.name}: expected it built, found that its build failed: {position.message}; "
+            f"mend the rows, then FLUSH {relation.name}"
+        )
