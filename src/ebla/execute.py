@@ -315,14 +315,14 @@ class Executor:
                     comment=statement.comment,
                     options=statement.options,
                 )
-            case st.DropTable(name=name, if_exists=if_exists):
-                ddl.drop_table(context, name, if_exists=if_exists)
+            case st.DropTable(name=name, if_exists=if_exists, cascade=cascade):
+                ddl.drop_table(context, name, if_exists=if_exists, cascade=cascade)
             case st.RenameTable(table=table, new_name=new):
                 ddl.rename_table(context, table, new)
             case st.AddColumns(table=table, columns=specs):
                 ddl.add_columns(context, table, [_column(spec) for spec in specs])
-            case st.DropColumns(table=table, columns=names):
-                ddl.drop_columns(context, table, names)
+            case st.DropColumns(table=table, columns=names, cascade=cascade):
+                ddl.drop_columns(context, table, names, cascade=cascade)
             case st.RenameColumn(table=table, column=column, new_name=new):
                 ddl.rename_column(context, table, column, new)
             case st.AlterColumnType(table=table, column=column, type=kind):

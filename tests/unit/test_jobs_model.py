@@ -1,4 +1,4 @@
-"""Handlers as values: their JSON, settings, owners, what is wrong with them, and what a dictionary's change concerns."""
+"""Handlers as values: their JSON, settings, owners, what is wrong with them, and whom a dictionary concerns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from ebla.errors import DuplicateNameError, UnknownNameError, UsageError
 from ebla.ids import RelationId, Version
 from ebla.jobs import model as m
-from ebla.settings import Settings
+from ebla.settings import Settings, load
 
 V1, V2, V3, T1, T2 = (RelationId(n) for n in range(1, 6))
 
@@ -40,7 +40,7 @@ def test_dropped_relations_leave_their_handler():
 
 
 def test_what_is_not_set_falls_back_to_the_dictionary_job_and_to_the_process():
-    settings = Settings(epoch_period_s=2.0, dictionary_period_s=9.0)
+    settings = load(epoch_period_s=2.0, dictionary_period_s=9.0)
     job = m.Handler(name=m.DICTIONARY, settings={"dictionary_period_s": 3.0, "epoch_period_s": 77.0})
     found = m.tuning(SHOP, settings, job)
     assert (found.epoch_period_s, found.dictionary_period_s) == (5, 3.0)
