@@ -15,9 +15,12 @@ from sqlalchemy import select
 
 import ebla
 from ebla.catalog import schema as s
+from ebla.failpoint import EXIT_CODE
 from ebla.views import maintain
 from ebla.views.maintain import Epoch, Pace, Target
-from support.warehouse import eventually, refused
+from support.catalogs import dump
+from support.processes import Processes
+from support.warehouse import eventually, later, named, refused, stored
 
 pytestmark = pytest.mark.spark
 
@@ -374,6 +377,51 @@ def test_counters_move_with_the_rows(db):
     assert after["epochs"] == before["epochs"] + 1
     assert after["full_refreshes"] == before["full_refreshes"] == 1
     assert (after["last_plan"], after["handler"], after["status"]) == ("incremental", "shop", "ready")
+
+
+# ---- processes that die ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    with Processes("support.view_tasks") as started:
+        yield started
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("task", "point"), [("of_dictionaries", "dictionary.before_commit"), ("of_handler", "handler.before_epoch")]
+)
+def test_a_process_that_dies_before_it_has_begun_leaves_everything_as_it_was(db, processes, task, point):
+    where = db.context.catalog.where
+    db.table("customers").upsert([{"id": 1, "name": "new", "note": ""}])
+    db.table("orders").upsert([{"id": 1, "customer": 1, "total": 500}])
+    before = dump(db.context.catalog)
+    assert processes.run(f"support.view_tasks:{task}", where, "shop", failpoints=f"{point}=exit") == EXIT_CODE
+    assert dump(db.context.catalog) == before
+    db.epochs.of_handler("shop")
+    assert_exact(db, "card")
+    db.epochs.of_dictionaries({"shop"})
+    assert_current(db, "card")
+
+
+@pytest.mark.process
+def test_a_process_that_dies_in_a_refresh_is_followed_by_one_that_goes_on(db, processes):
+    """With a Spark of its own, killed when the rows are written and not committed; then again, to the end."""
+    where = db.context.catalog.where
+    db.table("customers").upsert([{"id": 1, "name": "new", "note": ""}])
+    before, rows = read_versions(db, "card"), db.sql("SELECT * FROM card").rows()
+    died = processes.run("support.view_tasks:of_dictionaries", where, "shop", failpoints="epoch.before_commit=exit")
+    assert died == EXIT_CODE
+    assert log(db) == [("[1]", '["name"]')]  # gathered, not applied
+    assert read_versions(db, "card") == before
+    assert Counter(db.sql("SELECT * FROM card").rows()) == Counter(rows)
+    assert processes.start("support.view_tasks:of_dictionaries", where, "shop").finish() == ["card incremental"]
+    assert_exact(db, "card")
+    assert_current(db, "card")
+    later(db)
+    db.vacuum(retain_s=0)
+    assert stored(db) == named(db)
 
 
 # ---- in the background ----------------------------------------------------------------------------------
