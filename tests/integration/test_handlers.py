@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -379,6 +380,54 @@ def test_counters_move_with_the_rows(db):
     assert (after["last_plan"], after["handler"], after["status"]) == ("incremental", "shop", "ready")
 
 
+# ---- anything at any time -------------------------------------------------------------------------------
+
+
+def change(db: ebla.Database, chance: random.Random) -> None:
+    """One write: to a stream or a dictionary, of used and unused columns, new rows and deletions."""
+    key = chance.randrange(30)
+    match chance.randrange(6):
+        case 0 | 1:
+            row = {
+                "id": key,
+                "customer": chance.choice([None, *range(6)]),
+                "country": chance.randrange(5),
+                "total": key,
+            }
+            db.table("orders").upsert([row])
+        case 2:
+            db.table("orders").delete([{"id": key}])
+        case 3:
+            note = chance.choice("xy")
+            db.table("customers").upsert([{"id": key % 6, "name": chance.choice("ab"), "note": note}])
+        case 4:
+            db.table("countries").upsert([{"id": key % 5, "name": chance.choice("ab"), "area": key}])
+        case _:
+            chance.choice([db.table("customers"), db.table("countries")]).delete([{"id": key % 5}])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_views_equal_their_queries_at_the_versions_they_name(db, seed):
+    chance = random.Random(seed)
+    for _ in range(8):
+        for _ in range(chance.randrange(1, 5)):
+            change(db, chance)
+        match chance.randrange(4):
+            case 0:
+                db.sql("FLUSH card")
+                assert_current(db, "card")
+            case 1 | 2:
+                db.epochs.of_handler("shop")
+                assert_current(db, "sums")
+            case _:
+                db.epochs.of_dictionaries({"shop"})
+        assert_exact(db, "card")
+        assert_exact(db, "sums")
+    db.epochs.of_handler("shop")
+    db.epochs.of_dictionaries({"shop"})
+    assert_current(db, "card")
+
+
 # ---- processes that die ---------------------------------------------------------------------------------
 
 
@@ -425,6 +474,21 @@ def test_a_process_that_dies_in_a_refresh_is_followed_by_one_that_goes_on(db, pr
 
 
 # ---- in the background ----------------------------------------------------------------------------------
+
+
+def test_two_that_run_the_same_handlers_and_a_writer_end_with_the_same_views(db, spark):
+    quick = {"auto_refresh": True, "epoch_period_s": 0.0, "dictionary_period_s": 0.0}
+    where, chance = Path(db.context.catalog.where), random.Random(7)
+    with open_(where, spark, **quick) as one, open_(where, spark, **quick) as other:
+        for number in range(24):
+            change(chance.choice([one, other, db]), chance)
+            if number % 8 == 7:
+                one.sql("FLUSH")
+        for view in QUERIES:
+            eventually(lambda view=view: shown(db, view)["age_s"] == 0)
+    for view in QUERIES:
+        assert_exact(db, view)
+        assert_current(db, view)
 
 
 def test_handlers_run_in_the_background_as_the_catalog_says(db, spark):
