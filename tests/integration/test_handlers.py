@@ -314,6 +314,34 @@ def test_handlers_are_shown_and_change_with_their_views(db):
     assert db.sql("SELECT views FROM system.handlers WHERE name = 'default'").one() == ("sums",)
 
 
+def test_a_new_handler_brings_its_views_up_to_date_unless_it_is_asynchronous(db):
+    db.sql("DROP HANDLER shop")
+    db.table("orders").upsert([{"id": 1, "customer": 1, "total": 500}])
+    db.sql("CREATE ASYNC HANDLER a PROCESS sums INPUT orders AS STREAM")
+    assert shown(db, "sums")["age_s"] > 0
+    db.sql("CREATE HANDLER b CONSUMER c PROCESS card, INPUT orders CHANGEFEED f AS STREAM WITH (batch_rows_max = 5)")
+    assert_current(db, "card")
+    assert shown(db, "sums")["age_s"] > 0
+    row = db.sql("SELECT inputs, consumer, settings FROM system.handlers WHERE name = 'b'").one()
+    assert row == ("orders CHANGEFEED f AS STREAM", "c", '{"batch_rows_max": 5}')
+    db.table("orders").upsert([{"id": i, "customer": 1, "total": 501} for i in range(9)])
+    db.sql("FLUSH")
+    plans = {v: shown(db, v)["last_plan"] for v in QUERIES}
+    assert plans == {"card": "full refresh", "sums": "incremental"}  # card's handler recomputes from 5 rows on
+    assert_current(db, "card")
+
+
+def test_a_view_waits_for_the_build_of_a_view_of_another_handler(db):
+    db.sql("CREATE ASYNC MATERIALIZED VIEW lower AS SELECT id, total FROM orders")
+    db.sql("CREATE ASYNC MATERIALIZED VIEW upper AS SELECT sum(total) AS total FROM lower")
+    db.sql("CREATE ASYNC HANDLER other PROCESS upper INPUT lower AS STREAM WITH (should_run = false)")
+    assert db.epochs.of_handler("other") == []
+    assert shown(db, "upper")["status"] == "building"
+    db.epochs.of_handler("default")
+    db.epochs.of_handler("other")
+    assert db.sql("SELECT * FROM upper").one() == (sum(range(24)),)
+
+
 def test_wrong_handlers_are_refused_and_change_nothing(db):
     for text, kind, says in [
         ("CREATE HANDLER shop PROCESS card INPUT orders AS STREAM", ebla.DuplicateNameError, "found a handler"),
@@ -484,8 +512,7 @@ def test_two_that_run_the_same_handlers_and_a_writer_end_with_the_same_views(db,
             change(chance.choice([one, other, db]), chance)
             if number % 8 == 7:
                 one.sql("FLUSH")
-        for view in QUERIES:
-            eventually(lambda view=view: shown(db, view)["age_s"] == 0)
+        eventually(lambda: all(shown(db, view)["age_s"] == 0 for view in QUERIES))
     for view in QUERIES:
         assert_exact(db, view)
         assert_current(db, view)

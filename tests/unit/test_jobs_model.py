@@ -10,6 +10,7 @@ from ebla.errors import DuplicateNameError, UnknownNameError, UsageError
 from ebla.ids import RelationId, Version
 from ebla.jobs import model as m
 from ebla.settings import Settings, load
+from ebla.tables.maintenance import horizons
 
 V1, V2, V3, T1, T2 = (RelationId(n) for n in range(1, 6))
 
@@ -170,3 +171,9 @@ def test_views_behind_a_busy_one_wait_with_it():
 def test_views_come_with_what_they_read():
     assert m.with_inputs(INPUTS, ["C"]) == {"c", "b", "a"}
     assert m.with_inputs(INPUTS, ["d", "x"]) == {"d"}
+
+
+def test_vacuum_leaves_a_dictionary_the_version_that_a_view_reads():
+    read = {T1: Version(5), T2: None}
+    assert horizons([T1, T2, V1], Version(9), read) == {T1: 5, T2: 9, V1: 9}
+    assert horizons([T1], Version(3), read) == {T1: 3}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from sqlalchemy import Connection
 
 from ebla.catalog import reads
-from ebla.errors import ConflictError
+from ebla.errors import ConflictError, EblaError
 from ebla.failpoint import hit
 from ebla.ids import Version
 from ebla.jobs import dictionary, stored
@@ -65,6 +65,8 @@ class Epochs:
     def __init__(self, context: Context, on_epoch: Callable[[Epoch], None] = lambda done: None) -> None:
         self._context = context
         self._on_epoch = on_epoch
+        self.on_free: Callable[[], None] = lambda: None
+        """Called when views can be worked on again that an epoch may have left out meanwhile."""
         self._handlers = Locks()
         self._views = Locks()
 
@@ -77,10 +79,11 @@ class Epochs:
                 views = _views(connection)
                 mine = {n: h for n, (_, h) in views.items() if h.name.lower() == name.lower()}
             with self._views.holding_free(mine) as free:
-                waiting = behind_busy({n: views[n][0].inputs for n in mine}, mine.keys() - free)
                 # Only now: what is read before a view's lock is held may be old.
                 with self._context.catalog.reading() as connection:
                     views = _views(connection)
+                    busy = (mine.keys() - free) | _without_rows(views, mine)
+                    waiting = behind_busy({n: views[n][0].inputs for n in mine if n in views}, busy)
                     newest = reads.current_version(connection)
                     targets = {
                         n: Target(stream=newest, batch=_held(connection, *views[n], newest))
@@ -97,7 +100,6 @@ class Epochs:
 
         Views of a handler that should not run come only by name.
         """
-        self.gather()
         return self._now(names, lambda view: True)
 
     def build(self, *names: str) -> list[Epoch]:
@@ -110,13 +112,19 @@ class Epochs:
             with self._context.catalog.reading() as connection:
                 views = _views(connection)
             inputs = {n: view.inputs for n, (view, _) in views.items()}
-            chosen = {n for n in with_inputs(inputs, asked or inputs) if n in asked or views[n][1].should_run}
+            chosen = {
+                n
+                for n in with_inputs(inputs, asked or inputs)
+                if n in asked or views[n][1].should_run or not _built(views[n][0])
+            }
             try:
                 with self._views.holding(chosen), self._handlers.holding({views[n][1].name.lower() for n in chosen}):
                     return self._to_newest(chosen, wanted, asked)
             except ConflictError:
                 if attempt == ATTEMPTS - 1:
                     raise
+            finally:
+                self.on_free()
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _to_newest(self, chosen: Collection[str], wanted: Callable[[View], bool], asked: set[str]) -> list[Epoch]:
@@ -124,8 +132,9 @@ class Epochs:
             views = _views(connection)
             newest = reads.current_version(connection)
             batch = {v.relation.name.lower(): inputs for v, _, inputs in readers(connection)}
+        # A view among the inputs is read as its own epoch, which comes first, leaves it.
         targets = {
-            n: Target(stream=newest, batch=dict.fromkeys(batch.get(n, ()), newest))
+            n: Target(stream=newest, batch={i: newest for i in batch.get(n, ()) if i not in views})
             for n in chosen
             if n in views and wanted(views[n][0])
         }
@@ -170,18 +179,31 @@ class Epochs:
         """Gather, then refresh the views of these handlers that are concerned, one after another at their pace."""
         self.gather()
         done: list[Epoch] = []
+        failed: list[EblaError] = []
         with self._context.catalog.reading() as connection:
             names = [d.view.relation.name.lower() for d in dictionary.due(connection, handlers)]
         for name in names:
-            with self._views.of(name):
-                with self._context.catalog.reading() as connection:
-                    known = stored.handlers(connection)
-                    due = [d for d in dictionary.due(connection, handlers) if d.view.relation.name.lower() == name]
-                for one in due:
-                    tuned = tuning(one.handler, self._context.settings, by_name(known, DICTIONARY))
-                    pace = Pace(rows_per_scan=tuned.dictionary_rows_per_scan, rows_per_s=tuned.dictionary_rows_per_s)
-                    context = self._context.tuned(batch_rows_max=tuned.batch_rows_max)
-                    done += dictionary.refresh(context, one, pace)
+            try:
+                done += self._of_dictionaries(name, handlers)
+            except EblaError as error:
+                failed.append(error)  # one view's trouble is not another's
+            finally:
+                self.on_free()
+        if failed:
+            raise failed[0]
+        return done
+
+    def _of_dictionaries(self, name: str, handlers: Collection[str]) -> list[Epoch]:
+        done: list[Epoch] = []
+        with self._views.of(name):
+            with self._context.catalog.reading() as connection:
+                known = stored.handlers(connection)
+                due = [d for d in dictionary.due(connection, handlers) if d.view.relation.name.lower() == name]
+            for one in due:
+                tuned = tuning(one.handler, self._context.settings, by_name(known, DICTIONARY))
+                pace = Pace(rows_per_scan=tuned.dictionary_rows_per_scan, rows_per_s=tuned.dictionary_rows_per_s)
+                context = self._context.tuned(batch_rows_max=tuned.batch_rows_max)
+                done += dictionary.refresh(context, one, pace)
         for finished in done:
             self._on_epoch(finished)
         return done
@@ -192,6 +214,15 @@ def _views(connection: Connection) -> dict[str, tuple[View, Handler]]:
     views = definition.all_views(connection)
     handler_of = owners([v.relation.id for v in views], stored.handlers(connection))
     return {v.relation.name.lower(): (v, handler_of[v.relation.id]) for v in views}
+
+
+def _built(view: View) -> bool:
+    return view.position is not None and view.position.built
+
+
+def _without_rows(views: Mapping[str, tuple[View, Handler]], mine: Collection[str]) -> set[str]:
+    """Views that nothing can be computed from: not built, and not about to be in an epoch of `mine`."""
+    return {n for n, (v, _) in views.items() if not _built(v) and (n not in mine or v.position is not None)}
 
 
 def _held(connection: Connection, view: View, handler: Handler, newest: Version) -> dict[str, Version]:

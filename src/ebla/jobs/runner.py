@@ -138,6 +138,7 @@ class Runner:
     def __init__(self, context: Context, epochs: Epochs) -> None:
         self._context = context
         self._epochs = epochs
+        epochs.on_free = self._nudge
         self._changed = threading.Condition()
         self._woken = False
         self._stopping = False
@@ -161,6 +162,12 @@ class Runner:
                 self._thread = threading.Thread(target=self._loop, name="ebla-runner", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
+
+    def _nudge(self) -> None:
+        """Views are free again: epochs that left them out have something to do, whether or not there was a commit."""
+        for job in list(self._jobs.values()):
+            if job.name != DICTIONARY:
+                job.wake()
 
     def _loop(self) -> None:
         while True:
