@@ -17,7 +17,10 @@ from ebla.catalog.store import Catalog, is_postgres
 from ebla.errors import CatalogError, NodeConflictError
 from ebla.execute import Executor
 from ebla.ids import NodeId, Version
+from ebla.jobs.epochs import Epochs
+from ebla.jobs.runner import Runner
 from ebla.maintainer import Maintainer
+from ebla.metrics import Metrics
 from ebla.result import Result
 from ebla.settings import Settings
 from ebla.spark.session import require_classic
@@ -27,6 +30,7 @@ from ebla.table import Table
 from ebla.tables import maintenance
 from ebla.tables.context import Context
 from ebla.tables.scans import Pins
+from ebla.views.maintain import Epoch
 from ebla.views.statements import Views
 
 if TYPE_CHECKING:
@@ -41,12 +45,20 @@ class Database:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.pins = Pins(context)
-        self.maintainer = Maintainer(context, self._wake_handler)
+        self.maintainer = Maintainer(context, self._wake_runner)
+        self._metrics = Metrics(context.catalog)
+        self.epochs = Epochs(context, self._on_epoch)
+        self.runner = Runner(context, self.epochs)
         self.views = Views(self)
         self._executor = Executor(self)
+        self.runner.wake()  # what was written while nobody was here
 
-    def _wake_handler(self) -> None:
-        self.views.handler.wake()
+    def _wake_runner(self) -> None:
+        self.runner.wake()
+
+    def _on_epoch(self, done: Epoch) -> None:
+        self._metrics.observe(done)
+        self.maintainer.wake(done.view)
 
     # ---- statements and tables --------------------------------------------------------------------------
 
@@ -75,6 +87,10 @@ class Database:
         """The session that queries run in; started now if none was given."""
         return self.context.spark
 
+    def metrics(self) -> str:
+        """How fresh the views are and what it costs, in Prometheus' text format."""
+        return self._metrics.text()
+
     # ---- upkeep -----------------------------------------------------------------------------------------
 
     def compact(self, name: str) -> maintenance.Compacted:
@@ -86,7 +102,7 @@ class Database:
 
     def close(self) -> None:
         """Finish background work, release pins, and stop Spark if Ebla started it."""
-        self.views.handler.stop()
+        self.runner.stop()
         self.maintainer.stop()
         self.pins.release_all()
         self.context.close()

@@ -189,7 +189,7 @@ class Executor:
         if len(ref.parts) == 2 and ref.parts[0].lower() == "system":
             if ref.version is not None or ref.timestamp is not None:
                 raise SnapshotError(f"system.{ref.name}: expected the present, found a version; it has no other")
-            return system.read(connection, ref.name)
+            return system.read(connection, ref.name, self._context.catalog.clock())
         relation = reads.find_relation(connection, ref.name) if len(ref.parts) == 1 else None
         if relation is None:
             if len(ref.parts) == 1 and self._context.spark.catalog.tableExists(quote(ref.name)):
@@ -315,14 +315,14 @@ class Executor:
                     comment=statement.comment,
                     options=statement.options,
                 )
-            case st.DropTable(name=name, if_exists=if_exists):
-                ddl.drop_table(context, name, if_exists=if_exists)
+            case st.DropTable(name=name, if_exists=if_exists, cascade=cascade):
+                ddl.drop_table(context, name, if_exists=if_exists, cascade=cascade)
             case st.RenameTable(table=table, new_name=new):
                 ddl.rename_table(context, table, new)
             case st.AddColumns(table=table, columns=specs):
                 ddl.add_columns(context, table, [_column(spec) for spec in specs])
-            case st.DropColumns(table=table, columns=names):
-                ddl.drop_columns(context, table, names)
+            case st.DropColumns(table=table, columns=names, cascade=cascade):
+                ddl.drop_columns(context, table, names, cascade=cascade)
             case st.RenameColumn(table=table, column=column, new_name=new):
                 ddl.rename_column(context, table, column, new)
             case st.AlterColumnType(table=table, column=column, type=kind):

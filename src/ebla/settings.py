@@ -33,6 +33,15 @@ class Settings(BaseSettings):
     auto_compact: bool = Field(True, description="Compact in the background after writes.")
     auto_refresh: bool = Field(True, description="Bring views up to date in the background after writes.")
     epoch_period_s: float = Field(1.0, ge=0, description="How long a background epoch gathers writes.")
+    dictionary_period_s: float = Field(
+        60.0, ge=0, description="How often changes of dictionaries are gathered and applied."
+    )
+    dictionary_rows_per_scan: int = Field(
+        100_000, gt=0, description="A dictionary's change rewrites so many rows of a view at a time."
+    )
+    dictionary_rows_per_s: float | None = Field(
+        None, gt=0, description="A dictionary's change rewrites at most so many rows of a view a second."
+    )
     retention_s: float = Field(86_400.0, ge=0, description="How long vacuum keeps what newer versions replaced.")
     transaction_lease_s: float = Field(60.0, gt=0, description="A writer silent for this long is taken for dead.")
     barrier_grace_s: float = Field(

@@ -275,7 +275,7 @@ def test_a_failing_expression_stops_its_view_and_no_other(db: ebla.Database) -> 
     plans = {row[0]: row[2] for row in db.sql("FLUSH").rows()}
     assert plans == {"ratio": "failed", "totals": "full refresh"}
     check(db, "totals")
-    status = {row[0]: (row[1], row[7]) for row in db.sql("SHOW VIEWS").rows()}
+    status = {row[0]: row[1:] for row in db.sql("SELECT name, status, message FROM system.views").rows()}
     assert status["ratio"][0] == "failed"
     assert "DIVIDE_BY_ZERO" in status["ratio"][1]
     assert rows(db, "SELECT * FROM ratio") == Counter([(1, 100.0)])

@@ -78,6 +78,13 @@ def prepare(catalog: Catalog) -> None:
     add(catalog, run(orders.id, id="staged", state=RunState.STAGING))
     commit(catalog, c.EndRuns(relation=RelationId(5), runs=frozenset({RunId("vacuumed-1")})))
     commit(catalog, c.OpenSession(session="copy", purpose="test"), c.SetProgress(name="view", value="1"))
+    commit(
+        catalog,
+        c.PutHandler(name="old", settings="{}", should_run=False),
+        c.LogDictionaryChanges(
+            changes=(c.DictionaryChange(relation=orders.id, version=Version(8), key="[1]", columns=("*",)),)
+        ),
+    )
     tx.begin(catalog, orders, node=NODE, holder="test", reason="test", lease_us=60_000_000)
 
 
@@ -105,6 +112,12 @@ def every_update(catalog: Catalog) -> c.Decision:
             c.SetPlacement(relation=orders, placement=((OTHER, NODE),) * 4),
             c.OpenSession(session="another", purpose="test"),
             c.CloseSession(session="copy"),
+            c.PutHandler(name="shop", settings="{}", should_run=True),
+            c.RemoveHandler(name="old"),
+            c.LogDictionaryChanges(
+                changes=(c.DictionaryChange(relation=orders, version=Version(9), key="[1]", columns=("total",)),)
+            ),
+            c.ForgetDictionaryChanges(relation=orders, version=Version(8)),
         ),
     )
 

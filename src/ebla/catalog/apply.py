@@ -236,6 +236,17 @@ def apply(connection: Connection, change: c.Update, version: Version, now: int) 
                 .where(s.sessions.c.session_id == session, s.sessions.c.closed_version.is_(None))
                 .values(closed_version=version)
             )
+        case c.PutHandler(name=name, settings=settings, should_run=should_run):
+            connection.execute(delete(s.mv_handlers).where(s.mv_handlers.c.job_name == name))
+            row = {"job_name": name, "job_settings": settings, "should_run": should_run}
+            connection.execute(insert(s.mv_handlers), row)
+        case c.RemoveHandler(name=name):
+            connection.execute(delete(s.mv_handlers).where(s.mv_handlers.c.job_name == name))
+        case c.LogDictionaryChanges(changes=logged):
+            _log_dictionary_changes(connection, logged)
+        case c.ForgetDictionaryChanges(relation=relation, version=done):
+            log = s.mv_dictionary_changes
+            connection.execute(delete(log).where(log.c.relation_id == relation, log.c.version <= done))
         case (
             c.DropRelation()
             | c.RenameRelation()
@@ -429,6 +440,20 @@ def _level1_where_empty(connection: Connection, runs: tuple[Run, ...]) -> tuple[
         return 0 if over_others or run.tablet == SPANS_TABLETS else 1
 
     return tuple(replace(run, level=level(run)) for run in runs)
+
+
+def _log_dictionary_changes(connection: Connection, changes: tuple[c.DictionaryChange, ...]) -> None:
+    rows = [
+        {
+            "relation_id": one.relation,
+            "version": one.version,
+            "row_key": one.key,
+            "changed_columns": json.dumps(list(one.columns)),
+        }
+        for one in changes
+    ]
+    if rows:
+        connection.execute(insert(s.mv_dictionary_changes), rows)
 
 
 def _put_node(connection: Connection, change: c.PutNode, now: int) -> None:

@@ -225,6 +225,43 @@ class CloseSession:
     session: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutHandler:
+    """A handler as it shall be; `settings` is a JSON object. Names are compared as they are."""
+
+    name: str
+    settings: str
+    should_run: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveHandler:
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DictionaryChange:
+    """A row that a commit changed: its key as a JSON list (`null`: any row), and the changed columns (`*`: all)."""
+
+    relation: RelationId
+    version: Version
+    key: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDictionaryChanges:
+    changes: tuple[DictionaryChange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetDictionaryChanges:
+    """Every view has read this input up to the version."""
+
+    relation: RelationId
+    version: Version
+
+
 Update = (
     AddRuns
     | EndRuns
@@ -243,6 +280,10 @@ Update = (
     | SetPlacement
     | OpenSession
     | CloseSession
+    | PutHandler
+    | RemoveHandler
+    | LogDictionaryChanges
+    | ForgetDictionaryChanges
 )
 
 

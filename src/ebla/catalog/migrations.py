@@ -43,7 +43,15 @@ def _create_tables(connection: Connection) -> None:
     )
 
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(number=1, name="create tables", run=_create_tables),)
+def _add_handlers(connection: Connection) -> None:
+    """Tables that a catalog created by this release has already."""
+    schema.metadata.create_all(connection, tables=[schema.mv_handlers, schema.mv_dictionary_changes])
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(number=1, name="create tables", run=_create_tables),
+    Migration(number=2, name="add handlers", run=_add_handlers),
+)
 
 
 def namespace(connection: Connection) -> str | None:

@@ -245,6 +245,46 @@ def truncated_between(connection: Connection, target: Relation, since: Version, 
     return sorted(Version(v) for v in connection.execute(query).scalars())
 
 
+def first_write_after(connection: Connection, relation_id: RelationId, version: int) -> Version | None:
+    """The oldest write or truncation behind a version that the manifest still knows."""
+    written = connection.execute(
+        select(func.min(s.runs.c.begin_version)).where(
+            s.runs.c.relation_id == relation_id,
+            s.runs.c.source == RunSource.WRITE.value,
+            s.runs.c.begin_version > version,
+        )
+    ).scalar()
+    truncated = connection.execute(
+        select(func.min(s.truncations.c.version)).where(
+            s.truncations.c.relation_id == relation_id, s.truncations.c.version > version
+        )
+    ).scalar()
+    found = [Version(v) for v in (written, truncated) if v is not None]
+    return min(found, default=None)
+
+
+def handler_rows(connection: Connection) -> list[tuple[str, str, bool]]:
+    """Name, settings as JSON, and whether it should run, by name."""
+    rows = connection.execute(select(s.mv_handlers).order_by(s.mv_handlers.c.job_name))
+    return [(r.job_name, r.job_settings, bool(r.should_run)) for r in rows]
+
+
+def dictionary_changes(connection: Connection, relation_id: RelationId, since: int, until: int) -> list[list[str]]:
+    """The different sets of columns that commits in `(since, until]` changed, as logged."""
+    log = s.mv_dictionary_changes
+    query = (
+        select(log.c.changed_columns)
+        .where(log.c.relation_id == relation_id, log.c.version > since, log.c.version <= until)
+        .distinct()
+    )
+    return [json.loads(text) for text in connection.execute(query).scalars()]
+
+
+def progress(connection: Connection, name: str) -> str | None:
+    value: str | None = connection.execute(select(s.progress.c.value).where(s.progress.c.name == name)).scalar()
+    return value
+
+
 def merge_replicas(rows: Iterable[Row[Any]]) -> list[Run]:
     """One run per file: the manifest has a row for each copy."""
     runs: dict[str, Run] = {}

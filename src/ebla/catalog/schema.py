@@ -237,3 +237,23 @@ pins = Table(
     Column("reason", Text, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
 )
+
+# The seed's columns. What a handler processes and how lies in `job_settings`, a JSON object.
+mv_handlers = Table(
+    "mv_handlers",
+    metadata,
+    Column("job_name", Text, primary_key=True),
+    Column("job_settings", Text, nullable=False),
+    Column("should_run", Boolean, nullable=False),
+)
+
+# What changed in inputs that are read as BATCH, commit by commit, until every view has read it.
+mv_dictionary_changes = Table(
+    "mv_dictionary_changes",
+    metadata,
+    Column("relation_id", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("row_key", Text, nullable=False),
+    Column("changed_columns", Text, nullable=False),
+    PrimaryKeyConstraint("relation_id", "version", "row_key"),
+)

@@ -5,6 +5,7 @@ Spark is imported and started only by statements that need it: `ebla --help` and
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -222,6 +223,24 @@ def status(context: typer.Context, warehouse: Warehouse = None, json: Json = Fal
         output.write_json(status_module.as_json(found))
     else:
         status_module.show(found)
+
+
+@_command("ebla metrics", "ebla metrics --json")
+def metrics(context: typer.Context, warehouse: Warehouse = None, json: Json = False, debug: Debug = False) -> None:
+    """Print how fresh every view is and what its epochs cost, in the text format of Prometheus.
+
+    Reads only the catalog and starts no Spark. With --json, the same samples as values.
+    """
+    from ebla.catalog.store import Catalog
+    from ebla.metrics import Metrics
+
+    options = _settle(context, warehouse, json, debug)
+    with contextlib.closing(Catalog.open(options.place, create=False)) as catalog:
+        found = Metrics(catalog)
+        if options.json:
+            output.write_json({"metrics": found.samples()})
+        else:
+            print(found.text(), end="")
 
 
 @_command("ebla compact", "ebla compact orders")

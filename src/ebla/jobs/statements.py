@@ -2,15 +2,126 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, assert_never
 
-from ebla.errors import UsageError
+import pyarrow as pa
+from sqlalchemy import Connection
+
+from ebla.catalog import changes as c
+from ebla.catalog import reads
+from ebla.errors import UnknownNameError, UsageError
+from ebla.ids import Version
+from ebla.jobs import stored
+from ebla.jobs.model import (
+    DEFAULT,
+    DICTIONARY,
+    Handler,
+    Input,
+    Problem,
+    by_name,
+    is_reserved,
+    problems,
+    with_settings,
+)
 from ebla.result import Result
 from ebla.sql import statements as st
+from ebla.storage.model import Kind
+from ebla.tables.context import Context
 
 if TYPE_CHECKING:
     from ebla.database import Database
 
 
 def run(database: Database, statement: st.HandlerStatement) -> Result:
-    raise UsageError(f"{type(statement).__name__}: not yet")
+    context = database.context
+    match statement:
+        case st.CreateHandler():
+            if create(context, statement) and not statement.asynchronous:
+                database.views.flush(*statement.views)
+        case st.DropHandler(name=name, if_exists=if_exists):
+            drop(context, name, if_exists=if_exists)
+        case st.AlterHandler(name=name, options=options):
+            alter(context, name, options)
+        case st.ShowHandlers():
+            with context.catalog.reading() as connection:
+                return Result(table=stored.table(connection), spark=lambda: context.spark)
+        case _:
+            assert_never(statement)
+    database.runner.wake()
+    return Result(table=pa.table({}), spark=lambda: context.spark)
+
+
+def problems_of(connection: Connection, statement: st.CreateHandler) -> list[Problem]:
+    """What is wrong with a new handler in this catalog."""
+    known = stored.handlers(connection)
+    views = {v.lower(): reads.relation(connection, v).id for v in reads.relation_names(connection, Kind.VIEW)}
+    return problems(
+        statement.name,
+        statement.views,
+        [i.name for i in statement.inputs],
+        known_views=views,
+        known_relations=[n.lower() for n in reads.relation_names(connection)],
+        handler_of_view={name: h.name for name, view in views.items() for h in known if view in h.views},
+        taken=[h.name.lower() for h in known],
+    )
+
+
+def create(context: Context, statement: st.CreateHandler) -> bool:
+    def decide(connection: Connection, at: Version) -> c.Decision | None:
+        known = stored.handlers(connection)
+        if statement.if_not_exists and not is_reserved(statement.name) and by_name(known, statement.name):
+            return None
+        for problem in problems_of(connection, statement):
+            raise problem.kind(problem.message)
+        made = Handler(
+            name=statement.name,
+            views=tuple(reads.relation(connection, v).id for v in statement.views),
+            inputs=tuple(
+                Input(relation=reads.relation(connection, i.name).id, batch=i.batch, changefeed=i.changefeed)
+                for i in statement.inputs
+            ),
+            consumer=statement.consumer,
+        )
+        updates = [stored.put(with_settings(made, statement.options))]
+        if made.batch and by_name(known, DICTIONARY) is None:
+            updates.append(stored.put(Handler(name=DICTIONARY)))
+        return c.Decision(reason=f"create handler {statement.name}", updates=tuple(updates))
+
+    return context.catalog.decide(decide, node=context.node) is not None
+
+
+def drop(context: Context, name: str, *, if_exists: bool = False) -> bool:
+    def decide(connection: Connection, at: Version) -> c.Decision | None:
+        if is_reserved(name):
+            raise UsageError(f"handler {name}: expected one that was created, found one of the system's own")
+        found = by_name(stored.handlers(connection), name)
+        if found is None:
+            if if_exists:
+                return None
+            raise _unknown(connection, name)
+        return c.Decision(reason=f"drop handler {found.name}", updates=(c.RemoveHandler(name=found.name),))
+
+    return context.catalog.decide(decide, node=context.node) is not None
+
+
+def alter(context: Context, name: str, options: Mapping[str, object]) -> None:
+    """Change settings. `default` and `sys$dictionary` have a row only once somebody has changed them."""
+
+    def decide(connection: Connection, at: Version) -> c.Decision | None:
+        found = by_name(stored.handlers(connection), name)
+        if found is None and name.lower() in (DEFAULT, DICTIONARY):
+            found = Handler(name=name.lower())
+        if found is None:
+            raise _unknown(connection, name)
+        changed = with_settings(found, options)
+        reason = f"alter handler {found.name}: {', '.join(options)}"
+        return c.Decision(reason=reason, updates=(stored.put(changed),))
+
+    context.catalog.decide(decide, node=context.node)
+
+
+def _unknown(connection: Connection, name: str) -> UnknownNameError:
+    known = [h.name for h in stored.handlers(connection) if not is_reserved(h.name)]
+    have = f"handlers are {', '.join(known)}" if known else f"there is only {DEFAULT}"
+    return UnknownNameError(f"handler {name}: expected a handler of this name, found none; {have}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import socket
 import threading
@@ -74,6 +75,15 @@ class Context:
             if self._writer is None:
                 self._writer = spark_session.writer_session(self.spark)
             return self._writer
+
+    def tuned(self, **changed: object) -> Context:
+        """This context with some settings of its own; all else is shared, Spark too, which is started now."""
+        if all(getattr(self.settings, name) == value for name, value in changed.items()):
+            return self
+        _ = self.writer  # before the copy, so that there is one of it
+        other = copy.copy(self)
+        other.settings = self.settings.model_copy(update=changed)
+        return other
 
     def duck(self) -> duckdb.DuckDBPyConnection:
         return self._duck.cursor()

@@ -19,7 +19,7 @@ from ebla.ids import NodeId, Version
 from ebla.storage import types
 from ebla.storage.model import HIDDEN_KEY, RESERVED, Column, Kind, Node, Relation
 from ebla.tables.context import Context
-from ebla.views.guard import refuse_if_read
+from ebla.views.guard import dropping, refuse_if_read
 
 TABLETS_MAX = 2**16
 POLL_S = 0.02
@@ -181,19 +181,15 @@ def storage_options(context: Context, options: Mapping[str, object]) -> tuple[in
     return tablets, replication, {}
 
 
-def drop_table(context: Context, name: str, *, if_exists: bool = False) -> bool:
+def drop_table(context: Context, name: str, *, if_exists: bool = False, cascade: bool = False) -> bool:
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         relation = reads.find_relation(connection, name)
         if relation is None and if_exists:
             return None
         relation = relation or reads.relation(connection, name)
         require_table(relation)
-        refuse_if_read(connection, relation, "drop it")
-        return c.Decision(
-            reason=f"drop table {relation.name}",
-            relation=relation.id,
-            updates=(c.DropRelation(relation=relation.id),),
-        )
+        updates, more = dropping(connection, relation, cascade=cascade)
+        return c.Decision(reason=f"drop table {relation.name}{more}", relation=relation.id, updates=updates)
 
     return context.catalog.decide(decide, node=context.node) is not None
 
@@ -248,10 +244,19 @@ Reshape = Callable[[Relation, set[str]], Sequence[Column]]
 """From a relation and all names its files ever used to its new columns."""
 
 
-def reshape(context: Context, name: str, change: Reshape, reason: str, needed: Sequence[str] = ()) -> None:
+def reshape(
+    context: Context,
+    name: str,
+    change: Reshape,
+    reason: str,
+    needed: Sequence[str] = (),
+    dropped: Sequence[str] = (),
+    *,
+    cascade: bool = False,
+) -> None:
     """Change a relation's columns, once no transaction is older than the state before this one.
 
-    `needed` names the columns that no view may need.
+    `needed` names the columns that no view may need; `dropped` those that go with the views that do, if `cascade`.
     """
     with context.catalog.reading() as connection:
         relation = reads.relation(connection, name)
@@ -265,10 +270,14 @@ def reshape(context: Context, name: str, change: Reshape, reason: str, needed: S
         check_columns(current.name, columns)
         if needed:
             refuse_if_read(connection, current, "change it", needed)
+        views: tuple[c.Update, ...] = ()
+        more = ""
+        if dropped:
+            views, more = dropping(connection, current, dropped, cascade=cascade)
         return c.Decision(
-            reason=f"alter table {current.name}: {reason}",
+            reason=f"alter table {current.name}: {reason}{more}",
             relation=current.id,
-            updates=(c.SetColumns(relation=current.id, columns=columns),),
+            updates=(*views, c.SetColumns(relation=current.id, columns=columns)),
         )
 
     context.catalog.decide(decide, node=context.node)
@@ -315,7 +324,7 @@ def add_columns(context: Context, name: str, declared: Sequence[Column]) -> None
     reshape(context, name, change, "add " + ", ".join(d.name for d in declared))
 
 
-def drop_columns(context: Context, name: str, names: Sequence[str]) -> None:
+def drop_columns(context: Context, name: str, names: Sequence[str], *, cascade: bool = False) -> None:
     def change(relation: Relation, used: set[str]) -> Sequence[Column]:
         gone = {find_column(relation, n).name for n in names}
         keyed = [col.name for col in relation.key if col.name in gone]
@@ -325,7 +334,7 @@ def drop_columns(context: Context, name: str, names: Sequence[str]) -> None:
             raise UsageError(f"{relation.name}: expected one column to remain, found all of them dropped")
         return [col for col in relation.columns if col.name not in gone]
 
-    reshape(context, name, change, "drop " + ", ".join(names), names)
+    reshape(context, name, change, "drop " + ", ".join(names), dropped=names, cascade=cascade)
 
 
 def rename_column(context: Context, name: str, old: str, new: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from ebla.catalog import changes as c
 from ebla.catalog import reads
@@ -19,12 +19,13 @@ from ebla.catalog.apply import oldest_needed
 from ebla.errors import ConflictError, UsageError
 from ebla.failpoint import hit
 from ebla.ids import NodeId, RelationId, RunId, TabletId, Version
+from ebla.jobs.readers import least_read
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
 from ebla.storage import runs as rf
 from ebla.storage import token as tokens
 from ebla.storage.files import owner
-from ebla.storage.model import SPANS_TABLETS, TOKEN, RunSource
+from ebla.storage.model import FOREVER, SPANS_TABLETS, TOKEN, RunSource
 from ebla.storage.snapshot import BEGINNING, Snapshot
 from ebla.tables.context import Context
 from ebla.tables.writes import Work, begin
@@ -180,6 +181,13 @@ def plan_horizon(newest: Version, by_time: Version, needed: Version | None) -> V
     return min(newest, by_time) if needed is None else min(newest, by_time, needed)
 
 
+def horizons(
+    relations: Sequence[RelationId], horizon: Version, read: Mapping[RelationId, Version | None]
+) -> dict[RelationId, Version]:
+    """The horizon of each relation: a dictionary keeps the oldest version at which a view still reads it."""
+    return {r: horizon if (least := read.get(r)) is None else min(horizon, least) for r in relations}
+
+
 def vacuum(context: Context, name: str | None = None, *, retain_s: float | None = None) -> Vacuumed:
     """Forget old versions, delete their files, and sweep files that no commit ever named."""
     catalog = context.catalog
@@ -201,20 +209,19 @@ def _advance(context: Context, name: str | None, keep_s: float) -> tuple[Version
         with catalog.reading() as connection:
             now = catalog.clock()
             newest = reads.current_version(connection)
-            before = select(s.history.c.version).where(s.history.c.committed_at <= now - int(keep_s * 1e6))
-            by_time = connection.execute(before.order_by(s.history.c.version.desc()).limit(1)).scalar()
+            older = select(s.history.c.version).where(s.history.c.committed_at <= now - int(keep_s * 1e6))
+            by_time = connection.execute(older.order_by(s.history.c.version.desc()).limit(1)).scalar()
             horizon = plan_horizon(newest, Version(by_time or 0), oldest_needed(connection, now))
             query = select(s.relations.c.relation_id, s.relations.c.horizon, s.relations.c.dropped_version)
             if name is not None:
                 query = query.where(s.relations.c.relation_id == reads.relation(connection, name).id)
             rows = list(connection.execute(query))
-            replaced = set(
-                connection.execute(
-                    select(s.runs.c.relation_id).where(s.runs.c.end_version <= horizon).distinct()
-                ).scalars()
-            )
+            own = horizons([RelationId(r.relation_id) for r in rows], horizon, least_read(connection))
+            ended = select(s.runs.c.relation_id, func.min(s.runs.c.end_version)).where(s.runs.c.end_version <= horizon)
+            first_end = {RelationId(r): v for r, v in connection.execute(ended.group_by(s.runs.c.relation_id))}
         # A dropped relation's horizon is its end, and its runs go once the horizon of all has come that far.
-        due = [RelationId(r.relation_id) for r in rows if r.horizon <= horizon and r.relation_id in replaced]
+        before = {RelationId(r.relation_id): r.horizon for r in rows}
+        due = [r for r, to in own.items() if before[r] <= to and first_end.get(r, FOREVER) <= to]
         targets = [RelationId(r.relation_id) for r in rows]
         if not due:
             return horizon, targets
@@ -223,7 +230,7 @@ def _advance(context: Context, name: str | None, keep_s: float) -> tuple[Version
                 c.Decision(
                     reason=f"vacuum up to version {horizon}",
                     requires=(c.NobodyReadsBelow(version=horizon),),
-                    updates=tuple(c.SetHorizon(relation=r, horizon=horizon) for r in due),
+                    updates=tuple(c.SetHorizon(relation=r, horizon=own[r]) for r in due),
                 ),
                 node=context.node,
             )

@@ -20,7 +20,7 @@ from ebla.tables.context import Context
 from ebla.validate import KnownRelation, Part, parts_report, refuse, warehouse
 from ebla.validate.spark import SparkAnalyser
 from ebla.views import definition
-from ebla.views.guard import refuse_if_read
+from ebla.views.guard import dropping
 from ebla.views.nodes import Shape
 from ebla.views.plan import EpochPlan, FullRefresh, plan
 from ebla.views.shape import keys_of
@@ -158,17 +158,17 @@ def create_view(
     return context.catalog.decide(decide, node=context.node) is not None
 
 
-def drop_view(context: Context, name: str, *, if_exists: bool = False) -> bool:
+def drop_view(context: Context, name: str, *, if_exists: bool = False, cascade: bool = False) -> bool:
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         found = reads.find_relation(connection, name)
         if found is None and if_exists:
             return None
         view = definition.load(connection, name)
-        refuse_if_read(connection, view.relation, "drop it")
+        updates, more = dropping(connection, view.relation, cascade=cascade)
         return c.Decision(
-            reason=f"drop materialized view {view.relation.name}",
+            reason=f"drop materialized view {view.relation.name}{more}",
             relation=view.relation.id,
-            updates=(c.DropRelation(relation=view.relation.id),),
+            updates=updates,
         )
 
     return context.catalog.decide(decide, node=context.node) is not None

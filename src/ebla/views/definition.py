@@ -32,6 +32,16 @@ class Position:
     message: str | None = None
     epoch: Mapping[str, Any] = field(default_factory=dict)
     """What the last epoch did: plan, rows, seconds."""
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    """How many epochs there were, by plan."""
+    rows_changed: int = 0
+    """Rows gained and lost in all epochs."""
+    failures: int = 0
+
+    @property
+    def built(self) -> bool:
+        """Whether there ever were rows; a first build that failed leaves a position without them."""
+        return self.applied_version > 0
 
     def text(self) -> str:
         return json.dumps(
@@ -41,6 +51,9 @@ class Position:
                 "status": self.status,
                 "message": self.message,
                 "epoch": dict(self.epoch),
+                "epochs": dict(self.epochs),
+                "rows_changed": self.rows_changed,
+                "failures": self.failures,
             },
             sort_keys=True,
         )
@@ -54,10 +67,36 @@ class Position:
             status=value["status"],
             message=value["message"],
             epoch=value["epoch"],
+            epochs=value.get("epochs", {}),
+            rows_changed=value.get("rows_changed", 0),
+            failures=value.get("failures", 0),
         )
 
     def failed(self, message: str) -> Position:
-        return replace(self, status="failed", message=message)
+        return replace(self, status="failed", message=message, failures=self.failures + 1)
+
+
+def advanced(
+    position: Position | None,
+    *,
+    applied_version: Version,
+    read: Mapping[str, int],
+    plan: str,
+    reason: str | None,
+    gained: int,
+    lost: int,
+    seconds: float,
+) -> Position:
+    """The position behind an epoch. The counters go on from the last one, so they move with the rows."""
+    before = position or Position(applied_version=Version(0), read={})
+    return Position(
+        applied_version=applied_version,
+        read=read,
+        epoch={"plan": plan, "reason": reason, "gained": gained, "lost": lost, "seconds": seconds},
+        epochs={**before.epochs, plan: before.epochs.get(plan, 0) + 1},
+        rows_changed=before.rows_changed + gained + lost,
+        failures=before.failures,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

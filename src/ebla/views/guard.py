@@ -6,23 +6,64 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
+from ebla.catalog import changes as c
 from ebla.catalog import reads
 from ebla.errors import SnapshotError, UsageError
+from ebla.ids import RelationId
+from ebla.jobs import stored
 from ebla.storage.model import Kind, Relation
 from ebla.views import definition
 from ebla.views.nodes import NotUnderstood
 from ebla.views.shape import understood
 
 
-def refuse_if_read(connection: Connection, relation: Relation, what: str, columns: Sequence[str] = ()) -> None:
+def refuse_if_read(
+    connection: Connection, relation: Relation, what: str, columns: Sequence[str] = (), *, can_cascade: bool = False
+) -> None:
     """Refuse a change of a relation, or of some of its columns, that views need, naming them."""
-    readers = definition.readers_of(connection, relation)
-    if columns:
-        readers = [v for v in readers if any(_uses(connection, v, relation, name) for name in columns)]
+    readers = _readers(connection, relation, columns)
     if readers:
         thing = relation.name if not columns else f"{relation.name} ({', '.join(columns)})"
         names = ", ".join(v.relation.name for v in readers)
-        raise UsageError(f"{thing}: expected that no view needs it, found {names}; drop them first, then {what}")
+        or_else = ", or add CASCADE to drop them, too" if can_cascade else ""
+        raise UsageError(
+            f"{thing}: expected that no view needs it, found {names}; drop them first, then {what}{or_else}"
+        )
+
+
+def _readers(connection: Connection, relation: Relation, columns: Sequence[str]) -> list[definition.View]:
+    readers = definition.readers_of(connection, relation)
+    if columns:
+        readers = [v for v in readers if any(_uses(connection, v, relation, name) for name in columns)]
+    return readers
+
+
+def needing(connection: Connection, relation: Relation, columns: Sequence[str] = ()) -> list[Relation]:
+    """The views that need a relation, or some of its columns, at any distance."""
+    found: dict[RelationId, Relation] = {}
+    pending = [v.relation for v in _readers(connection, relation, columns)]
+    while pending:
+        one = pending.pop()
+        if one.id not in found:
+            found[one.id] = one
+            pending += [v.relation for v in _readers(connection, one, ())]
+    return sorted(found.values(), key=lambda r: r.name)
+
+
+def dropping(
+    connection: Connection, relation: Relation, columns: Sequence[str] = (), *, cascade: bool
+) -> tuple[tuple[c.Update, ...], str]:
+    """The updates that drop the views in the way, from their handlers too, and words for the reason.
+
+    Without `cascade` a view in the way is an error. The relation itself is dropped as well unless only columns are.
+    """
+    if not cascade:
+        refuse_if_read(connection, relation, "drop it", columns, can_cascade=True)
+    views = needing(connection, relation, columns)
+    gone = [*views, relation] if not columns else views
+    updates = tuple(c.DropRelation(relation=r.id) for r in gone)
+    words = f" and views {', '.join(v.name for v in views)}" if views else ""
+    return (*updates, *stored.removal(connection, {r.id for r in gone})), words
 
 
 def _uses(connection: Connection, view: definition.View, relation: Relation, column: str) -> bool:
@@ -36,5 +77,15 @@ def _uses(connection: Connection, view: definition.View, relation: Relation, col
 
 def require_built(connection: Connection, relation: Relation) -> None:
     """A view whose first epoch has not ended has no rows to show."""
-    if relation.kind is Kind.VIEW and definition.of_relation(connection, relation).position is None:
-        raise SnapshotError(f"view {relation.name}: expected it built, found it building; FLUSH {relation.name} waits")
+    if relation.kind is not Kind.VIEW:
+        return
+    position = definition.of_relation(connection, relation).position
+    if position is None:
+        raise SnapshotError(
+            f"view {relation.name}: expected it built, found it building; WAIT FOR {relation.name} returns when it is"
+        )
+    if not position.built:
+        raise SnapshotError(
+            f"view {relation.name}: expected it built, found that its build failed: {position.message}; "
+            f"mend the rows, then FLUSH {relation.name}"
+        )

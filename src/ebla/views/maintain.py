@@ -397,10 +397,15 @@ class _Run:
     def _commit(self, how: str, reason: str | None, gained: int, lost: int, *, replace_all: bool = False) -> Epoch:
         view, relation = self.view, self.view.relation
         seconds = round(time.perf_counter() - self.started, 4)
-        position = Position(
+        position = definition.advanced(
+            view.position,
             applied_version=self.until,
             read={n: int(now.version) for n, now in self.inputs.now.items()},
-            epoch={"plan": how, "reason": reason, "gained": gained, "lost": lost, "seconds": seconds},
+            plan=how,
+            reason=reason,
+            gained=gained,
+            lost=lost,
+            seconds=seconds,
         )
         updates: list[c.Update] = [c.TruncateRelation(relation=relation.id)] if replace_all else []
         if self.work.runs:

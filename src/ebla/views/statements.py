@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
 
-from ebla.catalog import reads
-from ebla.errors import EblaError
+from ebla.errors import ConflictError, EblaError
 from ebla.result import Result
 from ebla.sql import statements as st
 from ebla.tables import ddl
-from ebla.views import create, definition, explain, maintain
+from ebla.views import create, definition, explain, freshness
 from ebla.views.guard import refuse_if_read
-from ebla.views.handler import Handler
 from ebla.views.plan import EpochPlan
 
 if TYPE_CHECKING:
@@ -23,21 +21,20 @@ if TYPE_CHECKING:
 
 
 class Views:
-    """The views of one open database. Epochs of this process run one at a time."""
+    """The views of one open database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._context = database.context
-        self._lock = threading.RLock()
-        self.handler = Handler(self._context, self._lock, database.maintainer.wake)
+        self._epochs = database.epochs
 
     def run(self, statement: st.ViewStatement) -> Result:
         match statement:
             case st.CreateView():
                 self._create(statement)
                 return Result(table=pa.table({}))
-            case st.DropView(name=name, if_exists=if_exists):
-                create.drop_view(self._context, name, if_exists=if_exists)
+            case st.DropView(name=name, if_exists=if_exists, cascade=cascade):
+                create.drop_view(self._context, name, if_exists=if_exists, cascade=cascade)
                 return Result(table=pa.table({}))
             case st.RenameView(name=name, new_name=new):
                 with self._context.catalog.reading() as connection:
@@ -50,7 +47,7 @@ class Views:
             case st.Flush(names=names):
                 return self.flush(*names)
             case st.WaitFor(names=names):
-                return self.flush(*names)
+                return self.wait_for(*names)
             case st.ExplainView():
                 return self._explain(statement)
             case _:
@@ -67,7 +64,7 @@ class Views:
             options=statement.options,
         )
         if not made or statement.asynchronous:
-            self.handler.wake()
+            self._database.runner.wake()
             return
         try:
             self.flush(statement.name)
@@ -78,18 +75,12 @@ class Views:
 
     def flush(self, *names: str) -> Result:
         """Bring views up to every write committed before this call."""
-        with self._context.catalog.reading() as connection:
-            for name in names:
-                definition.load(connection, name)
-        with self._lock:
-            done = maintain.refresh_all(self._context, list(names) or None)
+        self._require(names)
+        done = self._epochs.flush(*names)
+        asked = {n.lower() for n in names}
         for one in done:
-            self._database.maintainer.wake(one.view)
-        failed = next((d for d in done if d.plan == "failed" and (not names or d.view in names)), None)
-        if failed is not None and names:
-            from ebla.errors import ConflictError
-
-            raise ConflictError(f"view {failed.view}: stopped: {failed.reason}; mend the rows, then FLUSH it again")
+            if one.plan == "failed" and one.view.lower() in asked:
+                raise _stopped(one.view, one.reason)
         return Result(
             table=pa.table(
                 {
@@ -104,41 +95,34 @@ class Views:
             )
         )
 
-    def _show(self) -> Result:
-        with self._context.catalog.reading() as connection:
-            views = definition.all_views(connection)
-            newest = reads.current_version(connection)
-            times = reads.committed_at(connection, [v.position.applied_version for v in views if v.position])
-        now = self._context.catalog.clock()
-        rows = []
+    def wait_for(self, *names: str) -> Result:
+        """Return when these views are built; whoever comes first builds them, here or in the background."""
+        views = self._require(names)
+        waiting = [v.relation.name for v in views if v.position is None]
+        if waiting:
+            self._epochs.build(*waiting)
+            views = self._require(names)
         for view in views:
-            at = view.position
-            age = None if at is None else (now - times.get(at.applied_version, now)) / 1e6
-            rows.append(
+            if view.position is None or view.position.status != "ready":
+                raise _stopped(view.relation.name, None if view.position is None else view.position.message)
+        versions = [int(v.position.applied_version) for v in views if v.position is not None]
+        return Result(
+            table=pa.table(
                 {
-                    "name": view.relation.name,
-                    "status": "building" if at is None else at.status,
-                    "applied_version": None if at is None else int(at.applied_version),
-                    "behind": None if at is None else int(newest - at.applied_version),
-                    "age_s": age,
-                    "last_plan": None if at is None else at.epoch.get("plan"),
-                    "last_epoch_s": None if at is None else at.epoch.get("seconds"),
-                    "message": None if at is None else at.message,
+                    "view": pa.array([v.relation.name for v in views], pa.string()),
+                    "applied_version": pa.array(versions, pa.int64()),
                 }
             )
-        schema = pa.schema(
-            [
-                ("name", pa.string()),
-                ("status", pa.string()),
-                ("applied_version", pa.int64()),
-                ("behind", pa.int64()),
-                ("age_s", pa.float64()),
-                ("last_plan", pa.string()),
-                ("last_epoch_s", pa.float64()),
-                ("message", pa.string()),
-            ]
         )
-        return Result(table=pa.Table.from_pylist(rows, schema=schema))
+
+    def _require(self, names: Sequence[str]) -> list[definition.View]:
+        with self._context.catalog.reading() as connection:
+            return [definition.load(connection, name) for name in names]
+
+    def _show(self) -> Result:
+        with self._context.catalog.reading() as connection:
+            shown = freshness.table(connection, self._context.catalog.clock())
+        return Result(table=shown, spark=lambda: self._context.spark)
 
     def _explain(self, statement: st.ExplainView) -> Result:
         plans: dict[str, EpochPlan]
@@ -159,3 +143,7 @@ class Views:
                 }
             )
         )
+
+
+def _stopped(view: str, why: str | None) -> ConflictError:
+    return ConflictError(f"view {view}: stopped: {why}; mend the rows, then FLUSH it again")

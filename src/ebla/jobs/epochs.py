@@ -1,0 +1,233 @@
+"""Epochs on request, each at its turn.
+
+Within a process a handler's epochs are strictly sequential (a lock of the handler), and a view is worked on by one
+thread at a time (a lock of the view). A long refresh after a dictionary's change holds only its view: the handler's
+epochs leave that view out meanwhile, and those that read it. Between processes the commit decides: it requires the
+position that the epoch started from, and whoever loses tries again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+from sqlalchemy import Connection
+
+from ebla.catalog import reads
+from ebla.errors import ConflictError, EblaError
+from ebla.failpoint import hit
+from ebla.ids import Version
+from ebla.jobs import dictionary, stored
+from ebla.jobs.model import DICTIONARY, Handler, behind_busy, by_name, held, owners, tuning, with_inputs
+from ebla.jobs.readers import readers
+from ebla.tables.context import Context
+from ebla.views import definition, maintain
+from ebla.views.definition import View
+from ebla.views.maintain import Epoch, Pace, Target
+
+ATTEMPTS = 5
+
+
+class Locks:
+    """A lock for every name that is asked for."""
+
+    def __init__(self) -> None:
+        self._all = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+
+    def of(self, name: str) -> threading.Lock:
+        with self._all:
+            return self._locks.setdefault(name, threading.Lock())
+
+    @contextlib.contextmanager
+    def holding(self, names: Collection[str]) -> Iterator[None]:
+        """All of them, in one order for everybody, so that nobody waits in a circle."""
+        with contextlib.ExitStack() as stack:
+            for name in sorted(names):
+                stack.enter_context(self.of(name))
+            yield
+
+    @contextlib.contextmanager
+    def holding_free(self, names: Collection[str]) -> Iterator[set[str]]:
+        """Those that nobody holds."""
+        taken = {name for name in sorted(names) if self.of(name).acquire(blocking=False)}
+        try:
+            yield taken
+        finally:
+            for name in taken:
+                self.of(name).release()
+
+
+class Epochs:
+    """Every way to bring views up to date. `on_epoch` is told of each epoch that ended."""
+
+    def __init__(self, context: Context, on_epoch: Callable[[Epoch], None] = lambda done: None) -> None:
+        self._context = context
+        self._on_epoch = on_epoch
+        self.on_free: Callable[[], None] = lambda: None
+        """Called when views can be worked on again that an epoch may have left out meanwhile."""
+        self._handlers = Locks()
+        self._views = Locks()
+
+    # ---- ordinary epochs --------------------------------------------------------------------------------
+
+    def of_handler(self, name: str) -> list[Epoch]:
+        """One epoch of a handler's views, to one base version; dictionaries stay at their versions."""
+        with self._handlers.of(name.lower()):
+            with self._context.catalog.reading() as connection:
+                views = _views(connection)
+                mine = {n: h for n, (_, h) in views.items() if h.name.lower() == name.lower()}
+            with self._views.holding_free(mine) as free:
+                # Only now: what is read before a view's lock is held may be old.
+                with self._context.catalog.reading() as connection:
+                    views = _views(connection)
+                    busy = (mine.keys() - free) | _without_rows(views, mine)
+                    waiting = behind_busy({n: views[n][0].inputs for n in mine if n in views}, busy)
+                    newest = reads.current_version(connection)
+                    targets = {
+                        n: Target(stream=newest, batch=_held(connection, *views[n], newest))
+                        for n in mine.keys() - waiting
+                        if n in views
+                    }
+                hit("handler.before_epoch")
+                return self._refresh(targets, views)
+
+    # ---- on request -------------------------------------------------------------------------------------
+
+    def flush(self, *names: str) -> list[Epoch]:
+        """Bring these views and those that they read, or all, up to everything committed before, dictionaries too.
+
+        Views of a handler that should not run come only by name.
+        """
+        return self._now(names, lambda view: True)
+
+    def build(self, *names: str) -> list[Epoch]:
+        """Build those of these views that are not built yet; waits for one that another thread is building."""
+        return self._now(names, lambda view: view.position is None)
+
+    def _now(self, names: Sequence[str], wanted: Callable[[View], bool]) -> list[Epoch]:
+        asked = {n.lower() for n in names}
+        for attempt in range(ATTEMPTS):
+            with self._context.catalog.reading() as connection:
+                views = _views(connection)
+            inputs = {n: view.inputs for n, (view, _) in views.items()}
+            chosen = {
+                n
+                for n in with_inputs(inputs, asked or inputs)
+                if n in asked or views[n][1].should_run or not _built(views[n][0])
+            }
+            try:
+                with self._views.holding(chosen), self._handlers.holding({views[n][1].name.lower() for n in chosen}):
+                    return self._to_newest(chosen, wanted, asked)
+            except ConflictError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+            finally:
+                self.on_free()
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _to_newest(self, chosen: Collection[str], wanted: Callable[[View], bool], asked: set[str]) -> list[Epoch]:
+        with self._context.catalog.reading() as connection:
+            views = _views(connection)
+            newest = reads.current_version(connection)
+            batch = {v.relation.name.lower(): inputs for v, _, inputs in readers(connection)}
+        # A view among the inputs is read as its own epoch, which comes first, leaves it.
+        targets = {
+            n: Target(stream=newest, batch={i: newest for i in batch.get(n, ()) if i not in views})
+            for n in chosen
+            if n in views and wanted(views[n][0])
+        }
+        return self._refresh(targets, views, retry=asked)
+
+    def _refresh(
+        self,
+        targets: Mapping[str, Target],
+        views: Mapping[str, tuple[View, Handler]],
+        retry: Collection[str] = (),
+    ) -> list[Epoch]:
+        """Epochs in order; handlers that set their own limits get them."""
+        if not targets:
+            return []
+        limits = {n: tuning(views[n][1], self._context.settings).batch_rows_max for n in views if n in targets}
+        done: list[Epoch] = []
+        if len(set(limits.values())) == 1:
+            context = self._context.tuned(batch_rows_max=next(iter(limits.values())))
+            done = maintain.refresh(context, targets, retry=retry)
+        else:
+            for name, limit in limits.items():  # `views` are in the order of their inputs
+                context = self._context.tuned(batch_rows_max=limit)
+                done += maintain.refresh(context, {name: targets[name]}, retry=retry)
+        for one in done:
+            self._on_epoch(one)
+        return done
+
+    # ---- dictionaries -----------------------------------------------------------------------------------
+
+    def gather(self) -> int:
+        """Log what dictionaries changed. Another process may do the same: its commit counts, and ours starts over."""
+        with self._handlers.of(DICTIONARY):
+            for attempt in range(ATTEMPTS):
+                try:
+                    return dictionary.gather(self._context)
+                except ConflictError:
+                    if attempt == ATTEMPTS - 1:
+                        raise
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def of_dictionaries(self, handlers: Collection[str]) -> list[Epoch]:
+        """Gather, then refresh the views of these handlers that are concerned, one after another at their pace."""
+        self.gather()
+        done: list[Epoch] = []
+        failed: list[EblaError] = []
+        with self._context.catalog.reading() as connection:
+            names = [d.view.relation.name.lower() for d in dictionary.due(connection, handlers)]
+        for name in names:
+            try:
+                done += self._of_dictionaries(name, handlers)
+            except EblaError as error:
+                failed.append(error)  # one view's trouble is not another's
+            finally:
+                self.on_free()
+        if failed:
+            raise failed[0]
+        return done
+
+    def _of_dictionaries(self, name: str, handlers: Collection[str]) -> list[Epoch]:
+        done: list[Epoch] = []
+        with self._views.of(name):
+            with self._context.catalog.reading() as connection:
+                known = stored.handlers(connection)
+                due = [d for d in dictionary.due(connection, handlers) if d.view.relation.name.lower() == name]
+            for one in due:
+                tuned = tuning(one.handler, self._context.settings, by_name(known, DICTIONARY))
+                pace = Pace(rows_per_scan=tuned.dictionary_rows_per_scan, rows_per_s=tuned.dictionary_rows_per_s)
+                context = self._context.tuned(batch_rows_max=tuned.batch_rows_max)
+                done += dictionary.refresh(context, one, pace)
+        for finished in done:
+            self._on_epoch(finished)
+        return done
+
+
+def _views(connection: Connection) -> dict[str, tuple[View, Handler]]:
+    """Every view with its handler, by name in lower case, each behind the views that it reads."""
+    views = definition.all_views(connection)
+    handler_of = owners([v.relation.id for v in views], stored.handlers(connection))
+    return {v.relation.name.lower(): (v, handler_of[v.relation.id]) for v in views}
+
+
+def _built(view: View) -> bool:
+    return view.position is not None and view.position.built
+
+
+def _without_rows(views: Mapping[str, tuple[View, Handler]], mine: Collection[str]) -> set[str]:
+    """Views that nothing can be computed from: not built, and not about to be in an epoch of `mine`."""
+    return {n for n, (v, _) in views.items() if not _built(v) and (n not in mine or v.position is not None)}
+
+
+def _held(connection: Connection, view: View, handler: Handler, newest: Version) -> dict[str, Version]:
+    if not handler.batch:
+        return {}
+    ids = {n: reads.relation(connection, n).id for n in view.inputs}
+    mine = {n: i for n, i in ids.items() if i in handler.batch}
+    return held(dictionary.batch_inputs(connection, view, mine, dictionary.Position()), newest)

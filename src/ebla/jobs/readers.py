@@ -1,0 +1,38 @@
+"""Which views read which inputs as dictionaries, and where they stand."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from ebla.catalog import reads
+from ebla.ids import RelationId, Version
+from ebla.jobs import stored
+from ebla.jobs.model import Handler, owners
+from ebla.views import definition
+from ebla.views.definition import View
+
+
+def readers(connection: Connection) -> list[tuple[View, Handler, dict[str, RelationId]]]:
+    """Views that read dictionaries: their handler, and the ids of those inputs by name."""
+    views = definition.all_views(connection)
+    handler_of = owners([v.relation.id for v in views], stored.handlers(connection))
+    found = []
+    for view in views:
+        handler = handler_of[view.relation.id]
+        if handler.batch:
+            ids = {n: reads.relation(connection, n).id for n in view.inputs}
+            mine = {n: i for n, i in ids.items() if i in handler.batch}
+            if mine:
+                found.append((view, handler, mine))
+    return found
+
+
+def least_read(connection: Connection) -> dict[RelationId, Version | None]:
+    """For each dictionary the oldest version at which a view reads it; `None` if no view has read it yet."""
+    least: dict[RelationId, Version | None] = {}
+    for view, _, inputs in readers(connection):
+        for name, relation in inputs.items():
+            read = None if view.position is None else view.position.read.get(name)
+            before = least.get(relation)
+            least[relation] = before if read is None else Version(read if before is None else min(before, read))
+    return least

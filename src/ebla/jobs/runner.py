@@ -1,0 +1,257 @@
+"""Epochs in the background of an embedded process: one thread for each handler that has views, one for dictionaries.
+
+Level-triggered: a write wakes the runner, and so does a commit of another process at its next look, but what is done
+follows from the catalog. It runs only where Spark runs already: a process that writes without Spark leaves the epochs
+to those that have it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from ebla.catalog import reads
+from ebla.errors import ConflictError, EblaError
+from ebla.ids import Version
+from ebla.jobs import stored
+from ebla.jobs.epochs import Epochs
+from ebla.jobs.model import DICTIONARY, by_name, owners, tuning
+from ebla.storage.model import Kind
+from ebla.tables.context import Context
+
+log = logging.getLogger("ebla.jobs")
+
+BACKOFF_S_FIRST = 0.2
+BACKOFF_S_MAX = 30.0
+LOOK_S = 1.0
+"""How often the runner looks for commits of other processes."""
+
+
+def backoff_s(failures: int) -> float:
+    """How long to wait after so many failures in a row."""
+    return 0.0 if failures == 0 else min(BACKOFF_S_MAX, BACKOFF_S_FIRST * 2.0 ** min(failures - 1, 16))
+
+
+class Job:
+    """A thread that does its work once for any number of wake-ups, after a pause in which it gathers them."""
+
+    def __init__(self, name: str, once: Callable[[], bool], pause_s: Callable[[float], float]) -> None:
+        self.name = name
+        self._once = once
+        """Does the work; whether there is more of it."""
+        self._pause_s = pause_s
+        """How long to wait after being woken at this time."""
+        self._changed = threading.Condition()
+        self._woken = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._loop, name=f"ebla-{name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Begin no other work."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def _loop(self) -> None:
+        failures = 0
+        while self._wait(failures):
+            again = True
+            try:
+                again = self._once()
+                failures = 0
+            except ConflictError:
+                failures = max(failures, 1)  # another process came first
+            except EblaError as error:
+                failures += 1
+                log.warning("job=%s failed reason=%s", self.name, error)
+            except Exception:
+                failures += 1
+                if not self._stopping:
+                    log.exception("job=%s failed", self.name)
+            if again:
+                self.wake()
+
+    def _wait(self, failures: int) -> bool:
+        """Until there is work and the pause is over; the pause may change meanwhile. False: stop."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._woken or self._stopping)
+            woken_at = time.monotonic()
+            while not self._stopping:
+                left_s = woken_at + max(self._pause_s(woken_at), backoff_s(failures)) - time.monotonic()
+                if left_s <= 0:
+                    break
+                self._changed.wait(left_s)
+            self._woken = False
+            return not self._stopping
+
+
+class Turns:
+    """When the dictionaries of each handler are due: each has a period of its own."""
+
+    def __init__(self) -> None:
+        self.periods_s: Mapping[str, float] = {}
+        self._last: dict[str, float] = {}
+        self._pending: set[str] = set()
+
+    def want(self, now: float) -> None:
+        """Something was written: every handler's dictionaries want a look."""
+        for name in self.periods_s:
+            self._last.setdefault(name, now)
+        self._pending = set(self.periods_s)
+
+    def pause_s(self, now: float) -> float:
+        waits = [self._last[n] + self.periods_s[n] - now for n in self._pending if n in self.periods_s]
+        return max(0.0, min(waits, default=0.0))
+
+    def take(self, now: float) -> set[str]:
+        """The handlers whose turn it is."""
+        due = {n for n in self._pending if n in self.periods_s and self._last[n] + self.periods_s[n] <= now}
+        self._pending = {n for n in self._pending - due if n in self.periods_s}
+        self._last |= dict.fromkeys(due, now)
+        return due
+
+    def put_back(self, names: set[str]) -> None:
+        """Their turn was lost to a failure: it comes again at once."""
+        self._pending |= names
+        self._last |= {n: time.monotonic() - self.periods_s.get(n, 0.0) for n in names}
+
+    def has_more(self) -> bool:
+        return bool(self._pending)
+
+
+class Runner:
+    """Starts, wakes and ends the jobs of one process as the catalog says."""
+
+    def __init__(self, context: Context, epochs: Epochs) -> None:
+        self._context = context
+        self._epochs = epochs
+        epochs.on_free = self._nudge
+        self._changed = threading.Condition()
+        self._woken = False
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._seen: Version | None = None
+        self._jobs: dict[str, Job] = {}
+        self._ended: list[Job] = []
+        self._periods_s: dict[str, float] = {}
+        self._turns = Turns()
+        self._turns_lock = threading.Lock()
+
+    def wake(self) -> None:
+        """Something was committed here, or Spark was started."""
+        if not self._context.settings.auto_refresh or not self._context.has_spark:
+            return
+        with self._changed:
+            if self._stopping:
+                return
+            self._woken = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._loop, name="ebla-runner", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def _nudge(self) -> None:
+        """Views are free again: epochs that left them out have something to do, whether or not there was a commit."""
+        for job in list(self._jobs.values()):
+            if job.name != DICTIONARY:
+                job.wake()
+
+    def _loop(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._woken or self._stopping, LOOK_S)
+                if self._stopping:
+                    return
+                self._woken = False
+            try:
+                self._look()
+            except EblaError as error:
+                log.warning("job=runner failed reason=%s", error)  # the next look comes soon
+            except Exception:
+                if not self._stopping:
+                    log.exception("job=runner failed")
+
+    def _look(self) -> None:
+        """Compare what runs with what should; wake what runs if anything was committed."""
+        with self._context.catalog.reading() as connection:
+            version = reads.current_version(connection)
+            if version == self._seen:
+                return
+            handlers = stored.handlers(connection)
+            views = [reads.relation(connection, n).id for n in reads.relation_names(connection, Kind.VIEW)]
+        settings, job = self._context.settings, by_name(handlers, DICTIONARY)
+        busy = {h.name: h for h in owners(views, handlers).values() if h.should_run}
+        tuned = {name: tuning(h, settings, job) for name, h in busy.items()}
+        self._periods_s = {name: t.epoch_period_s for name, t in tuned.items()}
+        wanted = set(busy)
+        gathers = job is not None and job.should_run
+        with self._turns_lock:
+            self._turns.periods_s = {n: tuned[n].dictionary_period_s for n, h in busy.items() if h.batch and gathers}
+            self._turns.want(time.monotonic())
+        if self._turns.periods_s:
+            wanted.add(DICTIONARY)
+        for name in [n for n in self._jobs if n not in wanted]:
+            log.info("job=%s stopped", name)
+            self._jobs[name].stop()
+            self._ended.append(self._jobs.pop(name))
+        for name in sorted(wanted - self._jobs.keys()):
+            log.info("job=%s started", name)
+            self._jobs[name] = self._job(name)
+            self._jobs[name].start()
+        self._seen = version
+        for running in self._jobs.values():
+            running.wake()
+
+    def _job(self, name: str) -> Job:
+        if name == DICTIONARY:
+            return Job(name, self._dictionaries, self._until_turn)
+        return Job(name, lambda: self._epoch(name), lambda woken_at: self._periods_s.get(name, 0.0))
+
+    def _epoch(self, name: str) -> bool:
+        for one in self._epochs.of_handler(name):
+            if one.plan not in ("nothing to do", "unchanged"):
+                log.info("handler=%s view=%s epoch=%s version=%d +%d -%d", name, one.view, one.plan,
+                         one.applied_version, one.gained, one.lost)  # fmt: skip
+        return False
+
+    def _until_turn(self, woken_at: float) -> float:
+        with self._turns_lock:
+            return self._turns.pause_s(woken_at)
+
+    def _dictionaries(self) -> bool:
+        with self._turns_lock:
+            due = self._turns.take(time.monotonic())
+        if due:
+            try:
+                self._epochs.of_dictionaries(due)
+            except BaseException:
+                with self._turns_lock:
+                    self._turns.put_back(due)
+                raise
+        with self._turns_lock:
+            return self._turns.has_more()
+
+    def stop(self) -> None:
+        """Finish the epochs that are running, begin no other."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        for job in self._jobs.values():
+            job.stop()
+        for job in (*self._jobs.values(), *self._ended):
+            job.join()

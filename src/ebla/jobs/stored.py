@@ -1,0 +1,73 @@
+"""Handlers as the catalog keeps them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+
+import pyarrow as pa
+from sqlalchemy import Connection
+
+from ebla.catalog import changes as c
+from ebla.catalog import reads
+from ebla.ids import RelationId
+from ebla.jobs.model import DEFAULT, Handler, Input, by_name, owners
+from ebla.storage.model import Kind
+
+
+def handlers(connection: Connection) -> list[Handler]:
+    return [Handler.parse(*row) for row in reads.handler_rows(connection)]
+
+
+def put(handler: Handler) -> c.PutHandler:
+    return c.PutHandler(name=handler.name, settings=handler.text(), should_run=handler.should_run)
+
+
+def removal(connection: Connection, gone: Collection[RelationId]) -> tuple[c.Update, ...]:
+    """What a drop of relations changes in the handlers that name them."""
+    found = []
+    for handler in handlers(connection):
+        left = handler.without(gone)
+        if left != handler:
+            found.append(put(left))
+    return tuple(found)
+
+
+SCHEMA = pa.schema(
+    [
+        ("name", pa.string()),
+        ("views", pa.string()),
+        ("inputs", pa.string()),
+        ("consumer", pa.string()),
+        ("should_run", pa.bool_()),
+        ("settings", pa.string()),
+    ]
+)
+
+
+def table(connection: Connection) -> pa.Table:
+    """Handlers in words, the default one among them."""
+    views = {reads.relation(connection, n).id: n for n in reads.relation_names(connection, Kind.VIEW)}
+    known = handlers(connection)
+    if by_name(known, DEFAULT) is None:
+        known.append(Handler(name=DEFAULT))
+    of_view = owners(views, known)
+    rows = [
+        {
+            "name": handler.name,
+            "views": ", ".join(sorted(name for view, name in views.items() if of_view[view].name == handler.name)),
+            "inputs": ", ".join(_input_text(connection, i) for i in handler.inputs),
+            "consumer": handler.consumer,
+            "should_run": handler.should_run,
+            "settings": json.dumps(dict(handler.settings), sort_keys=True),
+        }
+        for handler in sorted(known, key=lambda h: h.name)
+    ]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _input_text(connection: Connection, one: Input) -> str:
+    relation = reads.relation_by_id(connection, one.relation)
+    name = f"relation {one.relation}" if relation is None else relation.name
+    feed = "" if one.changefeed is None else f" CHANGEFEED {one.changefeed}"
+    return f"{name}{feed} AS {'BATCH' if one.batch else 'STREAM'}"

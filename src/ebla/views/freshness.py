@@ -1,0 +1,122 @@
+"""How fresh each view is, from catalog rows alone: `SHOW VIEWS`, `system.views` and the metrics.
+
+A view's age is the age of the oldest write to one of its inputs that it has not read. It is 0 when there is none,
+however much was written elsewhere. A view is not fresher than the views that it reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from sqlalchemy import Connection
+
+from ebla.catalog import reads
+from ebla.catalog.apply import newest_write
+from ebla.ids import Version
+from ebla.jobs import stored
+from ebla.jobs.model import owners
+from ebla.views import definition
+from ebla.views.definition import Position, View
+
+FULL_REFRESH = "full refresh"
+
+SCHEMA = pa.schema(
+    [
+        ("name", pa.string()),
+        ("handler", pa.string()),
+        ("status", pa.string()),
+        ("applied_version", pa.int64()),
+        ("behind", pa.int64()),
+        ("age_s", pa.float64()),
+        ("gained", pa.int64()),
+        ("lost", pa.int64()),
+        ("rows_changed", pa.int64()),
+        ("epochs", pa.int64()),
+        ("full_refreshes", pa.int64()),
+        ("last_plan", pa.string()),
+        ("last_reason", pa.string()),
+        ("last_epoch_s", pa.float64()),
+        ("message", pa.string()),
+        ("read_versions", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness:
+    """`behind` and `age_s` are None for a view that has no rows yet."""
+
+    name: str
+    handler: str
+    status: str
+    behind: int | None
+    age_s: float | None
+    position: Position
+
+    def row(self) -> dict[str, object]:
+        at, epoch = self.position, self.position.epoch
+        return {
+            "name": self.name,
+            "handler": self.handler,
+            "status": self.status,
+            "applied_version": int(at.applied_version) if at.built else None,
+            "behind": self.behind,
+            "age_s": self.age_s,
+            "gained": epoch.get("gained"),
+            "lost": epoch.get("lost"),
+            "rows_changed": at.rows_changed,
+            "epochs": sum(at.epochs.values()),
+            "full_refreshes": at.epochs.get(FULL_REFRESH, 0),
+            "last_plan": epoch.get("plan"),
+            "last_reason": epoch.get("reason"),
+            "last_epoch_s": epoch.get("seconds"),
+            "message": at.message,
+            "read_versions": json.dumps(dict(at.read), sort_keys=True),
+        }
+
+
+def freshness(connection: Connection, now: int) -> list[Freshness]:
+    """Every view, each behind the views that it reads. `now` is in microseconds, as the catalog's clock."""
+    views = definition.all_views(connection)
+    handler_of = owners([v.relation.id for v in views], stored.handlers(connection))
+    found: dict[str, Freshness] = {}
+    for view in views:
+        position = view.position or Position(applied_version=Version(0), read={})
+        behind, age_s = _unread(connection, view, now) if position.built else (None, None)
+        if age_s is not None:
+            older = [found[n].age_s or 0.0 for n in view.inputs if n in found]
+            age_s = max([age_s, *older])
+        found[view.relation.name.lower()] = Freshness(
+            name=view.relation.name,
+            handler=handler_of[view.relation.id].name,
+            status="building" if view.position is None else position.status,
+            behind=behind,
+            age_s=age_s,
+            position=position,
+        )
+    return sorted(found.values(), key=lambda f: f.name)
+
+
+def _unread(connection: Connection, view: View, now: int) -> tuple[int, float]:
+    """By how many versions, and for how many seconds, an input is ahead of what the view has read."""
+    assert view.position is not None
+    behind, oldest = 0, []
+    for name in view.inputs:
+        relation = reads.find_relation(connection, name)
+        if relation is None:
+            continue
+        read = view.position.read.get(name, 0)
+        first = reads.first_write_after(connection, relation.id, read)
+        if first is not None:
+            oldest.append(first)
+            behind = max(behind, newest_write(connection, relation.id) - read)
+    times: Mapping[int, int] = reads.committed_at(connection, oldest)
+    age_us = max((now - at for at in times.values()), default=0)
+    return behind, max(0, age_us) / 1e6
+
+
+def table(connection: Connection, now: int) -> pa.Table:
+    return pa.Table.from_pylist([f.row() for f in freshness(connection, now)], schema=SCHEMA)
