@@ -6,42 +6,23 @@ scope. Several inputs change at once, keys move, rows repeat, NULLs are everywhe
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, event, given, note, settings
-from hypothesis import strategies as st
 
 from ebla.sql.parse import parse
 from ebla.sql.statements import Query
-from ebla.views.epoch import TooWide, bound
+from ebla.views.epoch import Side, TooWide, bound, sides
+from ebla.views.merge import Call, Role, merge, settled, sketch
 from ebla.views.nodes import NotUnderstood
-from ebla.views.plan import FullRefresh, plan
+from ebla.views.plan import Difference, FullRefresh, Incremental, Merge, Term, plan
 from ebla.views.shape import shape
 from support.duck import DuckEngine, Row, State
-from support.view_queries import KEYS, TABLES, Sql, queries, rows_of
-
-
-def key_of(table: str, row: Row) -> tuple[object, ...]:
-    return tuple(row[c] for c in KEYS[table])
-
-
-@st.composite
-def states(draw: st.DrawFn) -> tuple[State, State]:
-    """A state of the tables, and the same after some inserts, updates and deletes."""
-    old: State = {}
-    for table in TABLES:
-        rows = draw(st.lists(rows_of(table), max_size=6))
-        old[table] = {key_of(table, r): r for r in rows}
-    new = copy.deepcopy(old)
-    changed = draw(st.lists(st.sampled_from(sorted(TABLES)), min_size=1, max_size=3, unique=True))
-    for table in changed:
-        for row in draw(st.lists(rows_of(table), max_size=2)):
-            new[table][key_of(table, row)] = row
-        for key in draw(st.lists(st.sampled_from(sorted(old[table], key=repr) or [()]), max_size=2)):
-            new[table].pop(key, None)
-    return old, new
+from support.view_queries import KEYS, TABLES, Sql, queries
+from support.view_states import states
 
 
 @settings(max_examples=1500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -50,8 +31,6 @@ def test_an_epoch_leaves_the_view_as_recomputed(sql: Sql, both: tuple[State, Sta
     old, new = both
     engine = DuckEngine(TABLES, old, new)
     note(sql.text)
-    before = engine.evaluate(sql.text, old)
-    after = engine.evaluate(sql.text, new)
     query = parse(sql.text)
     assert isinstance(query, Query)
     try:
@@ -59,18 +38,35 @@ def test_an_epoch_leaves_the_view_as_recomputed(sql: Sql, both: tuple[State, Sta
     except NotUnderstood as reason:
         event(f"not understood: {reason}")
         return
-    assert [n for n, _ in understood.outputs] == [n for n, _ in sql.columns]
-    made = plan(understood, engine.changed_tables(), KEYS)
-    if isinstance(made, FullRefresh):
-        event("full refresh")
-        return
-    event("incremental")
+    names = [n for n, _ in sql.columns]
+    assert [n for n, _ in understood.outputs] == names
+    drawn = sketch(query, understood, names)
+    roles = None if drawn is None else settled(drawn.roles, engine.kinds(drawn.query.text, len(names), sql))
+    made = plan(understood, engine.changed_tables(), KEYS, merges=roles is not None)
+    event(type(made).__name__)
     note(repr(made))
     try:
-        bounds = bound(made, engine, rows_max=1000)
+        match made:
+            case Incremental():
+                check_incremental(engine, sql, made, old, new)
+            case Difference():
+                change = difference(engine, sql.text, made.terms)
+                before = engine.evaluate(sql.text, old)
+                before.update(change)
+                assert +before == engine.evaluate(sql.text, new)
+                assert not -before
+            case Merge():
+                assert drawn is not None
+                assert roles is not None
+                check_merge(engine, drawn.query.text, roles, made, old, new)
+            case FullRefresh(reason=why):
+                event(f"full refresh: {why.split(' of ')[0]}")
     except TooWide as reason:
         event(f"too wide: {reason}")
-        return
+
+
+def check_incremental(engine: DuckEngine, sql: Sql, made: Incremental, old: State, new: State) -> None:
+    bounds = bound(made, engine, rows_max=1000)
     places = [[n for n, _ in sql.columns].index(c) for c in bounds.scope]
     affected = set(zip(*[c.to_pylist() for c in bounds.values.columns], strict=True))
 
@@ -78,9 +74,48 @@ def test_an_epoch_leaves_the_view_as_recomputed(sql: Sql, both: tuple[State, Sta
         return tuple(row[p] for p in places) in affected
 
     fresh = engine.evaluate(sql.text, new, bounds.leaves)
-    kept = Counter({row: n for row, n in before.items() if not in_scope(row)})
+    kept = Counter({row: n for row, n in engine.evaluate(sql.text, old).items() if not in_scope(row)})
     gained = Counter({row: n for row, n in fresh.items() if in_scope(row)})
-    assert kept + gained == after
+    assert kept + gained == engine.evaluate(sql.text, new)
+
+
+def all_sides(engine: DuckEngine, terms: tuple[Term, ...]) -> list[Side]:
+    moved = [n for term in terms for n in term.moved]
+    return [side for term in terms for side in sides(term, moved, engine, rows_max=1000)]
+
+
+def difference(engine: DuckEngine, text: str, terms: tuple[Term, ...]) -> Counter[tuple[object, ...]]:
+    total: Counter[tuple[object, ...]] = Counter()
+    for side in all_sides(engine, terms):
+        for row in engine.evaluate_side(text, side).fetchall():
+            total[tuple(row)] += side.sign
+    return total
+
+
+def check_merge(engine: DuckEngine, text: str, roles: tuple[Role, ...], made: Merge, old: State, new: State) -> None:
+    names = [r.column for r in roles]
+    came: list[Row] = []
+    went: list[Row] = []
+    for side in all_sides(engine, made.terms):
+        rows = engine.evaluate_side(text, side).fetchall()
+        (came if side.sign > 0 else went).extend(dict(zip(names, row, strict=True)) for row in rows)
+    stored = [dict(zip(names, row, strict=True)) for row in engine.evaluate(text, old)]
+    after = {tuple(row) for row in engine.evaluate(text, new)}
+    done = merge(roles, stored, came, went, steps=len(made.terms))
+    by = [n for n, r in zip(names, roles, strict=True) if r.call is Call.GROUP]
+
+    def group(row: Mapping[str, Any]) -> tuple[object, ...]:
+        return tuple(row[c] for c in by)
+
+    groups = {group(r): r for r in stored}
+    for gone in done.gone:
+        del groups[group(gone)]
+    groups.update({group(r): r for r in done.rows})
+    stale = set(done.stale)
+    event(f"stale: {len(stale)}")
+    merged = {tuple(r[n] for n in names) for g, r in groups.items() if g not in stale}
+    expected = {row for row in after if group(dict(zip(names, row, strict=True))) not in stale}
+    assert merged == expected
 
 
 @pytest.mark.parametrize(

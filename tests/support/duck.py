@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import duckdb
 import pyarrow as pa
@@ -13,6 +13,9 @@ from ebla.sql.parse import parse
 from ebla.sql.refs import rewrite
 from ebla.sql.statements import Query
 from ebla.storage import types
+from ebla.views.epoch import Side
+from ebla.views.epoch import State as Which
+from support.view_queries import Sql
 
 Row = dict[str, object]
 State = dict[str, dict[tuple[object, ...], Row]]
@@ -46,8 +49,10 @@ class DuckEngine:
         keys = [k for k in {**old, **new} if old.get(k) != new.get(k)]
         return self.table(table, [state[k] for state in (old, new) for k in keys if k in state])
 
-    def lookup(self, table: str, by: Sequence[str], values: pa.Table, columns: Sequence[str] | None) -> pa.Table:
-        rows = self.table(table, list(self._new[table].values()))
+    def lookup(
+        self, table: str, by: Sequence[str], values: pa.Table, columns: Sequence[str] | None, state: Which = Which.NEW
+    ) -> pa.Table:
+        rows = self.table(table, list((self._new if state is Which.NEW else self._old)[table].values()))
         cursor = self.connection.cursor()
         cursor.register("base_rows", rows)
         cursor.register("wanted_values", values)
@@ -60,15 +65,38 @@ class DuckEngine:
         self, text: str, state: State, leaves: Mapping[int, pa.Table] | None = None
     ) -> Counter[tuple[object, ...]]:
         """The query's rows as a bag, with some mentions of tables replaced by other rows."""
+        return Counter(tuple(row) for row in self._run(text, lambda _: state, leaves or {}).fetchall())
+
+    def evaluate_side(self, text: str, side: Side) -> duckdb.DuckDBPyConnection:
+        nothing = {n: self.table(self._table_of(text, n), []) for n in side.unread}
+        return self._run(
+            text, lambda number: self._old if number in side.old else self._new, {**nothing, **side.leaves}
+        )
+
+    def _table_of(self, text: str, number: int) -> str:
+        query = parse(text)
+        assert isinstance(query, Query)
+        return query.refs[number].name
+
+    def _run(
+        self, text: str, state_of: Callable[[int], State], leaves: Mapping[int, pa.Table]
+    ) -> duckdb.DuckDBPyConnection:
         query = parse(text)
         assert isinstance(query, Query)
         cursor = self.connection.cursor()
         names: dict[tuple[int, int], str] = {}
         for number, ref in enumerate(query.refs):
             name = f"input_{number}"
-            rows = (leaves or {}).get(number)
-            cursor.register(name, self.table(ref.name, list(state[ref.name].values())) if rows is None else rows)
+            rows = leaves.get(number)
+            if rows is None:
+                rows = self.table(ref.name, list(state_of(number)[ref.name].values()))
+            cursor.register(name, rows)
             names[ref.start, ref.end] = name
         marked = rewrite(query, lambda ref: names[ref.start, ref.end])
-        duck = sqlglot.transpile(marked, read="spark", write="duckdb")[0]
-        return Counter(tuple(row) for row in cursor.execute(duck).fetchall())
+        return cursor.execute(sqlglot.transpile(marked, read="spark", write="duckdb")[0])
+
+    def kinds(self, text: str, shown: int, sql: Sql) -> list[str]:
+        """The types of an extended query's columns, as Spark would have them."""
+        described = self._run(text, lambda _: self._old, {}).description or []
+        hidden = ["decimal(38,0)" if str(column[1]) == "HUGEINT" else "bigint" for column in described[shown:]]
+        return [kind for _, kind in sql.columns] + hidden

@@ -125,7 +125,11 @@ def _from(draw: st.DrawFn, names: Names, depth: int, first: Source | None) -> tu
     for _ in range(draw(st.integers(0, 2))):
         other = draw(_source(names, depth))
         kind = draw(st.sampled_from(["JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "CROSS JOIN"]))
-        if kind == "CROSS JOIN":
+        left = sources[-1]
+        shared = sorted({n for n, _ in left.columns} & {n for n, _ in other.columns} & {"id", "x"})
+        if shared and len(sources) == 1 and kind in ("JOIN", "LEFT JOIN", "FULL JOIN") and draw(st.integers(0, 4)) == 0:
+            text += f" {kind} {other.text} AS {other.alias} USING ({draw(st.sampled_from(shared))})"
+        elif kind == "CROSS JOIN":
             text += f" CROSS JOIN {other.text} AS {other.alias}"
         else:
             text += f" {kind} {other.text} AS {other.alias} ON {draw(_on(sources, other))}"
@@ -151,7 +155,18 @@ def _on(draw: st.DrawFn, sources: list[Source], other: Source) -> str:
 @st.composite
 def _predicate(draw: st.DrawFn, names: Names, sources: list[Source], depth: int) -> str:
     column, kind = draw(st.sampled_from(_columns(sources)))
-    shape = draw(st.sampled_from(["compare", "null", "in", "exists", "or"]))
+    if kind == "double":
+        return f"{column} IS NOT NULL"
+    shape = draw(st.sampled_from(["compare", "null", "in", "exists", "or", "scalar", "perhaps"]))
+    if shape == "scalar" and depth > 0:
+        return draw(_scalar(names, sources))
+    if shape == "perhaps" and depth > 0:
+        table, inner = draw(st.sampled_from(["a", "b"])), names.fresh("t")
+        numeric = _columns(sources, "bigint")
+        if numeric:
+            member = draw(st.sampled_from(numeric))[0]
+            word = draw(st.sampled_from(["IN", "NOT IN"]))
+            return f"({column} IS NULL OR {member} {word} (SELECT {inner}.x FROM {table} AS {inner}))"
     if shape in ("in", "exists") and depth > 0:
         table = draw(st.sampled_from(sorted(t for t, cs in TABLES.items() if kind in cs.values())))
         inner = names.fresh("t")
@@ -177,11 +192,28 @@ def _predicate(draw: st.DrawFn, names: Names, sources: list[Source], depth: int)
 
 
 @st.composite
+def _scalar(draw: st.DrawFn, names: Names, sources: list[Source]) -> str:
+    """A comparison with a subquery's one value, perhaps one of the rows that match."""
+    table, inner = draw(st.sampled_from(["a", "b"])), names.fresh("t")
+    call = draw(st.sampled_from(["max", "min", "count", "sum"]))
+    numeric = _columns(sources, "bigint") or [("1", "bigint")]
+    where = ""
+    if draw(st.integers(0, 3)) > 0:
+        column = draw(st.sampled_from(["x", "y", "id"]))
+        where = f" WHERE {inner}.{column} = {draw(st.sampled_from(numeric))[0]}"
+    subquery = f"(SELECT {call}({inner}.y) FROM {table} AS {inner}{where})"
+    return f"{draw(st.sampled_from(numeric))[0]} {draw(st.sampled_from(['<', '>=', '=']))} {subquery}"
+
+
+@st.composite
 def _expression(draw: st.DrawFn, sources: list[Source], kind: str | None) -> tuple[str, str]:
     found = _columns(sources, kind)
     if not found:
-        return ("0", "bigint") if kind == "bigint" else ("'p'", "string")
+        constants = {"bigint": "0", "double": "CAST(0 AS DOUBLE)", "string": "'p'"}
+        return constants[str(kind)], str(kind)
     column, of = draw(st.sampled_from(found))
+    if of == "double":
+        return column, of
     shape = draw(st.integers(0, 5))
     if shape == 0 and of == "bigint":
         return f"{column} + 1", of
@@ -226,20 +258,24 @@ def _grouped(
 ) -> Sql:
     outputs = [(names.fresh("o"), of) for _, of in groups]
     shown = [f"{expression} AS {name}" for (expression, _), (name, _) in zip(groups, outputs, strict=True)]
-    for _ in range(draw(st.integers(1, 2))):
+    for _ in range(draw(st.integers(1, 3))):
         column, of = draw(st.sampled_from(_columns(sources)))
-        call = draw(st.sampled_from(["count", "min", "max", "count(DISTINCT", "sum"]))
+        numeric = _columns(sources, "bigint")
+        calls = ["count", "min", "max", "count(DISTINCT"] + (["sum", "sum", "avg", "sum(2 *"] if numeric else [])
+        call = draw(st.sampled_from(calls))
         name = names.fresh("o")
-        if call == "sum":
-            numeric = _columns(sources, "bigint")
-            shown.append(f"count(*) AS {name}" if not numeric else f"CAST(sum({numeric[0][0]}) AS BIGINT) AS {name}")
-            outputs.append((name, "bigint"))
-        elif call == "count(DISTINCT":
-            shown.append(f"count(DISTINCT {column}) AS {name}")
-            outputs.append((name, "bigint"))
-        else:
-            shown.append(f"{call}({column}) AS {name}")
-            outputs.append((name, "bigint" if call == "count" else of))
+        some = draw(st.integers(0, 4)) == 0 and call != "count(DISTINCT"
+        condition = f" FILTER (WHERE {column} IS NOT NULL)" if some else ""
+        if call in ("sum", "avg", "sum(2 *"):
+            column, of = draw(st.sampled_from(numeric))[0], "double" if call == "avg" else "bigint"
+        elif call != "min" and call != "max":
+            of = "bigint"
+        opening = f"{call} " if "(" in call else f"{call}("
+        shown.append(f"{opening}{column}){condition} AS {name}")
+        outputs.append((name, of))
+    if not groups and draw(st.booleans()):
+        shown.append(f"count(*) AS {names.fresh('o')}")
+        outputs.append((shown[-1].split()[-1], "bigint"))
     by = f" GROUP BY {', '.join(e for e, _ in dict.fromkeys(groups))}" if groups else ""
     having = " HAVING count(*) > 1" if draw(st.integers(0, 3)) == 0 else ""
     return Sql(f"SELECT {', '.join(shown)} FROM {text}{where}{by}{having}", tuple(outputs))

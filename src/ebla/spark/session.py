@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ebla.errors import MissingDependencyError, UsageError
@@ -165,6 +165,26 @@ def writer_session(session: SparkSession) -> SparkSession:
     sibling.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     for name in ("spark.sql.shuffle.partitions", "spark.sql.files.maxPartitionBytes"):
         sibling.conf.set(name, str(session.conf.get(name)))
+    return sibling
+
+
+VIEW_SETTINGS = ("spark.sql.ansi.enabled", "spark.sql.session.timeZone", "spark.sql.caseSensitive")
+"""What a query's result depends on besides its text and its inputs."""
+
+
+def view_settings(session: SparkSession) -> dict[str, str]:
+    return {name: str(session.conf.get(name)) for name in VIEW_SETTINGS}
+
+
+def view_session(session: SparkSession, settings: Mapping[str, str], *, small: bool) -> SparkSession:
+    """A sibling session with the settings of a view."""
+    sibling = session.newSession()
+    sibling.conf.set("spark.sql.shuffle.partitions", str(session.conf.get("spark.sql.shuffle.partitions")))
+    if small:
+        sibling.conf.set("spark.sql.adaptive.enabled", "false")
+        sibling.conf.set("spark.sql.shuffle.partitions", "1")
+    for name, value in settings.items():
+        sibling.conf.set(name, value)
     return sibling
 
 

@@ -99,7 +99,7 @@ class Relation:
     @property
     def keyless(self) -> bool:
         """True for a table without a primary key, whose rows carry a hidden row id."""
-        return any(c.hidden for c in self.columns)
+        return any(c.hidden for c in self.key)
 
     def column(self, name: str) -> Column | None:
         wanted = name.lower()

@@ -9,7 +9,7 @@ import socket
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -46,6 +46,7 @@ class Context:
         self._given = spark
         self._started: spark_session.Started | None = None
         self._writer: SparkSession | None = None
+        self._view_sessions: dict[object, SparkSession] = {}
         self._lock = threading.RLock()
         self._roots: dict[NodeId, Root] = {}
         self._duck = duckdb.connect(":memory:", config={"threads": max(2, os.cpu_count() or 2)})
@@ -75,6 +76,17 @@ class Context:
             if self._writer is None:
                 self._writer = spark_session.writer_session(self.spark)
             return self._writer
+
+    def view_session(self, settings: Mapping[str, str], *, small: bool) -> SparkSession:
+        """A session in which views of these settings are computed, whatever the user's session says.
+
+        For a few rows (`small`) Spark plans once and runs one job: adapting to sizes would cost more than it saves.
+        """
+        signature = (tuple(sorted(settings.items())), small)
+        with self._lock:
+            if signature not in self._view_sessions:
+                self._view_sessions[signature] = spark_session.view_session(self.spark, settings, small=small)
+            return self._view_sessions[signature]
 
     def tuned(self, **changed: object) -> Context:
         """This context with some settings of its own; all else is shared, Spark too, which is started now."""

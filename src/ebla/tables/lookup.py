@@ -19,21 +19,21 @@ from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _literally(path: str) -> str:
+def literally(path: str) -> str:
     """A path that DuckDB does not take for a pattern."""
     return re.sub(r"([*?\[])", r"[\1]", path)
 
 
 # A folder named like `id=5` is no column.
-_READ = "read_parquet(?, hive_partitioning = false)"
+READ = "read_parquet(?, hive_partitioning = false)"
 
 
 def _equal(left: str, right: str, key: Sequence[str]) -> str:
-    return " AND ".join(f"{left}.{_quoted(k)} IS NOT DISTINCT FROM {right}.{_quoted(k)}" for k in key)
+    return " AND ".join(f"{left}.{quoted(k)} IS NOT DISTINCT FROM {right}.{quoted(k)}" for k in key)
 
 
 def stored_keys(context: Context, snapshot: Snapshot, keys: pa.Table, *, limit: int | None = None) -> pa.Table:
@@ -58,17 +58,17 @@ def _stored_keys(context: Context, snapshot: Snapshot, keys: pa.Table, limit: in
     cursor.register("wanted", keys)
     cursor.register("changed", changed.select([*key, DELETED]))
     parts = [
-        f"SELECT {', '.join('w.' + _quoted(k) for k in key)} FROM wanted w SEMI JOIN "
+        f"SELECT {', '.join('w.' + quoted(k) for k in key)} FROM wanted w SEMI JOIN "
         f"(SELECT * FROM changed WHERE NOT coalesce({DELETED}, false)) c ON {_equal('w', 'c', key)}"
     ]
-    files = _files_of(snapshot, roots, keys, key)
+    files = files_of(snapshot, roots, keys)
     parameters: list[object] = []
     if files:
-        names = ", ".join(_quoted(k) for k in key)
+        names = ", ".join(quoted(k) for k in key)
         parts.append(
-            f"SELECT {', '.join('w.' + _quoted(k) for k in key)} "
+            f"SELECT {', '.join('w.' + quoted(k) for k in key)} "
             f"FROM (SELECT * FROM wanted u ANTI JOIN changed c ON {_equal('u', 'c', key)}) w "
-            f"SEMI JOIN (SELECT {names} FROM {_READ}) s ON {_equal('w', 's', key)}"
+            f"SEMI JOIN (SELECT {names} FROM {READ}) s ON {_equal('w', 's', key)}"
         )
         parameters.append(files)
     query = " UNION ALL ".join(parts) + ("" if limit is None else f" LIMIT {limit:d}")
@@ -78,13 +78,15 @@ def _stored_keys(context: Context, snapshot: Snapshot, keys: pa.Table, limit: in
         cursor.close()
 
 
-def _files_of(snapshot: Snapshot, roots: Mapping[NodeId, Root], keys: pa.Table, key: Sequence[str]) -> list[str]:
-    """Level 1 files of the tablets that the keys belong to."""
-    tablets = {
-        TabletId(int(t)) for t in np.unique(tokens.tablets_of(tokens.tokens(keys, key), snapshot.relation.tablets))
-    }
+def files_of(snapshot: Snapshot, roots: Mapping[NodeId, Root], keys: pa.Table | None = None) -> list[str]:
+    """Level 1 files, or those of the tablets that these keys (columns in the key's order) belong to."""
     copies = rf.require_copies(snapshot, roots)
-    return [_literally(roots[copies[r.id]].inner(r.path)) for r in snapshot.level1 if r.tablet in tablets]
+    runs = snapshot.level1
+    if keys is not None and len(runs) > 1:
+        found = tokens.tablets_of(tokens.tokens(keys, keys.schema.names), snapshot.relation.tablets)
+        tablets = {TabletId(int(t)) for t in np.unique(found)}
+        runs = tuple(r for r in runs if r.tablet in tablets)
+    return [literally(roots[copies[r.id]].inner(r.path)) for r in runs]
 
 
 def shared_key(
@@ -104,14 +106,14 @@ def shared_key(
     key = [c.physical for c in relation.key]
 
     def paths(runs: Sequence[Run]) -> list[str]:
-        return [_literally(roots[rf.readable_node(roots, r) or r.nodes[0]].inner(r.path)) for r in runs]
+        return [literally(roots[rf.readable_node(roots, r) or r.nodes[0]].inner(r.path)) for r in runs]
 
-    names = ", ".join(_quoted(k) for k in key)
+    names = ", ".join(quoted(k) for k in key)
     cursor = context.duck()
     try:
         found = cursor.sql(
-            f"SELECT {names} FROM (SELECT {names} FROM {_READ}) m "
-            f"SEMI JOIN (SELECT {names} FROM {_READ}) t ON {_equal('m', 't', key)} LIMIT 1",
+            f"SELECT {names} FROM (SELECT {names} FROM {READ}) m "
+            f"SEMI JOIN (SELECT {names} FROM {READ}) t ON {_equal('m', 't', key)} LIMIT 1",
             params=[paths(mine), paths(theirs)],
         ).to_arrow_table()
     except duckdb.Error as error:

@@ -132,6 +132,7 @@ class Work:
         self.runs: list[Run] = []
         self.bulk = False
         self._scratch = 0
+        self._adopted = 0
         self._committing = False
 
     # ---- files ------------------------------------------------------------------------------------------
@@ -275,6 +276,16 @@ class Work:
         self.bulk = not deletes
         root.remove_tree(scratch)
 
+    def put_more(self, frame: DataFrame) -> int:
+        """Add rows and tombstones (physical columns and `_deleted`, keys that no earlier call had); how many rows."""
+        before, self.runs = self.runs, []
+        with swrite.translated(self.relation.name):
+            try:
+                self._put_tablets(ssession.rebind(frame, self.context.writer), deletes=True)
+            finally:
+                added, self.runs = self.runs, [*before, *self.runs]
+        return sum(run.rows for run in added)
+
     def adopt(
         self,
         root: Root,
@@ -307,7 +318,8 @@ class Work:
                 root.remove(run.path)
             return run
 
-        done = rf.in_threads(one, list(enumerate(files)))
+        done = rf.in_threads(one, list(enumerate(files, start=self._adopted)))
+        self._adopted += len(files)
         return [run for run in done if run is not None]
 
     def home(self) -> Root:

@@ -16,6 +16,7 @@ from ebla.validate.known import KnownRelation, ViewStep, is_reserved_column
 from ebla.validate.scope import Output, Outputs
 from ebla.validate.tree import tree_of
 from ebla.views.keys import view_key
+from ebla.views.merge import Sketch, settled, sketch
 from ebla.views.nodes import NotUnderstood, Shape
 from ebla.views.plan import FullRefresh, plan
 
@@ -57,6 +58,8 @@ class ViewFacts:
     shape: Shape | None = None
     blocked: str | None = None
     """Why changes cannot be followed at all, if they cannot."""
+    drawn: Sketch | None = None
+    """The query with hidden columns, if its groups can be merged; after Spark has seen it, with their types."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,7 +124,8 @@ class Views:
             outputs = tuple(
                 Output(name=name, type=kind, at=_place(before, i)) for i, (name, kind) in enumerate(found.columns)
             )
-            self.facts[number] = _facts(step, inputs, outputs, generates=found.generates)
+            facts = _facts(step, inputs, outputs, generates=found.generates)
+            self.facts[number] = replace(facts, drawn=_settled(facts.drawn, analyser, columns, facts.relation))
             issues += _judge(step, self.facts[number])
         return issues
 
@@ -159,7 +163,7 @@ def recomputing(facts: ViewFacts, inputs: Mapping[str, KnownRelation]) -> Iterab
         if facts.shape is None:
             yield name, facts.blocked or "the query is not understood"
             continue
-        found = plan(facts.shape, [name], keys)
+        found = plan(facts.shape, [name], keys, merges=facts.drawn is not None)
         if isinstance(found, FullRefresh):
             yield name, found.reason
 
@@ -198,7 +202,30 @@ def _facts(step: ViewStep, inputs: Mapping[str, KnownRelation], outputs: Outputs
         reads=frozenset(inputs),
         made_by=step.part.number,
     )
-    return ViewFacts(outputs=outputs, relation=relation, implied=implied, shape=understood, blocked=blocked)
+    drawn = None
+    if understood is not None and outputs is not None and all(o.name is not None for o in outputs):
+        drawn = sketch(step.create.query, understood, [str(o.name) for o in outputs])
+    return ViewFacts(
+        outputs=outputs, relation=relation, implied=implied, shape=understood, blocked=blocked, drawn=drawn
+    )
+
+
+def _settled(
+    drawn: Sketch | None,
+    analyser: Analyser,
+    columns: Mapping[str, Sequence[tuple[str, str]]],
+    view: KnownRelation,
+) -> Sketch | None:
+    """The sketch with the types of all its columns and the view's own names, if groups can be merged exactly."""
+    found = None if drawn is None else analyser.analyse(drawn.query, columns)
+    if drawn is None or not isinstance(found, Analysed) or len(found.columns) != len(drawn.roles):
+        return None
+    roles = settled(drawn.roles, [kind for _, kind in found.columns])
+    if roles is None:
+        return None
+    names = list(view.columns or {})
+    shown = [replace(role, column=name) for role, name in zip(roles, names, strict=False)]
+    return Sketch(query=drawn.query, roles=(*shown, *roles[len(shown) :]))
 
 
 def _shown(step: ViewStep, outputs: Outputs) -> dict[str, str | None] | None:
@@ -223,10 +250,10 @@ def _followed(
         tree = tree_of(step.create.query, known)
         if len(tree.outputs) != len(outputs):
             raise NotUnderstood("the query's columns")
-        if generates:
-            raise NotUnderstood("a generator such as explode")
     except NotUnderstood as reason:
         return None, str(reason), ()
+    if generates:
+        return tree, None, ()  # several rows of one: no column of an input names them
     places = [n for n, _ in tree.outputs]
     names = step.create.columns
     implied = []

@@ -11,6 +11,7 @@ from ebla.catalog import changes as c
 from ebla.catalog import reads
 from ebla.errors import DuplicateNameError, UsageError
 from ebla.ids import Version
+from ebla.spark.session import view_settings
 from ebla.sql.lex import StatementText
 from ebla.sql.parse import parse
 from ebla.sql.statements import CreateView, ExplainView, Query
@@ -21,6 +22,7 @@ from ebla.validate import KnownRelation, Part, parts_report, refuse, warehouse
 from ebla.validate.spark import SparkAnalyser
 from ebla.views import definition
 from ebla.views.guard import dropping
+from ebla.views.merge import Sketch
 from ebla.views.nodes import Shape
 from ebla.views.plan import EpochPlan, FullRefresh, plan
 from ebla.views.shape import keys_of
@@ -35,12 +37,16 @@ class Checked:
     shape: Shape | None
     blocked: str | None
     """Why the query's changes cannot be followed at all, if they cannot."""
+    drawn: Sketch | None
+    """The query with hidden columns, if its groups can be merged."""
+    settings: Mapping[str, str]
 
     def plans(self) -> dict[str, EpochPlan]:
         """What an epoch does after a change of each input alone."""
         if self.shape is None:
             return {n: FullRefresh(reason=self.blocked or "") for n in self.relations}
-        return {n: plan(self.shape, [n], keys_of(self.relations)) for n in self.relations}
+        merges = self.drawn is not None
+        return {n: plan(self.shape, [n], keys_of(self.relations), merges=merges) for n in self.relations}
 
 
 def check(
@@ -75,18 +81,21 @@ def _checked(context: Context, part: Part, query: Query) -> Checked:
     with context.catalog.reading() as connection:
         known = warehouse.known(connection, names)
         found = {n: reads.find_relation(connection, n) for n in names}
-    report = parts_report([part], known, SparkAnalyser(lambda: context.spark))
+    settings = view_settings(context.spark)
+    report = parts_report([part], known, SparkAnalyser(lambda: context.view_session(settings, small=False)))
     refuse(part.source, report.issues)
     facts = report.views[part.number]
     return Checked(
         relations={n: r for n, r in found.items() if r is not None},
-        columns=_columns(facts.relation),
+        columns=_columns(facts.relation, facts.drawn),
         shape=facts.shape,
         blocked=facts.blocked,
+        drawn=facts.drawn,
+        settings=settings,
     )
 
 
-def _columns(view: KnownRelation) -> tuple[Column, ...]:
+def _columns(view: KnownRelation, drawn: Sketch | None) -> tuple[Column, ...]:
     made = [
         Column(
             name=name,
@@ -97,6 +106,11 @@ def _columns(view: KnownRelation) -> tuple[Column, ...]:
         )
         for name, kind in (view.columns or {}).items()
     ]
+    if drawn is not None:
+        made += [
+            Column(name=role.column, physical=role.column, type=role.type, nullable=True, hidden=True)
+            for role in drawn.roles[len(made) :]
+        ]
     if not view.key:
         made += [
             Column(name=n, physical=n, type="bigint", nullable=False, key_position=i, hidden=True)
@@ -151,7 +165,14 @@ def create_view(
             columns=checked.columns,
             placement=ddl.place(nodes, tablets, replication),
             comment=None,
-            options=definition.options(query.text, inputs, {"refresh": refresh}),
+            options=definition.options(
+                query.text,
+                inputs,
+                {"refresh": refresh},
+                settings=checked.settings,
+                kept=None if checked.drawn is None else checked.drawn.query,
+                roles=None if checked.drawn is None else checked.drawn.roles,
+            ),
         )
         return c.Decision(reason=f"create materialized view {name}", updates=(made,))
 

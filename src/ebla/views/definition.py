@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -19,7 +19,8 @@ from ebla.errors import UnknownNameError
 from ebla.ids import RelationId, Version
 from ebla.sql.refs import find
 from ebla.sql.statements import Query
-from ebla.storage.model import Kind, Relation
+from ebla.storage.model import HIDDEN_KEY, Column, Kind, Relation
+from ebla.views.merge import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +109,17 @@ class View:
     position: Position | None
     stored: str | None
     """The position's text as it is in the catalog: the guard of the next commit."""
+    kept: Query
+    """The query that computes the stored rows: the user's, with hidden columns behind where groups are merged."""
+    roles: tuple[Role, ...] | None = None
+    """What each column of `kept` is, if groups are merged."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """The session's settings under which the view was created, and hence is computed for ever."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns that the query computes, hidden ones too; not the row id of a view without a key."""
+        return tuple(col for col in self.relation.columns if col.name not in HIDDEN_KEY)
 
     @property
     def progress_name(self) -> str:
@@ -118,8 +130,19 @@ def progress_name(relation: RelationId) -> str:
     return f"view/{relation}"
 
 
-def options(query: str, inputs: Sequence[RelationId], extra: Mapping[str, object]) -> dict[str, object]:
-    return {"query": query, "inputs": [int(i) for i in inputs], **extra}
+def options(
+    query: str,
+    inputs: Sequence[RelationId],
+    extra: Mapping[str, object],
+    *,
+    settings: Mapping[str, str],
+    kept: Query | None = None,
+    roles: Sequence[Role] | None = None,
+) -> dict[str, object]:
+    made: dict[str, object] = {"query": query, "inputs": [int(i) for i in inputs], "settings": dict(settings), **extra}
+    if kept is not None and roles is not None:
+        made |= {"kept": kept.text, "roles": [asdict(role) for role in roles]}
+    return made
 
 
 def load(connection: Connection, name: str) -> View:
@@ -133,6 +156,8 @@ def load(connection: Connection, name: str) -> View:
 
 def of_relation(connection: Connection, relation: Relation) -> View:
     query = find(str(relation.options["query"]))
+    roles = relation.options.get("roles")
+    settings = relation.options.get("settings")
     name = progress_name(relation.id)
     stored = connection.execute(select(s.progress.c.value).where(s.progress.c.name == name)).scalar()
     return View(
@@ -141,6 +166,9 @@ def of_relation(connection: Connection, relation: Relation) -> View:
         inputs=tuple(dict.fromkeys(ref.name.lower() for ref in query.refs)),
         position=None if stored is None else Position.parse(stored),
         stored=stored,
+        kept=find(str(relation.options["kept"])) if "kept" in relation.options else query,
+        roles=tuple(Role.parse(r) for r in roles) if isinstance(roles, list) else None,
+        settings={str(k): str(v) for k, v in settings.items()} if isinstance(settings, dict) else {},
     )
 
 

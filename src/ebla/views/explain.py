@@ -1,50 +1,106 @@
-"""How a view is maintained, for people, for programs, and as a picture: the plans that epochs execute."""
+"""How a view is maintained, for people, for programs, and as a picture: the plans that epochs execute.
+
+The steps carry the names of old: *transform* takes affected values from the change itself, *grab* looks them up in
+another input, *sync* computes and writes rows. Values and rows that steps found are broadcast to Spark's tasks; an
+input that is read by values is pruned to the row groups that can hold them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from ebla.views.follow import Changed, Either, Looked, Picked, Scope, Values, WithoutNull
-from ebla.views.plan import EpochPlan, FullRefresh, Incremental
+from ebla.views.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
+from ebla.views.plan import Affected, Difference, EpochPlan, FullRefresh, Incremental, Merge, Term
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """`kind` is transform, grab, read, sync or full refresh."""
+
+    kind: str
+    text: str
+    input: str | None = None
+    columns: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
+    pruned: bool = False
+    broadcast: bool = False
+
+    def value(self) -> dict[str, object]:
+        found: dict[str, object] = {"step": self.kind, "text": self.text}
+        if self.input is not None:
+            found["input"] = self.input
+        found |= {name: list(v) for name, v in (("columns", self.columns), ("by", self.by)) if v}
+        return found | {"pruned": self.pruned, "broadcast": self.broadcast}
+
+
+def steps(made: EpochPlan) -> list[Step]:
+    match made:
+        case FullRefresh(reason=reason):
+            return [Step(kind="full refresh", text=reason)]
+        case Incremental(scope=scope, affected=affected, narrowed=narrowed, whole=whole):
+            sync = f"recompute rows whose ({', '.join(scope)}) is affected, and write the difference"
+            return [*_collecting(affected), *_reading(narrowed, whole), Step(kind="sync", text=sync, columns=scope)]
+        case Difference(terms=terms):
+            how = "compute these rows before and after the change, and write the difference"
+            return [*_terms(terms), Step(kind="sync", text=how)]
+        case Merge(terms=terms):
+            how = "aggregate these rows before and after the change; subtract, add, and write the groups that differ"
+            return [*_terms(terms), Step(kind="sync", text=how)]
+
+
+def _terms(terms: Sequence[Term]) -> list[Step]:
+    found: list[Step] = []
+    for term in terms:
+        found += [*_collecting(term.affected), *_reading(term.narrowed, term.whole)]
+    return found
+
+
+def _collecting(affected: Sequence[Affected]) -> list[Step]:
+    return [step for one in affected for step in _way(one.values)]
+
+
+def _reading(narrowed: Sequence[Narrowed], whole: Sequence[str]) -> list[Step]:
+    found: list[Step] = []
+    for one in narrowed:
+        found += _way(one.source)
+        by = ", ".join(one.by)
+        text = f"{one.table} by ({by})"
+        found.append(Step(kind="read", text=text, input=one.table, by=one.by, pruned=True, broadcast=True))
+    found += [Step(kind="read", text=f"{table} whole", input=table) for table in whole]
+    return found
+
+
+def _way(values: Values) -> list[Step]:
+    """What is done to have these values, first step first."""
+    match values:
+        case Changed(table=table, columns=columns):
+            text = f"({', '.join(columns)}) of the changed rows of {table}, old and new"
+            return [Step(kind="transform", text=text, input=table, columns=columns, broadcast=True)]
+        case Looked(table=table, by=by, columns=columns, source=source):
+            text = f"({', '.join(columns)}) of {table} by ({', '.join(by)})"
+            step = Step(kind="grab", text=text, input=table, columns=columns, by=by, pruned=True, broadcast=True)
+            return [*_way(source), step]
+        case Picked(source=source) | WithoutNull(source=source):
+            return _way(source)
+        case Either(sources=sources):
+            return [step for source in sources for step in _way(source)]
+        case Scope():
+            return []
+
+
+def name_of(made: EpochPlan) -> str:
+    return "full refresh" if isinstance(made, FullRefresh) else "incremental"
 
 
 def as_text(name: str, plans: Mapping[str, EpochPlan]) -> str:
     lines = [f"view {name}"]
     for table, made in sorted(plans.items()):
-        lines.append(f"  change of {table}")
-        lines += [f"    {line}" for line in _lines(made)]
+        lines.append(f"  change of {table}: {name_of(made)}")
+        for number, step in enumerate(steps(made), 1):
+            marks = [word for word, is_so in (("pruned", step.pruned), ("broadcast", step.broadcast)) if is_so]
+            lines.append(f"    {number}. {step.kind}: {step.text}" + (f" [{', '.join(marks)}]" if marks else ""))
     return "\n".join(lines)
-
-
-def _lines(made: EpochPlan) -> list[str]:
-    if isinstance(made, FullRefresh):
-        return [f"full refresh: {made.reason}"]
-    scope = ", ".join(made.scope)
-    found: list[str] = []
-    for one in made.affected:
-        steps = list(reversed(_steps(one.values)))
-        found += [f"{i}. {step}" for i, step in enumerate(steps, 1)]
-    found.append(f"sync: recompute rows whose ({scope}) is affected, and write the difference")
-    for narrowed in made.narrowed:
-        how = "; ".join(reversed(_steps(narrowed.source)))
-        found.append(f"  read {narrowed.table} by ({', '.join(narrowed.by)}): {how}")
-    found += [f"  read {table} whole" for table in made.whole]
-    return found
-
-
-def _steps(values: Values) -> list[str]:
-    """What is done to have these values, last step first."""
-    match values:
-        case Changed(table=table, columns=columns):
-            return [f"transform: ({', '.join(columns)}) of the changed rows of {table}, old and new"]
-        case Looked(table=table, by=by, columns=columns, source=source):
-            return [f"grab: ({', '.join(columns)}) of {table} by ({', '.join(by)})", *_steps(source)]
-        case Picked(source=source) | WithoutNull(source=source):
-            return _steps(source)
-        case Either(sources=sources):
-            return [step for source in sources for step in _steps(source)]
-        case Scope():
-            return ["the affected values"]
 
 
 def as_json(name: str, plans: Mapping[str, EpochPlan]) -> dict[str, object]:
@@ -52,33 +108,21 @@ def as_json(name: str, plans: Mapping[str, EpochPlan]) -> dict[str, object]:
 
 
 def _value(made: EpochPlan) -> dict[str, object]:
+    found: dict[str, object] = {"plan": name_of(made)}
     if isinstance(made, FullRefresh):
-        return {"plan": "full refresh", "reason": made.reason}
-    return {
-        "plan": "incremental",
-        "scope": list(made.scope),
-        "affected": [{"input": a.table, "steps": list(reversed(_steps(a.values)))} for a in made.affected],
-        "narrowed": [
-            {"input": n.table, "by": list(n.by), "steps": list(reversed(_steps(n.source)))} for n in made.narrowed
-        ],
-        "whole": list(made.whole),
-    }
+        return found | {"reason": made.reason}
+    ways = {Incremental: "scope", Difference: "difference", Merge: "merge"}
+    return found | {"way": ways[type(made)], "steps": [step.value() for step in steps(made)]}
 
 
 def as_mermaid(name: str, plans: Mapping[str, EpochPlan]) -> str:
     lines = ["flowchart LR"]
     for number, (table, made) in enumerate(sorted(plans.items())):
-        lines.append(f'    in{number}["change of {table}"]')
         previous = f"in{number}"
-        steps = [made.reason] if isinstance(made, FullRefresh) else _picture(made)
-        for i, step in enumerate(steps):
+        lines.append(f'    {previous}["change of {table}"]')
+        for i, step in enumerate(steps(made)):
             here = f"s{number}_{i}"
-            lines.append(f'    {previous} --> {here}["{step}"]')
+            lines.append(f'    {previous} --> {here}["{step.kind}: {step.text}"]')
             previous = here
-        label = "full refresh" if isinstance(made, FullRefresh) else "sync"
-        lines.append(f"    {previous} -->|{label}| view[({name})]")
+        lines.append(f"    {previous} --> view[({name})]")
     return "\n".join(lines)
-
-
-def _picture(made: Incremental) -> list[str]:
-    return [step for one in made.affected for step in reversed(_steps(one.values))]

@@ -104,6 +104,11 @@ def reach(node: Node, leaf: Leaf, wanted: tuple[Value, ...]) -> Values | None:
 
 
 def _reach_join(node: Join, leaf: Leaf, wanted: tuple[Value, ...]) -> Values | None:
+    if wanted and set(wanted) <= set(node.fused):
+        sides = [node.pairs[node.fused.index(v)] for v in wanted]
+        if holds(node.left, leaf):
+            return reach(node.left, leaf, tuple(a for a, _ in sides))
+        return reach(node.right, leaf, tuple(b for _, b in sides))
     if set(wanted) & node.nullable:
         return None  # a row that loses its partner shows NULL there: the value does not name it
     from_left = holds(node.left, leaf)
@@ -163,7 +168,7 @@ def find(node: Node, by: tuple[Value, ...], source: Values, wanted: tuple[Value,
 
 
 def _find_join(node: Join, by: tuple[Value, ...], source: Values, wanted: tuple[Value, ...]) -> Values | None:
-    if set(wanted) & node.nullable:
+    if set(wanted) & (node.nullable | set(node.fused)) or node.kind is JoinKind.FULL:
         return None
     for here, there, pairs in (
         (node.left, node.right, list(node.pairs)),
@@ -227,7 +232,7 @@ def _narrow_known(child: Node, by: tuple[Value, ...], source: Values, known: fro
 
 def _narrow_join(node: Join, by: tuple[Value, ...], source: Values) -> list[Narrowed]:
     if node.kind is JoinKind.FULL:
-        return []  # a row of either side may stand alone
+        return _narrow_full(node, by, source)
     if node.kind is JoinKind.RIGHT:
         first, second, pairs = node.right, node.left, [(b, a) for a, b in node.pairs]
     else:
@@ -251,3 +256,16 @@ def _narrow_join(node: Join, by: tuple[Value, ...], source: Values) -> list[Narr
         return found + narrow(second, there, picked(source, tuple(by.index(v) for v in direct), len(by)))
     middle = find(first, here, ours, tuple(a for a, _ in pairs))
     return found if middle is None else found + narrow(second, tuple(b for _, b in pairs), middle)
+
+
+def _narrow_full(node: Join, by: tuple[Value, ...], source: Values) -> list[Narrowed]:
+    """A row of either side may stand alone, so only what both sides have in common says which rows matter."""
+    kept = tuple(v for v in by if v in node.fused)
+    if not kept:
+        return []
+    ours = picked(source, tuple(by.index(v) for v in kept), len(by))
+    sides = [node.pairs[node.fused.index(v)] for v in kept]
+    return [
+        *narrow(node.left, tuple(a for a, _ in sides), ours),
+        *narrow(node.right, tuple(b for _, b in sides), ours),
+    ]

@@ -32,8 +32,8 @@ def identity(node: Node, keys: Mapping[str, Sequence[str]]) -> frozenset[Value] 
             key = {k.lower() for k in keys.get(table, ())}
             found = frozenset(v for v, name in columns.items() if name.lower() in key)
             return found if key and len(found) == len(key) else None
-        case Pass(child=child):
-            return identity(child, keys)
+        case Pass(child=child, multiplies=multiplies):
+            return None if multiplies else identity(child, keys)
         case Group(child=child, by=by, keeps_rows=keeps, what=what):
             if not keeps or what in ("UNION", "INTERSECT", "EXCEPT"):
                 return by or None
@@ -50,6 +50,8 @@ def identity(node: Node, keys: Mapping[str, Sequence[str]]) -> frozenset[Value] 
                 return ours
             if kind in (JoinKind.INNER, JoinKind.RIGHT) and ours <= {a for a, _ in pairs}:
                 return theirs
+            if kind is JoinKind.FULL and ours <= {a for a, _ in pairs} and theirs <= {b for _, b in pairs}:
+                return frozenset(node.fused)
             return ours | theirs
         case _:
             assert_never(node)

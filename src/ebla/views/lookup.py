@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import duckdb
 import pyarrow as pa
 
+from ebla.errors import CorruptRunError
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
 from ebla.storage import types
 from ebla.storage.model import DELETED, Column, Relation
 from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
+from ebla.tables.lookup import READ, files_of, quoted
 
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+LEVEL0_TIMES = 5
+"""A lookup merges so many times more level 0 on the driver than a scan does: the other way reads every file."""
 
 
 def named(relation: Relation, names: Sequence[str]) -> list[Column]:
@@ -32,51 +34,88 @@ def rows_by(
     """
     relation = snapshot.relation
     keyed, shown = named(relation, by), named(relation, columns)
-    roots = context.roots()
-    copies = rf.require_copies(snapshot, roots)
     if any(r.schema_version != relation.schema_version for r in snapshot.level1) or _too_many(context, snapshot):
         return _by_spark(context, snapshot, keyed, values, shown)
-    match = " AND ".join(
-        f"r.{quoted(c.physical)} IS NOT DISTINCT FROM v.{quoted(f'c{i}')}" for i, c in enumerate(keyed)
-    )
-    select = ", ".join(f"r.{quoted(c.physical)} AS {quoted(c.name)}" for c in shown)
-    cursor = context.duck()
-    try:
-        cursor.register("wanted", values)
-        parts: list[pa.Table] = []
-        changed = rf.mutations(relation, snapshot.level0, roots, context.cache, snapshot)
-        if changed.num_rows:
-            cursor.register("changed", changed)
-            parts.append(
-                cursor.sql(
-                    f"SELECT {select} FROM changed r SEMI JOIN wanted v ON {match} "
-                    f"WHERE NOT coalesce(r.{DELETED}, false)"
-                ).to_arrow_table()
-            )
-        files = [roots[copies[r.id]].inner(r.path) for r in snapshot.level1]
-        if files:
-            newer = ""
-            if changed.num_rows:
-                same = " AND ".join(
-                    f"r.{quoted(c.physical)} IS NOT DISTINCT FROM n.{quoted(c.physical)}" for c in relation.key
-                )
-                newer = f" ANTI JOIN changed n ON {same}"
-            needed = ", ".join(quoted(p) for p in dict.fromkeys(c.physical for c in (*keyed, *shown, *relation.key)))
-            parts.append(
-                cursor.sql(
-                    f"SELECT {select} FROM (SELECT {needed} FROM read_parquet(?)) r "
-                    f"SEMI JOIN wanted v ON {match}{newer}",
-                    params=[files],
-                ).to_arrow_table()
-            )
-    finally:
-        cursor.close()
+    while True:
+        try:
+            parts = _Lookup(context, snapshot, keyed, values, shown).parts()
+            break
+        except duckdb.Error as error:
+            if not rf.distrust_damaged(snapshot, context.roots()):
+                raise CorruptRunError(f"{relation.name}: expected readable runs, found: {error}") from error
     schema = pa.schema([pa.field(c.name, types.to_arrow(c.type)) for c in shown])
     return pa.concat_tables([p.cast(schema) for p in parts]) if parts else schema.empty_table()
 
 
+class _Lookup:
+    """One lookup: first in level 0, which is in memory, then in the files, without what level 0 replaced."""
+
+    def __init__(
+        self, context: Context, snapshot: Snapshot, keyed: Sequence[Column], values: pa.Table, shown: Sequence[Column]
+    ) -> None:
+        self._snapshot = snapshot
+        self._keyed = keyed
+        self._values = values
+        self._shown = ", ".join(f"r.{quoted(c.physical)} AS {quoted(c.name)}" for c in shown)
+        self._read = ", ".join(
+            quoted(p) for p in dict.fromkeys(c.physical for c in (*keyed, *shown, *snapshot.relation.key))
+        )
+        self._roots = context.roots()
+        self._changed = rf.mutations(snapshot.relation, snapshot.level0, self._roots, context.cache, snapshot)
+        self._cursor = context.duck()
+
+    def parts(self) -> list[pa.Table]:
+        found: list[pa.Table] = []
+        try:
+            self._cursor.register("wanted", self._values)
+            if self._changed.num_rows:
+                self._cursor.register("changed", self._changed)
+                found.append(self._arrow(
+                    f"SELECT {self._shown} FROM changed r SEMI JOIN wanted v ON {self._match('v')} "
+                    f"WHERE NOT coalesce(r.{DELETED}, false)"
+                ))  # fmt: skip
+            found += self._from_files()
+        finally:
+            self._cursor.close()
+        return found
+
+    def _from_files(self) -> list[pa.Table]:
+        key = self._snapshot.relation.key
+        position = {c.physical: f"c{i}" for i, c in enumerate(self._keyed)}
+        by_key = set(position) == {c.physical for c in key}
+        wanted = "wanted"
+        if by_key and self._changed.num_rows:
+            # Keys that level 0 has are settled: the files need not be asked for them.
+            same = " AND ".join(f"u.{position[c.physical]} IS NOT DISTINCT FROM n.{quoted(c.physical)}" for c in key)
+            left = self._arrow(f"SELECT u.* FROM wanted u ANTI JOIN changed n ON {same}")
+            self._cursor.register("unsettled", left)
+            wanted = "unsettled"
+        else:
+            left = self._values
+        keys = left.select([position[c.physical] for c in key]) if by_key else None
+        files = files_of(self._snapshot, self._roots, keys) if left.num_rows else []
+        if not files:
+            return []
+        rows = f"SELECT * FROM (SELECT {self._read} FROM {READ}) r SEMI JOIN {wanted} v ON {self._match('v')}"
+        if by_key or not self._changed.num_rows:
+            return [self._arrow(f"SELECT {self._shown} FROM ({rows}) r", files)]
+        same = " AND ".join(f"r.{quoted(c.physical)} IS NOT DISTINCT FROM n.{quoted(c.physical)}" for c in key)
+        text = f"WITH found AS MATERIALIZED ({rows}) SELECT {self._shown} FROM found r ANTI JOIN changed n ON {same}"
+        return [self._arrow(text, files)]
+
+    def _match(self, values: str) -> str:
+        """Plain equality where no value is NULL: DuckDB then skips row groups that cannot have one."""
+        return " AND ".join(
+            f"r.{quoted(c.physical)} {'=' if not self._values[i].null_count else 'IS NOT DISTINCT FROM'} {values}.c{i}"
+            for i, c in enumerate(self._keyed)
+        )
+
+    def _arrow(self, text: str, files: Sequence[str] | None = None) -> pa.Table:
+        return self._cursor.sql(text, params=[] if files is None else [list(files)]).to_arrow_table()
+
+
 def _too_many(context: Context, snapshot: Snapshot) -> bool:
-    return sum(r.rows for r in snapshot.level0) > context.settings.level0_rows_max
+    return sum(r.rows for r in snapshot.level0) > LEVEL0_TIMES * context.settings.level0_rows_max
 
 
 def _by_spark(

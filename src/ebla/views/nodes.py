@@ -22,6 +22,7 @@ class JoinKind(StrEnum):
     RIGHT = "right"
     FULL = "full"
     SEMI = "semi"
+    """Also any subquery in an expression: rows of the left depend on those of the right that its condition equates."""
     ANTI = "anti"
     NULL_AWARE_ANTI = "null-aware anti"
     """`NOT IN`: one NULL on the right, and no row is left."""
@@ -47,10 +48,14 @@ class Leaf:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Pass:
-    """Filter or projection: rows go or stay, values are passed on or computed."""
+    """Filter or projection: rows go or stay, values are passed on or computed.
+
+    A generator such as `explode` makes several rows of one (`multiplies`): its key names them no more.
+    """
 
     child: Node
     computed: frozenset[Value] = frozenset()
+    multiplies: bool = False
 
     @property
     def values(self) -> frozenset[Value]:
@@ -64,12 +69,14 @@ class Join:
     right: Node
     pairs: tuple[tuple[Value, Value], ...]
     """Values that the condition equates, left and right. Other conditions only make fewer rows match."""
+    fused: tuple[Value, ...] = ()
+    """Of a full join, for each pair the value that a row has on the side, or sides, that it comes from."""
 
     @property
     def values(self) -> frozenset[Value]:
         if self.kind in (JoinKind.SEMI, JoinKind.ANTI, JoinKind.NULL_AWARE_ANTI):
             return self.left.values
-        return self.left.values | self.right.values
+        return self.left.values | self.right.values | frozenset(self.fused)
 
     @property
     def nullable(self) -> frozenset[Value]:
@@ -80,7 +87,7 @@ class Join:
             case JoinKind.RIGHT:
                 return self.left.values
             case JoinKind.FULL:
-                return self.values
+                return self.left.values | self.right.values
             case _:
                 return frozenset()
 
@@ -125,17 +132,21 @@ Node = Leaf | Pass | Join | Group | Branches
 
 
 def leaves(node: Node) -> Iterator[Leaf]:
+    return (one for one in walk(node) if isinstance(one, Leaf))
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and all below it."""
+    yield node
     match node:
-        case Leaf():
-            yield node
         case Pass(child=child) | Group(child=child):
-            yield from leaves(child)
+            yield from walk(child)
         case Join(left=left, right=right):
-            yield from leaves(left)
-            yield from leaves(right)
+            yield from walk(left)
+            yield from walk(right)
         case Branches(children=children):
             for child in children:
-                yield from leaves(child)
+                yield from walk(child)
 
 
 def holds(node: Node, leaf: Leaf) -> bool:

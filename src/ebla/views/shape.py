@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import sqlglot
 from sqlglot import exp
@@ -41,8 +42,14 @@ def shape(query: Query, inputs: Mapping[str, Types]) -> Shape:
 
 
 def understood(query: Query, relations: Mapping[str, Relation]) -> Shape:
-    """The tree of a view's query over these relations, by name in lower case."""
-    return shape(query, {n: {c.name: c.type for c in r.columns} for n, r in relations.items()})
+    """The tree of a view's query over these relations, by name in lower case. Trees are kept: parsing takes long."""
+    inputs = tuple((n, tuple((c.name, c.type) for c in r.columns)) for n, r in sorted(relations.items()))
+    return _understood(query, inputs)
+
+
+@lru_cache(maxsize=256)
+def _understood(query: Query, inputs: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]) -> Shape:
+    return shape(query, {name: dict(columns) for name, columns in inputs})
 
 
 def keys_of(relations: Mapping[str, Relation]) -> dict[str, list[str]]:
@@ -91,6 +98,7 @@ class _Builder:
         self._numbers = {f"leaf_{i}": i for i in range(len(refs))}
         self._count = itertools.count(1)
         self._types: dict[Value, str] = {}
+        self._fused: dict[frozenset[Value], Value] = {}
 
     def whole(self, tree: exp.Expr) -> Shape:
         used: dict[str, set[str]] = {}
@@ -168,27 +176,29 @@ class _Builder:
     def _select(
         self, tree: exp.Select, ctes: Mapping[str, exp.Expr], outer: _Scope | None
     ) -> tuple[Node, list[tuple[str, Value]]]:
-        self._refuse(tree, "limit", "offset", "laterals", "pivots", "connect", "match", "sample", "into")
+        self._refuse(tree, "limit", "offset", "pivots", "connect", "match", "sample", "into")
         scope = _Scope(outer=outer)
         node = self._from(tree, ctes, scope)
+        for lateral in tree.args.get("laterals") or []:
+            node = self._lateral_view(node, lateral, scope)
         where = tree.args.get("where")
         if where is not None:
             node = self._where(node, where.this, ctes, scope)
         node, known = self._grouping(tree, node, scope)
         having = tree.args.get("having")
         if having is not None:
-            self._refuse_subqueries(having)
+            node = self._dependencies(node, having, ctes, scope)
         node = self._windows(tree, node, scope, known)
         outputs: list[tuple[str, Value]] = []
         computed: set[Value] = set()
         for projection in tree.expressions:
-            self._refuse_subqueries(projection)
+            node = self._dependencies(node, projection, ctes, scope)
             value = self._plain(projection.unalias(), scope, known)
             if value is None:
                 value = self._fresh()
                 computed.add(value)
             outputs.append((projection.alias_or_name, value))
-        node = Pass(child=node, computed=frozenset(computed))
+        node = Pass(child=node, computed=frozenset(computed), multiplies=any(map(_generates, tree.expressions)))
         distinct = tree.args.get("distinct")
         if distinct is not None:
             if distinct.args.get("on"):
@@ -206,6 +216,16 @@ class _Builder:
         for join in [*(from_.this.args.get("joins") or []), *(tree.args.get("joins") or [])]:
             node = self._join(node, join, ctes, scope)
         return node
+
+    def _lateral_view(self, node: Node, lateral: exp.Lateral, scope: _Scope) -> Node:
+        """`LATERAL VIEW explode(…) t AS a, b`: several rows of one, with computed columns."""
+        alias = lateral.args.get("alias")
+        if alias is None or not lateral.args.get("view") or lateral.find(exp.Subquery, exp.Select):
+            raise NotUnderstood("LATERAL")
+        columns = {column.name.lower(): self._fresh() for column in alias.args.get("columns") or []}
+        made = Pass(child=node, computed=frozenset(columns.values()), multiplies=True)
+        scope.sources[alias.name.lower()] = _Source(node=made, columns=columns)
+        return made
 
     def _relation(self, tree: exp.Expr, ctes: Mapping[str, exp.Expr], scope: _Scope) -> Node:
         alias = tree.alias_or_name.lower()
@@ -262,7 +282,11 @@ class _Builder:
         if on is not None:
             self._refuse_subqueries(on)
         pairs = self._pairs(_conjuncts(on), left, right, scope) if on is not None else ()
-        return Join(kind=which, left=left, right=right, pairs=pairs)
+        fused: tuple[Value, ...] = ()
+        if which is JoinKind.FULL:
+            fused = tuple(self._fresh(self._types[a]) for a, _ in pairs)
+            self._fused.update({frozenset(pair): value for pair, value in zip(pairs, fused, strict=True)})
+        return Join(kind=which, left=left, right=right, pairs=pairs, fused=fused)
 
     def _pairs(
         self, conditions: Iterable[exp.Expr], left: Node, right: Node, scope: _Scope
@@ -312,54 +336,83 @@ class _Builder:
         while isinstance(inner, exp.Paren):
             inner = inner.this
         if isinstance(inner, exp.Exists):
-            return self._exists(node, inner.this, None, negated, ctes, scope)
-        if isinstance(inner, exp.In) and inner.args.get("query") is not None:
-            return self._exists(node, inner.args["query"], inner.this, negated, ctes, scope)
-        self._refuse_subqueries(condition)
+            return self._subquery(node, inner.this, None, JoinKind.ANTI if negated else JoinKind.SEMI, ctes, scope)
+        if isinstance(inner, exp.In) and inner.args.get("query") is not None and not _subqueries(inner.this):
+            kind = JoinKind.NULL_AWARE_ANTI if negated else JoinKind.SEMI
+            return self._subquery(node, inner.args["query"], inner.this, kind, ctes, scope)
+        return self._dependencies(node, condition, ctes, scope)
+
+    def _dependencies(self, node: Node, tree: exp.Expr, ctes: Mapping[str, exp.Expr], scope: _Scope) -> Node:
+        """What an expression reads through subqueries: scalar ones, and `IN` and `EXISTS` in any place.
+
+        Each row depends on the rows that the subquery's condition equates with it, as in a semi-join. `IN` may be NULL,
+        and an expression can tell; so a NULL in its list matters to every row, as in `NOT IN`.
+        """
+        for found in _subqueries(tree):
+            around = found.parent
+            if isinstance(around, exp.In) and around.args.get("query") is found:
+                node = self._subquery(node, found, around.this, JoinKind.NULL_AWARE_ANTI, ctes, scope)
+            else:
+                node = self._subquery(node, found, None, JoinKind.SEMI, ctes, scope)
         return node
 
-    def _exists(
+    def _subquery(
         self,
         node: Node,
         query: exp.Expr,
         member: exp.Expr | None,
-        negated: bool,
+        kind: JoinKind,
         ctes: Mapping[str, exp.Expr],
         scope: _Scope,
     ) -> Node:
         while isinstance(query, exp.Subquery):
             query = query.this
-        inner_scope = _Scope(outer=scope)
-        if isinstance(query, exp.Select) and _is_simple(query):
-            right = self._from(query, ctes, inner_scope)
-            where = query.args.get("where")
-            conditions = _conjuncts(where.this) if where is not None else []
-            own = [c for c in conditions if not self._is_correlated(c, inner_scope)]
-            right = self._with_pairs(right, own, inner_scope)
-            for one in own:
-                right = self._predicate(right, one, ctes, inner_scope)
-            pairs = list(self._pairs(conditions, node, right, inner_scope))
-            value = self._plain(query.expressions[0].unalias(), inner_scope, {}) if member is not None else None
-            for one in conditions:
-                if one not in own:
-                    self._refuse_subqueries(one)
+        pairs: list[tuple[Value, Value]] = []
+        theirs: list[Value | None] = []
+        if self._is_correlated(query, _Scope(outer=scope)):
+            if not isinstance(query, exp.Select) or query.args.get("with_") or query.args.get("with"):
+                raise NotUnderstood("a correlated subquery with a set operator or WITH")
+            inner = _Scope(outer=scope)
+            right, conditions = self._correlated(query, ctes, inner)
+            pairs += self._pairs(conditions, node, right, inner)
+            theirs = [self._plain(p.unalias(), inner, {}) for p in query.expressions]
         else:
-            if any(self._is_correlated(c, inner_scope) for c in query.find_all(exp.Column)):
-                raise NotUnderstood("a correlated subquery with GROUP BY, DISTINCT or a set operator")
             right, outputs = self._query(query, ctes, None)
-            pairs, value = [], outputs[0][1] if member is not None else None
+            theirs = [value for _, value in outputs]
         if member is not None:
-            if isinstance(member, exp.Tuple):
-                raise NotUnderstood("IN with several columns")
-            ours = self._plain(member, scope, {})
-            if ours is not None and value is not None and self._alike(ours, value) and ours in node.values:
-                pairs.append((ours, value))
-            elif negated:
-                pairs = []
-        kind = JoinKind.SEMI
-        if negated:
-            kind = JoinKind.ANTI if member is None else JoinKind.NULL_AWARE_ANTI
+            members = member.expressions if isinstance(member, exp.Tuple) else [member]
+            ours = [self._plain(m, scope, {}) for m in members]
+            found = [
+                (a, b)
+                for a, b in zip(ours, theirs, strict=False)
+                if a is not None and b is not None and self._alike(a, b) and a in node.values and b in right.values
+            ]
+            if kind is JoinKind.NULL_AWARE_ANTI:
+                pairs = [*pairs, *found] if len(found) == len(members) else []
+            else:
+                pairs += found
         return Join(kind=kind, left=node, right=right, pairs=tuple(pairs))
+
+    def _correlated(
+        self, query: exp.Select, ctes: Mapping[str, exp.Expr], inner: _Scope
+    ) -> tuple[Node, list[exp.Expr]]:
+        """The rows that a correlated subquery reads, and its conditions.
+
+        Whatever it makes of them (aggregates, groups, an order), it depends on the rows that its conditions let pass.
+        """
+        self._refuse(query, "pivots", "laterals", "connect", "match", "sample")
+        right = self._from(query, ctes, inner)
+        where = query.args.get("where")
+        conditions = _conjuncts(where.this) if where is not None else []
+        own = [c for c in conditions if not self._is_correlated(c, inner)]
+        right = self._with_pairs(right, own, inner)
+        for one in own:
+            right = self._predicate(right, one, ctes, inner)
+        others = [c for c in conditions if c not in own]
+        having = query.args.get("having")
+        for part in [*others, *query.expressions, *([having] if having is not None else [])]:
+            right = self._dependencies(right, part, ctes, inner)
+        return right, conditions
 
     def _is_correlated(self, tree: exp.Expr, scope: _Scope) -> bool:
         columns = [tree] if isinstance(tree, exp.Column) else tree.find_all(exp.Column)
@@ -425,7 +478,19 @@ class _Builder:
             return grouped
         if isinstance(tree, exp.Column):
             return scope.find(tree)[0]
+        if isinstance(tree, exp.Coalesce):
+            return self._coalesced([tree.this, *tree.expressions], scope)
         return None
+
+    def _coalesced(self, parts: Sequence[exp.Expr], scope: _Scope) -> Value | None:
+        """`coalesce(a.id, b.id)` of what a full join equates: the value of the side that a row comes from."""
+        found = self._plain(parts[0], scope, {})
+        for part in parts[1:]:
+            other = self._plain(part, scope, {})
+            if found is None or other is None:
+                return None
+            found = self._fused.get(frozenset((found, other)))
+        return found
 
 
 def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:
@@ -436,12 +501,23 @@ def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:
     return [condition]
 
 
-def _is_simple(query: exp.Select) -> bool:
-    """A SELECT whose existence of rows depends on FROM and WHERE alone."""
-    parts = ("group", "having", "distinct", "limit", "offset", "with_", "with", "qualify")
-    if any(query.args.get(part) for part in parts):
-        return False
-    return not any(_aggregates(p) for p in query.expressions)
+def _subqueries(tree: exp.Expr) -> list[exp.Expr]:
+    """The outermost subqueries of an expression."""
+    if isinstance(tree, exp.Subquery | exp.Query):
+        return [tree]
+    found: list[exp.Expr] = []
+    for child in tree.iter_expressions():
+        found += _subqueries(child)
+    return found
+
+
+_GENERATORS = frozenset({"stack", "inline", "inline_outer", "json_tuple", "posexplode_outer", "explode_outer"})
+
+
+def _generates(tree: exp.Expr) -> bool:
+    return tree.find(exp.Explode, exp.Posexplode, exp.Unnest, exp.Inline) is not None or any(
+        call.name.lower() in _GENERATORS for call in tree.find_all(exp.Anonymous)
+    )
 
 
 def _aggregates(tree: exp.Expr) -> bool:

@@ -1,0 +1,146 @@
+"""A view's own query, run by Spark over the rows that an epoch gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ebla.catalog import reads
+from ebla.ids import Version
+from ebla.spark import scan as sscan
+from ebla.spark import write as swrite
+from ebla.spark.query import over
+from ebla.storage import runs as rf
+from ebla.storage.snapshot import Snapshot
+from ebla.tables import scans
+from ebla.views.definition import View
+from ebla.views.epoch import Bounds, Side
+from ebla.views.inputs import Inputs, column_of
+from ebla.views.rows import matching
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SIGN = "_ebla_sign"
+
+
+class Evaluation:
+    """One epoch's runs of one query. Rows that several runs share become one DataFrame."""
+
+    def __init__(self, view: View, inputs: Inputs) -> None:
+        self._view = view
+        self._inputs = inputs
+        self._local: dict[int, tuple[pa.Table, DataFrame]] = {}
+
+    @property
+    def names(self) -> list[str]:
+        return [col.name for col in self._view.columns]
+
+    def session(self, *, small: bool) -> SparkSession:
+        return self._inputs.context.view_session(self._view.settings, small=small)
+
+    # ---- small: rows come to the driver -----------------------------------------------------------------
+
+    def in_scope(self, bounds: Bounds, *, whole: bool) -> pa.Table:
+        """The query on the narrowed inputs, only rows in scope. With `whole` inputs, Spark leaves the others out."""
+        frame = self.frame(bounds.leaves, small=not whole)
+        if whole:
+            frame = semi(frame, bounds.scope, self._values(bounds.values))
+        found = self._collected(frame)
+        cursor = self._inputs.context.duck()
+        try:
+            return matching(cursor, found, bounds.scope, bounds.values)
+        finally:
+            cursor.close()
+
+    def differing(self, sides: Sequence[Side]) -> list[tuple[int, pa.Table]]:
+        """Each side's rows with its sign; one Spark job for all of them."""
+        if not sides:
+            return []
+        small = all(len(side.leaves) + len(side.unread) == len(self._view.kept.refs) for side in sides)
+        frames = [
+            self.frame(side.leaves, old=side.old, unread=side.unread, small=small).selectExpr("*", f"{place} AS {SIGN}")
+            for place, side in enumerate(sides)
+        ]
+        both = reduce(lambda a, b: a.unionAll(b), frames)
+        with swrite.translated(self._view.relation.name):
+            found = both.toArrow()
+        marks = found[SIGN].to_numpy()
+        rows = self._aligned(found.drop_columns([SIGN]))
+        return [(side.sign, rows.filter(pa.array(marks == place))) for place, side in enumerate(sides)]
+
+    def _collected(self, frame: DataFrame) -> pa.Table:
+        with swrite.translated(self._view.relation.name):
+            return self._aligned(frame.toArrow())
+
+    def _aligned(self, table: pa.Table) -> pa.Table:
+        columns = [replace(col, physical=col.name) for col in self._view.columns]
+        return rf.align(table.rename_columns(self.names), columns)
+
+    def _values(self, values: pa.Table) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        return F.broadcast(self._inputs.context.spark.createDataFrame(values))
+
+    # ---- frames -----------------------------------------------------------------------------------------
+
+    def frame(
+        self,
+        leaves: Mapping[int, pa.Table | DataFrame],
+        *,
+        old: frozenset[int] = frozenset(),
+        unread: Sequence[int] = (),
+        small: bool = False,
+    ) -> DataFrame:
+        """The query, some mentions of inputs replaced by the rows that matter, some as they were, some empty."""
+        frames: dict[int, DataFrame] = {}
+        for number, ref in enumerate(self._view.kept.refs):
+            table = ref.name.lower()
+            given = leaves.get(number)
+            if number in unread:
+                given = self._empty(table)
+            if given is None:
+                frames[number] = scans.frame_of(self._inputs.context, self._snapshot(table, old=number in old))
+            elif isinstance(given, pa.Table):
+                frames[number] = self._as_frame(table, given)
+            else:
+                frames[number] = given
+        with swrite.translated(self._view.relation.name):
+            return over(self.session(small=small), self._view.kept, frames).toDF(*self.names)
+
+    def _snapshot(self, table: str, *, old: bool) -> Snapshot:
+        before = self._inputs.before[table]
+        if not old or before is None:
+            return self._inputs.now[table]
+        with self._inputs.context.catalog.reading() as connection:
+            return reads.snapshot(connection, self._inputs.relations[table], Version(before))
+
+    def _as_frame(self, table: str, rows: pa.Table) -> DataFrame:
+        kept = self._local.get(id(rows))
+        if kept is None:
+            relation = self._inputs.relations[table]
+            shown = [n for n in rows.schema.names if not column_of(relation, n).hidden]
+            schema = sscan.struct([replace(column_of(relation, n), physical=n) for n in shown])
+            # The table is kept beside its frame, so that its id stays its own.
+            kept = (rows, sscan.local(self._inputs.context.spark, rows.select(shown), schema))
+            self._local[id(rows)] = kept
+        return kept[1]
+
+    def _empty(self, table: str) -> DataFrame:
+        return sscan.empty(
+            self._inputs.context.spark,
+            sscan.struct([replace(col, physical=col.name) for col in self._inputs.relations[table].visible]),
+        )
+
+
+def semi(frame: DataFrame, by: Sequence[str], values: DataFrame) -> DataFrame:
+    """Rows whose columns are among the values, by position, NULL equal to NULL."""
+    from pyspark.sql import functions as F
+
+    marked = values.toDF(*[f"_ebla_v{i}" for i in range(len(by))])
+    on = " AND ".join(f"{sscan.quoted(n)} <=> _ebla_v{i}" for i, n in enumerate(by))
+    return frame.join(marked, F.expr(on), "left_semi")

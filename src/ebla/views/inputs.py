@@ -1,0 +1,228 @@
+"""What an epoch reads of its inputs: changed rows, and rows by values of some columns, old and new.
+
+The views of one round share what they read. Each input's changes are found once, each lookup is made once with the
+columns that all of them need, and every view takes its own part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebla.catalog import reads
+from ebla.ids import Version
+from ebla.storage import runs as rf
+from ebla.storage import types
+from ebla.storage.model import DELETED, Column, Relation, Run
+from ebla.storage.snapshot import Snapshot
+from ebla.tables.context import Context
+from ebla.views.epoch import State, TooWide
+from ebla.views.lookup import rows_by
+from ebla.views.rows import difference, matching
+
+
+def column_of(relation: Relation, name: str) -> Column:
+    found = relation.column(name)
+    assert found is not None, (relation.name, name)
+    return found
+
+
+def arrow_schema(relation: Relation, names: Sequence[str]) -> pa.Schema:
+    return pa.schema([pa.field(n, types.to_arrow(column_of(relation, n).type)) for n in names])
+
+
+def digest(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    return hashlib.blake2b(sink.getvalue(), digest_size=16).digest()
+
+
+SIDE = "_ebla_side"
+NEW, OLD, GONE = 1, 0, -1
+"""Sides of written keys: the rows as they are, as they were, and keys that have no row any more."""
+
+
+def _marked(rows: pa.Table, side: int) -> pa.Table:
+    return rows.append_column(SIDE, pa.array([side] * rows.num_rows, pa.int8()))
+
+
+def _of(both: pa.Table, side: int) -> pa.Table:
+    return both.filter(pc.equal(both[SIDE], side))
+
+
+class Round:
+    """What the views that are refreshed together read, each thing once, whichever view asks first."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._lock = threading.Lock()
+        self._known: dict[object, Future[pa.Table]] = {}
+        self._used: dict[str, set[str]] = {}
+
+    def uses(self, used: Mapping[str, frozenset[str]]) -> None:
+        """Say which columns of which inputs a view of this round needs; before the first lookup."""
+        for table, names in used.items():
+            self._used.setdefault(table, set()).update(names)
+
+    def columns(self, relation: Relation, own: frozenset[str]) -> list[str]:
+        """The columns that any view of the round needs, and the key: whole rows as far as they are concerned."""
+        wanted = self._used.get(relation.name.lower(), set()) | own | {k.name.lower() for k in relation.key}
+        return [col.name for col in relation.columns if col.name.lower() in wanted]
+
+    def once(self, key: object, make: Callable[[], pa.Table]) -> pa.Table:
+        with self._lock:
+            future = self._known.get(key)
+            mine = future is None
+            if future is None:
+                future = self._known[key] = Future()
+        if mine:
+            try:
+                future.set_result(make())
+            except BaseException as error:
+                future.set_exception(error)
+        return future.result()
+
+
+@dataclass(kw_only=True)
+class Inputs:
+    """The inputs of one view's epoch: each relation as it was read before, and now."""
+
+    round: Round
+    relations: Mapping[str, Relation]
+    before: Mapping[str, Version | None]
+    now: Mapping[str, Snapshot]
+    used: Mapping[str, frozenset[str]]
+    rows_max: int
+    _changes: dict[str, tuple[pa.Table, pa.Table]] = field(default_factory=dict)
+
+    @property
+    def context(self) -> Context:
+        return self.round.context
+
+    def columns(self, table: str) -> list[str]:
+        """The columns of an input that the view uses, and its key."""
+        relation = self.relations[table]
+        used = self.used.get(table, frozenset()) | {k.name.lower() for k in relation.key}
+        return [col.name for col in relation.columns if col.name.lower() in used]
+
+    # ---- changes ----------------------------------------------------------------------------------------
+
+    def writes(self, table: str) -> list[Run]:
+        """The runs that hold what changed; raises if they cannot tell."""
+        relation, since, now = self.relations[table], self.before[table], self.now[table]
+        if since is None:
+            raise TooWide("the view is not built yet")
+        with self.context.catalog.reading() as connection:
+            if since < relation.horizon and since < now.version:
+                raise TooWide(f"the changes of {table} since version {since} were vacuumed")
+            if reads.truncated_between(connection, relation, since, now.version):
+                raise TooWide(f"{table} was truncated")
+            return reads.writes_between(connection, relation, since, now.version)
+
+    def written(self, table: str) -> int:
+        """How many rows were written: at least as many as changed."""
+        return sum(run.rows for run in self.writes(table))
+
+    def moved(self) -> list[str]:
+        """Inputs with a change in a column that the view uses."""
+        return [t for t in self.relations if any(side.num_rows for side in self.sides(t))]
+
+    def changed(self, table: str) -> pa.Table:
+        return pa.concat_tables(self.sides(table))
+
+    def sides(self, table: str) -> tuple[pa.Table, pa.Table]:
+        """New and old rows of the keys that changed, as far as the view sees them: gained, lost."""
+        if table not in self._changes:
+            names = self.columns(table)
+            runs = self.writes(table)
+            if not runs:
+                nothing = arrow_schema(self.relations[table], names).empty_table()
+                self._changes[table] = (nothing, nothing)
+                return self._changes[table]
+            if sum(r.rows for r in runs) > self.rows_max:
+                raise TooWide(f"{sum(r.rows for r in runs)} changed rows of {table}")
+            key = ("changes", self.relations[table].id, self.before[table], self.now[table].version)
+            both = self.round.once(key, lambda: self._find_changes(table, runs))
+            self._changes[table] = difference(_of(both, NEW).select(names), _of(both, OLD).select(names))
+        return self._changes[table]
+
+    def _find_changes(self, table: str, runs: Sequence[Run]) -> pa.Table:
+        relation, since = self.relations[table], self.before[table]
+        assert since is not None
+        names = self.round.columns(relation, self.used.get(table, frozenset()))
+        with self.context.catalog.reading() as connection:
+            old = reads.snapshot(connection, relation, since)
+        latest = rf.mutations(relation, runs, self.context.roots(), self.context.cache)
+        keys = latest.select([k.physical for k in relation.key])
+        numbered = keys.rename_columns([f"c{i}" for i in range(keys.num_columns)])
+        was = rows_by(self.context, old, [k.name for k in relation.key], numbered, names)
+        alive = latest.filter(pc.invert(pc.fill_null(latest[DELETED], False)))
+        physical = [column_of(relation, n).physical for n in names]
+        gained = alive.select(physical).rename_columns(names).cast(arrow_schema(relation, names))
+        dead = latest.filter(pc.fill_null(latest[DELETED], False)).select([k.physical for k in relation.key])
+        dead = dead.rename_columns([k.name for k in relation.key])
+        return pa.concat_tables(
+            [_marked(rows, side) for side, rows in ((NEW, gained), (OLD, was), (GONE, dead))],
+            promote_options="default",
+        )
+
+    # ---- lookups ----------------------------------------------------------------------------------------
+
+    def lookup(
+        self, table: str, by: Sequence[str], values: pa.Table, columns: Sequence[str] | None, state: State
+    ) -> pa.Table:
+        wanted = self.columns(table) if columns is None else list(columns)
+        relation, now = self.relations[table], self.now[table]
+        if values.num_rows == 0:
+            return arrow_schema(relation, wanted).empty_table()
+        names = self.round.columns(relation, self.used.get(table, frozenset()))
+        key = ("rows", relation.id, self.before[table], now.version, tuple(by), digest(values))
+        found = self.round.once(key, lambda: self._rows(table, by, values, names))
+        if state is State.OLD and any(side.num_rows for side in self.sides(table)):
+            found = self._as_it_was(table, by, values, found.select(self.columns(table)))
+        if found.num_rows > 4 * self.rows_max:
+            raise TooWide(f"{found.num_rows} rows of {table} to read")
+        return found.select(wanted)
+
+    def _rows(self, table: str, by: Sequence[str], values: pa.Table, names: Sequence[str]) -> pa.Table:
+        """Today's rows; those of keys that were just written are at hand and not read again."""
+        relation, now = self.relations[table], self.now[table]
+        known = self._written_rows(table) if {n.lower() for n in by} == {k.name.lower() for k in relation.key} else None
+        if known is None:
+            return rows_by(self.context, now, by, values, names)
+        cursor = self.context.duck()
+        try:
+            at_hand = matching(cursor, _of(known, NEW).select(list(names)), by, values)
+            settled = known.filter(pc.not_equal(known[SIDE], OLD)).select(list(by))
+            left = matching(cursor, values, values.schema.names, settled, negated=True)
+        finally:
+            cursor.close()
+        return (
+            at_hand if left.num_rows == 0 else pa.concat_tables([at_hand, rows_by(self.context, now, by, left, names)])
+        )
+
+    def _written_rows(self, table: str) -> pa.Table | None:
+        """What was written since the view last read the input, if that is known already and has all columns."""
+        if not any(side.num_rows for side in self._changes.get(table, ())):
+            return None
+        key = ("changes", self.relations[table].id, self.before[table], self.now[table].version)
+        return self.round.once(key, lambda: self._find_changes(table, self.writes(table)))
+
+    def _as_it_was(self, table: str, by: Sequence[str], values: pa.Table, found: pa.Table) -> pa.Table:
+        """Today's rows without those that changed, and the old ones of those in their place."""
+        gained, lost = self.sides(table)
+        key = [k.name for k in self.relations[table].key]
+        cursor = self.context.duck()
+        try:
+            changed = pa.concat_tables([gained.select(key), lost.select(key)])
+            kept = matching(cursor, found, key, changed, negated=True)
+            return pa.concat_tables([kept, matching(cursor, lost, by, values)])
+        finally:
+            cursor.close()

@@ -1,0 +1,411 @@
+"""One attempt of one epoch: which way it takes, the rows it writes, and the commit that moves rows and position.
+
+Small changes go through the driver: lookups by DuckDB, one Spark job for the view's own query on the rows that matter.
+Large ones stay on Spark (`ebla.views.wide`). What cannot be followed, or costs more than it saves, recomputes the view
+and replaces it in one commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, assert_never
+
+import pyarrow as pa
+
+from ebla.catalog import changes as c
+from ebla.catalog import reads
+from ebla.errors import SqlError, TypeMismatchError
+from ebla.failpoint import hit
+from ebla.ids import Version
+from ebla.spark import write as swrite
+from ebla.storage import runs as rf
+from ebla.storage.model import HIDDEN_KEY, Kind, Relation
+from ebla.tables import batch as b
+from ebla.tables import scans
+from ebla.tables.writes import Work
+from ebla.views import definition
+from ebla.views.cost import Way, estimate
+from ebla.views.culprit import culprit
+from ebla.views.definition import View
+from ebla.views.epoch import Bounds, TooWide, bound, narrowed_to, sides
+from ebla.views.evaluate import Evaluation
+from ebla.views.inputs import Inputs, Round, arrow_schema
+from ebla.views.lookup import rows_by
+from ebla.views.merge import Call, Merged, merge
+from ebla.views.nodes import NotUnderstood, Shape
+from ebla.views.plan import Difference, FullRefresh, Incremental, Merge, Term, by_scope, of_groups, plan
+from ebla.views.rows import difference, stored_rows, without_keys
+from ebla.views.shape import keys_of, understood
+from ebla.views.wide import Wide, rest, slice_count
+
+KEPT_ROWS_MAX = 50_000
+"""A view of at most this many rows is refreshed by difference, so that what reads it sees only what changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The versions that an epoch brings a view's inputs to."""
+
+    stream: Version
+    batch: Mapping[str, Version] = field(default_factory=dict)
+    """Inputs (names in lower case) that are read at a version of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How fast an epoch may go: so many view rows at a time, so many a second. Without one, at full speed."""
+
+    rows_per_scan: int = 100_000
+    rows_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """What an epoch did."""
+
+    view: str
+    applied_version: Version
+    plan: str
+    reason: str | None = None
+    gained: int = 0
+    lost: int = 0
+    seconds: float = 0.0
+
+
+class Run:
+    """One attempt of one epoch."""
+
+    def __init__(
+        self,
+        view: View,
+        relations: Mapping[str, Relation],
+        target: Target,
+        pace: Pace | None,
+        work: Work,
+        round_: Round,
+        started: float,
+    ) -> None:
+        self.context = round_.context
+        self.view = view
+        self.work = work
+        self.until = target.stream
+        self.pace = pace
+        self.started = started
+        with self.context.catalog.reading() as connection:
+            # Tables are read at the epoch's version; a view among the inputs as it is now: its own epoch came first.
+            newest = reads.current_version(connection)
+            versions = {
+                n: target.batch.get(n, target.stream if r.kind is Kind.TABLE else newest) for n, r in relations.items()
+            }
+            now = {n: reads.snapshot(connection, r, versions[n]) for n, r in relations.items()}
+            self.mine = reads.snapshot(connection, view.relation)
+        before = {
+            n: None if view.position is None else Version(view.position.read[n]) if n in view.position.read else None
+            for n in relations
+        }
+        self.shape, self.blocked = shape_of(view, relations)
+        self.inputs = Inputs(
+            round=round_,
+            relations=relations,
+            before=before,
+            now=now,
+            used=used_columns(self.shape, relations),
+            rows_max=self.context.settings.batch_rows_max,
+        )
+        self.evaluation = Evaluation(view, self.inputs)
+
+    def run(self) -> Epoch:
+        if self.view.position is None or not self.view.position.built:
+            return self._recompute("first build")
+        try:
+            written = {n: self.inputs.written(n) for n in self.inputs.relations}
+        except TooWide as reason:
+            return self._recompute(str(reason))
+        if not any(written.values()):
+            return self._nothing()
+        sizes = {n: snapshot.rows_at_most for n, snapshot in self.inputs.now.items()}
+        guess = estimate(written, sizes, rows_max=self.inputs.rows_max, view_rows=self.mine.rows_at_most)
+        if guess.way is Way.RECOMPUTE:
+            return self._recompute(guess.reason)
+        changed = [n for n, rows in written.items() if rows]
+        touched = int(self.mine.rows_at_most * guess.share)
+        slices = 1 if self.pace is None else slice_count(touched, self.pace.rows_per_scan)
+        if guess.way is Way.NARROW and slices == 1:
+            try:
+                return self._narrow()
+            except TooWide as reason:
+                return self._wide(changed, 1, str(reason))
+        return self._wide(changed, slices, guess.reason)
+
+    # ---- small changes ----------------------------------------------------------------------------------
+
+    def _narrow(self) -> Epoch:
+        moved = self.inputs.moved()
+        if not moved:
+            return self._nothing()
+        if self.shape is None:
+            return self._recompute(self.blocked or "")
+        made = plan(self.shape, moved, keys_of(self.inputs.relations), merges=self.view.roles is not None)
+        match made:
+            case FullRefresh(reason=reason):
+                return self._recompute(reason)
+            case Incremental():
+                return self._incremental(made)
+            case Difference(terms=terms):
+                return self._difference(terms)
+            case Merge(terms=terms):
+                return self._merge(terms)
+            case _:
+                assert_never(made)
+
+    def _incremental(self, made: Incremental) -> Epoch:
+        bounds = bound(made, self.inputs, rows_max=self.inputs.rows_max)
+        if bounds.values.num_rows == 0:
+            return self._nothing()
+        return self._replace_scope(bounds, whole=bool(made.whole))
+
+    def _replace_scope(self, bounds: Bounds, *, whole: bool) -> Epoch:
+        with self._finding_culprits(bounds.leaves):
+            new = self.evaluation.in_scope(bounds, whole=whole)
+        relation = self.view.relation
+        key = [k.name for k in relation.key]
+        if not relation.keyless and set(key) == set(bounds.scope):
+            # Each affected key has one row or none, so only those without one are looked for among the stored rows.
+            named = bounds.values.rename_columns(list(bounds.scope)).select(key)
+            gone = without_keys(named, new, key).rename_columns([f"c{i}" for i in range(len(key))])
+            doomed = rows_by(self.context, self.mine, key, gone, key) if gone.num_rows else named.slice(0, 0)
+            if new.num_rows == 0 and doomed.num_rows == 0:
+                return self._nothing()
+            return self._write(new, doomed, "incremental", None)
+        old = rows_by(self.context, self.mine, bounds.scope, bounds.values, self._stored_names())
+        return self._exchange(new, old, "incremental", None)
+
+    def _difference(self, terms: Sequence[Term]) -> Epoch:
+        found = self._differing(terms)
+        shown = self.evaluation.names
+        empty = _empty_like(self.view)
+        gained, lost = difference(
+            pa.concat_tables([empty, *(rows for sign, rows in found if sign > 0)]),
+            pa.concat_tables([empty, *(rows for sign, rows in found if sign < 0)]),
+        )
+        if gained.num_rows == 0 and lost.num_rows == 0:
+            return self._nothing()
+        if not self.view.relation.keyless:
+            key = [k.name for k in self.view.relation.key]
+            return self._write(gained, without_keys(lost, gained, key), "incremental", None)
+        stored = lost
+        if lost.num_rows:
+            values = _distinct(lost).rename_columns([f"c{i}" for i in range(lost.num_columns)])
+            old = rows_by(self.context, self.mine, shown, values, self._stored_names())
+            stored = stored_rows(old, lost, shown)
+            if stored.num_rows != lost.num_rows:
+                raise TooWide(f"{lost.num_rows - stored.num_rows} rows to delete are not there")
+        return self._write(gained, stored, "incremental", None)
+
+    def _differing(self, terms: Sequence[Term]) -> list[tuple[int, pa.Table]]:
+        moved = [n for term in terms for n in term.moved]
+        found = [s for term in terms for s in sides(term, moved, self.inputs, rows_max=self.inputs.rows_max)]
+        new = next((side.leaves for side in found if side.sign > 0), {})
+        with self._finding_culprits(new):
+            return self.evaluation.differing(found)
+
+    def _merge(self, terms: Sequence[Term]) -> Epoch:
+        roles = self.view.roles
+        assert roles is not None
+        try:
+            found = self._differing(terms)
+        except (SqlError, TypeMismatchError):
+            return self._recompute("an expression fails on the change alone")
+        came = [row for sign, rows in found if sign > 0 for row in rows.to_pylist()]
+        went = [row for sign, rows in found if sign < 0 for row in rows.to_pylist()]
+        by = [r.column for r in roles if r.call is Call.GROUP]
+        old = self._groups(by, [tuple(row[c] for c in by) for row in (*came, *went)])
+        done = merge(roles, old.to_pylist(), came, went, steps=len(terms))
+        if done.stale:
+            return self._regroup(by, done)
+        # The one row of a global aggregate keeps its id, so that it is replaced.
+        ids = {n: old[n][0].as_py() for n in HIDDEN_KEY} if self.view.relation.keyless else {}
+        gained = pa.Table.from_pylist([{**row, **ids} for row in done.rows], schema=old.schema)
+        gone = pa.Table.from_pylist([dict(row) for row in done.gone], schema=old.schema)
+        if gained.num_rows == 0 and gone.num_rows == 0:
+            return self._nothing()
+        return self._write(gained, gone, "incremental", None)
+
+    def _groups(self, by: Sequence[str], groups: Sequence[tuple[Any, ...]]) -> pa.Table:
+        """The stored groups among these; the one row of a view without groups."""
+        relation, names = self.view.relation, self._stored_names()
+        if not by:
+            found = scans.frame_of(self.context, self.mine, hidden=True).toArrow()
+            return rf.align(found, [replace(col, physical=col.name) for col in relation.columns])
+        return rows_by(self.context, self.mine, by, self._group_values(by, groups), names)
+
+    def _group_values(self, by: Sequence[str], groups: Sequence[tuple[Any, ...]]) -> pa.Table:
+        kinds = arrow_schema(self.view.relation, by)
+        columns = list(zip(*dict.fromkeys(groups), strict=True)) if groups else [()] * len(by)
+        return pa.table({f"c{i}": pa.array(columns[i], kind.type) for i, kind in enumerate(kinds)})
+
+    def _regroup(self, by: Sequence[str], done: Merged) -> Epoch:
+        """Compute again the groups that sums and counts cannot tell, together with those that changed."""
+        if not by:
+            return self._recompute("the smallest or largest value left")
+        assert self.shape is not None
+        groups = [tuple(row[c] for c in by) for row in (*done.rows, *done.gone)] + done.stale
+        values = self._group_values(by, groups)
+        made = of_groups(self.shape, by)
+        if made is None or len(made.whole):
+            return self._recompute("the smallest or largest value of a group left")
+        return self._replace_scope(narrowed_to(made, values, self.inputs, rows_max=self.inputs.rows_max), whole=False)
+
+    # ---- large changes ----------------------------------------------------------------------------------
+
+    def _wide(self, changed: Sequence[str], slices: int, reason: str) -> Epoch:
+        """The same plan on Spark alone, if the view has a key and a scope that it shows."""
+        if self.shape is None or self.view.relation.keyless:
+            return self._recompute(self.blocked or reason)
+        made = by_scope(self.shape, changed, keys_of(self.inputs.relations))
+        if made is None:
+            return self._recompute(reason)
+        wide = Wide(self.view, self.inputs, self.evaluation, self.mine, made)
+        began, rows = time.perf_counter(), 0
+        try:
+            for frame in wide.slices(slices):
+                rows += self.work.put_more(frame)
+                hit("epoch.slice_written")
+                rest(rows, None if self.pace is None else self.pace.rows_per_s, began)
+        except TooWide as why:
+            return self._recompute(str(why))
+        gone = sum(run.tombstones for run in self.work.runs)
+        return self._commit("incremental", reason, rows - gone, gone)
+
+    # ---- everything -------------------------------------------------------------------------------------
+
+    def _nothing(self) -> Epoch:
+        return self._commit("unchanged", None, 0, 0)
+
+    def _recompute(self, reason: str) -> Epoch:
+        relation = self.view.relation
+        if self.mine.rows_at_most <= KEPT_ROWS_MAX and self.view.position is not None and self.view.position.built:
+            frame = self.evaluation.frame({})
+            with swrite.translated(relation.name):
+                found = frame.limit(KEPT_ROWS_MAX * 2).toArrow()
+            if found.num_rows < KEPT_ROWS_MAX * 2:
+                new = rf.align(found, [replace(col, physical=col.name) for col in self.view.columns])
+                old = scans.frame_of(self.context, self.mine, hidden=True).toArrow()
+                old = rf.align(old, [replace(col, physical=col.name) for col in relation.columns])
+                return self._exchange(new, old, "full refresh", reason)
+        fitted = swrite.fitted(self.evaluation.frame({}), relation, hidden=True)
+        self.work.put(b.FrameBatch(frame=fitted, kind=b.UPSERT, plain=True, rows=None))
+        gained = sum(r.rows for r in self.work.runs)
+        return self._commit("full refresh", reason, gained, self.mine.rows_at_most, replace_all=True)
+
+    @contextlib.contextmanager
+    def _finding_culprits(self, leaves: Mapping[int, pa.Table]) -> Iterator[None]:
+        """Where an expression fails, say for which row of an input that changed, if one alone makes it fail."""
+        try:
+            yield
+        except (SqlError, TypeMismatchError) as error:
+            found = culprit(self.view, self.inputs, self.evaluation, leaves)
+            if found is None:
+                raise
+            raise type(error)(f"{error}; found at {found}") from error
+
+    # ---- rows -------------------------------------------------------------------------------------------
+
+    def _stored_names(self) -> list[str]:
+        return [col.name for col in self.view.relation.columns]
+
+    def _exchange(self, new: pa.Table, old: pa.Table, how: str, reason: str | None) -> Epoch:
+        """Write the difference between the rows that should be there and those that are."""
+        shown = self.evaluation.names
+        gained, lost = difference(new, old.select(shown))
+        if self.view.relation.keyless:
+            doomed = stored_rows(old, lost, shown)
+        else:
+            doomed = without_keys(lost, gained, [k.name for k in self.view.relation.key])
+        if gained.num_rows == 0 and doomed.num_rows == 0:
+            return self._commit("unchanged" if reason is None else how, reason, 0, 0)
+        return self._write(gained, doomed, how, reason)
+
+    def _write(self, gained: pa.Table, doomed: pa.Table, how: str, reason: str | None) -> Epoch:
+        relation = self.view.relation
+        physical = {col.name: col.physical for col in relation.columns}
+        up = rf.align(gained.rename_columns([physical[n] for n in gained.schema.names]), relation.columns)
+        down = rf.align(doomed.rename_columns([physical[n] for n in doomed.schema.names]), relation.columns)
+        kinds = pa.chunked_array([pa.array([b.UPSERT] * up.num_rows + [b.DELETE] * down.num_rows, pa.string())])
+        self.work.put(b.ArrowBatch(table=pa.concat_tables([up, down]), kinds=kinds, ordered=False))
+        return self._commit(how, reason, up.num_rows, down.num_rows)
+
+    # ---- the end ----------------------------------------------------------------------------------------
+
+    def _commit(self, how: str, reason: str | None, gained: int, lost: int, *, replace_all: bool = False) -> Epoch:
+        view, relation = self.view, self.view.relation
+        seconds = round(time.perf_counter() - self.started, 4)
+        position = definition.advanced(
+            view.position,
+            applied_version=self.until,
+            read={n: int(now.version) for n, now in self.inputs.now.items()},
+            plan=how,
+            reason=reason,
+            gained=gained,
+            lost=lost,
+            seconds=seconds,
+        )
+        updates: list[c.Update] = [c.TruncateRelation(relation=relation.id)] if replace_all else []
+        if self.work.runs:
+            updates.append(c.AddRuns(runs=tuple(self.work.runs), level1_if_empty=self.work.bulk))
+        updates.append(c.SetProgress(name=view.progress_name, value=position.text()))
+        updates.append(c.EndTransaction(transaction=self.work.transaction.id))
+        hit("epoch.before_commit")
+        self.context.catalog.commit(
+            c.Decision(
+                reason=f"epoch of {relation.name} to version {self.until}: {how}, +{gained} -{lost}",
+                relation=relation.id,
+                transaction=self.work.transaction.id,
+                requires=(*self.work.requirements(), c.ProgressIs(name=view.progress_name, value=view.stored)),
+                updates=tuple(updates),
+            ),
+            node=self.context.node,
+        )
+        hit("epoch.committed")
+        self.work.forget_scratch()
+        return Epoch(
+            view=relation.name,
+            applied_version=self.until,
+            plan=how,
+            reason=reason,
+            gained=gained,
+            lost=lost,
+            seconds=seconds,
+        )
+
+
+def shape_of(view: View, relations: Mapping[str, Relation]) -> tuple[Shape | None, str | None]:
+    """The tree of a view's query, its outputs under the view's own names; or why there is none."""
+    try:
+        found = understood(view.kept, relations)
+    except NotUnderstood as reason:
+        return None, str(reason)
+    names = [col.name for col in view.columns]
+    if len(names) != len(found.outputs):
+        return None, "the query's columns"
+    return replace(found, outputs=tuple((n, v) for n, (_, v) in zip(names, found.outputs, strict=True))), None
+
+
+def used_columns(shape: Shape | None, relations: Mapping[str, Relation]) -> Mapping[str, frozenset[str]]:
+    """The columns of each input that a view reads; all of them where it is not understood."""
+    if shape is not None:
+        return shape.used
+    return {n: frozenset(col.name.lower() for col in r.columns) for n, r in relations.items()}
+
+
+def _empty_like(view: View) -> pa.Table:
+    return arrow_schema(view.relation, [col.name for col in view.columns]).empty_table()
+
+
+def _distinct(table: pa.Table) -> pa.Table:
+    if any(pa.types.is_nested(f.type) for f in table.schema):
+        return table
+    return table.group_by(table.schema.names, use_threads=False).aggregate([])

@@ -1,0 +1,145 @@
+"""Every way that an epoch can take gives the same view: over the driver, on Spark alone, in slices, recomputed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import ebla
+from ebla.views import maintain
+from ebla.views.cost import Way
+from ebla.views.run import Pace, Run
+
+pytestmark = pytest.mark.spark
+
+VIEWS = {
+    "card": "SELECT l.oid, l.n, l.q, o.total, c.name FROM lines l JOIN orders o ON l.oid = o.id "
+    "LEFT JOIN customers c ON o.customer = c.id",
+    "open_lines": "SELECT l.oid, l.n, o.customer FROM lines l JOIN orders o ON l.oid = o.id WHERE l.q > 1",
+    "by_country": "SELECT c.country, count(*) AS n, sum(o.total) AS s, avg(o.total) AS a, max(o.id) AS top, "
+    "min(o.total) AS low FROM orders o JOIN customers c ON o.customer = c.id GROUP BY c.country",
+    "totals": "SELECT count(*) AS n, sum(total) AS s, avg(total) AS a, min(id) AS low, "
+    "count(*) FILTER (WHERE total > 3) AS big FROM orders",
+    "everyone": "SELECT o.id AS oid, c.id AS cid, c.name FROM orders o FULL JOIN customers c ON o.customer = c.id",
+    "pairs": "SELECT o.total, c.name FROM orders o CROSS JOIN customers c WHERE o.total > c.country",
+    "hidden": "SELECT o.total FROM orders o JOIN customers c ON o.customer = c.id",
+    "both": "SELECT name AS what FROM customers UNION ALL SELECT CAST(total AS STRING) FROM orders",
+    "months": "SELECT total % 3 AS rest, count(*) AS n, sum(total) AS s FROM orders GROUP BY total % 3",
+    "distinct_names": "SELECT DISTINCT upper(name) AS name FROM customers",
+    "best": "SELECT id, total FROM orders o WHERE total = (SELECT max(total) FROM orders p "
+    "WHERE p.customer = o.customer)",
+    "words": "SELECT id, word FROM customers LATERAL VIEW explode(split(name, '')) w AS word",
+}
+
+
+@pytest.fixture
+def db(spark: SparkSession, tmp_path: Path) -> Iterator[ebla.Database]:
+    with ebla.connect(
+        str(tmp_path / "warehouse"), spark=spark, tablets=2, auto_compact=False, auto_refresh=False
+    ) as database:
+        database.sql(
+            """CREATE TABLE customers (id BIGINT, name STRING, country INT, PRIMARY KEY (id));
+            CREATE TABLE orders (id BIGINT, customer BIGINT, total DECIMAL(12,2), PRIMARY KEY (id));
+            CREATE TABLE lines (oid BIGINT, n INT, q INT, PRIMARY KEY (oid, n))"""
+        )
+        chance = random.Random(0)
+        database.table("customers").upsert(
+            [{"id": i, "name": f"c{i % 7}", "country": chance.choice([None, 1, 2])} for i in range(12)]
+        )
+        database.table("orders").upsert(
+            [{"id": i, "customer": chance.choice([None, *range(14)]), "total": i % 11} for i in range(60)]
+        )
+        database.table("lines").upsert([{"oid": i % 50, "n": i, "q": i % 4} for i in range(120)])
+        for name, query in VIEWS.items():
+            database.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+        yield database
+
+
+def change(db: ebla.Database, chance: random.Random) -> None:
+    db.table("orders").upsert(
+        [
+            {"id": chance.randrange(70), "customer": chance.choice([None, *range(14)]), "total": chance.randrange(12)}
+            for _ in range(5)
+        ]
+    )
+    db.table("orders").delete([{"id": chance.randrange(70)} for _ in range(2)])
+    db.table("lines").upsert([{"oid": chance.randrange(60), "n": chance.randrange(120), "q": 3} for _ in range(5)])
+    db.table("lines").delete([{"oid": i % 50, "n": i} for i in (chance.randrange(120),)])
+    db.table("customers").upsert([{"id": chance.randrange(14), "name": "zed", "country": chance.choice([None, 1])}])
+
+
+def check(db: ebla.Database) -> None:
+    for name, query in VIEWS.items():
+        assert bag(db, f"SELECT * FROM {name}") == bag(db, query), name
+
+
+def bag(db: ebla.Database, query: str) -> Counter[tuple[Any, ...]]:
+    return Counter(db.sql(query).rows())
+
+
+@pytest.mark.parametrize("way", list(Way))
+def test_views_are_exact_whichever_way_epochs_take(
+    db: ebla.Database, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: Counter[str] = Counter()
+    for name in ("_narrow", "_wide", "_recompute"):
+        original = getattr(Run, name)
+
+        def counted(self: Run, *given: Any, name: str = name, original: Any = original) -> Any:
+            taken[name] += 1
+            return original(self, *given)
+
+        monkeypatch.setattr(Run, name, counted)
+    if way is not Way.NARROW:
+        force(monkeypatch, way)
+    chance = random.Random(7)
+    for _ in range(2):
+        change(db, chance)
+        maintain.refresh_all(db.context)
+        check(db)
+    assert taken[f"_{way}"] >= 2 * len(VIEWS) - 4
+    if way is Way.NARROW:
+        assert not taken["_recompute"]
+
+
+def force(monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
+    from ebla.views import run
+    from ebla.views.cost import Estimate
+
+    monkeypatch.setattr(run, "estimate", lambda *_, **__: Estimate(way=way, share=0.3, reason="as the test wants"))
+
+
+def test_a_paced_epoch_writes_slices_and_commits_them_together(
+    db: ebla.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(3)
+    change(db, chance)
+    with db.context.catalog.reading() as connection:
+        from ebla.catalog import reads
+
+        target = maintain.Target(stream=reads.current_version(connection))
+    before = db.version
+    pace = Pace(rows_per_scan=10, rows_per_s=100_000)
+    done = maintain.refresh(db.context, {"card": target, "open_lines": target}, pace=pace)
+    assert {epoch.plan for epoch in done} == {"incremental"}
+    written = db.sql("SELECT count(*) FROM system.history WHERE reason LIKE 'epoch of card%'").one()[0]
+    assert db.version - before == 2
+    assert written == 2  # the first build, and all slices of this epoch
+    db.sql("FLUSH")
+    check(db)
+
+
+def test_the_smallest_value_of_a_group_may_leave(db: ebla.Database) -> None:
+    db.sql("DELETE FROM orders WHERE total = 0; FLUSH")
+    check(db)
+    db.sql("UPDATE orders SET total = total + 100 WHERE id % 2 = 0; FLUSH")
+    check(db)
+    db.sql("DELETE FROM orders; FLUSH")
+    check(db)
+    assert db.sql("SELECT n, s, a, low FROM totals").rows() == [(0, None, None, None)]
