@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ebla.views.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull, narrow, reach
-from ebla.views.nodes import Branches, Group, Join, Leaf, Node, Pass, Shape, Value, holds, leaves, walk
+from ebla.views.nodes import Branches, Group, Join, JoinKind, Leaf, Node, Pass, Shape, Value, holds, leaves, walk
 
 Cost = tuple[int, ...]
 Keys = Mapping[str, Sequence[str]]
@@ -97,8 +97,20 @@ def plan(shape: Shape, changed: Iterable[str], keys: Keys, *, merges: bool = Fal
         if terms is not None:
             found.append((terms[0], Difference(terms=terms[1])))
     if not found:
-        return FullRefresh(reason=blocked)
+        return FullRefresh(reason=_every_row(shape.root, moved) or blocked)
     return min(found, key=lambda one: one[0])[1]
+
+
+def _every_row(root: Node, moved: Sequence[Leaf]) -> str | None:
+    """Why a change may touch every row, where a part of the query says so."""
+    for node in walk(root):
+        for leaf in moved:
+            if isinstance(node, Group) and not node.by and holds(node, leaf):
+                what = f"a {node.what} without PARTITION BY" if node.keeps_rows else "an aggregate over all rows"
+                return f"every row depends on every row of {leaf.table}: {what}"
+            if isinstance(node, Join) and node.kind is JoinKind.SEMI and not node.pairs and holds(node.right, leaf):
+                return f"every row depends on every row of {leaf.table}: a subquery that no condition ties to a row"
+    return None
 
 
 def by_scope(shape: Shape, changed: Iterable[str], keys: Keys) -> Incremental | None:
