@@ -345,8 +345,8 @@ def test_a_view_waits_for_the_build_of_a_view_of_another_handler(db):
 def test_wrong_handlers_are_refused_and_change_nothing(db):
     for text, kind, says in [
         ("CREATE HANDLER shop PROCESS card INPUT orders AS STREAM", ebla.DuplicateNameError, "found a handler"),
-        ("CREATE HANDLER h PROCESS card INPUT orders AS STREAM", ebla.UsageError, "found card in shop"),
-        ("CREATE HANDLER h PROCESS x INPUT orders AS STREAM", ebla.UnknownNameError, "views are card, sums"),
+        ("CREATE HANDLER h PROCESS card INPUT orders AS STREAM", ebla.UsageError, "found it in handler shop"),
+        ("CREATE HANDLER h PROCESS x INPUT orders AS STREAM", ebla.UnknownNameError, "card, sums"),
         ("CREATE HANDLER `sys$h` PROCESS card INPUT orders AS STREAM", ebla.UsageError, "sys$"),
         ("CREATE HANDLER h INPUT orders AS STREAM", ebla.UsageError, "at least one view"),
         ("DROP HANDLER h", ebla.UnknownNameError, "handlers are shop"),

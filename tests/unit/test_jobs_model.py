@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ebla.errors import DuplicateNameError, UnknownNameError, UsageError
+from ebla.errors import UnknownNameError, UsageError
 from ebla.ids import RelationId, Version
 from ebla.jobs import model as m
 from ebla.settings import Settings, load
@@ -86,39 +86,6 @@ def test_a_view_that_no_handler_names_is_of_the_default_one():
     assert [found[v].name for v in (V1, V2, V3)] == ["shop", "shop", "default"]
     slow = m.Handler(name="default", settings={"epoch_period_s": 60})
     assert m.owners([V3], [SHOP, slow])[V3] is slow
-
-
-def problems(name: str = "shop", views: Any = ("a",), inputs: Any = ("t",), **more: Any) -> list[m.Problem]:
-    known = {"known_views": {"a", "b"}, "known_relations": {"a", "b", "t"}, "handler_of_view": {}, "taken": set()}
-    return m.problems(name, views, inputs, **{**known, **more})
-
-
-@pytest.mark.parametrize(
-    ("found", "kind", "says"),
-    [
-        (problems("sys$x"), UsageError, "handler sys$x: expected a name other than default"),
-        (problems("Default"), UsageError, "expected a name other than default that does not begin with sys$"),
-        (problems("Shop", taken={"shop"}), DuplicateNameError, "found a handler of that name"),
-        (problems(views=()), UsageError, "expected at least one view behind PROCESS"),
-        (problems(inputs=()), UsageError, "expected at least one INPUT"),
-        (problems(views=("a", "A")), DuplicateNameError, "expected each view once, found A twice"),
-        (problems(inputs=("t", "T")), DuplicateNameError, "expected each input once, found T twice"),
-        (problems(views=("c",)), UnknownNameError, "expected a view, found c; views are a, b"),
-        (problems(views=("c",), known_views=()), UnknownNameError, "there are no views yet"),
-        (problems(views=("t",)), UnknownNameError, "expected a view, found t"),
-        (problems(inputs=("x",)), UnknownNameError, "expected a table or a view as INPUT, found x"),
-        (problems(handler_of_view={"a": "other"}), UsageError, "found a in other; drop that one first"),
-    ],
-)
-def test_each_problem_is_found_alone(found: list[m.Problem], kind: type[UsageError], says: str):
-    [one] = found
-    assert one.kind is kind
-    assert says in one.message
-
-
-def test_several_problems_are_found_together():
-    assert [p.about for p in problems("sys$x", views=("c", "a"), inputs=("x",))] == ["sys$x", "c", "x"]
-    assert problems() == []
 
 
 # ---- dictionaries ---------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ebla.catalog.store import Catalog, is_postgres
 from ebla.cli import output, script
+from ebla.jobs import stored
 from ebla.validate import Issue, Known, Severity, render, script_issues, strict, warehouse
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def _known(place: str) -> Known:
     catalog = Catalog.open(place, create=False)
     try:
         with catalog.reading() as connection:
-            return warehouse.known(connection)
+            return warehouse.known(connection, handlers=stored.by_names(connection))
     finally:
         catalog.close()
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ebla.errors import DuplicateNameError, UnknownNameError, UsageError
+from ebla.errors import UnknownNameError, UsageError
 from ebla.ids import RelationId, Version
 from ebla.settings import Settings
 
@@ -159,58 +159,6 @@ def owners(views: Iterable[RelationId], handlers: Sequence[Handler]) -> dict[Rel
     named = {view: handler for handler in handlers if not is_reserved(handler.name) for view in handler.views}
     rest = by_name(handlers, DEFAULT) or Handler(name=DEFAULT)
     return {view: named.get(view, rest) for view in views}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """Something wrong with the definition of a handler. `about` is the name that is wrong."""
-
-    kind: type[UsageError]
-    message: str
-    about: str
-
-
-def problems(
-    name: str,
-    views: Sequence[str],
-    inputs: Sequence[str],
-    *,
-    known_views: Collection[str],
-    known_relations: Collection[str],
-    handler_of_view: Mapping[str, str],
-    taken: Collection[str],
-) -> list[Problem]:
-    """What is wrong with a new handler. All names that are compared with are in lower case."""
-    found: list[Problem] = []
-
-    def add(kind: type[UsageError], message: str, about: str) -> None:
-        found.append(Problem(kind=kind, message=f"handler {name}: {message}", about=about))
-
-    if is_reserved(name):
-        add(UsageError, f"expected a name other than {DEFAULT} that does not begin with sys$", name)
-    elif name.lower() in taken:
-        add(DuplicateNameError, "expected a free name, found a handler of that name", name)
-    if not views:
-        add(UsageError, "expected at least one view behind PROCESS, found none", name)
-    if not inputs:
-        add(UsageError, "expected at least one INPUT, found none", name)
-    for what, names in (("view", views), ("input", inputs)):
-        seen: set[str] = set()
-        for one in names:
-            if one.lower() in seen:
-                add(DuplicateNameError, f"expected each {what} once, found {one} twice", one)
-            seen.add(one.lower())
-    for view in dict.fromkeys(v.lower() for v in views):
-        if view not in known_views:
-            have = f"views are {', '.join(sorted(known_views))}" if known_views else "there are no views yet"
-            add(UnknownNameError, f"expected a view, found {view}; {have}", view)
-        elif view in handler_of_view:
-            other = handler_of_view[view]
-            add(UsageError, f"expected a view of no other handler, found {view} in {other}; drop that one first", view)
-    for one in dict.fromkeys(i.lower() for i in inputs):
-        if one not in known_relations:
-            add(UnknownNameError, f"expected a table or a view as INPUT, found {one}", one)
-    return found
 
 
 # ---- dictionaries ---------------------------------------------------------------------------------------

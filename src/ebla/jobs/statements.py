@@ -18,16 +18,14 @@ from ebla.jobs.model import (
     DICTIONARY,
     Handler,
     Input,
-    Problem,
     by_name,
     is_reserved,
-    problems,
     with_settings,
 )
 from ebla.result import Result
 from ebla.sql import statements as st
-from ebla.storage.model import Kind
 from ebla.tables.context import Context
+from ebla.validate import Issue, require_handler, warehouse
 
 if TYPE_CHECKING:
     from ebla.database import Database
@@ -37,8 +35,13 @@ def run(database: Database, statement: st.HandlerStatement) -> Result:
     context = database.context
     match statement:
         case st.CreateHandler():
-            if create(context, statement) and not statement.asynchronous:
+            warned = create(context, statement)
+            if warned is not None and not statement.asynchronous:
                 database.views.flush(*statement.views)
+            if warned:
+                database.runner.wake()
+                shown = pa.table({"warning": [i.message for i in warned], "hint": [i.hint for i in warned]})
+                return Result(table=shown, spark=lambda: context.spark)
         case st.DropHandler(name=name, if_exists=if_exists):
             drop(context, name, if_exists=if_exists)
         case st.AlterHandler(name=name, options=options):
@@ -52,28 +55,16 @@ def run(database: Database, statement: st.HandlerStatement) -> Result:
     return Result(table=pa.table({}), spark=lambda: context.spark)
 
 
-def problems_of(connection: Connection, statement: st.CreateHandler) -> list[Problem]:
-    """What is wrong with a new handler in this catalog."""
-    known = stored.handlers(connection)
-    views = {v.lower(): reads.relation(connection, v).id for v in reads.relation_names(connection, Kind.VIEW)}
-    return problems(
-        statement.name,
-        statement.views,
-        [i.name for i in statement.inputs],
-        known_views=views,
-        known_relations=[n.lower() for n in reads.relation_names(connection)],
-        handler_of_view={name: h.name for name, view in views.items() for h in known if view in h.views},
-        taken=[h.name.lower() for h in known],
-    )
+def create(context: Context, statement: st.CreateHandler) -> tuple[Issue, ...] | None:
+    """Make a handler; returns the warnings about it, `None` if there is one already."""
+    warned: tuple[Issue, ...] = ()
 
-
-def create(context: Context, statement: st.CreateHandler) -> bool:
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         known = stored.handlers(connection)
         if statement.if_not_exists and not is_reserved(statement.name) and by_name(known, statement.name):
             return None
-        for problem in problems_of(connection, statement):
-            raise problem.kind(problem.message)
+        nonlocal warned
+        warned = require_handler(statement, warehouse.known(connection, handlers=stored.by_names(connection)))
         made = Handler(
             name=statement.name,
             views=tuple(reads.relation(connection, v).id for v in statement.views),
@@ -88,7 +79,7 @@ def create(context: Context, statement: st.CreateHandler) -> bool:
             updates.append(stored.put(Handler(name=DICTIONARY)))
         return c.Decision(reason=f"create handler {statement.name}", updates=tuple(updates))
 
-    return context.catalog.decide(decide, node=context.node) is not None
+    return None if context.catalog.decide(decide, node=context.node) is None else warned
 
 
 def drop(context: Context, name: str, *, if_exists: bool = False) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 from sqlalchemy import Connection
@@ -11,12 +11,26 @@ from sqlalchemy import Connection
 from ebla.catalog import changes as c
 from ebla.catalog import reads
 from ebla.ids import RelationId
-from ebla.jobs.model import DEFAULT, Handler, Input, by_name, owners
+from ebla.jobs.model import DEFAULT, Handler, Input, by_name, is_reserved, owners
 from ebla.storage.model import Kind
 
 
 def handlers(connection: Connection) -> list[Handler]:
     return [Handler.parse(*row) for row in reads.handler_rows(connection)]
+
+
+def by_names(connection: Connection) -> dict[str, tuple[list[str], list[str]]]:
+    """Handlers that were created, in lower case, with the names of their views and inputs: what checks compare with."""
+
+    def names(ids: Iterable[RelationId]) -> list[str]:
+        found = (reads.relation_by_id(connection, one) for one in ids)
+        return [relation.name for relation in found if relation is not None]
+
+    return {
+        h.name.lower(): (names(h.views), names(i.relation for i in h.inputs))
+        for h in handlers(connection)
+        if not is_reserved(h.name)
+    }
 
 
 def put(handler: Handler) -> c.PutHandler:

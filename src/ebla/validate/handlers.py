@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ebla.jobs.model import DEFAULT
 from ebla.sql import statements as st
 from ebla.storage.model import Kind
 from ebla.validate.issue import Code, Issue, did_you_mean
@@ -22,8 +23,11 @@ def handler_issues(
 
 def _name(part: Part, made: st.CreateHandler, handlers: Handlers) -> list[Issue]:
     issues = []
-    if is_reserved_name(made.name):
-        message = f"handler {made.name!r}: expected a name of 1 to {NAME_MAX} characters that does not begin with sys$"
+    if is_reserved_name(made.name) or made.name.lower() == DEFAULT:
+        message = (
+            f"handler {made.name!r}: expected a name of 1 to {NAME_MAX} characters, not {DEFAULT}, "
+            "that does not begin with sys$"
+        )
         issues.append(part.issue(Code.RESERVED_NAME, made.name_at, message, "choose another name"))
     if made.name.lower() in handlers:
         message = f"handler {made.name}: expected a free name, found a handler of that name"
