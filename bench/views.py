@@ -187,19 +187,19 @@ class _Bench:
         return statistics.median(taken[warm:])
 
     def epoch(self, table: str, column: str, part: float) -> float:
-        """Change some rows, then time the epoch alone."""
+        """Change some rows, each turn to other values, then time the epoch alone."""
         self.turn += 1
         frame = self.spark.read.parquet(str(tpch(table, self.scale)))
         if part > 0.05:
             kind = frame.schema[column].dataType.simpleString()
             moved = frame.sample(fraction=part, seed=self.turn) if part < 1 else frame
-            self.db.table(table).upsert(moved.selectExpr(*_moved(frame.columns, column, kind)))
+            self.db.table(table).upsert(moved.selectExpr(*_moved(frame.columns, column, kind, self.turn)))
             self.db.compact(table)
         else:
             rows = self.sample(table, part)
             self.changed = rows.num_rows
             place, kind = rows.schema.get_field_index(column), rows.schema.field(column).type
-            moved_rows = pc.add(rows[column], pa.scalar(1)).cast(kind)
+            moved_rows = pc.add(rows[column], pa.scalar(self.turn)).cast(kind)
             self.db.table(table).upsert(rows.set_column(place, column, moved_rows))
         taken = seconds(lambda: self.db.sql("FLUSH"))
         plans = self.db.sql("SELECT name, last_plan FROM system.views").rows()
@@ -222,8 +222,8 @@ class _Bench:
         return len(tracker.getJobIdsForGroup(None)) - before
 
 
-def _moved(columns: Sequence[str], column: str, kind: str) -> list[str]:
-    return [f"CAST({c} + 1 AS {kind}) AS {c}" if c == column else c for c in columns]
+def _moved(columns: Sequence[str], column: str, kind: str, by: int) -> list[str]:
+    return [f"CAST({c} + {by} AS {kind}) AS {c}" if c == column else c for c in columns]
 
 
 def faster(work: str, taken: float, recomputed: float, bar: float) -> Result:
