@@ -29,12 +29,11 @@ SIGN = "_ebla_sign"
 
 
 class Evaluation:
-    """One epoch's runs of one query. Rows that several runs share become one DataFrame."""
+    """One epoch's runs of one query. Rows that several runs, or several views, share become one DataFrame."""
 
     def __init__(self, view: View, inputs: Inputs) -> None:
         self._view = view
         self._inputs = inputs
-        self._local: dict[int, tuple[pa.Table, DataFrame]] = {}
 
     @property
     def names(self) -> list[str]:
@@ -120,15 +119,12 @@ class Evaluation:
             return reads.snapshot(connection, self._inputs.relations[table], Version(before))
 
     def _as_frame(self, table: str, rows: pa.Table) -> DataFrame:
-        kept = self._local.get(id(rows))
-        if kept is None:
-            relation = self._inputs.relations[table]
-            shown = [n for n in rows.schema.names if not column_of(relation, n).hidden]
-            schema = sscan.struct([replace(column_of(relation, n), physical=n) for n in shown])
-            # The table is kept beside its frame, so that its id stays its own.
-            kept = (rows, sscan.local(self._inputs.context.spark, rows.select(shown), schema))
-            self._local[id(rows)] = kept
-        return kept[1]
+        relation = self._inputs.relations[table]
+        shown = [n for n in rows.schema.names if not column_of(relation, n).hidden]
+        schema = sscan.struct([replace(column_of(relation, n), physical=n) for n in shown])
+        return self._inputs.round.frame(
+            rows, lambda: sscan.local(self._inputs.context.spark, rows.select(shown), schema)
+        )
 
     def _empty(self, table: str) -> DataFrame:
         return sscan.empty(

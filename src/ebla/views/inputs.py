@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +26,9 @@ from ebla.tables.context import Context
 from ebla.views.epoch import State, TooWide
 from ebla.views.lookup import rows_by
 from ebla.views.rows import difference, matching
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def column_of(relation: Relation, name: str) -> Column:
@@ -63,7 +67,7 @@ class Round:
     def __init__(self, context: Context) -> None:
         self.context = context
         self._lock = threading.Lock()
-        self._known: dict[object, Future[pa.Table]] = {}
+        self._known: dict[object, Future[Any]] = {}
         self._used: dict[str, set[str]] = {}
 
     def uses(self, used: Mapping[str, frozenset[str]]) -> None:
@@ -76,7 +80,14 @@ class Round:
         wanted = self._used.get(relation.name.lower(), set()) | own | {k.name.lower() for k in relation.key}
         return [col.name for col in relation.columns if col.name.lower() in wanted]
 
-    def once(self, key: object, make: Callable[[], pa.Table]) -> pa.Table:
+    def frame(self, table: pa.Table, make: Callable[[], DataFrame]) -> DataFrame:
+        """The DataFrame of an Arrow table that several views read."""
+        # The table is kept beside its frame, so that its id stays its own.
+        kept: tuple[pa.Table, DataFrame] = self.once(("frame", id(table)), lambda: (table, make()))
+        return kept[1]
+
+    def once(self, key: object, make: Callable[[], Any]) -> Any:
+        """What `make` gives, made by whoever asks first; others wait for it."""
         with self._lock:
             future = self._known.get(key)
             mine = future is None
@@ -149,7 +160,7 @@ class Inputs:
             if sum(r.rows for r in runs) > self.rows_max:
                 raise TooWide(f"{sum(r.rows for r in runs)} changed rows of {table}")
             key = ("changes", self.relations[table].id, self.before[table], self.now[table].version)
-            both = self.round.once(key, lambda: self._find_changes(table, runs))
+            both: pa.Table = self.round.once(key, lambda: self._find_changes(table, runs))
             self._changes[table] = difference(_of(both, NEW).select(names), _of(both, OLD).select(names))
         return self._changes[table]
 
@@ -184,12 +195,13 @@ class Inputs:
             return arrow_schema(relation, wanted).empty_table()
         names = self.round.columns(relation, self.used.get(table, frozenset()))
         key = ("rows", relation.id, self.before[table], now.version, tuple(by), digest(values))
-        found = self.round.once(key, lambda: self._rows(table, by, values, names))
+        found: pa.Table = self.round.once(key, lambda: self._rows(table, by, values, names))
         if state is State.OLD and any(side.num_rows for side in self.sides(table)):
             found = self._as_it_was(table, by, values, found.select(self.columns(table)))
         if found.num_rows > 4 * self.rows_max:
             raise TooWide(f"{found.num_rows} rows of {table} to read")
-        return found.select(wanted)
+        # Whole rows may have columns that only other views need: so all of them get the same table, and one DataFrame.
+        return found if columns is None else found.select(wanted)
 
     def _rows(self, table: str, by: Sequence[str], values: pa.Table, names: Sequence[str]) -> pa.Table:
         """Today's rows; those of keys that were just written are at hand and not read again."""

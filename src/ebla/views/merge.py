@@ -217,10 +217,10 @@ def _merged(
                 return None
             row[role.column] = _average(total, count, role.type) if count else None
         elif role.call in (Call.MIN, Call.MAX):
-            found = _extreme(role, before, plus, minus, steps)
+            found = _extreme(role, before, plus, minus, steps) if row[str(role.counted)] else None
             if found is _LOST:
                 return None
-            row[role.column] = found if row[str(role.counted)] else None
+            row[role.column] = found
     return row
 
 

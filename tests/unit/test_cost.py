@@ -1,0 +1,29 @@
+"""Which way an epoch takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebla.views.cost import Way, estimate
+
+
+@pytest.mark.parametrize(
+    ("written", "way"),
+    [
+        ({"big": 1, "small": 0}, Way.NARROW),
+        ({"big": 1000, "small": 0}, Way.NARROW),
+        ({"big": 300_000, "small": 0}, Way.WIDE),
+        ({"big": 5_000_000, "small": 0}, Way.RECOMPUTE),
+        ({"big": 300_000, "small": 25}, Way.RECOMPUTE),
+        ({"big": 0, "small": 1}, Way.NARROW),
+        ({"big": 0, "small": 25}, Way.RECOMPUTE),
+    ],
+)
+def test_the_share_of_an_input_that_changed_decides(written: dict[str, int], way: Way) -> None:
+    sizes = {"big": 6_000_000, "small": 25}
+    found = estimate(written, sizes, rows_max=200_000, view_rows=6_000_000)
+    assert found.way is way
+
+
+def test_a_small_view_is_followed_whatever_the_share() -> None:
+    assert estimate({"t": 5}, {"t": 5}, rows_max=200_000, view_rows=5).way is Way.NARROW
