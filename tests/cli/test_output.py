@@ -102,3 +102,12 @@ def test_the_summary_counts_rows():
     assert output.summary(Sheet(columns=["n"], rows=[(1,)]), 0.5) == "1 row in 0.50 s"
     assert output.summary(Sheet(columns=["n"], rows=[]), 0.5) == "0 rows in 0.50 s"
     assert output.summary(Sheet(columns=[], rows=[]), 0.5) == "done in 0.50 s"
+
+
+def test_an_explained_view_is_shown_as_text_and_as_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    sheet = Sheet(columns=output.EXPLAINED, rows=[("view v\n  change of t", '{"view": "v"}', "flowchart LR")])
+    output.show(sheet, as_json=False)
+    assert capsys.readouterr().out == "view v\n  change of t\n"
+    output.show(sheet, as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert shown == {"view": "v", "text": "view v\n  change of t", "mermaid": "flowchart LR"}

@@ -327,7 +327,7 @@ def test_a_new_handler_brings_its_views_up_to_date_unless_it_is_asynchronous(db)
     db.table("orders").upsert([{"id": i, "customer": 1, "total": 501} for i in range(9)])
     db.sql("FLUSH")
     plans = {v: shown(db, v)["last_plan"] for v in QUERIES}
-    assert plans == {"card": "full refresh", "sums": "incremental"}  # card's handler recomputes from 5 rows on
+    assert plans == {"card": "incremental", "sums": "incremental"}  # card's on Spark, from 5 rows on
     assert_current(db, "card")
 
 

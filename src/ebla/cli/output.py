@@ -89,7 +89,14 @@ def _duration(value: dt.timedelta) -> str:
     return f"{'-' if micros < 0 else ''}PT{whole}{fraction}S"
 
 
+EXPLAINED = ["plan", "json", "mermaid"]
+"""The columns of EXPLAIN MATERIALIZED VIEW: one thing in three forms."""
+
+
 def sheet_json(sheet: Sheet) -> dict[str, Any]:
+    if list(sheet.columns) == EXPLAINED and len(sheet.rows) == 1:
+        text, plan, mermaid = sheet.rows[0]
+        return {**json.loads(plan), "text": text, "mermaid": mermaid}
     return {"columns": list(sheet.columns), "rows": [[to_json(v) for v in row] for row in sheet.rows]}
 
 
@@ -163,7 +170,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 def as_document(sheet: Sheet) -> str | None:
     """The only value of a result if it is a text of several lines, such as a query plan: shown as it is."""
-    if len(sheet.rows) != 1 or len(sheet.columns) != 1:
+    if len(sheet.rows) != 1 or (len(sheet.columns) != 1 and list(sheet.columns) != EXPLAINED):
         return None
     value = sheet.rows[0][0]
     if not isinstance(value, str) or "\n" not in value.strip("\n"):

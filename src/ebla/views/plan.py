@@ -144,7 +144,7 @@ def _by_scope(shape: Shape, moved: Sequence[Leaf], keys: Keys) -> tuple[tuple[Co
             continue
         bounded, whole = _bounded(shape.root, values)
         made = Incremental(scope=tuple(n for n, _ in scope), affected=affected, narrowed=bounded, whole=whole)
-        cost = (len(whole), _vagueness(shape.root, values, keys), _lookups_of(affected, bounded), -len(values))
+        cost = _cost(shape.root, values, keys, affected, bounded, whole)
         if best is None or cost < best[0]:
             best = (cost, made)
     return best, blocked
@@ -234,7 +234,7 @@ def _term(
         if affected is None or isinstance(affected, Leaf):
             continue
         bounded, whole = _bounded(top, values)
-        cost = (len(whole), _vagueness(top, values, keys), _lookups_of(affected, bounded), -len(values))
+        cost = _cost(top, values, keys, affected, bounded, whole)
         if best is None or cost < best[0]:
             term = Term(
                 scope=tuple(_place_of(top, v) for v in values),
@@ -307,6 +307,20 @@ def _bounded(top: Node, values: tuple[Value, ...]) -> tuple[tuple[Narrowed, ...]
     names = {n.leaf for n in bounded}
     whole = [leaf.table for leaf in leaves(top) if leaf.number >= 0 and leaf.number not in names]
     return tuple(bounded), tuple(whole)
+
+
+def _cost(
+    top: Node,
+    values: tuple[Value, ...],
+    keys: Keys,
+    affected: Sequence[Affected],
+    narrowed: Sequence[Narrowed],
+    whole: Sequence[str],
+) -> Cost:
+    """Inputs read whole, then how vague the scope is, then lookups. Beside a key more columns say no more."""
+    vague = _vagueness(top, values, keys)
+    width = len(values) if vague == 0 else -len(values)
+    return (len(whole), vague, _lookups_of(affected, narrowed), width)
 
 
 def _vagueness(top: Node, values: tuple[Value, ...], keys: Keys) -> int:

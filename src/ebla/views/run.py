@@ -119,7 +119,7 @@ class Run:
 
     def run(self) -> Epoch:
         if self.view.position is None or not self.view.position.built:
-            return self._recompute("first build")
+            return self._recompute("first build", "build")
         try:
             written = {n: self.inputs.written(n) for n in self.inputs.relations}
         except TooWide as reason:
@@ -285,7 +285,7 @@ class Run:
     def _nothing(self) -> Epoch:
         return self._commit("unchanged", None, 0, 0)
 
-    def _recompute(self, reason: str) -> Epoch:
+    def _recompute(self, reason: str, how: str = "full refresh") -> Epoch:
         relation = self.view.relation
         if self.mine.rows_at_most <= KEPT_ROWS_MAX and self.view.position is not None and self.view.position.built:
             frame = self.evaluation.frame({})
@@ -299,7 +299,7 @@ class Run:
         fitted = swrite.fitted(self.evaluation.frame({}), relation, hidden=True)
         self.work.put(b.FrameBatch(frame=fitted, kind=b.UPSERT, plain=True, rows=None))
         gained = sum(r.rows for r in self.work.runs)
-        return self._commit("full refresh", reason, gained, self.mine.rows_at_most, replace_all=True)
+        return self._commit(how, reason, gained, self.mine.rows_at_most, replace_all=True)
 
     @contextlib.contextmanager
     def _finding_culprits(self, leaves: Mapping[int, pa.Table]) -> Iterator[None]:
