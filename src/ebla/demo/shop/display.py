@@ -41,10 +41,13 @@ class Snapshot:
 
 def frame(snapshot: Snapshot) -> RenderableType:
     """The whole picture."""
-    middle = Table.grid(expand=True, padding=(0, 1, 0, 0))
+    middle = Table.grid(expand=True)
     middle.add_column(ratio=9)
     middle.add_column(ratio=13)
-    middle.add_row(_panel("writes", _writes(snapshot)), _panel("epochs", _epochs(snapshot)))
+    middle.add_row(
+        _panel(f"writes, {snapshot.commits_per_s:.0f} commits a second", _writes(snapshot)),
+        _panel("epochs", _epochs(snapshot)),
+    )
     return Group(_head(snapshot), middle, _panel("views", _views(snapshot)))
 
 
@@ -54,7 +57,7 @@ def line(snapshot: Snapshot) -> str:
     ages = ", ".join(f"{view.name} {seconds(view.age_s)}" for view in snapshot.views)
     return (
         f"{snapshot.elapsed_s:4.0f} s  {done.commits:,} commits of {done.rows:,} rows, "
-        f"{len(snapshot.epochs):,} epochs; age: {ages}"
+        f"epochs: {len(snapshot.epochs):,}, age: {ages}"
     )
 
 
@@ -87,12 +90,7 @@ def _writes(snapshot: Snapshot) -> RenderableType:
     for kind, count in snapshot.counts.items():
         table.add_row(kind, f"{count.commits:,}", f"{count.rows:,}")
     done = total(snapshot.counts)
-    table.add_row(
-        Text(f"all, {snapshot.commits_per_s:.0f} commits a second"),
-        f"{done.commits:,}",
-        f"{done.rows:,}",
-        style="bold",
-    )
+    table.add_row("all", f"{done.commits:,}", f"{done.rows:,}", style="bold")
     return table
 
 

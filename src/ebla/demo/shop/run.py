@@ -61,11 +61,15 @@ class Teller:
     def title(self, text: str) -> None:
         self.say(f"\n{text}", "bold")
 
+    def busy(self, text: str) -> contextlib.AbstractContextManager[object]:
+        """A spinner, where there can be one."""
+        return self.console.status(text) if self.lively else contextlib.nullcontext()
+
     @contextlib.contextmanager
     def step(self, text: str) -> Iterator[None]:
-        """Something that takes a while: announced with a spinner where there can be one, told when it is done."""
+        """Something that takes a while: told when it is done, with its time."""
         began = time.perf_counter()
-        with self.console.status(text) if self.lively else contextlib.nullcontext():
+        with self.busy(text):
             yield
         self.say(f"  {text:<72} {seconds(time.perf_counter() - began):>7}")
 
@@ -152,18 +156,21 @@ def prove_all(db: Database, teller: Teller) -> list[Proof]:
     teller.title("The shop is closed: is every view what its query gives?")
     with teller.step("FLUSH"):
         db.sql("FLUSH")
-    proofs = []
+    proofs: list[Proof] = []
     for name in schema.VIEWS:
-        proofs.append(_told(proof.prove(db, name, schema.VIEWS), teller))
-    proofs.append(_told(proof.prove_by_duckdb(db, "card", schema.VIEWS), teller))
+        with teller.busy(f"{name}: its rows and its query's rows are compared by Spark"):
+            proofs.append(proof.prove(db, name, schema.VIEWS))
+        _tell_proof(proofs[-1], teller)
+    with teller.busy("card: the same by DuckDB"):
+        proofs.append(proof.prove_by_duckdb(db, "card", schema.VIEWS))
+    _tell_proof(proofs[-1], teller)
     return proofs
 
 
-def _told(found: Proof, teller: Teller) -> Proof:
+def _tell_proof(found: Proof, teller: Teller) -> None:
     teller.say(f"  {report.verdict(found)}", "green" if found.equal else "bold red")
     for row in found.examples:
         teller.say(f"    {row[0]}: {', '.join(str(value) for value in row[1:])}", "red")
-    return found
 
 
 def recompute_card(db: Database, teller: Teller) -> float:
