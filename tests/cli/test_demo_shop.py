@@ -86,7 +86,7 @@ SNAPSHOT = Snapshot(
     elapsed_s=10.2,
     seconds=25.0,
     version=1345,
-    counts={"orders placed": Count(1200, 34567), "prices": Count(3, 9)},
+    counts={"orders placed": Count(1200, 34567), "orders cancelled": Count(3, 9)},
     commits_per_s=41.7,
     views=[
         ViewSeen(name="card", status="ready", applied_version=1300, behind=45, age_s=1.25, last_plan="incremental",
@@ -97,20 +97,20 @@ SNAPSHOT = Snapshot(
     trails={"card": [0.0, 0.5, 1.0, 2.0]},
 )  # fmt: skip
 FRAME = """\
- the shop is open  ━━━━━━━━━━━━──────────────────  10 s, 15 s to go  version 1,345
-╭─ writes, 42 commits a second ────────╮╭─ epochs ─────────────────────────────────────────────╮
-│                      commits    rows ││   at  view          plan           took   to version │
-│ orders placed          1,200  34,567 ││ 10 s  card          incremental  0.50 s  1,300 (+60) │
-│ prices                     3       9 ││                                                      │
-│ all                    1,203  34,576 ││                                                      │
-╰──────────────────────────────────────╯│                                                      │
-                                        │                                                      │
-                                        │                                                      │
-                                        │                                                      │
-                                        │                                                      │
-                                        ╰──────────────────────────────────────────────────────╯
+ the shop is open  ━━━━━━━━────────────  10 s, 15 s to go  version 1,345
+╭─ writes, 42 commits a second ─────╮╭─ epochs ────────────────────────────────────────────────╮
+│                   commits    rows ││   at  view                          plan           took │
+│ orders placed       1,200  34,567 ││ 10 s  card                          incremental  0.50 s │
+│ orders cancelled        3       9 ││                                                         │
+│ all                 1,203  34,576 ││                                                         │
+╰───────────────────────────────────╯│                                                         │
+                                     │                                                         │
+                                     │                                                         │
+                                     │                                                         │
+                                     │                                                         │
+                                     ╰─────────────────────────────────────────────────────────╯
 ╭─ views ──────────────────────────────────────────────────────────────────────────────────────╮
-│ view        status    version  behind  last epoch     took     age  age, lately              │
+│ view        status    version  behind  last epoch     took     age  lately                   │
 │ card        ready       1,300      45  incremental  0.50 s  1.25 s  ▁▃▅█                     │
 │ by_country  building        –       –                    –       –                           │
 ╰──────────────────────────────────────────────────────────────────────────────────────────────╯
@@ -119,7 +119,7 @@ FRAME = """\
 
 def rendered(snapshot: Snapshot, width: int = 96) -> str:
     console = Console(record=True, width=width, file=io.StringIO())
-    console.print(display.frame(snapshot))
+    console.print(display.frame(snapshot, width))
     return "\n".join(line.rstrip() for line in console.export_text().splitlines())
 
 
@@ -131,6 +131,14 @@ def test_a_frame_keeps_its_height_while_epochs_come():
     empty = replace(SNAPSHOT, epochs=())
     many = replace(SNAPSHOT, epochs=list(SNAPSHOT.epochs) * 50)
     assert len(rendered(empty).splitlines()) == len(rendered(many).splitlines())
+
+
+@pytest.mark.parametrize("width", [80, 99, 100, 160])
+def test_no_word_of_a_frame_is_cut(width):
+    text = rendered(SNAPSHOT, width)
+    assert "…" not in text
+    assert text.count("card") == 2
+    assert {len(line) for line in text.splitlines()[1:]} == {width}
 
 
 def test_rows_of_views_are_shown_once_they_are_known():

@@ -11,11 +11,15 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ebla.demo.shop.watch import EpochSeen, ViewSeen
+from ebla.demo.shop.watch import TRAIL, EpochSeen, ViewSeen
 from ebla.demo.shop.writers import Count, total
 
 BARS = "▁▂▃▄▅▆▇█"
-PROGRESS_WIDTH = 30
+PROGRESS_WIDTH = 20
+WIDE = 100
+WRITES_WIDTH = 37
+VIEWS_WIDTH = 72
+"""What the table of views takes without the trail of ages."""
 EPOCHS_SHOWN = 8
 """As many lines as the writes have: the two panels are of one height, and nothing jumps."""
 PLAN_STYLES = {"incremental": "green", "full refresh": "yellow", "unchanged": "dim", "failed": "bold red"}
@@ -39,16 +43,17 @@ class Snapshot:
         return max(0.0, self.seconds - self.elapsed_s)
 
 
-def frame(snapshot: Snapshot) -> RenderableType:
-    """The whole picture."""
+def frame(snapshot: Snapshot, width: int = 110) -> RenderableType:
+    """The whole picture. From 80 columns on nothing is cut; where there are more, more is told."""
+    wide = width >= WIDE
     middle = Table.grid(expand=True)
-    middle.add_column(ratio=9)
-    middle.add_column(ratio=13)
+    middle.add_column(width=WRITES_WIDTH + (8 if wide else 0))
+    middle.add_column(ratio=1)
     middle.add_row(
         _panel(f"writes, {snapshot.commits_per_s:.0f} commits a second", _writes(snapshot)),
-        _panel("epochs", _epochs(snapshot)),
+        _panel("epochs", _epochs(snapshot, wide)),
     )
-    return Group(_head(snapshot), middle, _panel("views", _views(snapshot)))
+    return Group(_head(snapshot), middle, _panel("views", _views(snapshot, width)))
 
 
 def line(snapshot: Snapshot) -> str:
@@ -94,14 +99,15 @@ def _writes(snapshot: Snapshot) -> RenderableType:
     return table
 
 
-def _epochs(snapshot: Snapshot) -> RenderableType:
+def _epochs(snapshot: Snapshot, wide: bool) -> RenderableType:
     """The newest last, on as many lines as the writes take."""
     table = _grid()
     table.add_column("at", justify="right", no_wrap=True)
-    table.add_column("view", ratio=1, no_wrap=True)
+    table.add_column("view", ratio=1, no_wrap=True, min_width=10)
     table.add_column("plan", no_wrap=True)
     table.add_column("took", justify="right", no_wrap=True)
-    table.add_column("to version", justify="right", no_wrap=True)
+    if wide:
+        table.add_column("to version", justify="right", no_wrap=True)
     lines = max(len(snapshot.counts) + 1, EPOCHS_SHOWN)
     shown = snapshot.epochs[-lines:]
     for epoch in shown:
@@ -110,17 +116,17 @@ def _epochs(snapshot: Snapshot) -> RenderableType:
             epoch.view,
             Text(epoch.plan, style=PLAN_STYLES.get(epoch.plan, "")),
             seconds(epoch.seconds),
-            f"{epoch.version:,} (+{epoch.versions})",
+            *([f"{epoch.version:,} (+{epoch.versions})"] if wide else []),
         )
     for _ in range(lines - len(shown)):
-        table.add_row("", "", "", "", "")
+        table.add_row("")
     return table
 
 
-def _views(snapshot: Snapshot) -> RenderableType:
+def _views(snapshot: Snapshot, width: int) -> RenderableType:
     rows_known = any(view.rows is not None for view in snapshot.views)
     table = _grid()
-    table.add_column("view", ratio=1, no_wrap=True)
+    table.add_column("view", ratio=1, no_wrap=True, min_width=10)
     table.add_column("status", no_wrap=True)
     table.add_column("version", justify="right", no_wrap=True)
     table.add_column("behind", justify="right", no_wrap=True)
@@ -129,7 +135,8 @@ def _views(snapshot: Snapshot) -> RenderableType:
     table.add_column("last epoch", no_wrap=True)
     table.add_column("took", justify="right", no_wrap=True)
     table.add_column("age", justify="right", no_wrap=True, min_width=6)
-    table.add_column("age, lately", no_wrap=True, min_width=24)
+    trail = max(4, min(TRAIL, width - VIEWS_WIDTH - (9 if rows_known else 0)))
+    table.add_column("lately", no_wrap=True, min_width=max(trail, 6))
     highest = max((age for trail in snapshot.trails.values() for age in trail), default=0.0)
     for view in snapshot.views:
         cells: list[RenderableType] = [
@@ -141,7 +148,7 @@ def _views(snapshot: Snapshot) -> RenderableType:
             Text(view.last_plan or "", style=PLAN_STYLES.get(view.last_plan or "", "")),
             seconds(view.last_epoch_s),
             seconds(view.age_s),
-            Text(sparkline(snapshot.trails.get(view.name, ()), highest), style="cyan"),
+            Text(sparkline(list(snapshot.trails.get(view.name, ()))[-trail:], highest), style="cyan"),
         ]
         table.add_row(*cells)
     return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import sys
 import tempfile
 import time
@@ -55,8 +56,12 @@ class Teller:
         self.lively = console.is_terminal and not console.is_dumb_terminal and not console.quiet
         self.began = time.perf_counter()
 
-    def say(self, text: str, style: str = "") -> None:
-        self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    def say(self, text: str, style: str = "", *, cut: bool = False) -> None:
+        """A line. A terminal may cut it if it is no command or message; a pipe gets all of it."""
+        if cut and self.lively:
+            self.console.print(text, style=style, markup=False, no_wrap=True, overflow="ellipsis")
+        else:
+            self.console.print(text, style=style, markup=False, soft_wrap=True)
 
     def title(self, text: str) -> None:
         self.say(f"\n{text}", "bold")
@@ -88,7 +93,7 @@ def set_up(db: Database, rows: data.Rows, teller: Teller) -> None:
             schema.create_view(db, name)
     teller.title("EXPLAIN MATERIALIZED VIEW card, in short: what a change of each table does")
     for table, way in schema.explained(db, "card"):
-        teller.say(f"  {table:<10} {way}")
+        teller.say(f"  {table:<10} {way}", cut=True)
 
 
 def open_shop(db: Database, rows: data.Rows, for_s: float, teller: Teller) -> tuple[Writers, Watch]:
@@ -138,7 +143,7 @@ def _shown(teller: Teller) -> Iterator[Any]:
     """A function that shows a snapshot: as a living picture, or as a line every few seconds."""
     if teller.lively:
         with Live(console=teller.console, auto_refresh=False) as live:
-            yield lambda snapshot: live.update(display.frame(snapshot), refresh=True)
+            yield lambda snapshot: live.update(display.frame(snapshot, teller.console.width), refresh=True)
         return
     last_s = 0.0
 
@@ -187,7 +192,7 @@ def recompute_card(db: Database, teller: Teller) -> float:
 
 def run(options: Options, warehouse: Path, teller: Teller) -> Report:
     rows = data.generate(data.Sizes.of(options.rows))
-    with ebla.connect(str(warehouse), **SETTINGS) as db:
+    with ebla.connect(str(warehouse), **SETTINGS) as db, _quiet_when_interrupted():
         set_up(db, rows, teller)
         began = time.perf_counter()
         writers, watch = open_shop(db, rows, options.seconds, teller)
@@ -226,9 +231,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with _warehouse(options.keep) as warehouse:
             made = run(options, warehouse, teller)
-    except KeyboardInterrupt:
-        return failure.INTERRUPTED
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
+        if failure.was_interrupted(error):
+            return failure.INTERRUPTED
         traceback.print_exc()
         if options.as_json:
             write_json({"ok": False, "error": f"{type(error).__name__}: {error}"}, sys.stdout)
@@ -238,6 +243,17 @@ def main(arguments: Sequence[str]) -> int:
         write_json(made.as_json(), sys.stdout)
     tell_end(made, options, teller)
     return 0 if made.ok else 1
+
+
+@contextlib.contextmanager
+def _quiet_when_interrupted() -> Iterator[None]:
+    """Ctrl-C cancels all jobs of Spark, also those in the background; that they say so helps nobody."""
+    try:
+        yield
+    except BaseException as error:
+        if failure.was_interrupted(error):
+            logging.getLogger("ebla").setLevel(logging.CRITICAL)
+        raise
 
 
 @contextlib.contextmanager
