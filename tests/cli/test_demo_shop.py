@@ -20,8 +20,8 @@ from ebla.catalog import changes as c
 from ebla.catalog import reads
 from ebla.demo.shop import data, display, report, run, schema
 from ebla.demo.shop.display import Snapshot
-from ebla.demo.shop.proof import Proof, prove, prove_by_duckdb, recomputation, tables_of
-from ebla.demo.shop.report import Report
+from ebla.demo.shop.proof import Proof, prove, prove_by_duckdb, recomputation, tables_of, unread
+from ebla.demo.shop.report import Report, Times
 from ebla.demo.shop.watch import EpochSeen, ViewSeen, Watch, percentile
 from ebla.demo.shop.writers import Count, Writer, Writers
 from support.warehouse import connect
@@ -110,9 +110,9 @@ FRAME = """\
                                      │                                                         │
                                      ╰─────────────────────────────────────────────────────────╯
 ╭─ views ──────────────────────────────────────────────────────────────────────────────────────╮
-│ view        status    version  behind  last epoch     took     age  lately                   │
-│ card        ready       1,300      45  incremental  0.50 s  1.25 s  ▁▃▅█                     │
-│ by_country  building        –       –                    –       –                           │
+│ view        status    version  behind  last epoch      took     age  lately                  │
+│ card        ready       1,300      45  incremental   0.50 s  1.25 s  ▁▃▅█                    │
+│ by_country  building        –       –                     –       –                          │
 ╰──────────────────────────────────────────────────────────────────────────────────────────────╯
 """
 
@@ -201,7 +201,9 @@ def test_views_are_proved_at_the_version_that_they_show(db):
         found = prove(db, view, VIEWS)
         assert (found.equal, found.rows, found.expected_rows, found.examples) == (True, rows, rows, ())
     assert prove_by_duckdb(db, "doubled", VIEWS).equal
+    assert unread(db, "summed", VIEWS) == ["t"]
     db.sql("FLUSH")
+    assert unread(db, "summed", VIEWS) == []
     assert prove(db, "summed", VIEWS).rows == 4
 
 
@@ -248,7 +250,7 @@ def made_report(*proofs: Proof) -> Report:
         counts=SNAPSHOT.counts,
         watch=watch,
         proofs=proofs,
-        recompute_s=4.0,
+        times=Times(small_change_s=0.5, recompute_s=4.0),
     )
 
 
@@ -267,7 +269,7 @@ def test_a_difference_fails_the_demonstration(proof, code, words, monkeypatch, c
     found = json.loads(capsys.readouterr().out)
     assert found["ok"] is (code == 0)
     assert found["proofs"][0]["missing"] == proof.missing
-    assert found["card"] == {"incremental_s": {"median": 0.5, "p95": 0.5}, "recompute_s": 4.0}
+    assert found["card"] == {"epoch_s": {"median": 0.5, "p95": 0.5}, "small_change_s": 0.5, "recompute_s": 4.0}
 
 
 def test_an_error_fails_the_demonstration(monkeypatch, capsys):

@@ -18,7 +18,7 @@ BARS = "▁▂▃▄▅▆▇█"
 PROGRESS_WIDTH = 20
 WIDE = 100
 WRITES_WIDTH = 37
-VIEWS_WIDTH = 72
+VIEWS_WIDTH = 73
 """What the table of views takes without the trail of ages."""
 EPOCHS_SHOWN = 8
 """As many lines as the writes have: the two panels are of one height, and nothing jumps."""
@@ -91,7 +91,7 @@ def _writes(snapshot: Snapshot) -> RenderableType:
     table = _grid()
     table.add_column("", ratio=1, no_wrap=True)
     table.add_column("commits", justify="right", no_wrap=True)
-    table.add_column("rows", justify="right", no_wrap=True)
+    table.add_column("rows", justify="right", no_wrap=True, min_width=6)
     for kind, count in snapshot.counts.items():
         table.add_row(kind, f"{count.commits:,}", f"{count.rows:,}")
     done = total(snapshot.counts)
@@ -102,12 +102,12 @@ def _writes(snapshot: Snapshot) -> RenderableType:
 def _epochs(snapshot: Snapshot, wide: bool) -> RenderableType:
     """The newest last, on as many lines as the writes take."""
     table = _grid()
-    table.add_column("at", justify="right", no_wrap=True)
+    table.add_column("at", justify="right", no_wrap=True, min_width=4)
     table.add_column("view", ratio=1, no_wrap=True, min_width=10)
-    table.add_column("plan", no_wrap=True)
-    table.add_column("took", justify="right", no_wrap=True)
+    table.add_column("plan", no_wrap=True, min_width=11)
+    table.add_column("took", justify="right", no_wrap=True, min_width=6)
     if wide:
-        table.add_column("to version", justify="right", no_wrap=True)
+        table.add_column("to version", justify="right", no_wrap=True, min_width=11)
     lines = max(len(snapshot.counts) + 1, EPOCHS_SHOWN)
     shown = snapshot.epochs[-lines:]
     for epoch in shown:
@@ -132,8 +132,8 @@ def _views(snapshot: Snapshot, width: int) -> RenderableType:
     table.add_column("behind", justify="right", no_wrap=True)
     if rows_known:
         table.add_column("rows", justify="right", no_wrap=True)
-    table.add_column("last epoch", no_wrap=True)
-    table.add_column("took", justify="right", no_wrap=True)
+    table.add_column("last epoch", no_wrap=True, min_width=12)
+    table.add_column("took", justify="right", no_wrap=True, min_width=6)
     table.add_column("age", justify="right", no_wrap=True, min_width=6)
     trail = max(4, min(TRAIL, width - VIEWS_WIDTH - (9 if rows_known else 0)))
     table.add_column("lately", no_wrap=True, min_width=max(trail, 6))
@@ -155,6 +155,7 @@ def _views(snapshot: Snapshot, width: int) -> RenderableType:
 
 
 def _grid() -> Table:
+    """A table without lines. Its columns have least widths, so that nothing jumps when numbers grow."""
     return Table(box=None, expand=True, pad_edge=False, header_style="dim")
 
 

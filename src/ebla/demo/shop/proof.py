@@ -70,6 +70,12 @@ def applied_version(db: Database, view: str) -> int:
     return int(found[view])
 
 
+def unread(db: Database, view: str, views: Mapping[str, str]) -> list[str]:
+    """The tables of a view that were written to after the version that it shows: none after a FLUSH."""
+    applied = applied_version(db, view)
+    return [table for table in tables_of(view, views) if db.table(table).version > applied]
+
+
 def prove(db: Database, view: str, views: Mapping[str, str]) -> Proof:
     """Compare a view's rows with its query over the tables, on Spark, at the version that the view has applied."""
     for _ in range(ATTEMPTS_MAX):
@@ -128,6 +134,7 @@ def prove_by_duckdb(db: Database, view: str, views: Mapping[str, str]) -> Proof:
     began = time.perf_counter()
     version = applied_version(db, view)
     with duckdb.connect() as engine:
+        engine.execute("SET enable_progress_bar = false")  # it would be printed into what a program reads
         for table in tables_of(view, views):
             engine.register(table, db.sql(f"SELECT * FROM {table} VERSION AS OF {version}").to_arrow())
         engine.register("held", db.sql(f"SELECT * FROM {view}").to_arrow())
