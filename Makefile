@@ -15,7 +15,7 @@ help:  ## show this list
 setup:  ## make .venv, check Java, install PostgreSQL where possible
 	@scripts/setup.sh
 
-demo: venv java  ## run the demonstration
+demo: venv java  ## watch a shop whose views follow its writers, then prove them
 	@$(PY) -m ebla.demo
 
 test: setup  ## run all tests

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from ebla.demo import files, model
-from ebla.demo.model import Order, Shop
-from ebla.demo.stage import Stage
+from ebla.demo.tables import files, model
+from ebla.demo.tables.model import Order, Shop
+from ebla.demo.tables.stage import Stage
 
 DAY = dt.date(2024, 1, 1)
 
@@ -52,7 +52,7 @@ def test_a_claim_that_fails_fails_the_demonstration(capsys):
 @pytest.mark.slow
 def test_all_claims_hold():
     found = subprocess.run(
-        [sys.executable, "-m", "ebla.demo"], capture_output=True, text=True, check=False, timeout=280
+        [sys.executable, "-m", "ebla.demo", "tables"], capture_output=True, text=True, check=False, timeout=280
     )
     assert found.returncode == 0, found.stdout[-3000:] + found.stderr[-3000:]
     assert "claims hold" in found.stdout

@@ -1,1 +1,1 @@
-"""`python -m ebla.demo`: what Ebla does, shown on real data and checked against plain Python."""
+"""`python -m ebla.demo`: a shop whose views are proved; `python -m ebla.demo tables`: a tour of tables, checked."""

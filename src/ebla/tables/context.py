@@ -50,6 +50,8 @@ class Context:
         self._lock = threading.RLock()
         self._roots: dict[NodeId, Root] = {}
         self._duck = duckdb.connect(":memory:", config={"threads": max(2, os.cpu_count() or 2)})
+        # At a prompt, and under `python -m`, DuckDB takes itself for interactive and draws into standard output.
+        self._duck.execute("SET enable_progress_bar = false")
         self._heart = Heart(self)
 
     # ---- Spark ------------------------------------------------------------------------------------------

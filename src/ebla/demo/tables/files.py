@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ebla.demo.model import MONEY, Order, Shop
+from ebla.demo.tables.model import MONEY, Order, Shop
 
 CUSTOMERS = 20_000
 ORDERS = 240_000

@@ -11,9 +11,9 @@ from decimal import Decimal
 from typing import Any
 
 import ebla
-from ebla.demo import crash, files, model, victim
-from ebla.demo.model import Order
-from ebla.demo.story import Story
+from ebla.demo.tables import crash, files, model, victim
+from ebla.demo.tables.model import Order
+from ebla.demo.tables.story import Story
 
 Chapter = Callable[[Story], None]
 

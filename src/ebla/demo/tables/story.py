@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ebla
 from ebla.cli import failure
-from ebla.demo import files
-from ebla.demo.model import Order, Shop
-from ebla.demo.stage import Stage
+from ebla.demo.tables import files
+from ebla.demo.tables.model import Order, Shop
+from ebla.demo.tables.stage import Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +68,7 @@ class Story:
 
 
 def tell(stage: Stage, folder: Path) -> None:
-    from ebla.demo.chapters import CHAPTERS
+    from ebla.demo.tables.chapters import CHAPTERS
 
     stage.say(f"A warehouse in {folder}, checked against a model of it in plain Python.")
     with stage.timed("files generated"):
@@ -93,20 +92,20 @@ def _folder(keep: bool) -> Iterator[Path]:
         yield Path(name)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m ebla.demo", description="Show and check what Ebla does.")
+def main(given: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m ebla.demo tables", description="Show and check what tables do.")
     parser.add_argument("--keep", action="store_true", help="keep the warehouse, to look at it with `ebla status`")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     failure.quiet_logs(failure.Manner(as_json=False, debug=False))
     stage = Stage()
     with _folder(arguments.keep) as folder:
         try:
             tell(stage, folder)
         except KeyboardInterrupt:
-            sys.exit(failure.INTERRUPTED)
+            return failure.INTERRUPTED
         except Exception as error:
             traceback.print_exc()
             stage.claim(f"the demonstration runs to its end ({type(error).__name__})", False)
     if arguments.keep:
         stage.say(f"kept: ebla -w {folder / 'warehouse'} status")
-    sys.exit(stage.end())
+    return stage.end()

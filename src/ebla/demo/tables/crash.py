@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from ebla.demo import victim
+from ebla.demo.tables import victim
 
 PATIENCE_S = 60.0
 POLL_S = 0.002

@@ -1,4 +1,4 @@
-"""A writer that will not live to commit: `python -m ebla.demo.victim WAREHOUSE`.
+"""A writer that will not live to commit: `python -m ebla.demo.tables.victim WAREHOUSE`.
 
 It writes one batch of a million orders. Whoever started it kills it while the file grows.
 """

@@ -1,0 +1,296 @@
+"""The shop from beginning to end: set up, open, watch, close, prove."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import sys
+import tempfile
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.live import Live
+
+import ebla
+from ebla.cli import failure
+from ebla.cli.output import write_json
+from ebla.demo.shop import data, display, proof, report, schema
+from ebla.demo.shop.display import Snapshot, seconds
+from ebla.demo.shop.proof import Proof
+from ebla.demo.shop.report import Report, Times
+from ebla.demo.shop.watch import Watch
+from ebla.demo.shop.writers import Writers, total
+
+if TYPE_CHECKING:
+    from ebla.database import Database
+
+ROWS = 400_000
+SECONDS = 25.0
+SETTINGS: dict[str, Any] = {"tablets": 4, "spark_memory": "2g"}
+SMALL_CHANGE = 20
+FREE_ID = 1_000_000_000
+"""From here on no order has an id."""
+LOOK_S = 0.25
+LINE_S = 3.0
+PACE_S = 3.0
+"""Commits a second are those of the last seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    rows: int = ROWS
+    seconds: float = SECONDS
+    keep: Path | None = None
+    as_json: bool = False
+
+
+class Teller:
+    """Says what happens. Without a terminal there are only lines, without colours or control characters."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.lively = console.is_terminal and not console.is_dumb_terminal and not console.quiet
+        self.began = time.perf_counter()
+
+    def say(self, text: str, style: str = "", *, cut: bool = False) -> None:
+        """A line. A terminal may cut it if it is no command or message; a pipe gets all of it."""
+        if cut and self.lively:
+            self.console.print(text, style=style, markup=False, no_wrap=True, overflow="ellipsis")
+        else:
+            self.console.print(text, style=style, markup=False, soft_wrap=True)
+
+    def title(self, text: str) -> None:
+        self.say(f"\n{text}", "bold")
+
+    def busy(self, text: str) -> contextlib.AbstractContextManager[object]:
+        """A spinner, where there can be one."""
+        return self.console.status(text) if self.lively else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def step(self, text: str) -> Iterator[None]:
+        """Something that takes a while: told when it is done, with its time."""
+        began = time.perf_counter()
+        with self.busy(text):
+            yield
+        self.say(f"  {text:<72} {seconds(time.perf_counter() - began):>7}")
+
+
+# ---- the acts --------------------------------------------------------------------------------------
+
+
+def set_up(db: Database, rows: data.Rows, teller: Teller) -> None:
+    teller.title("Setting up")
+    with teller.step("Spark started"):
+        _ = db.spark
+    with teller.step(f"{rows.total:,} rows loaded into six tables"):
+        schema.create_tables(db, rows)
+    for name, what in schema.ABOUT.items():
+        with teller.step(f"CREATE MATERIALIZED VIEW {name}: {what}"):
+            schema.create_view(db, name)
+    teller.title("EXPLAIN MATERIALIZED VIEW card, in short: what a change of each table does")
+    for table, way in schema.explained(db, "card"):
+        teller.say(f"  {table:<10} {way}", cut=True)
+
+
+def open_shop(db: Database, rows: data.Rows, for_s: float, teller: Teller) -> tuple[Writers, Watch]:
+    """Let the writers write, and watch. What one of them, or a view, fails with ends the demonstration."""
+    teller.title(f"Three writers for {for_s:.0f} s; epochs run in the background, by themselves")
+    writers, watch = Writers(db, rows), Watch()
+    writers.start()
+    try:
+        with _shown(teller) as show:
+            for snapshot in _snapshots(db, writers, watch, for_s):
+                show(snapshot)
+                writers.check()
+                for view in watch.failed:
+                    raise RuntimeError(f"view {view.name} failed: {view.message}")
+    finally:
+        writers.stop()
+    return writers, watch
+
+
+def _snapshots(db: Database, writers: Writers, watch: Watch, for_s: float) -> Iterator[Snapshot]:
+    began = time.perf_counter()
+    commits: deque[tuple[float, int]] = deque([(0.0, 0)])
+    elapsed_s = 0.0
+    while elapsed_s < for_s:
+        time.sleep(min(LOOK_S, for_s - elapsed_s))
+        elapsed_s = time.perf_counter() - began
+        watch.look(elapsed_s, db.sql("SHOW VIEWS").to_arrow().to_pylist())
+        counts = writers.tally.counts()
+        commits.append((elapsed_s, total(counts).commits))
+        while commits[-1][0] - commits[0][0] > PACE_S and len(commits) > 2:
+            commits.popleft()
+        (first_s, first), (last_s, last) = commits[0], commits[-1]
+        yield Snapshot(
+            elapsed_s=elapsed_s,
+            seconds=for_s,
+            version=db.version,
+            counts=counts,
+            commits_per_s=(last - first) / max(last_s - first_s, 1e-9),
+            views=watch.views,
+            epochs=watch.epochs,
+            trails=watch.trails,
+        )
+
+
+@contextlib.contextmanager
+def _shown(teller: Teller) -> Iterator[Any]:
+    """A function that shows a snapshot: as a living picture, or as a line every few seconds."""
+    if teller.lively:
+        with Live(console=teller.console, auto_refresh=False) as live:
+            yield lambda snapshot: live.update(display.frame(snapshot, teller.console.width), refresh=True)
+        return
+    last_s = 0.0
+
+    def show(snapshot: Snapshot) -> None:
+        nonlocal last_s
+        if snapshot.elapsed_s - last_s >= LINE_S or snapshot.remaining_s == 0:
+            last_s = snapshot.elapsed_s
+            teller.say(f"  {display.line(snapshot)}")
+
+    yield show
+
+
+def close_shop(db: Database, rows: data.Rows, teller: Teller) -> Times:
+    """Bring the views up to the last write. Then, in the quiet, time a small change against a new computation."""
+    teller.title("The shop is closed")
+    with teller.step("FLUSH"):
+        db.sql("FLUSH")
+    with teller.step(f"{SMALL_CHANGE} more orders, and FLUSH"):
+        numbers = np.random.default_rng(1)
+        orders = data.new_orders(FREE_ID, SMALL_CHANGE, rows.customers.num_rows, numbers)
+        db.table("orders").upsert(orders)
+        db.table("lines").upsert(data.new_lines(orders["id"].to_numpy(), rows.products, numbers))
+        flushed = {row["view"]: row["seconds"] for row in db.sql("FLUSH").to_arrow().to_pylist()}
+    with teller.step("card's query computed from nothing, and written as Parquet by Spark"):
+        began = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="ebla-shop-") as folder:
+            db.sql(schema.VIEWS["card"]).to_spark().write.parquet(f"{folder}/card")
+        recompute_s = time.perf_counter() - began
+    return Times(small_change_s=flushed["card"], recompute_s=recompute_s)
+
+
+def prove_all(db: Database, teller: Teller) -> list[Proof]:
+    """Compare each view, which shows every write, with its query over the tables at the version that it shows."""
+    teller.title("Is every view what its query gives?")
+    proofs: list[Proof] = []
+    for name in schema.VIEWS:
+        if missed := proof.unread(db, name, schema.VIEWS):
+            raise RuntimeError(f"view {name}: expected FLUSH to apply every write, found later ones of {missed}")
+        with teller.busy(f"{name}: its rows and its query's rows are compared by Spark"):
+            proofs.append(proof.prove(db, name, schema.VIEWS))
+        _tell_proof(proofs[-1], teller)
+    with teller.busy("card: the same by DuckDB"):
+        proofs.append(proof.prove_by_duckdb(db, "card", schema.VIEWS))
+    _tell_proof(proofs[-1], teller)
+    return proofs
+
+
+def _tell_proof(found: Proof, teller: Teller) -> None:
+    teller.say(f"  {report.verdict(found)}", "green" if found.equal else "bold red")
+    for row in found.examples:
+        teller.say(f"    {row[0]}: {', '.join(str(value) for value in row[1:])}", "red")
+
+
+# ---- the whole ------------------------------------------------------------------------------------------
+
+
+def run(options: Options, warehouse: Path, teller: Teller) -> Report:
+    rows = data.generate(data.Sizes.of(options.rows))
+    with ebla.connect(str(warehouse), **SETTINGS) as db, _quiet_when_interrupted():
+        set_up(db, rows, teller)
+        began = time.perf_counter()
+        writers, watch = open_shop(db, rows, options.seconds, teller)
+        writing_s = time.perf_counter() - began
+        times = close_shop(db, rows, teller)
+        proofs = prove_all(db, teller)
+        return Report(
+            rows_loaded=rows.total,
+            writing_s=writing_s,
+            total_s=time.perf_counter() - teller.began,
+            counts=writers.tally.counts(),
+            watch=watch,
+            proofs=proofs,
+            times=times,
+        )
+
+
+def tell_end(made: Report, options: Options, teller: Teller) -> None:
+    teller.title("In sum")
+    for name, value in report.summary(made):
+        teller.say(f"  {name:<13} {value}")
+    if not made.ok:
+        wrong = ", ".join(sorted({p.view for p in made.proofs if not p.equal}))
+        teller.say(f"\nFAILED: {wrong} is not what its query gives. {made.total_s:.0f} s in total.", "bold red")
+        return
+    teller.say(f"\nEvery view is equal to its recomputation. {made.total_s:.0f} s in total.", "bold green")
+    teller.say("\nTo go on:")
+    for command in report.next_steps(str(options.keep) if options.keep else None):
+        teller.say(f"  $ {command}", "cyan")
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _options(arguments)
+    failure.quiet_logs(failure.Manner(as_json=options.as_json, debug=False))
+    teller = Teller(Console(quiet=options.as_json, highlight=False))
+    try:
+        with _warehouse(options.keep) as warehouse:
+            made = run(options, warehouse, teller)
+    except (Exception, KeyboardInterrupt) as error:
+        if failure.was_interrupted(error):
+            return failure.INTERRUPTED
+        traceback.print_exc()
+        if options.as_json:
+            write_json({"ok": False, "error": f"{type(error).__name__}: {error}"}, sys.stdout)
+        teller.say(f"\nFAILED: the demonstration did not come to its end ({type(error).__name__})", "bold red")
+        return 1
+    if options.as_json:
+        write_json(made.as_json(), sys.stdout)
+    tell_end(made, options, teller)
+    return 0 if made.ok else 1
+
+
+@contextlib.contextmanager
+def _quiet_when_interrupted() -> Iterator[None]:
+    """Ctrl-C cancels all jobs of Spark, also those in the background; that they say so helps nobody."""
+    try:
+        yield
+    except BaseException as error:
+        if failure.was_interrupted(error):
+            logging.getLogger("ebla").setLevel(logging.CRITICAL)
+        raise
+
+
+@contextlib.contextmanager
+def _warehouse(keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep
+        return
+    with tempfile.TemporaryDirectory(prefix="ebla-shop-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+def _options(arguments: Sequence[str]) -> Options:
+    parser = argparse.ArgumentParser(
+        prog="python -m ebla.demo", description="A shop whose views stay exact while it is written to."
+    )
+    parser.add_argument("--rows", type=int, default=ROWS, help="rows to begin with, about (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long to write (default: %(default)s)")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="make the warehouse in DIR, and keep it")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end, and nothing else")
+    found = parser.parse_args(arguments)
+    if found.rows < 1 or found.seconds <= 0:
+        parser.error("expected --rows of at least 1 and --seconds above 0")
+    if found.keep is not None and found.keep.exists() and any(found.keep.iterdir()):
+        parser.error(f"--keep {found.keep}: expected a new or empty directory, found files in it")
+    return Options(rows=found.rows, seconds=found.seconds, keep=found.keep, as_json=found.json)

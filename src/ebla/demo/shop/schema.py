@@ -1,0 +1,98 @@
+"""The shop's tables and views, as statements."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from ebla.demo.shop.data import Rows
+
+if TYPE_CHECKING:
+    from ebla.database import Database
+
+TABLES = """
+CREATE TABLE customers (id BIGINT, name STRING NOT NULL, country STRING, PRIMARY KEY (id));
+CREATE TABLE products (id BIGINT, name STRING NOT NULL, price DECIMAL(10,2), PRIMARY KEY (id));
+CREATE TABLE orders (id BIGINT, customer BIGINT, placed DATE, status STRING, PRIMARY KEY (id));
+CREATE TABLE lines (order_id BIGINT, line INT, product BIGINT, quantity INT, price DECIMAL(10,2),
+                    PRIMARY KEY (order_id, line))
+"""
+DICTIONARIES = """
+CREATE TABLE countries (code STRING, name STRING, region STRING, PRIMARY KEY (code)) WITH (tablets = 1);
+CREATE TABLE statuses (code STRING, label STRING, PRIMARY KEY (code)) WITH (tablets = 1)
+"""
+
+VIEWS = {
+    "card": """
+SELECT l.order_id, l.line, o.placed, s.label AS status, c.name AS customer, k.name AS country, k.region,
+       p.name AS product, p.price AS list_price, l.quantity, l.quantity * l.price AS amount
+FROM lines l
+JOIN orders o ON l.order_id = o.id
+JOIN customers c ON o.customer = c.id
+JOIN countries k ON c.country = k.code
+JOIN products p ON l.product = p.id
+LEFT JOIN statuses s ON o.status = s.code""",
+    "revenue": """
+SELECT o.customer, month(o.placed) AS month, count(*) AS lines,
+       sum(l.quantity * l.price) AS total, avg(l.quantity * l.price) AS average
+FROM orders o JOIN lines l ON l.order_id = o.id
+GROUP BY o.customer, month(o.placed)""",
+    "by_country": """
+SELECT k.name AS country, count(DISTINCT r.customer) AS customers, sum(r.lines) AS lines, sum(r.total) AS total
+FROM revenue r
+JOIN customers c ON r.customer = c.id
+JOIN countries k ON c.country = k.code
+GROUP BY k.name""",
+}
+ABOUT = {
+    "card": "every line, joined from six tables",
+    "revenue": "an aggregate by customer and month",
+    "by_country": "a view on that view",
+}
+
+
+def create_tables(db: Database, rows: Rows) -> None:
+    """The shop's tables, filled. The lines, of which there are most, are loaded from a file, as one commit."""
+    create_dictionaries(db, rows)
+    db.sql(TABLES)
+    for name in ("customers", "products", "orders"):
+        db.table(name).upsert(getattr(rows, name))
+    with tempfile.TemporaryDirectory(prefix="ebla-shop-") as folder:
+        pq.write_table(rows.lines, f"{folder}/lines.parquet")
+        db.sql(f"LOAD INTO lines FROM '{folder}/lines.parquet'")
+
+
+def create_dictionaries(db: Database, rows: Rows) -> None:
+    """Countries and statuses: small tables that seldom change, and when they do, change much of a view."""
+    db.sql(DICTIONARIES)
+    db.table("countries").upsert(rows.countries)
+    db.table("statuses").upsert(rows.statuses)
+
+
+def create_view(db: Database, name: str) -> None:
+    db.sql(f"CREATE MATERIALIZED VIEW {name} AS {VIEWS[name]}")
+
+
+def explained(db: Database, name: str) -> list[tuple[str, str]]:
+    """EXPLAIN MATERIALIZED VIEW in short: for each input, the way from its changed rows to the view's."""
+    found = db.sql(f"EXPLAIN MATERIALIZED VIEW {name}").to_arrow()
+    inputs = json.loads(found["json"][0].as_py())["inputs"]
+    return [(table, _way(how)) for table, how in inputs.items()]
+
+
+def _way(how: Mapping[str, Any]) -> str:
+    if how["plan"] != "incremental":
+        return f"{how['plan']}: {how['reason']}"
+    steps = [_short(step) for one in how["affected"] for step in one["steps"]]
+    return " → ".join([*steps, f"sync by ({', '.join(how['scope'])})"])
+
+
+def _short(step: str) -> str:
+    """`grab: (id) of orders by (customer)` as `grab orders by (customer)`; a step in other words stays as it is."""
+    without_columns = re.sub(r"^grab: \(.*?\) of ", "grab ", step)
+    return re.sub(r"^transform: (\(.*?\)) of the changed rows.*", r"transform \1", without_columns)
