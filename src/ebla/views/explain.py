@@ -16,10 +16,12 @@ from ebla.views.plan import Affected, Difference, EpochPlan, FullRefresh, Increm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """`kind` is transform, grab, read, sync or full refresh."""
+    """`kind` is transform, grab, read, sync or full refresh; `phase` says what for: to find the affected values, to
+    fetch the rows that they are made of, or to write."""
 
     kind: str
     text: str
+    phase: str = "sync"
     input: str | None = None
     columns: tuple[str, ...] = ()
     by: tuple[str, ...] = ()
@@ -27,7 +29,7 @@ class Step:
     broadcast: bool = False
 
     def value(self) -> dict[str, object]:
-        found: dict[str, object] = {"step": self.kind, "text": self.text}
+        found: dict[str, object] = {"step": self.kind, "phase": self.phase, "text": self.text}
         if self.input is not None:
             found["input"] = self.input
         found |= {name: list(v) for name, v in (("columns", self.columns), ("by", self.by)) if v}
@@ -57,34 +59,37 @@ def _terms(terms: Sequence[Term]) -> list[Step]:
 
 
 def _collecting(affected: Sequence[Affected]) -> list[Step]:
-    return [step for one in affected for step in _way(one.values)]
+    return [step for one in affected for step in _way(one.values, "find")]
 
 
 def _reading(narrowed: Sequence[Narrowed], whole: Sequence[str]) -> list[Step]:
     found: list[Step] = []
     for one in narrowed:
-        found += _way(one.source)
+        found += _way(one.source, "fetch")
         by = ", ".join(one.by)
         text = f"{one.table} by ({by})"
-        found.append(Step(kind="read", text=text, input=one.table, by=one.by, pruned=True, broadcast=True))
-    found += [Step(kind="read", text=f"{table} whole", input=table) for table in whole]
+        step = Step(kind="read", phase="fetch", text=text, input=one.table, by=one.by, pruned=True, broadcast=True)
+        found.append(step)
+    found += [Step(kind="read", phase="fetch", text=f"{table} whole", input=table) for table in whole]
     return found
 
 
-def _way(values: Values) -> list[Step]:
+def _way(values: Values, phase: str) -> list[Step]:
     """What is done to have these values, first step first."""
     match values:
         case Changed(table=table, columns=columns):
             text = f"({', '.join(columns)}) of the changed rows of {table}, old and new"
-            return [Step(kind="transform", text=text, input=table, columns=columns, broadcast=True)]
+            return [Step(kind="transform", phase=phase, text=text, input=table, columns=columns, broadcast=True)]
         case Looked(table=table, by=by, columns=columns, source=source):
             text = f"({', '.join(columns)}) of {table} by ({', '.join(by)})"
-            step = Step(kind="grab", text=text, input=table, columns=columns, by=by, pruned=True, broadcast=True)
-            return [*_way(source), step]
+            step = Step(
+                kind="grab", phase=phase, text=text, input=table, columns=columns, by=by, pruned=True, broadcast=True
+            )
+            return [*_way(source, phase), step]
         case Picked(source=source) | WithoutNull(source=source):
-            return _way(source)
+            return _way(source, phase)
         case Either(sources=sources):
-            return [step for source in sources for step in _way(source)]
+            return [step for source in sources for step in _way(source, phase)]
         case Scope():
             return []
 

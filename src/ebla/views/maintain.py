@@ -14,7 +14,7 @@ from ebla.catalog import changes as c
 from ebla.catalog import reads
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
-from ebla.errors import SqlError, TypeMismatchError
+from ebla.errors import SqlError, TypeMismatchError, UnknownNameError
 from ebla.ids import Version
 from ebla.storage.model import FOREVER, Kind, Relation
 from ebla.tables.context import Context
@@ -127,7 +127,7 @@ def refresh(
                 )
         for epoch in _side_by_side(context, busy, targets, pace, round_):
             done[epoch.view] = epoch
-    return [done[v.relation.name] for v in due]
+    return [done[v.relation.name] for v in due if v.relation.name in done]
 
 
 def _is_due(view: View, retry: Container[str]) -> bool:
@@ -151,14 +151,20 @@ def _levels(views: Sequence[View]) -> list[list[View]]:
 def _side_by_side(
     context: Context, views: Sequence[View], targets: Mapping[str, Target], pace: Pace | None, round_: Round
 ) -> list[Epoch]:
-    def one(view: View) -> Epoch:
-        return _apply_or_fail(context, view, targets[view.relation.name.lower()], pace, round_)
+    def one(view: View) -> Epoch | None:
+        try:
+            return _apply_or_fail(context, view, targets[view.relation.name.lower()], pace, round_)
+        except UnknownNameError:
+            with context.catalog.reading() as connection:
+                if reads.find_relation(connection, view.relation.name) is not None:
+                    raise
+            return None  # dropped meanwhile
 
     if len(views) < 2:
-        return [one(view) for view in views]
+        return [epoch for epoch in map(one, views) if epoch is not None]
     context.spark  # noqa: B018 - started once, before the threads need it
     with ThreadPoolExecutor(max_workers=min(len(views), 2 * (os.cpu_count() or 1)), thread_name_prefix="epoch") as pool:
-        return list(pool.map(one, views))
+        return [epoch for epoch in pool.map(one, views) if epoch is not None]
 
 
 def _with_inputs(views: Sequence[View], names: Sequence[str]) -> set[str]:

@@ -95,6 +95,7 @@ def set_up(db: Database, rows: data.Rows, teller: Teller) -> None:
     for name, what in schema.ABOUT.items():
         with teller.step(f"CREATE MATERIALIZED VIEW {name}: {what}"):
             schema.create_view(db, name)
+    schema.create_handler(db)
     teller.title("EXPLAIN MATERIALIZED VIEW card, in short: what a change of each table does")
     for table, way in schema.explained(db, "card"):
         teller.say(f"  {table:<10} {way}", cut=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -78,6 +77,15 @@ def create_view(db: Database, name: str) -> None:
     db.sql(f"CREATE MATERIALIZED VIEW {name} AS {VIEWS[name]}")
 
 
+def create_handler(db: Database) -> None:
+    """The views are kept together; changes of dictionaries are gathered, and applied at a pace of their own."""
+    streams = ", ".join(f"INPUT {name} AS STREAM" for name in ("lines", "orders", "customers", "products", "revenue"))
+    db.sql(
+        f"CREATE ASYNC HANDLER shop PROCESS {', '.join(VIEWS)}, {streams}, INPUT countries AS BATCH, "
+        "INPUT statuses AS BATCH WITH (dictionary_period_s = 5)"
+    )
+
+
 def explained(db: Database, name: str) -> list[tuple[str, str]]:
     """EXPLAIN MATERIALIZED VIEW in short: for each input, the way from its changed rows to the view's."""
     found = db.sql(f"EXPLAIN MATERIALIZED VIEW {name}").to_arrow()
@@ -88,11 +96,11 @@ def explained(db: Database, name: str) -> list[tuple[str, str]]:
 def _way(how: Mapping[str, Any]) -> str:
     if how["plan"] != "incremental":
         return f"{how['plan']}: {how['reason']}"
-    steps = [_short(step) for one in how["affected"] for step in one["steps"]]
-    return " → ".join([*steps, f"sync by ({', '.join(how['scope'])})"])
+    found = [_short(step) for step in how["steps"] if step["phase"] == "find"]
+    return " → ".join([*dict.fromkeys(found), f"sync by {how['way']}"])
 
 
-def _short(step: str) -> str:
-    """`grab: (id) of orders by (customer)` as `grab orders by (customer)`; a step in other words stays as it is."""
-    without_columns = re.sub(r"^grab: \(.*?\) of ", "grab ", step)
-    return re.sub(r"^transform: (\(.*?\)) of the changed rows.*", r"transform \1", without_columns)
+def _short(step: Mapping[str, Any]) -> str:
+    if step["step"] == "transform":
+        return f"transform ({', '.join(step['columns'])})"
+    return f"grab {step['input']} by ({', '.join(step['by'])})"
