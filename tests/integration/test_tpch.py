@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -59,7 +60,7 @@ def db(
         yield database
 
 
-def in_duckdb(tables: dict[str, pa.Table], query: str) -> list[tuple[object, ...]]:
+def in_duckdb(tables: dict[str, pa.Table], query: str) -> list[tuple[Any, ...]]:
     with duckdb.connect(":memory:", config={"threads": 1}) as connection:
         for name, table in tables.items():
             connection.register(name, table)
@@ -78,7 +79,7 @@ def check(db: ebla.Database, *, spark: bool) -> None:
         same(name, view, in_duckdb(inputs, query))
 
 
-def same(name: str, view: list[tuple[object, ...]], other: list[tuple[object, ...]]) -> None:
+def same(name: str, view: list[tuple[Any, ...]], other: list[tuple[Any, ...]]) -> None:
     if name not in ROUNDED:
         assert canonical(view) == canonical(other), name
         return

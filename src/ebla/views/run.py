@@ -28,7 +28,7 @@ from ebla.tables import scans
 from ebla.tables.writes import Work
 from ebla.views import definition
 from ebla.views.cost import Way, estimate
-from ebla.views.culprit import culprit
+from ebla.views.culprit import culprit, culprit_anywhere
 from ebla.views.definition import View
 from ebla.views.epoch import Bounds, TooWide, bound, narrowed_to, sides
 from ebla.views.evaluate import Evaluation
@@ -217,8 +217,8 @@ class Run:
         assert roles is not None
         try:
             found = self._differing(terms)
-        except (SqlError, TypeMismatchError):
-            return self._recompute("an expression fails on the change alone")
+        except (SqlError, TypeMismatchError) as error:
+            return self._recompute("an expression fails on the change alone", failed=error)
         came = [row for sign, rows in found if sign > 0 for row in rows.to_pylist()]
         went = [row for sign, rows in found if sign < 0 for row in rows.to_pylist()]
         by = [r.column for r in roles if r.call is Call.GROUP]
@@ -272,7 +272,8 @@ class Run:
         began, rows = time.perf_counter(), 0
         try:
             for frame in wide.slices(slices):
-                rows += self.work.put_more(frame)
+                with self._finding_culprits():
+                    rows += self.work.put_more(frame)
                 hit("epoch.slice_written")
                 rest(rows, None if self.pace is None else self.pace.rows_per_s, began)
         except TooWide as why:
@@ -285,7 +286,17 @@ class Run:
     def _nothing(self) -> Epoch:
         return self._commit("unchanged", None, 0, 0)
 
-    def _recompute(self, reason: str) -> Epoch:
+    def _recompute(self, reason: str, *, failed: Exception | None = None) -> Epoch:
+        """Compute the view anew. `failed`: what stopped an attempt to follow the change, and may know the row."""
+        try:
+            with self._finding_culprits(known=failed):
+                return self._anew(reason)
+        except (SqlError, TypeMismatchError) as error:
+            if failed is None:
+                raise
+            raise failed from error
+
+    def _anew(self, reason: str) -> Epoch:
         relation = self.view.relation
         if self.mine.rows_at_most <= KEPT_ROWS_MAX and self.view.position is not None and self.view.position.built:
             frame = self.evaluation.frame({})
@@ -302,15 +313,36 @@ class Run:
         return self._commit("full refresh", reason, gained, self.mine.rows_at_most, replace_all=True)
 
     @contextlib.contextmanager
-    def _finding_culprits(self, leaves: Mapping[int, pa.Table]) -> Iterator[None]:
-        """Where an expression fails, say for which row of an input that changed, if one alone makes it fail."""
+    def _finding_culprits(
+        self, leaves: Mapping[int, pa.Table] | None = None, known: Exception | None = None
+    ) -> Iterator[None]:
+        """Where an expression fails, say for which row of an input that changed, if one alone makes it fail.
+
+        Looks among the rows of the leaves; without them among all rows, unless the failure is `known` already.
+        """
         try:
             yield
         except (SqlError, TypeMismatchError) as error:
-            found = culprit(self.view, self.inputs, self.evaluation, leaves)
+            if leaves is not None:
+                found = culprit(self.view, self.inputs, self.evaluation, leaves)
+            elif known is None:
+                found = culprit_anywhere(self.view, self.inputs, self.evaluation, self._written())
+            else:
+                found = None
             if found is None:
                 raise
             raise type(error)(f"{error}; found at {found}") from error
+
+    def _written(self) -> set[str]:
+        """Inputs that may have changed."""
+
+        def may_have(name: str) -> bool:
+            try:
+                return self.inputs.written(name) > 0
+            except TooWide:
+                return True
+
+        return {n for n in self.inputs.relations if may_have(n)}
 
     # ---- rows -------------------------------------------------------------------------------------------
 
