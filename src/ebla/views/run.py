@@ -180,7 +180,8 @@ class Run:
             if new.num_rows == 0 and doomed.num_rows == 0:
                 return self._nothing()
             return self._write(new, doomed, "incremental", None)
-        old = rows_by(self.context, self.mine, bounds.scope, bounds.values, self._stored_names())
+        most = self.inputs.read_max
+        old = rows_by(self.context, self.mine, bounds.scope, bounds.values, self._stored_names(), most=most)
         return self._exchange(new, old, "incremental", None)
 
     def _difference(self, terms: Sequence[Term]) -> Epoch:
@@ -199,7 +200,8 @@ class Run:
         stored = lost
         if lost.num_rows:
             values = _distinct(lost).rename_columns([f"c{i}" for i in range(lost.num_columns)])
-            old = rows_by(self.context, self.mine, shown, values, self._stored_names())
+            most = self.inputs.read_max
+            old = rows_by(self.context, self.mine, shown, values, self._stored_names(), most=most)
             stored = stored_rows(old, lost, shown)
             if stored.num_rows != lost.num_rows:
                 raise TooWide(f"{lost.num_rows - stored.num_rows} rows to delete are not there")

@@ -170,7 +170,8 @@ class _Builder:
         node = Pass(child=node, computed=frozenset(computed)) if computed else node
         if tree.args.get("distinct") or not isinstance(tree, exp.Union):
             everything = frozenset(v for _, v in outputs)
-            node = Group(child=node, by=everything, keeps_rows=True, what=tree.key.upper())
+            what = tree.key.upper() if tree.args.get("distinct") else f"{tree.key.upper()} ALL"  # rows may repeat
+            node = Group(child=node, by=everything, keeps_rows=True, what=what)
         return node, outputs
 
     def _select(
