@@ -127,6 +127,8 @@ def check_merge(engine: DuckEngine, text: str, roles: tuple[Role, ...], made: Me
         "SELECT b.id, a.s FROM a RIGHT JOIN b ON a.x = b.id",
         "SELECT p.id, q.id AS other FROM a p JOIN a q ON p.x = q.id",
         "SELECT a.id, c.k2, d.s FROM a JOIN c ON c.k1 = a.id LEFT JOIN d ON d.x = a.x",
+        "SELECT a.id, c.k2, b.s FROM a, b, c WHERE c.k1 = a.id AND b.id = c.x",
+        "SELECT a.id, b.s FROM a, b WHERE (a.x = b.id AND a.y > 1) OR (b.y > 1 AND a.x = b.id)",
         "SELECT id FROM a WHERE x IN (SELECT id FROM b)",
         "SELECT id FROM a WHERE x NOT IN (SELECT id FROM b)",
         "SELECT id FROM a WHERE NOT EXISTS (SELECT 1 FROM c WHERE c.k1 = a.id)",
@@ -147,3 +149,21 @@ def test_what_can_be_followed_is_followed(text: str) -> None:
     understood = shape(query, TABLES)
     for table in {ref.name for ref in query.refs}:
         assert not isinstance(plan(understood, [table], KEYS), FullRefresh), table
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT a.id, c.k2, b.s FROM a, b, c WHERE c.k1 = a.id AND b.id = c.x",
+        "SELECT a.id, c.k2, b.s FROM a CROSS JOIN b JOIN c ON c.k1 = a.id WHERE b.id = c.x",
+        "SELECT a.id, b.s FROM a, b WHERE (a.x = b.id AND a.y > 1) OR (b.y > 1 AND a.x = b.id)",
+    ],
+)
+def test_inputs_are_narrowed_in_whatever_order_the_text_lists_them(text: str) -> None:
+    query = parse(text)
+    assert isinstance(query, Query)
+    understood = shape(query, TABLES)
+    for table in {ref.name for ref in query.refs}:
+        made = plan(understood, [table], KEYS)
+        assert isinstance(made, Incremental), table
+        assert made.whole == (), table

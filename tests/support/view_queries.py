@@ -157,7 +157,9 @@ def _predicate(draw: st.DrawFn, names: Names, sources: list[Source], depth: int)
     column, kind = draw(st.sampled_from(_columns(sources)))
     if kind == "double":
         return f"{column} IS NOT NULL"
-    shape = draw(st.sampled_from(["compare", "null", "in", "exists", "or", "scalar", "perhaps"]))
+    shape = draw(st.sampled_from(["compare", "null", "in", "exists", "or", "scalar", "perhaps", "link"]))
+    if shape == "link":
+        return draw(_link(sources))
     if shape == "scalar" and depth > 0:
         return draw(_scalar(names, sources))
     if shape == "perhaps" and depth > 0:
@@ -189,6 +191,17 @@ def _predicate(draw: st.DrawFn, names: Names, sources: list[Source], depth: int)
         other, _ = draw(st.sampled_from(_columns(sources)))
         text = f"({text} OR {other} IS NULL)"
     return text
+
+
+@st.composite
+def _link(draw: st.DrawFn, sources: list[Source]) -> str:
+    """An equality that joins what FROM lists; perhaps one that both branches of an OR have."""
+    column, kind = draw(st.sampled_from([c for c in _columns(sources) if c[1] != "double"] or [("1", "bigint")]))
+    text = f"{column} = {draw(st.sampled_from(_columns(sources, kind) or [('1', kind)]))[0]}"
+    if draw(st.booleans()):
+        return text
+    more = [f"{c} > {draw(st.integers(0, 2))}" for c, _ in _columns(sources, "bigint")[:2]] or ["1 = 1"]
+    return f"(({text} AND {more[0]}) OR ({more[-1]} AND {text}))"
 
 
 @st.composite

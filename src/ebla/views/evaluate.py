@@ -18,7 +18,7 @@ from ebla.storage import runs as rf
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import scans
 from ebla.views.definition import View
-from ebla.views.epoch import Bounds, Side
+from ebla.views.epoch import Bounds, Side, TooWide
 from ebla.views.inputs import Inputs, column_of
 from ebla.views.rows import matching
 
@@ -48,7 +48,7 @@ class Evaluation:
         """The query on the narrowed inputs, only rows in scope. With `whole` inputs, Spark leaves the others out."""
         frame = self.frame(bounds.leaves, small=not whole)
         if whole:
-            frame = semi(frame, bounds.scope, self._values(bounds.values))
+            frame = self._few(semi(frame, bounds.scope, self._values(bounds.values)))
         found = self._collected(frame)
         cursor = self._inputs.context.duck()
         try:
@@ -67,14 +67,25 @@ class Evaluation:
         ]
         both = reduce(lambda a, b: a.unionAll(b), frames)
         with swrite.translated(self._view.relation.name):
-            found = both.toArrow()
+            found = (both if small else self._few(both)).toArrow()
+        self._refuse_many(found)
         marks = found[SIGN].to_numpy()
         rows = self._aligned(found.drop_columns([SIGN]))
         return [(side.sign, rows.filter(pa.array(marks == place))) for place, side in enumerate(sides)]
 
     def _collected(self, frame: DataFrame) -> pa.Table:
         with swrite.translated(self._view.relation.name):
-            return self._aligned(frame.toArrow())
+            found = frame.toArrow()
+        self._refuse_many(found)
+        return self._aligned(found)
+
+    def _few(self, frame: DataFrame) -> DataFrame:
+        """Where an input is read whole, nothing else bounds the rows that come here."""
+        return frame.limit(self._inputs.read_max + 1)
+
+    def _refuse_many(self, found: pa.Table) -> None:
+        if found.num_rows > self._inputs.read_max:
+            raise TooWide(f"more than {self._inputs.read_max} rows of the view")
 
     def _aligned(self, table: pa.Table) -> pa.Table:
         columns = [replace(col, physical=col.name) for col in self._view.columns]

@@ -117,6 +117,11 @@ class Inputs:
     def context(self) -> Context:
         return self.round.context
 
+    @property
+    def read_max(self) -> int:
+        """How many rows may be brought to the driver for one lookup."""
+        return 4 * self.rows_max
+
     def columns(self, table: str) -> list[str]:
         """The columns of an input that the view uses, and its key."""
         relation = self.relations[table]
@@ -198,7 +203,7 @@ class Inputs:
         found: pa.Table = self.round.once(key, lambda: self._rows(table, by, values, names))
         if state is State.OLD and any(side.num_rows for side in self.sides(table)):
             found = self._as_it_was(table, by, values, found.select(self.columns(table)))
-        if found.num_rows > 4 * self.rows_max:
+        if found.num_rows > self.read_max:
             raise TooWide(f"{found.num_rows} rows of {table} to read")
         # Whole rows may have columns that only other views need: so all of them get the same table, and one DataFrame.
         return found if columns is None else found.select(wanted)
@@ -208,7 +213,7 @@ class Inputs:
         relation, now = self.relations[table], self.now[table]
         known = self._written_rows(table) if {n.lower() for n in by} == {k.name.lower() for k in relation.key} else None
         if known is None:
-            return rows_by(self.context, now, by, values, names)
+            return rows_by(self.context, now, by, values, names, most=self.read_max)
         cursor = self.context.duck()
         try:
             at_hand = matching(cursor, _of(known, NEW).select(list(names)), by, values)
@@ -216,9 +221,9 @@ class Inputs:
             left = matching(cursor, values, values.schema.names, settled, negated=True)
         finally:
             cursor.close()
-        return (
-            at_hand if left.num_rows == 0 else pa.concat_tables([at_hand, rows_by(self.context, now, by, left, names)])
-        )
+        if left.num_rows == 0:
+            return at_hand
+        return pa.concat_tables([at_hand, rows_by(self.context, now, by, left, names, most=self.read_max)])
 
     def _written_rows(self, table: str) -> pa.Table | None:
         """What was written since the view last read the input, if that is known already and has all columns."""

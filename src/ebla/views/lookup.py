@@ -15,6 +15,7 @@ from ebla.storage.model import DELETED, Column, Relation
 from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
 from ebla.tables.lookup import READ, files_of, quoted
+from ebla.views.epoch import TooWide
 
 LEVEL0_TIMES = 5
 """A lookup merges so many times more level 0 on the driver than a scan does: the other way reads every file."""
@@ -26,19 +27,40 @@ def named(relation: Relation, names: Sequence[str]) -> list[Column]:
 
 
 def rows_by(
-    context: Context, snapshot: Snapshot, by: Sequence[str], values: pa.Table, columns: Sequence[str]
+    context: Context,
+    snapshot: Snapshot,
+    by: Sequence[str],
+    values: pa.Table,
+    columns: Sequence[str],
+    *,
+    most: int | None = None,
 ) -> pa.Table:
     """Rows whose `by` columns are among the values (columns `c0`, `c1`, … of the table), NULL equal to NULL.
 
-    The result has the columns asked for, under their names, in today's types.
+    The result has the columns asked for, under their names, in today's types. If there are more than `most` rows it is
+    `TooWide`, and no more than those were brought here.
     """
+    found = _rows_by(context, snapshot, by, values, columns, most)
+    if most is not None and found.num_rows > most:
+        raise TooWide(f"more than {most} rows of {snapshot.relation.name} to read")
+    return found
+
+
+def _rows_by(
+    context: Context,
+    snapshot: Snapshot,
+    by: Sequence[str],
+    values: pa.Table,
+    columns: Sequence[str],
+    most: int | None,
+) -> pa.Table:
     relation = snapshot.relation
     keyed, shown = named(relation, by), named(relation, columns)
     if any(r.schema_version != relation.schema_version for r in snapshot.level1) or _too_many(context, snapshot):
-        return _by_spark(context, snapshot, keyed, values, shown)
+        return _by_spark(context, snapshot, keyed, values, shown, most)
     while True:
         try:
-            parts = _Lookup(context, snapshot, keyed, values, shown).parts()
+            parts = _Lookup(context, snapshot, keyed, values, shown, most).parts()
             break
         except duckdb.Error as error:
             if not rf.distrust_damaged(snapshot, context.roots()):
@@ -51,9 +73,16 @@ class _Lookup:
     """One lookup: first in level 0, which is in memory, then in the files, without what level 0 replaced."""
 
     def __init__(
-        self, context: Context, snapshot: Snapshot, keyed: Sequence[Column], values: pa.Table, shown: Sequence[Column]
+        self,
+        context: Context,
+        snapshot: Snapshot,
+        keyed: Sequence[Column],
+        values: pa.Table,
+        shown: Sequence[Column],
+        most: int | None,
     ) -> None:
         self._snapshot = snapshot
+        self._most = most
         self._keyed = keyed
         self._values = values
         self._shown = ", ".join(f"r.{quoted(c.physical)} AS {quoted(c.name)}" for c in shown)
@@ -72,7 +101,7 @@ class _Lookup:
                 self._cursor.register("changed", self._changed)
                 found.append(self._arrow(
                     f"SELECT {self._shown} FROM changed r SEMI JOIN wanted v ON {self._match('v')} "
-                    f"WHERE NOT coalesce(r.{DELETED}, false)"
+                    f"WHERE NOT coalesce(r.{DELETED}, false){self._limit()}"
                 ))  # fmt: skip
             found += self._from_files()
         finally:
@@ -98,10 +127,15 @@ class _Lookup:
             return []
         rows = f"SELECT * FROM (SELECT {self._read} FROM {READ}) r SEMI JOIN {wanted} v ON {self._match('v')}"
         if by_key or not self._changed.num_rows:
-            return [self._arrow(f"SELECT {self._shown} FROM ({rows}) r", files)]
+            return [self._arrow(f"SELECT {self._shown} FROM ({rows}) r{self._limit()}", files)]
+        rows += self._limit(self._changed.num_rows)  # so many may be replaced
         same = " AND ".join(f"r.{quoted(c.physical)} IS NOT DISTINCT FROM n.{quoted(c.physical)}" for c in key)
         text = f"WITH found AS MATERIALIZED ({rows}) SELECT {self._shown} FROM found r ANTI JOIN changed n ON {same}"
         return [self._arrow(text, files)]
+
+    def _limit(self, more: int = 0) -> str:
+        """One row more than wanted tells that there are too many."""
+        return "" if self._most is None else f" LIMIT {self._most + more + 1}"
 
     def _match(self, values: str) -> str:
         """Plain equality where no value is NULL: DuckDB then skips row groups that cannot have one."""
@@ -119,7 +153,12 @@ def _too_many(context: Context, snapshot: Snapshot) -> bool:
 
 
 def _by_spark(
-    context: Context, snapshot: Snapshot, keyed: Sequence[Column], values: pa.Table, shown: Sequence[Column]
+    context: Context,
+    snapshot: Snapshot,
+    keyed: Sequence[Column],
+    values: pa.Table,
+    shown: Sequence[Column],
+    most: int | None,
 ) -> pa.Table:
     """The same on Spark, for files of an older schema or a large level 0: a broadcast semi join."""
     from pyspark.sql import functions as F
@@ -130,6 +169,8 @@ def _by_spark(
     marked = values.rename_columns([f"_ebla_v{i}" for i in range(values.num_columns)])
     on = " AND ".join(f"{sscan.quoted(c.physical)} <=> _ebla_v{i}" for i, c in enumerate(keyed))
     found = rows.join(F.broadcast(context.spark.createDataFrame(marked)), F.expr(on), "left_semi")
+    if most is not None:
+        found = found.limit(most + 1)
     shaped = found.selectExpr(*sscan.renamed([(c.physical, c.name) for c in shown])).toArrow()
     schema = pa.schema([pa.field(c.name, types.to_arrow(c.type)) for c in shown])
     return shaped.cast(schema)

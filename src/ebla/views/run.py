@@ -28,7 +28,7 @@ from ebla.tables import scans
 from ebla.tables.writes import Work
 from ebla.views import definition
 from ebla.views.cost import Way, estimate
-from ebla.views.culprit import culprit
+from ebla.views.culprit import culprit, culprit_anywhere
 from ebla.views.definition import View
 from ebla.views.epoch import Bounds, TooWide, bound, narrowed_to, sides
 from ebla.views.evaluate import Evaluation
@@ -180,7 +180,8 @@ class Run:
             if new.num_rows == 0 and doomed.num_rows == 0:
                 return self._nothing()
             return self._write(new, doomed, "incremental", None)
-        old = rows_by(self.context, self.mine, bounds.scope, bounds.values, self._stored_names())
+        most = self.inputs.read_max
+        old = rows_by(self.context, self.mine, bounds.scope, bounds.values, self._stored_names(), most=most)
         return self._exchange(new, old, "incremental", None)
 
     def _difference(self, terms: Sequence[Term]) -> Epoch:
@@ -199,7 +200,8 @@ class Run:
         stored = lost
         if lost.num_rows:
             values = _distinct(lost).rename_columns([f"c{i}" for i in range(lost.num_columns)])
-            old = rows_by(self.context, self.mine, shown, values, self._stored_names())
+            most = self.inputs.read_max
+            old = rows_by(self.context, self.mine, shown, values, self._stored_names(), most=most)
             stored = stored_rows(old, lost, shown)
             if stored.num_rows != lost.num_rows:
                 raise TooWide(f"{lost.num_rows - stored.num_rows} rows to delete are not there")
@@ -217,8 +219,8 @@ class Run:
         assert roles is not None
         try:
             found = self._differing(terms)
-        except (SqlError, TypeMismatchError):
-            return self._recompute("an expression fails on the change alone")
+        except (SqlError, TypeMismatchError) as error:
+            return self._recompute("an expression fails on the change alone", failed=error)
         came = [row for sign, rows in found if sign > 0 for row in rows.to_pylist()]
         went = [row for sign, rows in found if sign < 0 for row in rows.to_pylist()]
         by = [r.column for r in roles if r.call is Call.GROUP]
@@ -272,7 +274,8 @@ class Run:
         began, rows = time.perf_counter(), 0
         try:
             for frame in wide.slices(slices):
-                rows += self.work.put_more(frame)
+                with self._finding_culprits():
+                    rows += self.work.put_more(frame)
                 hit("epoch.slice_written")
                 rest(rows, None if self.pace is None else self.pace.rows_per_s, began)
         except TooWide as why:
@@ -285,7 +288,17 @@ class Run:
     def _nothing(self) -> Epoch:
         return self._commit("unchanged", None, 0, 0)
 
-    def _recompute(self, reason: str, how: str = "full refresh") -> Epoch:
+    def _recompute(self, reason: str, how: str = "full refresh", *, failed: Exception | None = None) -> Epoch:
+        """Compute the view anew. `failed`: what stopped an attempt to follow the change, and may know the row."""
+        try:
+            with self._finding_culprits(known=failed):
+                return self._anew(reason, how)
+        except (SqlError, TypeMismatchError) as error:
+            if failed is None:
+                raise
+            raise failed from error
+
+    def _anew(self, reason: str, how: str) -> Epoch:
         relation = self.view.relation
         if self.mine.rows_at_most <= KEPT_ROWS_MAX and self.view.position is not None and self.view.position.built:
             frame = self.evaluation.frame({})
@@ -295,22 +308,43 @@ class Run:
                 new = rf.align(found, [replace(col, physical=col.name) for col in self.view.columns])
                 old = scans.frame_of(self.context, self.mine, hidden=True).toArrow()
                 old = rf.align(old, [replace(col, physical=col.name) for col in relation.columns])
-                return self._exchange(new, old, "full refresh", reason)
+                return self._exchange(new, old, how, reason)
         fitted = swrite.fitted(self.evaluation.frame({}), relation, hidden=True)
         self.work.put(b.FrameBatch(frame=fitted, kind=b.UPSERT, plain=True, rows=None))
         gained = sum(r.rows for r in self.work.runs)
         return self._commit(how, reason, gained, self.mine.rows_at_most, replace_all=True)
 
     @contextlib.contextmanager
-    def _finding_culprits(self, leaves: Mapping[int, pa.Table]) -> Iterator[None]:
-        """Where an expression fails, say for which row of an input that changed, if one alone makes it fail."""
+    def _finding_culprits(
+        self, leaves: Mapping[int, pa.Table] | None = None, known: Exception | None = None
+    ) -> Iterator[None]:
+        """Where an expression fails, say for which row of an input that changed, if one alone makes it fail.
+
+        Looks among the rows of the leaves; without them among all rows, unless the failure is `known` already.
+        """
         try:
             yield
         except (SqlError, TypeMismatchError) as error:
-            found = culprit(self.view, self.inputs, self.evaluation, leaves)
+            if leaves is not None:
+                found = culprit(self.view, self.inputs, self.evaluation, leaves)
+            elif known is None:
+                found = culprit_anywhere(self.view, self.inputs, self.evaluation, self._written())
+            else:
+                found = None
             if found is None:
                 raise
             raise type(error)(f"{error}; found at {found}") from error
+
+    def _written(self) -> set[str]:
+        """Inputs that may have changed."""
+
+        def may_have(name: str) -> bool:
+            try:
+                return self.inputs.written(name) > 0
+            except TooWide:
+                return True
+
+        return {n for n in self.inputs.relations if may_have(n)}
 
     # ---- rows -------------------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ sqlglot parses and qualifies the text; this module walks the result. What it doe
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import sqlglot
@@ -170,7 +170,8 @@ class _Builder:
         node = Pass(child=node, computed=frozenset(computed)) if computed else node
         if tree.args.get("distinct") or not isinstance(tree, exp.Union):
             everything = frozenset(v for _, v in outputs)
-            node = Group(child=node, by=everything, keeps_rows=True, what=tree.key.upper())
+            what = tree.key.upper() if tree.args.get("distinct") else f"{tree.key.upper()} ALL"  # rows may repeat
+            node = Group(child=node, by=everything, keeps_rows=True, what=what)
         return node, outputs
 
     def _select(
@@ -289,11 +290,11 @@ class _Builder:
         return Join(kind=which, left=left, right=right, pairs=pairs, fused=fused)
 
     def _pairs(
-        self, conditions: Iterable[exp.Expr], left: Node, right: Node, scope: _Scope
+        self, conditions: Sequence[exp.Expr], left: Node, right: Node, scope: _Scope
     ) -> tuple[tuple[Value, Value], ...]:
         """Equalities of a column of the left with one of the right, of types whose equality needs no conversion."""
         found = []
-        for condition in conditions:
+        for condition in [*conditions, *_implied(conditions)]:
             if not isinstance(condition, exp.EQ):
                 continue
             a = self._plain(condition.this, scope, {})
@@ -321,14 +322,37 @@ class _Builder:
         return Pass(child=node)
 
     def _with_pairs(self, node: Node, conditions: Sequence[exp.Expr], scope: _Scope) -> Node:
-        """Give inner joins the equalities that stand in WHERE; they hold for every row that remains."""
+        """Give inner joins the equalities that stand in WHERE; they hold for every row that remains.
+
+        The text's order of inner joins means nothing: each source comes when an equality leads to it, so that a change
+        is followed, and an input is narrowed, from one to the next.
+        """
         if not isinstance(node, Join):
             return node
-        left = self._with_pairs(node.left, conditions, scope)
         if node.kind is not JoinKind.INNER:
-            return node if left is node.left else Join(kind=node.kind, left=left, right=node.right, pairs=node.pairs)
-        more = self._pairs(conditions, left, node.right, scope)
-        return Join(kind=node.kind, left=left, right=node.right, pairs=tuple(dict.fromkeys((*node.pairs, *more))))
+            return replace(node, left=self._with_pairs(node.left, conditions, scope))
+        first, *others = _inner_sources(node)
+        known = _inner_pairs(node)
+        made = self._with_pairs(first, conditions, scope)
+        while others:
+            links = [(one, self._links(known, conditions, made, one, scope)) for one in others]
+            found, pairs = next(((one, some) for one, some in links if some), (others[0], ()))
+            others = [one for one in others if one is not found]
+            made = Join(kind=JoinKind.INNER, left=made, right=found, pairs=pairs)
+        return made
+
+    def _links(
+        self,
+        known: Sequence[tuple[Value, Value]],
+        conditions: Sequence[exp.Expr],
+        left: Node,
+        right: Node,
+        scope: _Scope,
+    ) -> tuple[tuple[Value, Value], ...]:
+        """Everything that equates the left with the right: pairs of joins, and conditions."""
+        both_ways = [(a, b) for pair in known for a, b in (pair, pair[::-1])]
+        found = [(a, b) for a, b in both_ways if a in left.values and b in right.values]
+        return tuple(dict.fromkeys((*found, *self._pairs(conditions, left, right, scope))))
 
     def _predicate(self, node: Node, condition: exp.Expr, ctes: Mapping[str, exp.Expr], scope: _Scope) -> Node:
         negated = isinstance(condition, exp.Not)
@@ -499,6 +523,36 @@ def _conjuncts(condition: exp.Expr) -> list[exp.Expr]:
     if isinstance(condition, exp.And):
         return [*_conjuncts(condition.this), *_conjuncts(condition.expression)]
     return [condition]
+
+
+def _implied(conditions: Sequence[exp.Expr]) -> list[exp.Expr]:
+    """What holds in every branch of an `OR`, and so holds whichever branch does."""
+    found: list[exp.Expr] = []
+    for condition in conditions:
+        first, *others = [_conjuncts(branch) for branch in _disjuncts(condition)]
+        found += [one for one in first if others and all(one in branch for branch in others)]
+    return found
+
+
+def _disjuncts(condition: exp.Expr) -> list[exp.Expr]:
+    while isinstance(condition, exp.Paren):
+        condition = condition.this
+    if isinstance(condition, exp.Or):
+        return [*_disjuncts(condition.this), *_disjuncts(condition.expression)]
+    return [condition]
+
+
+def _inner_sources(node: Node) -> list[Node]:
+    """What a chain of inner joins joins, in the order of the text."""
+    if isinstance(node, Join) and node.kind is JoinKind.INNER:
+        return [*_inner_sources(node.left), node.right]
+    return [node]
+
+
+def _inner_pairs(node: Node) -> list[tuple[Value, Value]]:
+    if isinstance(node, Join) and node.kind is JoinKind.INNER:
+        return [*_inner_pairs(node.left), *node.pairs]
+    return []
 
 
 def _subqueries(tree: exp.Expr) -> list[exp.Expr]:
