@@ -158,9 +158,8 @@ def test_options_of_load_are_described(file_format: str):
 def test_failpoints_are_those_of_the_code():
     sources = [path for path in (ROOT / "src" / "ebla").rglob("*.py") if path.name != "failpoint.py"]
     in_code = {name for path in sources for name in re.findall(r'\bhit\("([^"]+)"\)', text_of(path))}
-    unfinished = {name for name in in_code if name.startswith("epoch.")}  # of views, which are not described yet
     described = set(named_rows(sections(DOCS / "internals" / "failpoints.md")["The failpoints"]))
-    assert in_code - unfinished <= described <= in_code
+    assert described == in_code
 
 
 # ---- examples -------------------------------------------------------------------------------------------

@@ -1,0 +1,179 @@
+"""Processes that die in epochs, at every place and whichever way the epoch takes: rows and position move together.
+
+Whoever looks after a crash finds each view equal to its query at the versions that the view names; another process goes
+on from there; nothing is left over in the end.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import ebla
+from ebla.failpoint import EXIT_CODE
+from support.processes import Processes
+from support.warehouse import later, named, stored
+
+pytestmark = [pytest.mark.spark, pytest.mark.process]
+
+QUERIES = {
+    "card": "SELECT o.id, o.total, c.name FROM {orders} o LEFT JOIN {customers} c ON o.customer = c.id",
+    "sums": "SELECT o.customer, count(*) AS n, sum(o.total) AS total FROM {orders} o GROUP BY o.customer",
+    "shares": "SELECT o.id, count(*) OVER () AS n FROM {orders} o",  # cannot be followed: always recomputed
+}
+INPUTS = ("orders", "customers")
+SMALL: dict[str, Any] = {}
+LARGE = {"batch_rows_max": 2}
+"""With this limit, five rows are a large change, and rows are written by Spark."""
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    with Processes("support.view_tasks") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def db(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ebla.Database]:
+    where = tmp_path_factory.mktemp("warehouse")
+    with ebla.connect(
+        str(where), spark=spark, tablets=2, auto_compact=False, auto_refresh=False, fsync=False
+    ) as database:
+        database.sql(
+            "CREATE TABLE orders (id BIGINT, customer BIGINT, total BIGINT, PRIMARY KEY (id));"
+            "CREATE TABLE customers (id BIGINT, name STRING, PRIMARY KEY (id))"
+        )
+        database.table("orders").upsert([{"id": i, "customer": i % 6, "total": i} for i in range(100)])
+        database.table("customers").upsert([{"id": i, "name": f"c{i}"} for i in range(6)])
+        for name, query in QUERIES.items():
+            database.sql(f"CREATE MATERIALIZED VIEW {name} AS {plain(query)}")
+        database.sql(
+            "CREATE HANDLER shop PROCESS card, sums, shares, INPUT orders AS STREAM, INPUT customers AS BATCH "
+            "WITH (dictionary_rows_per_scan = 10)"
+        )
+        yield database
+        later(database)
+        database.vacuum(retain_s=0)
+        assert stored(database) == named(database)
+
+
+def plain(query: str) -> str:
+    return query.format(**{n: n for n in INPUTS})
+
+
+def positions(db: ebla.Database) -> dict[str, dict[str, int]]:
+    shown = db.sql("SHOW VIEWS").to_arrow().to_pylist()
+    return {row["name"]: json.loads(row["read_versions"] or "{}") for row in shown}
+
+
+def bag(db: ebla.Database, text: str) -> Counter[tuple[Any, ...]]:
+    return Counter(db.sql(text).rows())
+
+
+def assert_exact(db: ebla.Database) -> None:
+    """Each view equals its query over its inputs at the versions that the view names."""
+    for view, read in positions(db).items():
+        if view in QUERIES:
+            at = {n: f"{n} VERSION AS OF {read.get(n, 0)}" for n in INPUTS}
+            assert bag(db, f"SELECT * FROM {view}") == bag(db, QUERIES[view].format(**at)), (view, read)
+
+
+def assert_current(db: ebla.Database) -> None:
+    for view, query in QUERIES.items():
+        assert bag(db, f"SELECT * FROM {view}") == bag(db, plain(query)), view
+
+
+def change(db: ebla.Database) -> None:
+    number = db.version  # other rows, and other values, each time
+    db.table("orders").upsert([{"id": (number + i) % 120, "customer": i, "total": number} for i in range(5)])
+    db.table("orders").delete([{"id": (number + 7) % 120}])
+
+
+@pytest.mark.parametrize(
+    ("settings", "point"),
+    [
+        (SMALL, "epoch.before_commit=exit@2"),
+        (SMALL, "epoch.committed=exit@2"),
+        (SMALL, "catalog.commit.applied=exit@2"),
+        (LARGE, "epoch.slice_written=exit"),
+        (LARGE, "epoch.before_commit=exit@2"),
+        (LARGE, "epoch.committed=exit@2"),
+    ],
+    ids=lambda given: ("large" if given else "small") if isinstance(given, dict) else given,
+)
+def test_a_process_that_dies_in_the_epochs_of_a_flush(
+    db: ebla.Database, processes: Processes, settings: dict[str, Any], point: str
+) -> None:
+    before = positions(db)
+    change(db)
+    assert processes.run("support.view_tasks:flush", db.context.catalog.where, settings, failpoints=point) == EXIT_CODE
+    moved = {view for view, read in positions(db).items() if read != before[view]}
+    assert moved != set(QUERIES)
+    assert len(moved) == (2 if "committed" in point else len(moved))
+    assert_exact(db)
+    db.sql("FLUSH")
+    assert_current(db)
+
+
+@pytest.mark.parametrize("point", ["epoch.slice_written=exit@2", "epoch.committed=exit"])
+def test_a_process_that_dies_between_slices_of_a_dictionary_s_refresh(
+    db: ebla.Database, processes: Processes, point: str
+) -> None:
+    where = db.context.catalog.where
+    db.sql("FLUSH")
+    before = positions(db)
+    db.table("customers").upsert([{"id": 1, "name": f"new {db.version}"}])
+    assert processes.run("support.view_tasks:of_dictionaries", where, "shop", failpoints=point) == EXIT_CODE
+    moved = {view for view, read in positions(db).items() if read != before[view]}
+    assert_exact(db)
+    if "committed" in point:
+        assert moved == {"card"}
+        assert db.epochs.of_dictionaries({"shop"}) == []
+    else:
+        assert moved == set()
+        done = processes.start("support.view_tasks:of_dictionaries", where, "shop").finish()
+        assert done == ["card incremental"]
+    assert_current(db)
+
+
+@pytest.mark.parametrize("point", ["write.tablets_written", "epoch.committed"])
+def test_a_process_that_dies_in_a_first_build(db: ebla.Database, processes: Processes, point: str) -> None:
+    where = db.context.catalog.where
+    query = plain(QUERIES["sums"])
+    db.sql("FLUSH")
+    db.sql(f"CREATE ASYNC MATERIALIZED VIEW late AS {query}")
+    assert processes.run("support.view_tasks:flush", where, LARGE, failpoints=f"{point}=exit") == EXIT_CODE
+    if point == "epoch.committed":
+        assert bag(db, "SELECT * FROM late") == bag(db, query)
+    else:
+        with pytest.raises(ebla.SnapshotError, match="WAIT FOR late"):
+            db.sql("SELECT * FROM late")
+    db.sql("WAIT FOR late")
+    assert bag(db, "SELECT * FROM late") == bag(db, query)
+    db.sql("DROP MATERIALIZED VIEW late")
+
+
+def test_processes_killed_at_any_moment_of_background_epochs(db: ebla.Database, processes: Processes) -> None:
+    chance = random.Random()
+    epochs = 0
+    for seed in range(3):
+        before = positions(db)
+        child = processes.start("support.view_tasks:write_and_refresh_forever", db.context.catalog.where, seed)
+        while positions(db) == before:
+            assert child.line(), child.errors()
+        time.sleep(chance.uniform(0, 1.5))
+        child.kill()
+        child.close()
+        assert_exact(db)
+        epochs += positions(db) != before
+    assert epochs == 3
+    db.sql("FLUSH")
+    assert_exact(db)
+    assert_current(db)
