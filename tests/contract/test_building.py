@@ -16,7 +16,7 @@ from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
 from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
-from ebla.storage.model import FOREVER, Kind, Relation
+from ebla.storage.model import Kind, Relation
 from ebla.views.definition import Position, progress_name
 from support.catalogs import commit, create, exclusively, new_relation, relation, run, visible
 
@@ -78,6 +78,11 @@ def checkpoint(view: Relation, task: str, before: Segments[str], segment: Segmen
         ),
         updates=(*extra, c.CoverSegment(view=view.id, tablet=tablet, segment=segment)),
     )
+
+
+def marked_built(view: Relation) -> c.Decision:
+    nothing_left = c.NothingLeftToBuild(view=view.id)
+    return c.Decision(reason="built", requires=(nothing_left,), updates=(c.MarkBuilt(view=view.id),))
 
 
 def test_a_view_and_its_tasks_come_in_one_commit(catalog: Catalog):
@@ -178,13 +183,13 @@ def test_a_chunk_and_an_epoch_commit_in_either_order(catalog: Catalog):
     catalog.commit(checkpoint(view, "a0", covered(catalog, view), chunk(None, 10)))
     assert [x.up_to for x in covered(catalog, view)] == ["[5]", "[8]", None]
     with catalog.reading() as connection:
-        assert building.newest_chunks(connection) == {view.id: 10}
+        assert building.spans(connection) == {view.id: (8, 10)}
 
 
 def test_a_view_is_marked_built_when_no_task_is_left(catalog: Catalog):
     view = create_view(catalog, create(catalog, "orders", tablets=1))
     catalog.commit(checkpoint(view, "a0", (), chunk(None, 3)))
-    done = c.Decision(reason="built", requires=(c.NoTasksOf(view=view.id),), updates=(c.MarkBuilt(view=view.id),))
+    done = marked_built(view)
     commit(catalog, c.AbortTasks(tasks=ids("a0")))
     with pytest.raises(ConflictError, match="expected no task left, found 1"):
         catalog.commit(done)
@@ -194,6 +199,18 @@ def test_a_view_is_marked_built_when_no_task_is_left(catalog: Catalog):
     with catalog.reading() as connection:
         assert building.built(connection) == {view.id: version}
         assert building.builds(connection) == {}
+    with pytest.raises(ConflictError, match="found it built or dropped"):
+        catalog.commit(done)
+
+
+def test_a_view_that_was_dropped_meanwhile_is_not_marked_built(catalog: Catalog):
+    view = create_view(catalog, create(catalog, "orders", tablets=1))
+    exclusively(catalog, c.DropRelation(relation=view.id))
+    done = marked_built(view)
+    with pytest.raises(ConflictError, match="found it built or dropped"):
+        catalog.commit(done)
+    with catalog.reading() as connection:
+        assert building.built(connection) == {}
 
 
 def test_the_rate_is_altered_while_it_builds(catalog: Catalog):
@@ -275,6 +292,6 @@ def test_the_coordinators_state_is_read_whole(catalog: Catalog):
         state = stored.load(connection, [HERE.host])
     assert list(state.tasks) == ["a0", "a1", "i0"]
     assert [(r, list(by)) for r, by in state.replicas(base.id)] == [(HERE, [(0, TaskKind.BUILD_RANGE)])]
-    assert (state.processing, state.newest_chunks) == (base.id, {view.id: 4})
-    assert state.applied == {view.id: 3, index.id: FOREVER}
+    assert (state.processing, state.spans) == (base.id, {view.id: (4, 4)})
+    assert state.applied == {view.id: 3, index.id: None}
     assert set(state.builds) == {view.id, index.id}

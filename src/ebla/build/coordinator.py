@@ -159,7 +159,7 @@ class Coordinator:
         requires: list[c.Requirement] = [c.TermIs(lease=LEASE, holder=self.holder, term=self.term)]
         for view in state.readable():
             updates.append(c.MarkBuilt(view=view))
-            requires.append(c.NoTasksOf(view=view))
+            requires.append(c.NothingLeftToBuild(view=view))
             reasons.append(f"relation {view} is built")
         base = self._turn(state, now_us)
         if base != state.processing:
@@ -318,12 +318,13 @@ class Coordinator:
     # ---- when to look again -----------------------------------------------------------------------------
 
     def _wake_us(self, now_us: int) -> int:
-        """The next thing that is due; and now and then in any case, because an event may be lost."""
-        times = [now_us + self.limits.poll_us]
-        times += [
-            b.until_us for b in (*self._slow_replicas.values(), *self._slow_tasks.values()) if b.until_us > now_us
-        ]
+        """The next thing that will be due, and now and then in any case, because an event may be lost.
+
+        What is due already and was not done now is waiting for the state to change; looking at once would not help.
+        """
+        times = [backoff.until_us for backoff in (*self._slow_replicas.values(), *self._slow_tasks.values())]
         times += [f.asked_us + self.limits.answer_us for f in self._flights.values() if f.asked_us is not None]
         if self._gathering_us is not None:
             times.append(self._gathering_us + self.limits.gather_us)
-        return min(times)
+        poll_us = now_us + self.limits.poll_us
+        return min((t for t in times if now_us < t < poll_us), default=poll_us)

@@ -91,11 +91,6 @@ def changes_from(segments: Segments[K]) -> Version | None:
     return min((s.since for s in segments), default=None)
 
 
-def newest(segments: Segments[K]) -> Version:
-    """The newest snapshot that a chunk has read."""
-    return max((s.since for s in segments), default=Version(0))
-
-
 def rows(segments: Segments[K]) -> int:
     return sum(s.rows for s in segments)
 
@@ -103,13 +98,17 @@ def rows(segments: Segments[K]) -> int:
 def is_readable(
     covered: Mapping[TabletId, Segments[K]], tablets: Collection[TabletId], applied_version: Version | None
 ) -> bool:
-    """Whether the whole view shows one version: every tablet is covered, and no chunk is ahead of the epochs.
+    """Whether the whole view shows the version that its epochs have reached: every tablet is covered, at that version.
 
+    Not older either: a chunk may have read before an epoch began and committed after it had looked.
     A view that no epoch has seen has no version to show.
     """
     if applied_version is None:
         return False
-    return all(is_covered(covered.get(tablet, ())) and newest(covered[tablet]) <= applied_version for tablet in tablets)
+    return all(
+        is_covered(covered.get(tablet, ())) and all(s.since == applied_version for s in covered[tablet])
+        for tablet in tablets
+    )
 
 
 def _after(before: K | None, key: K) -> bool:

@@ -11,13 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from ebla.build.model import Build, Replica, Task, TaskKind
+from ebla.build.model import NOT_YET, Build, Replica, Task, TaskKind
 from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
 
 ByTask = dict[TaskId, Task]
 ByTablet = dict[tuple[TabletId, TaskKind], ByTask]
 ByReplica = dict[Replica, ByTablet]
+
+
+class Span(NamedTuple):
+    oldest: Version
+    newest: Version
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,10 +35,12 @@ class State:
     """How many tasks each view has left, aborted ones included."""
     builds: Mapping[RelationId, Build] = field(default_factory=dict)
     """Views and indexes that are not built."""
-    newest_chunks: Mapping[RelationId, Version] = field(default_factory=dict)
-    """The newest snapshot that a chunk of each view has read."""
-    applied: Mapping[RelationId, Version] = field(default_factory=dict)
-    """Up to where epochs have brought each view. `FOREVER` for an index, which its writers keep: it is never behind."""
+    spans: Mapping[RelationId, Span] = field(default_factory=dict)
+    """The oldest and the newest version among the segments of each view."""
+    applied: Mapping[RelationId, Version | None] = field(default_factory=dict)
+    """Up to where epochs have brought each view; `None` for an index, which its writers keep."""
+    held: frozenset[RelationId] = frozenset()
+    """Views and indexes whose tasks cannot begin yet: an index before `BACKFILLING`."""
     processing: RelationId | None = None
     alive: frozenset[NodeId] = frozenset()
 
@@ -42,16 +50,18 @@ class State:
         tasks: Iterable[Task],
         *,
         builds: Mapping[RelationId, Build] | None = None,
-        newest_chunks: Mapping[RelationId, Version] | None = None,
-        applied: Mapping[RelationId, Version] | None = None,
+        spans: Mapping[RelationId, Span] | None = None,
+        applied: Mapping[RelationId, Version | None] | None = None,
+        held: Iterable[RelationId] = (),
         processing: RelationId | None = None,
         alive: Iterable[NodeId] = (),
     ) -> State:
         """From tasks in the order of their turns."""
         state = cls(
             builds=builds or {},
-            newest_chunks=newest_chunks or {},
+            spans=spans or {},
             applied=applied or {},
+            held=frozenset(held),
             processing=processing,
             alive=frozenset(alive),
         )
@@ -104,15 +114,19 @@ class State:
                 yield replica, by_tablet
 
     def is_paused(self, task: Task) -> bool:
-        build = None if task.view is None else self.builds.get(task.view)
-        return build is not None and build.paused
+        """Whether its view's rate is 0, or its index has not come so far."""
+        if task.view is None:
+            return False
+        build = self.builds.get(task.view)
+        return task.view in self.held or (build is not None and build.paused)
 
     def readable(self) -> list[RelationId]:
-        """Views and indexes that nothing is left to do for: no task, and epochs that have reached every chunk."""
-        return [
-            view
-            for view in self.builds
-            if view not in self.open_of
-            and view in self.newest_chunks
-            and self.applied.get(view, Version(0)) >= self.newest_chunks[view]
-        ]
+        """Views and indexes that nothing is left to do for: no task, and all segments where the epochs are."""
+        return [view for view in self.builds if view not in self.open_of and self._is_level(view)]
+
+    def _is_level(self, view: RelationId) -> bool:
+        span = self.spans.get(view)
+        if span is None:
+            return False
+        applied = self.applied.get(view, NOT_YET)
+        return applied is None or span == Span(oldest=applied, newest=applied)

@@ -114,7 +114,7 @@ def check(connection: Connection, requirement: c.Requirement, now: int) -> None:
                 raise ConflictError(
                     f"{called(connection, relation)} tablet {tablet}: expected cutoff {expected}, found {found}"
                 )
-        case c.TasksOpen() | c.SegmentsBegin() | c.NoTasksOf():
+        case c.TasksOpen() | c.SegmentsBegin() | c.NothingLeftToBuild():
             building.check(connection, requirement)
         case _:
             assert_never(requirement)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, assert_never
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, func, insert, or_, select, update
 
 from ebla.build.model import Build, Replica, Task, TaskKind
 from ebla.build.segments import Segment, Segments
@@ -36,7 +36,7 @@ def _parts(tasks: Iterable[TaskId]) -> Iterable[ColumnElement[bool]]:
 # ---- requirements ---------------------------------------------------------------------------------------
 
 
-def check(connection: Connection, requirement: c.TasksOpen | c.SegmentsBegin | c.NoTasksOf) -> None:
+def check(connection: Connection, requirement: c.TasksOpen | c.SegmentsBegin | c.NothingLeftToBuild) -> None:
     match requirement:
         case c.TasksOpen(tasks=tasks):
             _check_open(connection, tasks)
@@ -47,10 +47,12 @@ def check(connection: Connection, requirement: c.TasksOpen | c.SegmentsBegin | c
                     f"view {view} tablet {tablet}: expected it covered by {_text(expected)}, found {_text(found)}; "
                     "another worker or epoch came first: read again"
                 )
-        case c.NoTasksOf(view=view):
+        case c.NothingLeftToBuild(view=view):
             count = connection.execute(select(func.count()).where(_tasks.c.view_id == view)).scalar_one()
             if count:
                 raise ConflictError(f"view {view}: expected no task left, found {count}")
+            if not connection.execute(select(exists().where(s.view_builds.c.view_id == view))).scalar():
+                raise ConflictError(f"view {view}: expected one that is being built, found it built or dropped")
         case _:
             assert_never(requirement)
 
@@ -257,12 +259,13 @@ def segments_of_tablet(connection: Connection, view: RelationId, tablet: TabletI
     return tuple(_segment(r) for r in rows)
 
 
-def newest_chunks(connection: Connection) -> dict[RelationId, Version]:
-    """The newest snapshot that a chunk of each view has read."""
+def spans(connection: Connection) -> dict[RelationId, tuple[Version, Version]]:
+    """The oldest and the newest version among the segments of each view."""
+    since = _segments.c.since_version
     rows = connection.execute(
-        select(_segments.c.view_id, func.max(_segments.c.since_version)).group_by(_segments.c.view_id)
+        select(_segments.c.view_id, func.min(since), func.max(since)).group_by(_segments.c.view_id)
     )
-    return {RelationId(view): Version(version) for view, version in rows}
+    return {RelationId(view): (Version(oldest), Version(newest)) for view, oldest, newest in rows}
 
 
 def _segment(row: Row[Any]) -> Segment[str]:

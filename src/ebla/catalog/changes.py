@@ -115,8 +115,11 @@ class SegmentsBegin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoTasksOf:
-    """No task of the view is left, not even an aborted one: the place of an aborted one will be taken by another."""
+class NothingLeftToBuild:
+    """The view is there and not built, and no task of it is left.
+
+    Not even an aborted one: another will take its place.
+    """
 
     view: RelationId
 
@@ -135,7 +138,7 @@ Requirement = (
     | CutoffIs
     | TasksOpen
     | SegmentsBegin
-    | NoTasksOf
+    | NothingLeftToBuild
 )
 
 # ---- updates --------------------------------------------------------------------------------------------
