@@ -7,6 +7,7 @@ come, change and go by changes of either table. An index has an entry `(value, k
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -123,7 +124,12 @@ class Catalog:
         self.changed = 0
         self._suspects: set[RelationId] = set()
         """Views and indexes that a commit has touched since the last check. The past of a base never changes."""
+        self.counts: Counter[str] = Counter()
+        """What happened, so that a test can see that everything does."""
         self._tasks_moved = False
+
+    def count(self, what: str) -> None:
+        self.counts[what] += 1
 
     # ---- reads ------------------------------------------------------------------------------------------
 
@@ -203,8 +209,8 @@ class Catalog:
                 if view not in self.builds:
                     raise ConflictError(f"view {view} is not being built")
             case c.ProgressIs(name=name, value=value):
-                view = self.views.get(RelationId(int(name)))
-                if view is None or str(view.applied) != value:
+                found_view = self.views.get(RelationId(int(name)))
+                if found_view is None or str(found_view.applied) != value:
                     raise ConflictError(f"view {name} was changed")
             case _:
                 raise NotImplementedError(requirement)
@@ -225,10 +231,14 @@ class Catalog:
                 for task in ids & self.tasks.keys():
                     self.tasks[task] = replace(self.tasks[task], aborted=True)
                     self.ever_aborted.add(task)
+                    self.count("tasks aborted")
             case c.FinishTasks(tasks=ids):
                 for task in ids & self.tasks.keys():
                     if not self.tasks[task].aborted:
                         self._finish(self.tasks.pop(task))
+                        self.count("tasks finished")
+                    else:
+                        self.count("finished tasks that were aborted")
             case c.RemoveTasks(tasks=ids):
                 for task in ids:
                     self.tasks.pop(task, None)
@@ -273,6 +283,7 @@ class Catalog:
             self.indexes[view].state = Permission.READ_WRITE_AND_DELETE
         self._forget(view)
         self.built[view] = self.version
+        self.count("views built" if view in self.views else "indexes built")
 
     def _forget(self, view: RelationId) -> None:
         self.builds.pop(view, None)
@@ -281,6 +292,7 @@ class Catalog:
 
     def _drop(self, relation: RelationId) -> None:
         self.dropped.add(relation)
+        self.count("drops of what was being built" if relation in self.builds else "drops")
         self._forget(relation)
         self.built.pop(relation, None)
         self.views.pop(relation, None)
@@ -329,7 +341,7 @@ class Catalog:
         for task in self.ever_aborted & self.tasks.keys():
             invariant("INV-BUILD-7", self.tasks[task].aborted, f"task {task} was aborted and is open")
         for relation in self.dropped:
-            left = [t.id for t in self.tasks.values() if t.view == relation]
+            left = [str(t.id) for t in self.tasks.values() if t.view == relation]
             left += [str(place) for place in self.segments if place[0] == relation]
             gone = relation not in self.views and relation not in self.built and relation not in self.builds
             invariant("INV-BUILD-2", gone and not left, f"dropped relation {relation} left {left}")
