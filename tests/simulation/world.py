@@ -16,7 +16,7 @@ from ebla.build import moves
 from ebla.build.coordinator import CallFailed
 from ebla.build.model import Build, Replica, Task, TaskKind
 from ebla.build.state import State
-from ebla.build.states import Permission, forward
+from ebla.build.states import Permission, begins_empty, forward
 from ebla.catalog import changes as c
 from ebla.errors import ConflictError
 from ebla.ids import NodeId, RelationId, TabletId, TaskId, Term
@@ -333,6 +333,8 @@ class World:
                 index.state = forward(index.state) or index.state
                 index.stepped = self.number()
                 index.read = self.catalog.version
+                if begins_empty(index.state):
+                    index.level0.clear()
                 self.catalog.commit(())
 
 

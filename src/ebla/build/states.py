@@ -14,7 +14,9 @@ must fit together:
   snapshot.
 - `BACKFILLING`: the table is read at `t_read` and written into level 1, below all that writers write. So an entry of
   the backfill never hides a newer one, and a tombstone of a writer hides what the backfill brings. Until it ends,
-  nothing may fold level 0 into level 1: the tombstones must stay.
+  nothing may fold level 0 into level 1: the tombstones must stay. All that writers wrote before `t_read` goes in the
+  commit that chooses it. The snapshot has its effect, and a tombstone from before would hide an entry of the backfill:
+  a writer in `DELETE_ONLY` that changes a row to and fro removes the entry and never adds it again.
 - `READ_WRITE_AND_DELETE`: complete. Queries may use it.
 
 Removal walks back the same way: first nobody reads, then nobody adds, then nobody removes, and then it goes. A build
@@ -122,6 +124,11 @@ def backfill_level(state: Permission) -> int | None:
             return None
         case _:
             assert_never(state)
+
+
+def begins_empty(state: Permission) -> bool:
+    """Whether all entries that were written so far go when the state begins: level 0 then starts at `t_read`."""
+    return backfill_level(state) is not None
 
 
 def may_compact(state: Permission) -> bool:
