@@ -294,4 +294,5 @@ def test_the_coordinators_state_is_read_whole(catalog: Catalog):
     assert [(r, list(by)) for r, by in state.replicas(base.id)] == [(HERE, [(0, TaskKind.BUILD_RANGE)])]
     assert (state.processing, state.spans) == (base.id, {view.id: (4, 4)})
     assert state.applied == {view.id: 3, index.id: None}
+    assert state.unmoved == {view.id: c.ProgressIs(name=progress_name(view.id), value=position.text())}
     assert set(state.builds) == {view.id, index.id}

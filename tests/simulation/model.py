@@ -161,6 +161,7 @@ class Catalog:
             builds=dict(self.builds),
             spans=spans,
             applied=applied | dict.fromkeys(self.indexes, None),
+            unmoved={v.id: c.ProgressIs(name=str(v.id), value=str(v.applied)) for v in self.views.values()},
             held=held,
             processing=self.processing,
             alive=alive,

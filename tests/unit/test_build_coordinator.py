@@ -334,9 +334,12 @@ def test_a_view_is_built_when_all_of_it_is_at_its_version(
     bench = Bench()
     bench.state.builds = {VIEW: Build(view=VIEW, base=BASE)}
     bench.state.applied = {VIEW: None if applied is None else Version(applied)}
+    unmoved = c.ProgressIs(name="view/11", value="as it was read")
+    bench.state.unmoved = {} if applied is None else {VIEW: unmoved}
     bench.state.spans = {} if span is None else {VIEW: Span(Version(span[0]), Version(span[1]))}
     decision = bench.step(obey=False)
     assert decision.updates == ((c.MarkBuilt(view=VIEW),) if built else ())
     assert (c.NothingLeftToBuild(view=VIEW) in decision.requires) == built
+    assert (unmoved in decision.requires) == (built and applied is not None)
     bench.state.put(task("left", aborted=True))
     assert bench.step(obey=False).updates == ()

@@ -160,6 +160,9 @@ class Coordinator:
         for view in state.readable():
             updates.append(c.MarkBuilt(view=view))
             requires.append(c.NothingLeftToBuild(view=view))
+            # An epoch that began before the last chunk came would move the view on and leave that chunk behind.
+            if view in state.unmoved:
+                requires.append(state.unmoved[view])
             reasons.append(f"relation {view} is built")
         base = self._turn(state, now_us)
         if base != state.processing:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ebla.build.model import NOT_YET, Build, Replica, Task, TaskKind
+from ebla.catalog.changes import Requirement
 from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
 
 ByTask = dict[TaskId, Task]
@@ -39,6 +40,8 @@ class State:
     """The oldest and the newest version among the segments of each view."""
     applied: Mapping[RelationId, Version | None] = field(default_factory=dict)
     """Up to where epochs have brought each view; `None` for an index, which its writers keep."""
+    unmoved: Mapping[RelationId, Requirement] = field(default_factory=dict)
+    """What holds as long as no epoch has moved a view since the state was read."""
     held: frozenset[RelationId] = frozenset()
     """Views and indexes whose tasks cannot begin yet: an index before `BACKFILLING`."""
     processing: RelationId | None = None
@@ -52,6 +55,7 @@ class State:
         builds: Mapping[RelationId, Build] | None = None,
         spans: Mapping[RelationId, Span] | None = None,
         applied: Mapping[RelationId, Version | None] | None = None,
+        unmoved: Mapping[RelationId, Requirement] | None = None,
         held: Iterable[RelationId] = (),
         processing: RelationId | None = None,
         alive: Iterable[NodeId] = (),
@@ -61,6 +65,7 @@ class State:
             builds=builds or {},
             spans=spans or {},
             applied=applied or {},
+            unmoved=unmoved or {},
             held=frozenset(held),
             processing=processing,
             alive=frozenset(alive),
