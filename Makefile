@@ -1,11 +1,13 @@
 # `make` shows the targets. Everything runs from .venv, which is made on first use.
 PY := .venv/bin/python
 PYTEST_ARGS ?=
+SEEDS ?= 1000
+FIRST ?= 0
 
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint bench clean venv java
+.PHONY: help setup demo test test-fast simulate lint bench clean venv java
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +25,9 @@ test: setup  ## run all tests
 
 test-fast: venv  ## run the tests that need neither Spark nor PostgreSQL (under a minute)
 	@$(PY) -m pytest -m "not spark and not postgres and not slow" $(PYTEST_ARGS)
+
+simulate: venv  ## build views under simulated faults: make simulate SEEDS=100000 FIRST=0
+	@PYTHONPATH=src:tests $(PY) -m simulation --seeds $(SEEDS) --first $(FIRST)
 
 lint: venv  ## check style, format and types
 	@$(PY) -m ruff check

@@ -15,3 +15,5 @@ Version = NewType("Version", int)
 """A point in the one sequence of commits that all relations share."""
 Term = NewType("Term", int)
 """A leader's reign; grows by one with every change of leader."""
+TaskId = NewType("TaskId", str)
+"""A building task. An id is never used again: going on after an abort means a new one."""

@@ -12,6 +12,7 @@ from typing import assert_never
 
 from sqlalchemy import Connection, and_, delete, exists, func, insert, select, update
 
+from ebla.catalog import building
 from ebla.catalog import changes as c
 from ebla.catalog import schema as s
 from ebla.errors import ConflictError, DuplicateNameError, StaleTermError, TransactionClosedError, UnknownNameError
@@ -113,6 +114,8 @@ def check(connection: Connection, requirement: c.Requirement, now: int) -> None:
                 raise ConflictError(
                     f"{called(connection, relation)} tablet {tablet}: expected cutoff {expected}, found {found}"
                 )
+        case c.TasksOpen() | c.SegmentsBegin() | c.NothingLeftToBuild():
+            building.check(connection, requirement)
         case _:
             assert_never(requirement)
 
@@ -190,8 +193,13 @@ def current_cutoff(connection: Connection, relation: RelationId, tablet: TabletI
 # ---- updates --------------------------------------------------------------------------------------------
 
 
-def apply(connection: Connection, change: c.Update, version: Version, now: int) -> RelationId | None:
-    """Write one update at this version; returns the identifier of a relation that was created."""
+def apply(
+    connection: Connection, change: c.Update, version: Version, now: int, created: RelationId | None = None
+) -> RelationId | None:
+    """Write one update at this version; returns the identifier of a relation that was created.
+
+    `created` is the relation that the same commit has created before.
+    """
     match change:
         case c.CreateRelation():
             return _create_relation(connection, change, version)
@@ -248,6 +256,20 @@ def apply(connection: Connection, change: c.Update, version: Version, now: int) 
             log = s.mv_dictionary_changes
             connection.execute(delete(log).where(log.c.relation_id == relation, log.c.version <= done))
         case (
+            c.CreateBuild()
+            | c.AlterBuild()
+            | c.CreateTasks()
+            | c.AbortTasks()
+            | c.FinishTasks()
+            | c.RemoveTasks()
+            | c.CoverSegment()
+            | c.ReplaceSegments()
+            | c.ForgetSegments()
+            | c.MarkBuilt()
+            | c.SetProcessingBase()
+        ):
+            building.apply(connection, change, version, created)
+        case (
             c.DropRelation()
             | c.RenameRelation()
             | c.SetRelationComment()
@@ -282,6 +304,7 @@ def _alter_relation(
         case c.DropRelation():
             connection.execute(this.values(dropped_version=version, horizon=version))
             connection.execute(update(s.runs).where(visible).values(end_version=version))
+            building.forget(connection, relation)
         case c.RenameRelation(name=name):
             _refuse_taken_name(connection, name, besides=relation)
             connection.execute(this.values(name=name, folded_name=s.folded(name)))

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ebla.ids import NodeId, RelationId, RunId, TabletId, Term, TransactionId, Version
+from ebla.build.model import Build, Task
+from ebla.build.segments import Segment
+from ebla.ids import NodeId, RelationId, RunId, TabletId, TaskId, Term, TransactionId, Version
 from ebla.storage.model import Column, Kind, Node, Run, RunState
 
 # ---- requirements ---------------------------------------------------------------------------------------
@@ -92,6 +94,36 @@ class CutoffIs:
     cutoff: Version
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksOpen:
+    """Every one of these tasks is there and not aborted: whoever works on them still may."""
+
+    tasks: frozenset[TaskId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentsBegin:
+    """What a view covers of a tablet begins with these segments; a chunk may have added more.
+
+    With `exactly`, nothing was added either: the position is the one that the chunk started from.
+    """
+
+    view: RelationId
+    tablet: TabletId
+    segments: tuple[Segment[str], ...]
+    exactly: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NothingLeftToBuild:
+    """The view is there and not built, and no task of it is left.
+
+    Not even an aborted one: another will take its place.
+    """
+
+    view: RelationId
+
+
 Requirement = (
     ExclusiveVersionIs
     | TransactionOpen
@@ -104,6 +136,9 @@ Requirement = (
     | RunsLive
     | NobodyReadsBelow
     | CutoffIs
+    | TasksOpen
+    | SegmentsBegin
+    | NothingLeftToBuild
 )
 
 # ---- updates --------------------------------------------------------------------------------------------
@@ -262,6 +297,105 @@ class ForgetDictionaryChanges:
     version: Version
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateBuild:
+    """A view or index is to be built, by these tasks. All of them name the view.
+
+    `of_created`: they name none yet, and mean the relation that the same commit has created before this update.
+    """
+
+    build: Build
+    tasks: tuple[Task, ...]
+    of_created: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterBuild:
+    """Another rate or chunk size, from now on. Nothing happens where the view is built already."""
+
+    view: RelationId
+    rows_per_minute: int | None
+    chunk_rows: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTasks:
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortTasks:
+    """For ever: no update takes it back. Tasks that are gone stay gone."""
+
+    tasks: frozenset[TaskId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishTasks:
+    """Remove tasks that are done. One that was aborted meanwhile stays, to be replaced."""
+
+    tasks: frozenset[TaskId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveTasks:
+    """Remove tasks whose place others have taken."""
+
+    tasks: frozenset[TaskId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverSegment:
+    """A chunk was read: one more segment behind those that are there."""
+
+    view: RelationId
+    tablet: TabletId
+    segment: Segment[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceSegments:
+    """An epoch was applied to the first `seen` segments. What chunks added behind them stays."""
+
+    view: RelationId
+    tablet: TabletId
+    seen: int
+    segments: tuple[Segment[str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetSegments:
+    """Start over: the base was truncated, or the build is to be done again."""
+
+    view: RelationId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkBuilt:
+    """The view can be read. What only its build needed goes."""
+
+    view: RelationId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetProcessingBase:
+    base: RelationId | None
+
+
+BuildingUpdate = (
+    CreateBuild
+    | AlterBuild
+    | CreateTasks
+    | AbortTasks
+    | FinishTasks
+    | RemoveTasks
+    | CoverSegment
+    | ReplaceSegments
+    | ForgetSegments
+    | MarkBuilt
+    | SetProcessingBase
+)
+
 Update = (
     AddRuns
     | EndRuns
@@ -284,6 +418,7 @@ Update = (
     | RemoveHandler
     | LogDictionaryChanges
     | ForgetDictionaryChanges
+    | BuildingUpdate
 )
 
 

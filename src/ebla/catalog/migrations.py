@@ -48,9 +48,15 @@ def _add_handlers(connection: Connection) -> None:
     schema.metadata.create_all(connection, tables=[schema.mv_handlers, schema.mv_dictionary_changes])
 
 
+def _add_building(connection: Connection) -> None:
+    new = [schema.view_building_tasks, schema.view_builds, schema.view_building_segments, schema.built_views]
+    schema.metadata.create_all(connection, tables=new)
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=1, name="create tables", run=_create_tables),
     Migration(number=2, name="add handlers", run=_add_handlers),
+    Migration(number=3, name="add online building", run=_add_building),
 )
 
 

@@ -257,3 +257,53 @@ mv_dictionary_changes = Table(
     Column("changed_columns", Text, nullable=False),
     PrimaryKeyConstraint("relation_id", "version", "row_key"),
 )
+
+# The seed's columns. `created_version` says whose turn it is. Only unfinished tasks are here.
+view_building_tasks = Table(
+    "view_building_tasks",
+    metadata,
+    Column("key", Text, nullable=False, default="view_building"),
+    Column("id", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("aborted", Boolean, nullable=False),
+    Column("base_id", BigInteger, nullable=False),
+    Column("view_id", BigInteger),
+    Column("base_tablet_id", BigInteger, nullable=False),
+    Column("host_id", Text, nullable=False),
+    Column("shard", Integer, nullable=False),
+    Column("created_version", BigInteger, nullable=False),
+    PrimaryKeyConstraint("key", "id"),
+    Index("view_building_tasks_by_view", "view_id"),
+    Index("view_building_tasks_by_base", "base_id"),
+)
+
+# Views and indexes that are not built yet.
+view_builds = Table(
+    "view_builds",
+    metadata,
+    Column("view_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("base_id", BigInteger, nullable=False),
+    Column("rows_per_minute", BigInteger),
+    Column("chunk_rows", BigInteger),
+    Column("created_version", BigInteger, nullable=False),
+)
+
+# Not a part of the tasks: a covered tablet has no task any more, and epochs need its version until the view is built.
+view_building_segments = Table(
+    "view_building_segments",
+    metadata,
+    Column("view_id", BigInteger, nullable=False),
+    Column("base_tablet_id", BigInteger, nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("up_to", Text),
+    Column("since_version", BigInteger, nullable=False),
+    Column("row_count", BigInteger, nullable=False),
+    PrimaryKeyConstraint("view_id", "base_tablet_id", "ordinal"),
+)
+
+built_views = Table(
+    "built_views",
+    metadata,
+    Column("view_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("built_version", BigInteger, nullable=False),
+)

@@ -177,7 +177,7 @@ class Catalog:
         version = Version(take(connection, "version"))
         created = None
         for change in decision.updates:
-            created = apply(connection, change, version, now) or created
+            created = apply(connection, change, version, now, created) or created
             hit("catalog.commit.applied")
         if decision.exclusive:
             connection.execute(

@@ -1,0 +1,137 @@
+"""Everything that the coordinator decides on, read from the catalog, with the orders in which it asks.
+
+Theory of operation. The state is what the catalog said at one moment, plus which nodes are alive. It is loaded whole
+by whoever runs the coordinator, and may then be kept up to date task by task (`put`, `remove`), because reading a
+hundred thousand rows takes longer than deciding on them. The indexes inside follow the questions of a decision: which
+bases have tasks, on which replicas, in which tablets. All are dictionaries in the order of turns (`created`, oldest
+first), so the first entry that can be done is the one whose turn it is, and no question walks through all tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ebla.build.model import NOT_YET, Build, Replica, Task, TaskKind
+from ebla.catalog.changes import Requirement
+from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
+
+ByTask = dict[TaskId, Task]
+ByTablet = dict[tuple[TabletId, TaskKind], ByTask]
+ByReplica = dict[Replica, ByTablet]
+
+
+class Span(NamedTuple):
+    oldest: Version
+    newest: Version
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    tasks: ByTask = field(default_factory=dict)
+    bases: dict[RelationId, ByReplica] = field(default_factory=dict)
+    """Tasks that are not aborted."""
+    open_of: dict[RelationId, int] = field(default_factory=dict)
+    """How many tasks each view has left, aborted ones included."""
+    builds: Mapping[RelationId, Build] = field(default_factory=dict)
+    """Views and indexes that are not built."""
+    spans: Mapping[RelationId, Span] = field(default_factory=dict)
+    """The oldest and the newest version among the segments of each view."""
+    applied: Mapping[RelationId, Version | None] = field(default_factory=dict)
+    """Up to where epochs have brought each view; `None` for an index, which its writers keep."""
+    unmoved: Mapping[RelationId, Requirement] = field(default_factory=dict)
+    """What holds as long as no epoch has moved a view since the state was read."""
+    held: frozenset[RelationId] = frozenset()
+    """Views and indexes whose tasks cannot begin yet: an index before `BACKFILLING`."""
+    processing: RelationId | None = None
+    alive: frozenset[NodeId] = frozenset()
+
+    @classmethod
+    def of(
+        cls,
+        tasks: Iterable[Task],
+        *,
+        builds: Mapping[RelationId, Build] | None = None,
+        spans: Mapping[RelationId, Span] | None = None,
+        applied: Mapping[RelationId, Version | None] | None = None,
+        unmoved: Mapping[RelationId, Requirement] | None = None,
+        held: Iterable[RelationId] = (),
+        processing: RelationId | None = None,
+        alive: Iterable[NodeId] = (),
+    ) -> State:
+        """From tasks in the order of their turns."""
+        state = cls(
+            builds=builds or {},
+            spans=spans or {},
+            applied=applied or {},
+            unmoved=unmoved or {},
+            held=frozenset(held),
+            processing=processing,
+            alive=frozenset(alive),
+        )
+        for task in tasks:
+            state.put(task)
+        return state
+
+    def put(self, task: Task) -> None:
+        """A task that is new, or that was aborted. New ones come in the order of their turns."""
+        self.remove(task.id)
+        self.tasks[task.id] = task
+        if task.view is not None:
+            self.open_of[task.view] = self.open_of.get(task.view, 0) + 1
+        if not task.aborted:
+            by_tablet = self.bases.setdefault(task.base, {}).setdefault(task.replica, {})
+            by_tablet.setdefault((task.tablet, task.kind), {})[task.id] = task
+
+    def remove(self, task_id: TaskId) -> None:
+        task = self.tasks.pop(task_id, None)
+        if task is None:
+            return
+        if task.view is not None:
+            self.open_of[task.view] -= 1
+            if self.open_of[task.view] == 0:
+                del self.open_of[task.view]
+        if task.aborted:
+            return
+        by_replica = self.bases[task.base]
+        by_tablet = by_replica[task.replica]
+        of_tablet = by_tablet[task.tablet, task.kind]
+        del of_tablet[task_id]
+        if not of_tablet:
+            del by_tablet[task.tablet, task.kind]
+        if not by_tablet:
+            del by_replica[task.replica]
+        if not by_replica:
+            del self.bases[task.base]
+
+    # ---- questions --------------------------------------------------------------------------------------
+
+    def is_open(self, task_id: TaskId) -> bool:
+        """Whether the task is there and not aborted."""
+        task = self.tasks.get(task_id)
+        return task is not None and not task.aborted
+
+    def replicas(self, base: RelationId) -> Iterator[tuple[Replica, ByTablet]]:
+        """Where a base has tasks, on living nodes."""
+        for replica, by_tablet in self.bases.get(base, {}).items():
+            if replica.host in self.alive:
+                yield replica, by_tablet
+
+    def is_paused(self, task: Task) -> bool:
+        """Whether its view's rate is 0, or its index has not come so far."""
+        if task.view is None:
+            return False
+        build = self.builds.get(task.view)
+        return task.view in self.held or (build is not None and build.paused)
+
+    def readable(self) -> list[RelationId]:
+        """Views and indexes that nothing is left to do for: no task, and all segments where the epochs are."""
+        return [view for view in self.builds if view not in self.open_of and self._is_level(view)]
+
+    def _is_level(self, view: RelationId) -> bool:
+        span = self.spans.get(view)
+        if span is None:
+            return False
+        applied = self.applied.get(view, NOT_YET)
+        return applied is None or span == Span(oldest=applied, newest=applied)

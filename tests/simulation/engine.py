@@ -1,0 +1,119 @@
+"""A model of the engine: chunks of a build, staged runs, epochs. Each reads now and returns a commit for later.
+
+What it requires of a commit is what the real one must require; everything may have changed in between.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from ebla.build import segments
+from ebla.build.model import Task
+from ebla.build.segments import Segment, Segments
+from ebla.build.states import backfill_level
+from ebla.catalog import changes as c
+from ebla.ids import RelationId, TabletId, Version
+from simulation.model import Catalog, Row, View, invariant, text
+
+Commit = Callable[[], None]
+
+
+def is_done(catalog: Catalog, task: Task) -> bool:
+    if task.view is None:
+        return task.id not in catalog.bases[task.base].staged
+    return segments.is_covered(catalog.covered(task.view, task.tablet))
+
+
+def chunk(catalog: Catalog, tasks: list[Task], chance: random.Random) -> Commit:
+    """One scan of a tablet for all its views and indexes, in one commit; or its staged runs."""
+    if tasks[0].view is None:
+        return lambda: process_staging(catalog, tasks)
+    many = chance.randint(1, 3)
+    requires: list[c.Requirement] = []
+    updates: list[c.Update] = []
+    rows: dict[RelationId, dict[int, Row | None]] = {}
+    entries: dict[RelationId, set[tuple[int, int]]] = {}
+    for task in tasks:
+        relation = task.view
+        if relation is None or (relation not in catalog.views and relation not in catalog.indexes):
+            continue
+        before = catalog.covered(relation, task.tablet)
+        if segments.is_covered(before):
+            continue
+        segment, taken = _range(catalog, task, relation, before, many)
+        base = catalog.bases[task.base]
+        if relation in catalog.views:
+            rows[relation] = {k: catalog.row(catalog.views[relation], k, segment.since) for k in taken}
+        else:
+            found = ((base.rows.at(k, segment.since), k) for k in taken)
+            entries[relation] = {(value, k) for value, k in found if value is not None}
+        segments.cover(before, segment)  # refuses a chunk that does not advance
+        requires.append(c.TasksOpen(tasks=frozenset([task.id])))
+        requires.append(c.SegmentsBegin(view=relation, tablet=task.tablet, segments=before, exactly=True))
+        updates.append(c.CoverSegment(view=relation, tablet=task.tablet, segment=segment))
+
+    def commit() -> None:
+        if updates:
+            catalog.commit(updates, requires, rows)
+            catalog.count("chunks")
+        for relation, found in entries.items():
+            index = catalog.indexes[relation]
+            invariant("INV-BUILD-4", backfill_level(index.state) == 1, f"index {relation} is filled in {index.state}")
+            index.level1 |= found
+
+    return commit
+
+
+def _range(
+    catalog: Catalog, task: Task, relation: RelationId, before: Segments[str], many: int
+) -> tuple[Segment[str], list[int]]:
+    """The next keys. Those that are not there do not count, so that long runs of tombstones are no obstacle."""
+    index = catalog.indexes.get(relation)
+    at = catalog.version if index is None else index.read
+    base = catalog.bases[task.base]
+    position = segments.position(before)
+    ahead = [k for k in base.keys(task.tablet) if position is None or text(k) > position]
+    there = [k for k in ahead if base.rows.at(k, at) is not None]
+    if len(there) <= many:
+        return Segment(up_to=None, since=at, rows=len(there)), there
+    return Segment(up_to=text(there[many - 1]), since=at, rows=many), there[:many]
+
+
+def process_staging(catalog: Catalog, tasks: list[Task]) -> None:
+    """Make staged rows visible, with the index entries, in one commit. Views learn of them as of any write."""
+    for task in tasks:
+        base = catalog.bases[task.base]
+        if task.id in base.staged:
+            catalog.commit((), (c.TasksOpen(tasks=frozenset([task.id])),))
+            catalog.count("staged runs")
+            known = {index.id: index.state for index in catalog.indexes.values()}
+            for key, value in base.staged.pop(task.id).items():
+                catalog.put_row(base, key, value, known)
+
+
+def epoch(catalog: Catalog, view: View, behind: int) -> Commit:
+    """Bring a view to a version, perhaps not the newest. Other epochs, chunks and drops may come before the commit."""
+    at = Version(max(view.applied, catalog.version - behind))
+    built = view.id in catalog.built
+    whole: Segments[str] = (Segment(up_to=None, since=view.applied),)
+    rows: dict[int, Row | None] = {}
+    requires: list[c.Requirement] = [c.ProgressIs(name=str(view.id), value=str(view.applied))]
+    updates: list[c.Update] = [c.SetProgress(name=str(view.id), value=str(at))]
+    for number in range(view.base.tablets):
+        tablet = TabletId(number)
+        seen = whole if built else catalog.covered(view.id, tablet)
+        for key in view.base.keys(tablet):
+            if segments.applies(seen, text(key), catalog.touched(view, key, at)):
+                rows[key] = catalog.row(view, key, at)
+        if not built and seen:
+            requires.append(c.SegmentsBegin(view=view.id, tablet=tablet, segments=seen))
+            after = segments.advance(seen, at)
+            updates.append(c.ReplaceSegments(view=view.id, tablet=tablet, seen=len(seen), segments=after))
+
+    def commit() -> None:
+        if view.id in catalog.views and (view.id in catalog.built) == built:
+            catalog.commit(updates, requires, {view.id: rows})
+            catalog.count("epochs")
+
+    return commit

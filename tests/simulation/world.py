@@ -1,0 +1,352 @@
+"""A seeded world in which views are built while everything fails: first for safety, then healed, for convergence.
+
+The coordinators and workers are the production code. Time, network, catalog and engine are simulated, so a seed gives
+the same run every time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+
+from ebla.build import moves
+from ebla.build.coordinator import CallFailed
+from ebla.build.model import Build, Replica, Task, TaskKind
+from ebla.build.state import State
+from ebla.build.states import Permission, begins_empty, forward
+from ebla.catalog import changes as c
+from ebla.errors import ConflictError
+from ebla.ids import NodeId, RelationId, TabletId, TaskId, Term
+from simulation import engine
+from simulation.faults import MS, SECOND, Faults, Network
+from simulation.model import WORDS, Base, Catalog, Index, View, invariant
+from simulation.processes import Leader, Node
+
+FAULTS_US = 12 * SECOND
+HEALED_US = 60 * SECOND
+STEPS_MAX = 20_000
+"""Some twenty times what a run takes: more is a retry without a pause."""
+KEYS = 12
+SHARDS = 2
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.faults = Faults.of(self.chance)
+        self.now = 0
+        self.healed = False
+        self.catalog = Catalog()
+        self.network = Network(self)
+        self.nodes = {NodeId(n): Node(self, NodeId(n)) for n in ("a", "b", "c")[: self.chance.choice([1, 2, 3])]}
+        self.leaders: list[Leader] = []
+        self.transactions: dict[int, None] = {}
+        self.relations = 0
+        self._numbers = 0
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._known: tuple[int, frozenset[NodeId], State] | None = None
+        self.steps = 0
+
+    # ---- time -------------------------------------------------------------------------------------------
+
+    def number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def at(self, time_us: int, action: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (time_us, self.number(), action))
+
+    def after(self, us: int, action: Callable[[], None]) -> None:
+        self.at(self.now + us, action)
+
+    def every(self, mean_us: int, action: Callable[[], None], *, also_healed: bool = False) -> None:
+        def again() -> None:
+            if self.healed and not also_healed:
+                return
+            action()
+            self.after(self.chance.randint(1, 2 * mean_us), again)
+
+        self.after(self.chance.randint(1, 2 * mean_us), again)
+
+    def run_until(self, time_us: int, done: Callable[[], bool] = lambda: False) -> None:
+        while self._queue and self._queue[0][0] <= time_us and not done():
+            self.now, _, action = heapq.heappop(self._queue)
+            before = self.catalog.changed
+            action()
+            self.steps += 1
+            invariant("INV-BUILD-9", self.steps < STEPS_MAX, "it does not come to rest")
+            if self.catalog.changed != before:
+                self.catalog.check()
+
+    # ---- the run ----------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        faults = self.faults
+        for number in range(self.chance.choice([1, 1, 2])):
+            self.create_base(tablets=self.chance.choice([1, 2, 4]), rows=self.chance.choice([0, 3, KEYS]))
+            if number == 0 or self.chance.random() < 0.5:
+                self.create_view()
+        for word in range(WORDS):
+            self.catalog.words.write(word, word, self.catalog.version)
+        self.elect()
+        self.every(faults.write_us, self.begin_write)
+        self.every(faults.write_us * 8, self.change_word)
+        self.every(faults.leader_us, self.elect)
+        self.every(faults.leader_us, self.crash_leader)
+        self.every(faults.crash_us, self.crash_node)
+        self.every(faults.move_us, self.begin_move)
+        self.every(faults.view_us, self.create_view)
+        self.every(faults.view_us * 2, self.create_index)
+        self.every(faults.view_us * 3, self.drop_view)
+        self.every(faults.view_us * 2, self.stage)
+        self.every(faults.pause_us, self.alter_rate)
+        self.every(300 * MS, self.begin_epochs, also_healed=True)
+        self.every(200 * MS, self.step_indexes, also_healed=True)
+        for node in self.nodes.values():
+            self.every(400 * MS, node.look, also_healed=True)
+        self.run_until(FAULTS_US)
+        self.heal()
+        self.run_until(self.now + HEALED_US, self.is_settled)
+        invariant("INV-BUILD-9", self.is_settled(), self.what_is_left())
+        self.catalog.check(everything=True)
+
+    def heal(self) -> None:
+        self.healed = True
+        for node in self.nodes.values():
+            node.up = True
+        for view in self.catalog.builds:
+            self.catalog.commit((c.AlterBuild(view=view, rows_per_minute=None, chunk_rows=None),))
+        if not any(leader.alive and leader.coordinator.term == self.catalog.term for leader in self.leaders):
+            self.elect()
+
+    def is_settled(self) -> bool:
+        catalog = self.catalog
+        quiet = not catalog.tasks and not catalog.builds and not any(b.moving for b in catalog.bases.values())
+        views = all(v.id in catalog.built and self.is_current(v) for v in catalog.views.values())
+        return quiet and views and not self.transactions and catalog.processing is None
+
+    def is_current(self, view: View) -> bool:
+        newest = self.catalog.version
+        keys = list(view.base.rows.keys())
+        expected = {k: row for k in keys if (row := self.catalog.row(view, k, newest)) is not None}
+        return view.rows == expected
+
+    def what_is_left(self) -> str:
+        catalog = self.catalog
+        return f"tasks {list(catalog.tasks.values())}, builds {list(catalog.builds)}, base {catalog.processing}"
+
+    def state(self) -> State:
+        alive = frozenset(host for host, node in self.nodes.items() if node.up)
+        if self._known is None or self._known[:2] != (self.catalog.changed, alive):
+            self._known = (self.catalog.changed, alive, self.catalog.state(alive))
+        return self._known[2]
+
+    # ---- leaders and nodes ------------------------------------------------------------------------------
+
+    def elect(self) -> None:
+        """Somebody takes the lease. Whoever had it does not know yet."""
+        self.catalog.term = Term(self.catalog.term + 1)
+        self.catalog.holder = self.chance.choice(["x", "y"])
+        leader = Leader(self, self.catalog.holder, self.catalog.term)
+        self.leaders = [*[one for one in self.leaders if one.alive][-3:], leader]
+        leader.step()
+
+    def crash_leader(self) -> None:
+        self.chance.choice(self.leaders).alive = False
+
+    def crash_node(self) -> None:
+        node = self.nodes[self.chance.choice(sorted(self.nodes))]
+        if node.up:
+            node.crash()
+            self.after(self.chance.randint(1, 3_000) * MS, lambda: setattr(node, "up", True))
+
+    def call(self, leader: Leader, replica: Replica, term: Term, ids: tuple[TaskId, ...]) -> None:
+        node = self.nodes[replica.host]
+        if not self.healed and self.chance.random() < self.faults.call_fails:
+            self.after(50 * MS, lambda: leader.hear(CallFailed(replica=replica, error="no route")))
+        if not node.up:
+            self.after(50 * MS, lambda: leader.hear(CallFailed(replica=replica, error="refused")))
+            return
+        self.network.send(lambda: node.called(leader, replica, term, ids))
+
+    # ---- what users do ----------------------------------------------------------------------------------
+
+    def begin_write(self) -> None:
+        """A transaction knows the indexes as they were when it began."""
+        base = self.chance.choice(list(self.catalog.bases.values()))
+        key = self.chance.randrange(KEYS)
+        value = None if self.chance.random() < 0.3 else self.chance.randrange(30)
+        known = {index.id: index.state for index in self.catalog.indexes.values()}
+        number = self.number()
+        self.transactions[number] = None
+
+        def commit() -> None:
+            if number in self.transactions:
+                del self.transactions[number]
+                self.catalog.write(base, key, value, known)
+
+        self.after(self.chance.randint(1, 300) * MS, commit)
+
+    def change_word(self) -> None:
+        version = self.catalog.commit(())
+        word = self.chance.choice([None, self.chance.randrange(100), self.chance.randrange(100)])
+        self.catalog.words.write(self.chance.randrange(WORDS), word, version)
+
+    def new_task(self) -> TaskId:
+        return TaskId(f"t{self.number():06d}")
+
+    def create_base(self, *, tablets: int, rows: int) -> None:
+        self.relations += 1
+        hosts = sorted(self.nodes)
+        place = {TabletId(t): Replica(self.chance.choice(hosts), self.chance.randrange(SHARDS)) for t in range(tablets)}
+        base = Base(id=RelationId(self.relations), tablets=tablets, placement=place)
+        for key in range(rows):
+            base.rows.write(key, self.chance.randrange(30), self.catalog.version)
+        self.catalog.bases[base.id] = base
+
+    def _begin_build(self, relation: RelationId, base: Base) -> None:
+        tasks = tuple(
+            Task(
+                id=self.new_task(),
+                kind=TaskKind.BUILD_RANGE,
+                base=base.id,
+                view=relation,
+                tablet=tablet,
+                replica=replica,
+            )
+            for tablet, replica in base.placement.items()
+        )
+        self.catalog.commit((c.CreateBuild(build=Build(view=relation, base=base.id), tasks=tasks),))
+
+    def create_view(self) -> None:
+        if len(self.catalog.views) >= 3:
+            return
+        self.relations += 1
+        base = self.chance.choice(list(self.catalog.bases.values()))
+        view = View(id=RelationId(self.relations), base=base, hidden=self.chance.choice([2, 3, 31]))
+        self.catalog.views[view.id] = view
+        self._begin_build(view.id, base)
+
+    def create_index(self) -> None:
+        if len(self.catalog.indexes) >= 2:
+            return
+        self.relations += 1
+        base = self.chance.choice(list(self.catalog.bases.values()))
+        index = Index(id=RelationId(self.relations), base=base, stepped=self.number())
+        self.catalog.indexes[index.id] = index
+        self._begin_build(index.id, base)
+
+    def drop_view(self) -> None:
+        relations = sorted([*self.catalog.views, *self.catalog.indexes])
+        if relations:
+            self.catalog.commit((c.DropRelation(relation=self.chance.choice(relations)),))
+
+    def alter_rate(self) -> None:
+        if self.catalog.builds:
+            view = self.chance.choice(sorted(self.catalog.builds))
+            rate = self.chance.choice([0, None])
+            self.catalog.commit((c.AlterBuild(view=view, rows_per_minute=rate, chunk_rows=None),))
+
+    def stage(self) -> None:
+        """A run arrives outside a write: invisible until its task has made it visible, with the entries of indexes."""
+        base = self.chance.choice(list(self.catalog.bases.values()))
+        tablet = self.chance.choice(list(base.placement))
+        task = Task(
+            id=self.new_task(),
+            kind=TaskKind.PROCESS_STAGING,
+            base=base.id,
+            view=None,
+            tablet=tablet,
+            replica=base.placement[tablet],
+        )
+        keys = [k for k in range(KEYS) if base.tablet(k) == tablet]
+        base.staged[task.id] = {k: self.chance.randrange(30) for k in keys[:2]}
+        self.catalog.commit((c.CreateTasks(tasks=(task,)),))
+
+    # ---- the topology -----------------------------------------------------------------------------------
+
+    def begin_move(self) -> None:
+        base = self.chance.choice(list(self.catalog.bases.values()))
+        tablet = self.chance.choice(list(base.placement))
+        if tablet in base.moving:
+            return
+        source = base.placement[tablet]
+        target = Replica(self.chance.choice(sorted(self.nodes)), self.chance.randrange(SHARDS))
+        base.moving[tablet] = target
+        self.catalog.commit(moves.leave(self.state(), base.id, tablet, source))
+        self.after(self.chance.randint(50, 2_000) * MS, lambda: self.end_move(base, tablet, source, target))
+
+    def end_move(self, base: Base, tablet: TabletId, source: Replica, target: Replica) -> None:
+        state = self.state()
+        staged = {t.id: t for t in state.tasks.values() if t.base == base.id and t.id in base.staged}
+        if self.chance.random() < 0.3:
+            updates = moves.stay(state, base.id, tablet, source, self.new_task)
+        else:
+            updates = moves.arrive(state, base.id, tablet, source, target, self.new_task)
+            base.placement[tablet] = target
+        del base.moving[tablet]
+        self.catalog.commit(updates)
+        self._restage(base, staged, updates)
+
+    def _restage(self, base: Base, staged: dict[TaskId, Task], updates: tuple[c.Update, ...]) -> None:
+        """A staged run belongs to its tablet, so the tasks in the place of the old ones find it."""
+        for update in updates:
+            if isinstance(update, c.RemoveTasks):
+                gone = sorted(t for t in update.tasks if t in staged)
+            elif isinstance(update, c.CreateTasks):
+                new = [t for t in update.tasks if t.kind is TaskKind.PROCESS_STAGING]
+                old = [staged[t] for t in gone]
+                for before in old:
+                    after = next(t for t in new if t.created == before.created and t.id not in base.staged)
+                    base.staged[after.id] = base.staged.pop(before.id)
+
+    # ---- epochs and indexes -----------------------------------------------------------------------------
+
+    def begin_epochs(self) -> None:
+        for view in list(self.catalog.views.values()):
+            idle = self.catalog.version == view.applied or (view.id in self.catalog.built and self.is_current(view))
+            if not (idle and self.healed):
+                epoch = engine.epoch(self.catalog, view, behind=0 if self.healed else self.chance.randint(0, 3))
+                self.after(self.chance.randint(5, 300) * MS, partial(self.end_epoch, epoch))
+
+    def end_epoch(self, commit: engine.Commit) -> None:
+        try:
+            commit()
+        except ConflictError:
+            self.catalog.count("epochs refused")
+
+    def step_indexes(self) -> None:
+        """Permission states, each step behind a barrier: old transactions are waited for, and now and then aborted."""
+        for index in self.catalog.indexes.values():
+            if index.state not in (Permission.DELETE_ONLY, Permission.WRITE_AND_DELETE):
+                continue
+            old = [number for number in self.transactions if number < index.stepped]
+            if old and self.chance.random() < 0.2:
+                for number in old:
+                    del self.transactions[number]
+                old = []
+            if not old:
+                index.state = forward(index.state) or index.state
+                index.stepped = self.number()
+                index.read = self.catalog.version
+                if begins_empty(index.state):
+                    index.level0.clear()
+                self.catalog.commit(())
+
+
+def run(seed: int) -> World:
+    """Run a seed; a failure says how to see it again."""
+    world = World(seed)
+    try:
+        world.run()
+    except Exception as error:
+        raise AssertionError(
+            f"seed {seed} at {world.now / SECOND:.3f} s, step {world.steps}: {error}\n"
+            f"faults: {asdict(world.faults)}\n"
+            f"again: PYTHONPATH=src:tests python -m simulation --seed {seed}"
+        ) from error
+    return world
