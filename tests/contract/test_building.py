@@ -18,21 +18,21 @@ from ebla.errors import ConflictError
 from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
 from ebla.storage.model import Kind, Relation
 from ebla.views.definition import Position, progress_name
-from support.catalogs import commit, create, exclusively, new_relation, relation, run, visible
+from support.catalogs import (
+    NO_VIEW,
+    commit,
+    create,
+    exclusively,
+    new_relation,
+    relation,
+    run,
+    segment,
+    task,
+    task_ids,
+    visible,
+)
 
 HERE, THERE = Replica(NodeId("node1"), 0), Replica(NodeId("node2"), 1)
-NO_VIEW = RelationId(0)
-
-
-def task(id: str, base: RelationId, view: RelationId | None = NO_VIEW, *, tablet: int = 0) -> Task:
-    return Task(
-        id=TaskId(id),
-        kind=TaskKind.PROCESS_STAGING if view is None else TaskKind.BUILD_RANGE,
-        base=base,
-        view=view,
-        tablet=TabletId(tablet),
-        replica=HERE,
-    )
 
 
 def create_view(catalog: Catalog, base: Relation, *, name: str = "card", prefix: str = "a") -> Relation:
@@ -59,24 +59,16 @@ def covered(catalog: Catalog, view: Relation, tablet: int = 0) -> Segments[str]:
         return building.segments(connection, view.id).get(TabletId(tablet), ())
 
 
-def ids(*names: str) -> frozenset[TaskId]:
-    return frozenset(map(TaskId, names))
-
-
-def chunk(up_to: str | None, since: int, rows: int = 1) -> Segment[str]:
-    return Segment(up_to=up_to, since=Version(since), rows=rows)
-
-
-def checkpoint(view: Relation, task: str, before: Segments[str], segment: Segment[str], *extra: c.Update) -> c.Decision:
+def checkpoint(view: Relation, task: str, before: Segments[str], covers: Segment[str], *extra: c.Update) -> c.Decision:
     """What a worker commits behind a chunk."""
     tablet = TabletId(0)
     return c.Decision(
         reason="chunk",
         requires=(
-            c.TasksOpen(tasks=ids(task)),
+            c.TasksOpen(tasks=task_ids(task)),
             c.SegmentsBegin(view=view.id, tablet=tablet, segments=before, exactly=True),
         ),
-        updates=(*extra, c.CoverSegment(view=view.id, tablet=tablet, segment=segment)),
+        updates=(*extra, c.CoverSegment(view=view.id, tablet=tablet, segment=covers)),
     )
 
 
@@ -112,20 +104,20 @@ def test_tasks_are_in_the_order_of_their_turns(catalog: Catalog):
     create_view(catalog, base, name="first", prefix="z")
     create_view(catalog, base, name="second", prefix="a")
     assert list(tasks(catalog)) == ["z0", "z1", "a0", "a1"]
-    commit(catalog, c.AbortTasks(tasks=ids("z0")))
+    commit(catalog, c.AbortTasks(tasks=task_ids("z0")))
     moved = tasks(catalog)["z0"].again(TaskId("new"), replica=THERE)
-    commit(catalog, c.RemoveTasks(tasks=ids("z0")), c.CreateTasks(tasks=(moved,)))
+    commit(catalog, c.RemoveTasks(tasks=task_ids("z0")), c.CreateTasks(tasks=(moved,)))
     assert list(tasks(catalog)) == ["new", "z1", "a0", "a1"]
     assert tasks(catalog)["new"] == replace(moved, aborted=False)
 
 
 def test_an_aborted_task_is_not_finished_and_not_revived(catalog: Catalog):
     create_view(catalog, create(catalog, "orders", tablets=2))
-    commit(catalog, c.AbortTasks(tasks=ids("a0", "unknown")))
+    commit(catalog, c.AbortTasks(tasks=task_ids("a0", "unknown")))
     assert {n: t.aborted for n, t in tasks(catalog).items()} == {"a0": True, "a1": False}
-    commit(catalog, c.FinishTasks(tasks=ids("a0", "a1", "unknown")))
+    commit(catalog, c.FinishTasks(tasks=task_ids("a0", "a1", "unknown")))
     assert list(tasks(catalog)) == ["a0"]
-    commit(catalog, c.AbortTasks(tasks=ids("a0")))
+    commit(catalog, c.AbortTasks(tasks=task_ids("a0")))
     assert tasks(catalog)["a0"].aborted
 
 
@@ -143,7 +135,7 @@ def test_many_finished_tasks_go_in_one_commit(catalog: Catalog):
 def test_a_position_moves_with_its_rows_or_not_at_all(catalog: Catalog):
     view = create_view(catalog, create(catalog, "orders"))
     rows = c.AddRuns(runs=(run(view.id, id="rows", tablet=0, level=1),))
-    first = chunk("[5]", 7)
+    first = segment("[5]", 7)
     catalog.commit(checkpoint(view, "a0", (), first, rows))
     assert (covered(catalog, view), visible(catalog, view)) == ((first,), {"rows"})
     again = c.AddRuns(runs=(run(view.id, id="again", tablet=0, level=1),))
@@ -153,19 +145,19 @@ def test_a_position_moves_with_its_rows_or_not_at_all(catalog: Catalog):
 
 
 @pytest.mark.parametrize(
-    ("stop", "found"), [(c.AbortTasks(tasks=ids("a0")), "aborted"), (c.FinishTasks(tasks=ids("a0")), "gone")]
+    ("stop", "found"), [(c.AbortTasks(tasks=task_ids("a0")), "aborted"), (c.FinishTasks(tasks=task_ids("a0")), "gone")]
 )
 def test_a_late_checkpoint_of_a_stopped_task_is_refused(catalog: Catalog, stop: c.Update, found: str):
     view = create_view(catalog, create(catalog, "orders"))
     commit(catalog, stop)
     with pytest.raises(ConflictError, match=f"task a0: expected open, found {found}"):
-        catalog.commit(checkpoint(view, "a0", (), chunk("[5]", 7)))
+        catalog.commit(checkpoint(view, "a0", (), segment("[5]", 7)))
     assert covered(catalog, view) == ()
 
 
 def test_a_chunk_and_an_epoch_commit_in_either_order(catalog: Catalog):
     view = create_view(catalog, create(catalog, "orders"))
-    for before, next_ in (((), chunk("[3]", 4)), ((chunk("[3]", 4),), chunk("[5]", 6))):
+    for before, next_ in (((), segment("[3]", 4)), ((segment("[3]", 4),), segment("[5]", 6))):
         catalog.commit(checkpoint(view, "a0", before, next_))
     seen = covered(catalog, view)
     epoch = c.Decision(
@@ -175,12 +167,12 @@ def test_a_chunk_and_an_epoch_commit_in_either_order(catalog: Catalog):
             c.ReplaceSegments(view=view.id, tablet=TabletId(0), seen=len(seen), segments=advance(seen, Version(9))),
         ),
     )
-    catalog.commit(checkpoint(view, "a0", seen, chunk("[8]", 8)))
+    catalog.commit(checkpoint(view, "a0", seen, segment("[8]", 8)))
     catalog.commit(epoch)
-    assert covered(catalog, view) == (chunk("[5]", 9, rows=2), chunk("[8]", 8))
+    assert covered(catalog, view) == (segment("[5]", 9, rows=2), segment("[8]", 8))
     with pytest.raises(ConflictError, match="another worker or epoch came first"):
         catalog.commit(epoch)
-    catalog.commit(checkpoint(view, "a0", covered(catalog, view), chunk(None, 10)))
+    catalog.commit(checkpoint(view, "a0", covered(catalog, view), segment(None, 10)))
     assert [x.up_to for x in covered(catalog, view)] == ["[5]", "[8]", None]
     with catalog.reading() as connection:
         assert building.spans(connection) == {view.id: (8, 10)}
@@ -188,12 +180,12 @@ def test_a_chunk_and_an_epoch_commit_in_either_order(catalog: Catalog):
 
 def test_a_view_is_marked_built_when_no_task_is_left(catalog: Catalog):
     view = create_view(catalog, create(catalog, "orders", tablets=1))
-    catalog.commit(checkpoint(view, "a0", (), chunk(None, 3)))
+    catalog.commit(checkpoint(view, "a0", (), segment(None, 3)))
     done = marked_built(view)
-    commit(catalog, c.AbortTasks(tasks=ids("a0")))
+    commit(catalog, c.AbortTasks(tasks=task_ids("a0")))
     with pytest.raises(ConflictError, match="expected no task left, found 1"):
         catalog.commit(done)
-    commit(catalog, c.RemoveTasks(tasks=ids("a0")))
+    commit(catalog, c.RemoveTasks(tasks=task_ids("a0")))
     version = catalog.commit(done).version
     assert covered(catalog, view) == ()
     with catalog.reading() as connection:
@@ -241,11 +233,11 @@ def test_a_dropped_view_leaves_nothing_and_its_neighbour_everything(catalog: Cat
     first = create_view(catalog, base, name="first", prefix="f")
     second = create_view(catalog, base, name="second", prefix="s")
     commit(catalog, c.CreateTasks(tasks=(task("staging", base.id, None),)))
-    catalog.commit(checkpoint(first, "f0", (), chunk("[3]", 4)))
-    catalog.commit(checkpoint(second, "s0", (), chunk("[3]", 4)))
+    catalog.commit(checkpoint(first, "f0", (), segment("[3]", 4)))
+    catalog.commit(checkpoint(second, "s0", (), segment("[3]", 4)))
     exclusively(catalog, c.DropRelation(relation=first.id))
     assert list(tasks(catalog)) == ["s0", "staging"]
-    assert (covered(catalog, first), covered(catalog, second)) == ((), (chunk("[3]", 4),))
+    assert (covered(catalog, first), covered(catalog, second)) == ((), (segment("[3]", 4),))
     with catalog.reading() as connection:
         assert list(building.builds(connection)) == [second.id]
     exclusively(catalog, c.DropRelation(relation=second.id), c.DropRelation(relation=base.id))
@@ -256,7 +248,7 @@ def test_a_dropped_view_leaves_nothing_and_its_neighbour_everything(catalog: Cat
 
 def test_a_build_that_starts_over_forgets_its_segments(catalog: Catalog):
     view = create_view(catalog, create(catalog, "orders"))
-    catalog.commit(checkpoint(view, "a0", (), chunk("[3]", 4)))
+    catalog.commit(checkpoint(view, "a0", (), segment("[3]", 4)))
     commit(catalog, c.ForgetSegments(view=view.id))
     assert covered(catalog, view) == ()
 
@@ -283,9 +275,9 @@ def test_the_coordinators_state_is_read_whole(catalog: Catalog):
         catalog,
         c.CreateBuild(build=Build(view=index.id, base=base.id), tasks=(task("i0", base.id, index.id),)),
         c.SetProcessingBase(base=base.id),
-        c.AbortTasks(tasks=ids("a1")),
+        c.AbortTasks(tasks=task_ids("a1")),
     )
-    catalog.commit(checkpoint(view, "a0", (), chunk("[3]", 4)))
+    catalog.commit(checkpoint(view, "a0", (), segment("[3]", 4)))
     position = Position(applied_version=Version(3), read={})
     commit(catalog, c.SetProgress(name=progress_name(view.id), value=position.text()))
     with catalog.reading() as connection:

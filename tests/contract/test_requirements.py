@@ -7,13 +7,28 @@ from typing import get_args
 
 import pytest
 
+from ebla.build.model import Build
 from ebla.catalog import changes as c
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, EblaError, StaleTermError, TransactionClosedError, UnknownNameError
 from ebla.ids import NodeId, RelationId, RunId, TabletId, Term, TransactionId, Version
 from ebla.storage.model import Node, RunSource, RunState
-from support.catalogs import COLUMNS, NODE, SECOND_US, Clock, add, commit, create, dump, exclusively, run
+from support.catalogs import (
+    COLUMNS,
+    NODE,
+    SECOND_US,
+    Clock,
+    add,
+    commit,
+    create,
+    dump,
+    exclusively,
+    run,
+    segment,
+    task,
+    task_ids,
+)
 
 LEASE_US = 10 * SECOND_US
 TOUCHED = Node(id=NodeId("touched"), root="/data/touched")
@@ -244,3 +259,48 @@ def test_cutoff(catalog: Catalog):
     fails(catalog, cutoff(0, 0), ConflictError, "tablet 0: expected cutoff 0, found 5")
     commit(catalog, c.SetCutoff(relation=target.id, tablet=TabletId(0), cutoff=Version(9)))
     fails(catalog, cutoff(0, 5), ConflictError, "tablet 0: expected cutoff 5, found 9")
+
+
+def test_tasks_open(catalog: Catalog):
+    base, view = create(catalog, "orders").id, RelationId(91)
+    commit(catalog, c.CreateTasks(tasks=(task("a", base, view), task("b", base, view, tablet=1))))
+    both = c.TasksOpen(tasks=task_ids("a", "b"))
+    passes(catalog, both)
+    passes(catalog, c.TasksOpen(tasks=frozenset()))
+    commit(catalog, c.AbortTasks(tasks=task_ids("b")))
+    fails(catalog, both, ConflictError, "task b: expected open, found aborted; nothing of it was written")
+    passes(catalog, c.TasksOpen(tasks=task_ids("a")))
+    commit(catalog, c.RemoveTasks(tasks=task_ids("b")))
+    fails(catalog, both, ConflictError, "task b: expected open, found gone")
+
+
+def test_segments_begin(catalog: Catalog):
+    view, tablet = RelationId(91), TabletId(0)
+
+    def covered(*segments: tuple[str | None, int], exactly: bool = False) -> c.SegmentsBegin:
+        begin = tuple(segment(*one) for one in segments)
+        return c.SegmentsBegin(view=view, tablet=tablet, segments=begin, exactly=exactly)
+
+    passes(catalog, covered(exactly=True))
+    for one in (("[5]", 3), (None, 4)):
+        commit(catalog, c.CoverSegment(view=view, tablet=tablet, segment=segment(*one)))
+    passes(catalog, covered())
+    passes(catalog, covered(("[5]", 3)))
+    passes(catalog, covered(("[5]", 3), (None, 4), exactly=True))
+    fails(catalog, covered(exactly=True), ConflictError, r"by nothing, found \(\[5\], 3\), \(the end, 4\)")
+    fails(catalog, covered(("[5]", 3), exactly=True), ConflictError, r"expected it covered by \(\[5\], 3\), found")
+    fails(catalog, covered(("[5]", 4)), ConflictError, "another worker or epoch came first")
+
+
+def test_nothing_left_to_build(catalog: Catalog):
+    base, view = create(catalog, "orders").id, RelationId(91)
+    left = c.NothingLeftToBuild(view=view)
+    fails(catalog, left, ConflictError, "view 91: expected one that is being built, found it built or dropped")
+    commit(catalog, c.CreateBuild(build=Build(view=view, base=base), tasks=(task("a", base, view),)))
+    fails(catalog, left, ConflictError, "view 91: expected no task left, found 1")
+    commit(catalog, c.AbortTasks(tasks=task_ids("a")))
+    fails(catalog, left, ConflictError, "expected no task left, found 1")
+    commit(catalog, c.RemoveTasks(tasks=task_ids("a")))
+    passes(catalog, left)
+    commit(catalog, c.MarkBuilt(view=view))
+    fails(catalog, left, ConflictError, "found it built or dropped")

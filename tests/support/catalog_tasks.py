@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 
+from ebla.build.model import Build
 from ebla.catalog import changes as c
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
@@ -13,6 +14,7 @@ from ebla.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
 from ebla.storage.model import Node, RunState
 from support.catalogs import (
     COLUMNS,
+    NO_VIEW,
     NODE,
     Clock,
     add,
@@ -23,9 +25,14 @@ from support.catalogs import (
     new_relation,
     put_nodes,
     run,
+    segment,
+    task,
+    task_ids,
 )
 
 OTHER = NodeId("node2")
+BUILT, MOVING, AGAIN = (RelationId(n) for n in (91, 92, 93))
+"""Views that are being built. That they are no relations matters to nobody here."""
 
 
 def say(text: object) -> None:
@@ -85,6 +92,12 @@ def prepare(catalog: Catalog) -> None:
             changes=(c.DictionaryChange(relation=orders.id, version=Version(8), key="[1]", columns=("*",)),)
         ),
     )
+    for view, first in ((BUILT, 0), (MOVING, 2), (AGAIN, 4)):
+        build = Build(view=view, base=orders.id)
+        tasks = tuple(task(f"task-{first + n}", orders.id, view, tablet=n) for n in range(2))
+        covered = c.CoverSegment(view=view, tablet=TabletId(0), segment=segment("[5]", 3))
+        commit(catalog, c.CreateBuild(build=build, tasks=tasks), covered)
+    commit(catalog, c.FinishTasks(tasks=task_ids("task-0", "task-1")))
     tx.begin(catalog, orders, node=NODE, holder="test", reason="test", lease_us=60_000_000)
 
 
@@ -118,7 +131,25 @@ def every_update(catalog: Catalog) -> c.Decision:
                 changes=(c.DictionaryChange(relation=orders, version=Version(9), key="[1]", columns=("total",)),)
             ),
             c.ForgetDictionaryChanges(relation=orders, version=Version(8)),
+            *_every_building_update(orders),
         ),
+    )
+
+
+def _every_building_update(orders: RelationId) -> tuple[c.Update, ...]:
+    zero = TabletId(0)
+    return (
+        c.CreateBuild(build=Build(view=NO_VIEW, base=orders), tasks=(task("new-0", orders),), of_created=True),
+        c.AlterBuild(view=MOVING, rows_per_minute=60, chunk_rows=5),
+        c.AbortTasks(tasks=task_ids("task-2")),
+        c.RemoveTasks(tasks=task_ids("task-3")),
+        c.CreateTasks(tasks=(task("task-3-again", orders, MOVING, tablet=1),)),
+        c.FinishTasks(tasks=task_ids("task-2", "task-5")),
+        c.CoverSegment(view=MOVING, tablet=zero, segment=segment("[7]", 4)),
+        c.ReplaceSegments(view=MOVING, tablet=zero, seen=1, segments=(segment("[5]", 9),)),
+        c.ForgetSegments(view=AGAIN),
+        c.MarkBuilt(view=BUILT),
+        c.SetProcessingBase(base=orders),
     )
 
 

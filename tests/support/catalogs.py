@@ -8,14 +8,18 @@ from typing import Any
 
 from sqlalchemy import select
 
+from ebla.build.model import Replica, Task, TaskKind
+from ebla.build.segments import Segment
 from ebla.catalog import changes as c
 from ebla.catalog import reads, schema
 from ebla.catalog.store import Catalog
-from ebla.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
+from ebla.ids import NodeId, RelationId, RunId, TabletId, TaskId, Token, TransactionId, Version
 from ebla.storage.model import SPANS_TABLETS, Column, Kind, Node, Relation, Run, RunSource, RunState
 from ebla.storage.snapshot import Snapshot
 
 NODE = NodeId("node1")
+NO_VIEW = RelationId(0)
+"""The view of tasks that are created together with it."""
 SECOND_US = 1_000_000
 NOON_US = 1_800_000_000 * SECOND_US
 """Where a test's clock starts."""
@@ -110,6 +114,26 @@ def run(
         state=state,
         source=source,
     )
+
+
+def task(id: str, base: RelationId, view: RelationId | None = NO_VIEW, *, tablet: int = 0) -> Task:
+    """A building task on the first shard; of `process_staging` where there is no view."""
+    return Task(
+        id=TaskId(id),
+        kind=TaskKind.PROCESS_STAGING if view is None else TaskKind.BUILD_RANGE,
+        base=base,
+        view=view,
+        tablet=TabletId(tablet),
+        replica=Replica(NODE, 0),
+    )
+
+
+def task_ids(*names: str) -> frozenset[TaskId]:
+    return frozenset(map(TaskId, names))
+
+
+def segment(up_to: str | None, since: int, rows: int = 1) -> Segment[str]:
+    return Segment(up_to=up_to, since=Version(since), rows=rows)
 
 
 # ---- commits --------------------------------------------------------------------------------------------
