@@ -20,7 +20,8 @@ from ebla.jobs import statements as jobs
 from ebla.query import explain as query_explain
 from ebla.query import select
 from ebla.query.conditions import Request
-from ebla.query.execute import TooMany, result_of
+from ebla.query.execute import result_of
+from ebla.query.streams import TooMany
 from ebla.result import Result
 from ebla.spark import write as swrite
 from ebla.spark.session import local_frame

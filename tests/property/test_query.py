@@ -306,9 +306,9 @@ def test_writers_between_pages_cost_no_row_that_stays_and_repeat_none(rows, writ
 @contextmanager
 def _patched(collected: int, scan_us: float) -> Iterator[None]:
     """Costs that make the planner take every way."""
-    before = planning.COLLECTED_MAX, planning.US_PER_SCAN
-    planning.COLLECTED_MAX, planning.US_PER_SCAN = collected, scan_us
+    before = planning.COLLECTED_MAX, planning.EXAMINED_MAX, planning.US_PER_SCAN
+    planning.COLLECTED_MAX, planning.EXAMINED_MAX, planning.US_PER_SCAN = collected, collected * 3, scan_us
     try:
         yield
     finally:
-        planning.COLLECTED_MAX, planning.US_PER_SCAN = before
+        planning.COLLECTED_MAX, planning.EXAMINED_MAX, planning.US_PER_SCAN = before

@@ -78,7 +78,7 @@ def _write(
         ranks = list(zip(*lists, strict=True))
         order = pa.array(sorted(range(part.num_rows), key=ranks.__getitem__), pa.int64())
         path = f"{scratch}/part-{tablet}.parquet"
-        pq.write_table(part.take(order), root.full(path), row_group_size=row_group_rows)
+        pq.write_table(part.take(order), root.full(path), row_group_size=row_group_rows, write_page_checksum=True)
         files.append(TabletFile(tablet=tablet, path=path))
     return files
 

@@ -28,7 +28,7 @@ from ebla.query.paths import index_path, paths_of
 from ebla.query.plan import AccessPath, Plan, choose, fit, plan
 from ebla.query.scan import Scan
 from ebla.query.store import Lru, Store, single
-from ebla.query.streams import Place, Seek, Source
+from ebla.query.streams import Place, Seek, Source, TooMany
 from ebla.result import Facts, Result
 from ebla.storage import runs as rf
 from ebla.storage import types
@@ -72,10 +72,6 @@ def result_of(answer: Answer, context: Context) -> Result:
     applied = answer.applied_version
     facts = Facts(applied_version=None if applied is None else int(applied), age_s=answer.age_s, next=answer.next)
     return Result(table=answer.table, spark=lambda: context.spark, facts=facts)
-
-
-class TooMany(Exception):
-    """More rows are to be read or sorted than this way is made for."""
 
 
 Make = Callable[[Relation], c.Request]
@@ -264,10 +260,13 @@ class _Sought:
         want = self._request.limit + 1
         items = iter(self._seek.rows(in_order=not self._request.any_order))
         parts: list[pa.Table] = []
-        count, ended = 0, False
+        count, read, ended = 0, 0, False
         held: tuple[v.Ranks, Place] | None = None
         while not ended and count < want:
             places, held, ended = self._batch(items, held, want - count)
+            read += len(places)
+            if self._fitted.late and read > planning.FETCHED_MAX:
+                raise TooMany
             part = self._settled(places)
             parts.append(part)
             count += part.num_rows

@@ -372,6 +372,9 @@ US_PER_SCAN = 4_000.0
 US_PER_FETCH = 150.0
 COLLECTED_MAX = 20_000
 """More rows than this are sorted by DuckDB, not one by one."""
+EXAMINED_MAX = 300_000
+"""A seek whose conditions few rows fulfil is given up after so many, and all rows are scanned."""
+FETCHED_MAX = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

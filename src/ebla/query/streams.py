@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from ebla.ids import NodeId, RunId, TabletId
 from ebla.query import filters as fl
+from ebla.query import plan as planning
 from ebla.query import values as v
 from ebla.query.conditions import By
 from ebla.query.plan import Extent, Fitted, Interval
@@ -51,6 +52,10 @@ class Place:
 
 
 Item = tuple[v.Ranks, int, Place]
+
+
+class TooMany(Exception):
+    """More rows are to be read or sorted than this way is made for."""
 
 
 class Overlay:
@@ -99,6 +104,8 @@ class Seek:
         self._overlay: Overlay | None = None
         self._floats = any(c.type in ("float", "double") for c in self.key)
         self.selected: list[Selected] = []
+        self.examined = 0
+        """Rows that filters looked at."""
 
     @property
     def overlay(self) -> Overlay:
@@ -223,6 +230,9 @@ class Seek:
             end = min(low + size, high)
             start = count - end if backwards else low
             if filters:
+                self.examined += end - low
+                if self.examined > planning.EXAMINED_MAX:
+                    raise TooMany
                 part = {
                     f.column.physical: raw[self.here[f.column.physical].physical].slice(start, end - low)
                     for f in filters
