@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import foundation, views
+from bench import foundation, query, views
 from bench.measure import record
 
-GROUPS = {"foundation": foundation.run, "views": views.run}
+GROUPS = {"foundation": foundation.run, "views": views.run, "query": query.run}
 
 
 def main() -> int:

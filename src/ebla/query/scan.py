@@ -82,20 +82,20 @@ class _Statement:
                 return " AND ".join(parts)
 
     def behind(self, order: Sequence[By], after: Sequence[Any]) -> str:
-        """Rows behind the last page: `a > x OR (a = x AND (b > y OR …))`, NULLs where the order has them."""
-        text = ""
-        for by, value in reversed(list(zip(order, after, strict=True))):
-            name = quoted(by.column.physical)
-            if value is None:
-                same = f"{name} IS NULL"
-                more = "false" if by.descending else f"{name} IS NOT NULL"
-            else:
-                same = f"{name} = {self.value(value, by.column.type)}"
-                more = f"{name} {'<' if by.descending else '>'} {self.value(value, by.column.type)}"
-                if by.descending:
-                    more = f"({more} OR {name} IS NULL)"
-            text = more if not text else f"({more} OR ({same} AND {text}))"
-        return text
+        """Rows behind the last page: `(a > x OR (a = x AND (b > y OR …)))`, NULLs where the order has them."""
+        by, value = order[0], after[0]
+        name, kind = quoted(by.column.physical), by.column.type
+        if value is None:
+            more = "false" if by.descending else f"{name} IS NOT NULL"
+        elif by.descending:
+            more = f"{name} < {self.value(value, kind)} OR {name} IS NULL"
+        else:
+            more = f"{name} > {self.value(value, kind)}"
+        if len(order) == 1:
+            return f"({more})"
+        # In the order of the text, as question marks count.
+        same = f"{name} IS NULL" if value is None else f"{name} = {self.value(value, kind)}"
+        return f"({more} OR ({same} AND {self.behind(order[1:], after[1:])}))"
 
 
 class Scan:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ebla.errors import CorruptRunError
-from ebla.ids import NodeId, TabletId
+from ebla.ids import NodeId, RunId, TabletId
 from ebla.query import values as v
 from ebla.query.plan import AccessPath
 from ebla.storage import runs as rf
@@ -71,14 +71,15 @@ class Footer:
     """Of each row group."""
     place: Mapping[str, int]
     """The number of each column that is not nested."""
-    _bounds: dict[str, list[tuple[Any, Any]]] = field(default_factory=dict)
+    _bounds: dict[tuple[str, str], list[tuple[Any, Any]]] = field(default_factory=dict)
     _spans: dict[tuple[str, ...], list[tuple[v.Ranks, v.Ranks]]] = field(default_factory=dict)
 
     def bounds(self, column: Column) -> list[tuple[Any, Any]]:
         """The least and the greatest rank of a column in each row group."""
-        found = self._bounds.get(column.physical)
+        name = (column.physical, column.type)
+        found = self._bounds.get(name)
         if found is None:
-            found = self._bounds[column.physical] = [self._bound(column, g) for g in range(len(self.rows))]
+            found = self._bounds[name] = [self._bound(column, g) for g in range(len(self.rows))]
         return found
 
     def spans(self, key: Sequence[tuple[Column, bool]]) -> list[tuple[v.Ranks, v.Ranks]]:
@@ -198,16 +199,22 @@ class Store:
                 missing.append(column)
             else:
                 found[column.physical] = kept
-        if missing:
-            footer = self.footer(roots, run)
-            stored = [c.physical for c in missing if footer.schema.get_field_index(c.physical) >= 0]
-            read = (
-                from_copy(roots, run, lambda root: _read(root, run, footer, group, stored)) if stored else pa.table({})
-            )
-            for column in missing:
-                array = _today(read, column, footer.rows[group])
-                found[column.physical] = array
+        return found | self._read(roots, run, [group], missing)[0] if missing else found
+
+    def _read(
+        self, roots: Mapping[NodeId, Root], run: Run, groups: Sequence[int], columns: Sequence[Column]
+    ) -> list[dict[str, pa.Array]]:
+        """Decode columns of row groups of one run, and keep them."""
+        footer = self.footer(roots, run)
+        stored = [c.physical for c in columns if footer.schema.get_field_index(c.physical) >= 0]
+        tables = from_copy(roots, run, lambda root: _read(root, run, footer, groups, stored))
+        found: list[dict[str, pa.Array]] = []
+        for group, table in zip(groups, tables, strict=True):
+            arrays = {c.physical: _today(table, c, footer.rows[group]) for c in columns}
+            for column in columns:
+                array = arrays[column.physical]
                 self._columns.put((run.id, group, column.physical, column.type), array, array.nbytes)
+            found.append(arrays)
         return found
 
     def has_columns(self, run: Run, group: int, columns: Sequence[Column]) -> bool:
@@ -215,9 +222,15 @@ class Store:
 
     def warm(self, roots: Mapping[NodeId, Root], wanted: Sequence[tuple[Run, int]], columns: Sequence[Column]) -> None:
         """Read row groups that are not in memory, several at a time."""
-        cold = [(run, group) for run, group in wanted if not self.has_columns(run, group, columns)]
-        if len(cold) > 1:
-            list(self.pool().map(lambda one: self.columns(roots, one[0], one[1], columns), cold))
+        cold: dict[RunId, tuple[Run, list[int]]] = {}
+        for run, group in wanted:
+            if not self.has_columns(run, group, columns):
+                cold.setdefault(run.id, (run, []))[1].append(group)
+        if len(cold) == 1:
+            [(run, groups)] = cold.values()
+            self._read(roots, run, groups, columns)
+        elif cold:
+            list(self.pool().map(lambda one: self._read(roots, one[0], one[1], columns), cold.values()))
 
     def pool(self) -> ThreadPoolExecutor:
         with self._lock:
@@ -259,7 +272,9 @@ def from_copy(roots: Mapping[NodeId, Root], run: Run, read: Callable[[Root], Rea
             roots[node].distrust(run.path)
 
 
-def _read(root: Root, run: Run, footer: Footer, group: int, names: Sequence[str]) -> pa.Table:
+def _read(root: Root, run: Run, footer: Footer, groups: Sequence[int], names: Sequence[str]) -> list[pa.Table]:
+    if not names:
+        return [pa.table({}) for _ in groups]
     file = pq.ParquetFile(
         root.inner(run.path),
         filesystem=root.filesystem,
@@ -267,7 +282,7 @@ def _read(root: Root, run: Run, footer: Footer, group: int, names: Sequence[str]
         page_checksum_verification=True,
         pre_buffer=False,
     )
-    return file.read_row_group(group, columns=list(names), use_threads=len(names) > 4)
+    return [file.read_row_group(group, columns=list(names), use_threads=False) for group in groups]
 
 
 def _today(read: pa.Table, column: Column, rows: int) -> pa.Array:

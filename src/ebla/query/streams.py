@@ -299,23 +299,23 @@ class Seek:
         parts: dict[tuple[RunId, int], list[int]] = {}
         for number, place in enumerate(places):
             parts.setdefault((place.run.id, place.group), []).append(number)
-        columns = [self.here[c.physical] for c in wanted]
-        tables: list[list[pa.Array]] = [[] for _ in columns]
+        names = [c.physical for c in wanted]
+        if not places:
+            return rf.physical_schema(wanted).empty_table()
+        columns = [self.here[name] for name in names]
+        batches: list[pa.RecordBatch] = []
         order: list[int] = []
         layers = {layer.run.id: layer for layer in self.overlay.layers}
         for (run_id, group), numbers in parts.items():
-            at = pa.array([places[n].at for n in numbers], pa.int64())
             if group < 0:
                 found = {c.physical: single(layers[run_id].table.column(c.physical)) for c in columns}
             else:
                 found = self.store.columns(self.roots, places[numbers[0]].run, group, columns)
-            for n, column in enumerate(columns):
-                tables[n].append(found[column.physical].take(at))
+            # All columns at once: a call for each would cost more than the rows.
+            batch = pa.RecordBatch.from_arrays([found[c.physical] for c in columns], names=names)
+            batches.append(batch.take(pa.array([places[n].at for n in numbers], pa.int64())))
             order += numbers
-        names = [c.physical for c in wanted]
-        if not places:
-            return rf.physical_schema(wanted).empty_table()
-        joined = pa.table([pa.concat_arrays(arrays) for arrays in tables], names=names)
+        joined = pa.Table.from_batches(batches)
         back = [0] * len(order)
         for here, number in enumerate(order):
             back[number] = here
