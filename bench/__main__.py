@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import building, foundation, views
+from bench import building, foundation, query, views
 from bench.measure import record
 
-GROUPS = {"foundation": foundation.run, "views": views.run, "building": building.run}
+GROUPS = {"foundation": foundation.run, "views": views.run, "building": building.run, "query": query.run}
 
 
 def main() -> int:

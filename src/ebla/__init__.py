@@ -21,6 +21,7 @@ from ebla.errors import (
     UnknownNameError,
     UsageError,
 )
+from ebla.query.conditions import between, is_null, not_null, one_of, prefix
 from ebla.result import Result
 from ebla.table import Table
 
@@ -46,5 +47,10 @@ __all__ = [
     "TypeMismatchError",
     "UnknownNameError",
     "UsageError",
+    "between",
     "connect",
+    "is_null",
+    "not_null",
+    "one_of",
+    "prefix",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -21,11 +21,14 @@ from ebla.jobs.epochs import Epochs
 from ebla.jobs.runner import Runner
 from ebla.maintainer import Maintainer
 from ebla.metrics import Metrics
+from ebla.query import conditions
+from ebla.query.conditions import LIMIT_DEFAULT
+from ebla.query.execute import Reader, result_of
 from ebla.result import Result
 from ebla.settings import Settings
 from ebla.spark.session import require_classic
 from ebla.storage.files import Root
-from ebla.storage.model import Kind, Node
+from ebla.storage.model import Kind, Node, Relation
 from ebla.table import Table
 from ebla.tables import maintenance
 from ebla.tables.context import Context
@@ -50,6 +53,7 @@ class Database:
         self.epochs = Epochs(context, self._on_epoch)
         self.runner = Runner(context, self.epochs)
         self.views = Views(self)
+        self.reader = Reader(context, self._wake_runner)
         self._executor = Executor(self)
         self.runner.wake()  # what was written while nobody was here
 
@@ -68,6 +72,29 @@ class Database:
         `:name` in the text stands for the parameter of that name; values are bound, never put into the text.
         """
         return self._executor.run(text, parameters)
+
+    def query(
+        self,
+        relation: str,
+        *,
+        where: Mapping[str, object] | None = None,
+        order_by: str | Sequence[str] | None = None,
+        limit: int = LIMIT_DEFAULT,
+        columns: Sequence[str] | None = None,
+        after: object = None,
+        at_least: int | None = None,
+        wait_s: float = 10.0,
+    ) -> Result:
+        """The first rows of a table or view that fulfil conditions, in an order, without a Spark job.
+
+        `after` is the `next` of the page before, or a dict of its last row's order and key columns. `at_least` waits,
+        `wait_s` at most, until a view shows everything committed up to that version.
+        """
+
+        def make(found: Relation) -> conditions.Request:
+            return conditions.request(found, where=where, order_by=order_by, limit=limit, columns=columns, after=after)
+
+        return result_of(self.reader.query(relation, make, at_least=at_least, wait_s=wait_s), self.context)
 
     def table(self, name: str) -> Table:
         with self.context.catalog.reading() as connection:
@@ -105,6 +132,7 @@ class Database:
         self.runner.stop()
         self.maintainer.stop()
         self.pins.release_all()
+        self.reader.close()
         self.context.close()
 
     def __enter__(self) -> Self:

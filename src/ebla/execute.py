@@ -17,6 +17,11 @@ from ebla.catalog import transactions as tx
 from ebla.errors import EblaError, SnapshotError, SqlError, StorageError, UnknownNameError
 from ebla.ids import Version
 from ebla.jobs import statements as jobs
+from ebla.query import explain as query_explain
+from ebla.query import select
+from ebla.query.conditions import Request
+from ebla.query.execute import result_of
+from ebla.query.streams import TooMany
 from ebla.result import Result
 from ebla.spark import write as swrite
 from ebla.spark.session import local_frame
@@ -40,6 +45,9 @@ if TYPE_CHECKING:
     from ebla.database import Database
 
 Parameters = Mapping[str, object]
+
+SCAN_ROWS_MAX = 10_000_000
+"""A query that no path fits is left to Spark if it would read more rows than this."""
 
 
 Relations = Mapping[st.TableRef, Snapshot | pa.Table | None]
@@ -133,6 +141,9 @@ class Executor:
     # ---- queries ----------------------------------------------------------------------------------------
 
     def query(self, query: st.Query, parameters: Parameters) -> Result:
+        first = self._first_rows(query, parameters)
+        if first is not None:
+            return first
         read = self._read(query, parameters)
 
         def rescue(error: BaseException) -> DataFrame | BaseException | None:
@@ -150,6 +161,19 @@ class Executor:
             return read.frame
 
         return Result(frame=read.frame, spark=lambda: self._context.spark, rescue=rescue, holds=read.holds)
+
+    def _first_rows(self, query: st.Query, parameters: Parameters) -> Result | None:
+        """The answer to a query that asks for first rows of one relation, without Spark; `None` for any other."""
+        wanted = select.recognize(query, parameters)
+        if wanted is None:
+            return None
+        try:
+            answer = self._database.reader.query(
+                wanted.relation, lambda relation: _require(wanted, relation), scan_rows_max=SCAN_ROWS_MAX
+            )
+        except (select.NotSimple, TooMany, UnknownNameError):
+            return None  # Spark reads large relations in parallel, and knows the user's temporary views
+        return result_of(answer, self._context)
 
     def _read(self, query: st.Query, parameters: Parameters, *, at: Version | None = None) -> Reading:
         """A query over one consistent snapshot of all relations that it names, pinned."""
@@ -258,6 +282,14 @@ class Executor:
             return reads.version_at(connection, int(found))
 
     def _explain(self, statement: st.Explain, parameters: Parameters) -> Result:
+        wanted = None if statement.mode is not None else select.recognize(statement.query, parameters)
+        if wanted is not None:
+            try:
+                plan = self._database.reader.explain(wanted.relation, lambda relation: _require(wanted, relation))
+            except (select.NotSimple, UnknownNameError):
+                plan = None
+            if plan is not None and not (plan.scan and plan.extent.rows > SCAN_ROWS_MAX):
+                return self._table({"plan": [query_explain.as_text(plan)]})
         read = self._read(statement.query, parameters)
         mode = statement.mode or "formatted"
         jvm = self._context.spark._jvm
@@ -386,6 +418,13 @@ class Executor:
 
     def _row(self, **values: int | None) -> Result:
         return self._table({name: pa.array([value], pa.int64()) for name, value in values.items()})
+
+
+def _require(wanted: select.Select, relation: Relation) -> Request:
+    request = select.bound(wanted, relation)
+    if request is None:
+        raise select.NotSimple
+    return request
 
 
 def _column(spec: st.ColumnSpec) -> Column:

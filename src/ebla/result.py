@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -23,6 +24,15 @@ def _release(holds: list[Releasable]) -> None:
         hold.release()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of an answer besides its rows."""
+
+    applied_version: int | None = None
+    age_s: float | None = None
+    next: str | None = None
+
+
 class Result:
     """Rows with named columns. A query runs when its rows are first asked for, over the snapshot it was made on."""
 
@@ -34,13 +44,30 @@ class Result:
         spark: Callable[[], SparkSession] | None = None,
         rescue: Callable[[BaseException], DataFrame | BaseException | None] | None = None,
         holds: Sequence[Releasable] = (),
+        facts: Facts | None = None,
     ) -> None:
         self._table = table
         self._frame = frame
         self._spark = spark
         self._rescue = rescue
+        self._facts = facts
         self._holds = list(holds)
         self._finalizer = weakref.finalize(self, _release, self._holds)
+
+    @property
+    def applied_version(self) -> int | None:
+        """Of a view that was read without Spark: the version up to which its inputs are in it."""
+        return None if self._facts is None else self._facts.applied_version
+
+    @property
+    def age_s(self) -> float | None:
+        """Of such a view: for how long the oldest write that it does not show has been there; 0 if it shows all."""
+        return None if self._facts is None else self._facts.age_s
+
+    @property
+    def next(self) -> str | None:
+        """What `query(…, after=…)` takes for the next page; `None` if this was the last one."""
+        return None if self._facts is None else self._facts.next
 
     @property
     def columns(self) -> list[str]:

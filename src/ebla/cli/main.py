@@ -184,6 +184,65 @@ def sql(
         script.settle(database)
 
 
+@_command(
+    "ebla query orders --where status=open --order-by -total --limit 100",
+    "ebla query orders -W 'total>=10' -W 'total<20' -W 'note is not null' --columns id,total --json",
+    "ebla query customers -W 'name^=Ada' -W 'country in NL,DE' --order-by name,-id",
+    "ebla query orders --where status=open --order-by -total --explain",
+)
+def query(
+    context: typer.Context,
+    relation: Annotated[str, typer.Argument(metavar="RELATION", help="A table or view.", show_default=False)],
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            "-W",
+            metavar="CONDITION",
+            help="name=value, <, <=, >, >=, name^=prefix, 'name in a,b', 'name is null', 'name is not null'; "
+            "repeat it for more, all of which must hold.",
+        ),
+    ] = None,
+    order_by: Annotated[
+        list[str] | None,
+        typer.Option("--order-by", "-o", metavar="NAMES", help="Columns, separated by commas; -name is downwards."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="How many rows, 1 to 10000.")] = 100,
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="NAMES", help="Columns to show; all of them by default.")
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="CURSOR", help="Go on behind a page: its `next`.")
+    ] = None,
+    at_least: Annotated[
+        int | None,
+        typer.Option("--at-least", metavar="VERSION", help="Wait until a view shows all writes up to this version."),
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Show how it would be read, and read nothing.")] = False,
+    warehouse: Warehouse = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show the first rows of a table or view that fulfil conditions, in an order.
+
+    Reads sorted files through the key, or an index, and starts no Spark.
+    """
+    from ebla.cli import query as query_module
+
+    options = _settle(context, warehouse, json, debug)
+    asked = query_module.Asked(
+        relation=relation,
+        where=where or (),
+        order_by=order_by or (),
+        columns=columns,
+        limit=limit,
+        after=after,
+        at_least=at_least,
+    )
+    with _open(options, create=False) as database:
+        query_module.run(database, asked, as_json=options.json, explain=explain)
+
+
 @_command("ebla check views.sql", "ebla check views.sql --strict --json", "generate_statements | ebla check -")
 def check(
     context: typer.Context,

@@ -195,7 +195,7 @@ def read_run(root: Root, run: Run, cache: LevelZeroCache | None = None) -> pa.Ta
     return table
 
 
-def _read_copy(roots: Mapping[NodeId, Root], run: Run, cache: LevelZeroCache | None) -> pa.Table:
+def read_copy(roots: Mapping[NodeId, Root], run: Run, cache: LevelZeroCache | None) -> pa.Table:
     """The rows of a run from the first copy that can be read."""
     while True:
         node = readable_node(roots, run)
@@ -221,7 +221,7 @@ def mutations(
     key = [c.physical for c in relation.key]
     parts: list[pa.Table] = []
     for run in sorted(runs, key=lambda r: (r.begin_version, r.id)):
-        raw = _read_copy(roots, run, cache)
+        raw = read_copy(roots, run, cache)
         part = align(raw, relation.columns, [(DELETED, pa.bool_()), (TOKEN, pa.int64())])
         if TOKEN not in raw.schema.names:
             part = part.set_column(part.num_columns - 1, TOKEN, pa.array(tokens.tokens(part, key)))

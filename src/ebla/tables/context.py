@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import duckdb
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from ebla.catalog import reads
@@ -106,7 +107,10 @@ class Context:
 
     def roots(self) -> dict[NodeId, Root]:
         with self.catalog.reading() as connection:
-            locations = reads.roots(connection)
+            return self.roots_in(connection)
+
+    def roots_in(self, connection: Connection) -> dict[NodeId, Root]:
+        locations = reads.roots(connection)
         with self._lock:
             for node, location in locations.items():
                 if node not in self._roots:

@@ -1,0 +1,100 @@
+"""`ebla query`: conditions as people type them, and an answer with its freshness."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ebla.cli import output
+from ebla.errors import UsageError
+
+if TYPE_CHECKING:
+    from ebla.database import Database
+    from ebla.query.conditions import Condition
+    from ebla.storage.model import Relation
+
+_COMPARED = re.compile(r"\s*(?P<name>[^<>=^]+?)\s*(?P<operator>>=|<=|\^=|=|<|>)(?P<value>.*)\Z", re.DOTALL)
+_NULL = re.compile(r"\s*(?P<name>\S+)\s+is\s+(?P<no>not\s+)?null\s*\Z", re.IGNORECASE)
+_IN = re.compile(r"\s*(?P<name>\S+)\s+in\s+(?P<values>.+)\Z", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What stood on the command line."""
+
+    relation: str
+    where: Sequence[str] = ()
+    order_by: Sequence[str] = ()
+    columns: str | None = None
+    limit: int = 100
+    after: str | None = None
+    at_least: int | None = None
+
+
+def names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def condition(text: str, relation: Relation) -> tuple[str, Condition]:
+    """A column and its condition, with a value of the column's type."""
+    from ebla.query import conditions as c
+    from ebla.query.values import from_text
+
+    def value(name: str, typed: str) -> Any:
+        return from_text(typed, c.column_of(relation, name, "--where"), relation.name)
+
+    if found := _NULL.match(text):
+        return found["name"], c.NotNull() if found["no"] else c.IsNull()
+    if found := _COMPARED.match(text):
+        name, typed = found["name"], found["value"].strip()
+        match found["operator"]:
+            case "=":
+                return name, c.Equals(value(name, typed))
+            case "^=":
+                return name, c.Prefix(typed)
+            case "<" | "<=" as operator:
+                return name, c.Range(None, value(name, typed), high_in=operator == "<=")
+            case operator:
+                return name, c.Range(value(name, typed), None, low_in=operator == ">=")
+    if found := _IN.match(text):
+        return found["name"], c.OneOf(tuple(value(found["name"], one) for one in names(found["values"])))
+    raise UsageError(
+        f"--where {text!r}: expected name=value, <, <=, >, >=, name^=prefix, 'name in a,b', 'name is null' "
+        "or 'name is not null'"
+    )
+
+
+def run(database: Database, asked: Asked, *, as_json: bool, explain: bool) -> None:
+    from ebla.query import conditions as c
+    from ebla.query import explain as shown
+    from ebla.query.execute import result_of
+
+    def make(relation: Relation) -> c.Request:
+        where: dict[str, list[Condition]] = {}
+        for text in asked.where:
+            name, wanted = condition(text, relation)
+            where.setdefault(c.column_of(relation, name, "--where").name, []).append(wanted)
+        order = [name for text in asked.order_by for name in names(text)]
+        columns = None if asked.columns is None else names(asked.columns)
+        return c.request(relation, where=where, order_by=order, columns=columns, limit=asked.limit, after=asked.after)
+
+    if explain:
+        plan = database.reader.explain(asked.relation, make)
+        if as_json:
+            output.write_json(shown.as_json(plan))
+        else:
+            print(shown.as_text(plan))
+        return
+    result = result_of(database.reader.query(asked.relation, make, at_least=asked.at_least), database.context)
+    sheet = output.Sheet.of(result)
+    if as_json:
+        facts = {"next": result.next, "applied_version": result.applied_version, "age_s": result.age_s}
+        output.write_json({**output.sheet_json(sheet), **facts})
+        return
+    output.show(sheet, as_json=False)
+    if result.applied_version is not None:
+        output.note(f"applied version {result.applied_version}, {result.age_s:.1f} s behind")
+    if result.next is not None:
+        output.note(f"more: --after {result.next}")

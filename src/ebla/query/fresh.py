@@ -1,0 +1,68 @@
+"""How fresh a view's rows are, from the catalog: the version it has applied, and whether it shows another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from ebla.catalog import reads
+from ebla.ids import Version
+from ebla.storage.model import Kind, Relation
+from ebla.views import definition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fresh:
+    applied_version: Version
+    unread_since: int | None
+    """When the oldest write was committed that the view, or one it reads, has not read; in microseconds."""
+
+    def now(self, clock: int) -> tuple[Version, float]:
+        age_us = 0 if self.unread_since is None else clock - self.unread_since
+        return self.applied_version, max(0, age_us) / 1e6
+
+
+def fresh(connection: Connection, relation: Relation) -> Fresh | None:
+    """Of a view that is built; `None` for a table."""
+    if relation.kind is not Kind.VIEW:
+        return None
+    view = definition.of_relation(connection, relation)
+    assert view.position is not None, "a view that is not built is refused before"
+    unread = _unread(connection, view)
+    times = reads.committed_at(connection, unread)
+    return Fresh(applied_version=view.position.applied_version, unread_since=min(times.values(), default=None))
+
+
+def reached(connection: Connection, relation: Relation, version: int) -> str | None:
+    """`None` if the relation shows everything up to a version; otherwise how far it is."""
+    if relation.kind is not Kind.VIEW:
+        return None
+    view = definition.of_relation(connection, relation)
+    if view.position is None:
+        return "it building"
+    if not view.position.built:
+        return f"that its build failed: {view.position.message}"
+    if view.position.applied_version >= version:
+        return None
+    # A view that has read every write up to the version shows it, though nobody had a reason to apply it.
+    if all(first > version for first in _unread(connection, view)):
+        return None
+    stopped = f", stopped: {view.position.message}" if view.position.status == "failed" else ""
+    return f"version {view.position.applied_version}{stopped}"
+
+
+def _unread(connection: Connection, view: definition.View) -> list[Version]:
+    """The first write to each input, and to what those views read, that is not read yet."""
+    found: list[Version] = []
+    for name in view.inputs:
+        relation = reads.find_relation(connection, name)
+        if relation is None:
+            continue
+        read = 0 if view.position is None else view.position.read.get(name, 0)
+        first = reads.first_write_after(connection, relation.id, read)
+        if first is not None:
+            found.append(first)
+        if relation.kind is Kind.VIEW:
+            found += _unread(connection, definition.of_relation(connection, relation))
+    return found

@@ -1,0 +1,358 @@
+"""SELECTs that ask for first rows, recognized with certainty; every other query is Spark's.
+
+    SELECT * | column [AS name], … FROM relation [[AS] alias]
+    [WHERE condition AND …] [ORDER BY column [ASC|DESC], …] LIMIT n
+
+A condition compares a column with a literal or a parameter of its own type: `=`, `<`, `<=`, `>`, `>=`, `BETWEEN`, `IN`,
+`LIKE 'text%'`, `IS [NOT] NULL`. What could mean something else to Spark, by a setting of its session or by a cast, is
+not taken: names that are spelled otherwise than declared, strings with a backslash, comparisons across types, times
+without a zone. A query that names the whole key needs no LIMIT.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+from ebla.errors import EblaError
+from ebla.query import conditions as c
+from ebla.sql.cursor import Cursor, words
+from ebla.sql.lex import Kind, StatementText, unquote_name, unquote_string
+from ebla.sql.statements import Query
+from ebla.storage import types
+from ebla.storage.model import Column, Relation
+
+# Words that are no plain column or alias where one is expected.
+_NOT_NAMES = words(
+    "ALL ANTI ANY AND AS ASC BETWEEN BOTH BY CASE CAST CROSS CLUSTER COLLATE DESC DISTINCT DISTRIBUTE ELSE END EXCEPT "
+    "EXISTS FALSE FETCH FOR FROM FULL GROUP HAVING IN INNER INTERSECT INTERVAL INTO IS JOIN LATERAL LEADING LEFT LIKE "
+    "LIMIT MINUS NATURAL NOT NULL NULLS OFFSET ON OR ORDER OUTER PIVOT QUALIFY RIGHT ROW ROWS SELECT SEMI SETMINUS "
+    "SOME SORT STREAM STRUCT TABLE TABLESAMPLE THEN TO TRAILING TRUE UNION UNIQUE UNPIVOT USING VALUES WHEN WHERE "
+    "WINDOW WITH"
+)
+_WHOLE = frozenset({"tinyint", "smallint", "int", "bigint"})
+_PLAIN_NUMBER = re.compile(r"\d+(?:\.\d+)?\Z")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
+_OPERATORS = {"=": "=", "==": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+
+
+class NotSimple(Exception):
+    """The query is for Spark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A value as written, and whether it was a parameter."""
+
+    value: Any
+    kind: str
+    """number, string, date, boolean, or parameter"""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    column: str
+    operator: str
+    """One of = < <= > >= between in like null not null."""
+    values: tuple[Literal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Select:
+    """A query of the shape, with names as written; nothing is looked up yet."""
+
+    relation: str
+    shown: tuple[tuple[str, str], ...] | None
+    """Columns and the names they are shown under; `None` for all."""
+    where: tuple[Compared, ...] = ()
+    order: tuple[tuple[str, bool], ...] = ()
+    limit: int | None = None
+
+
+def recognize(query: Query, parameters: Mapping[str, object]) -> Select | None:
+    """The query as a request for first rows; `None` if it is any other, or may be."""
+    if len(query.refs) != 1 or any(character in query.text for character in '"\\$'):
+        return None
+    ref = query.refs[0]
+    if len(ref.parts) != 1 or ref.version is not None or ref.timestamp is not None or ref.select or ref.target:
+        return None
+    try:
+        return _Parser(Cursor(StatementText(text=query.text)), parameters).select()
+    except (NotSimple, EblaError):
+        return None
+
+
+class _Parser:
+    def __init__(self, cursor: Cursor, parameters: Mapping[str, object]) -> None:
+        self._cursor = cursor
+        self._parameters = parameters
+        self._alias: str | None = None
+
+    def select(self) -> Select:
+        cursor = self._cursor
+        self._need("SELECT")
+        shown = None if cursor.accept("*") else self._shown()
+        self._need("FROM")
+        relation = self._name()
+        self._alias = relation
+        if cursor.accept("AS") or (cursor.sees_name() and cursor.peek().key not in ("WHERE", "ORDER", "LIMIT")):
+            self._alias = self._name()
+        where = self._where() if cursor.accept("WHERE") else ()
+        order = self._order() if cursor.accept("ORDER", "BY") else ()
+        limit = self._limit() if cursor.accept("LIMIT") else None
+        if cursor.peek().kind is not Kind.END:
+            raise NotSimple
+        names = None if shown is None else tuple((self._bare(name), name_as) for name, name_as in shown)
+        return Select(
+            relation=relation,
+            shown=names,
+            where=tuple(replace(one, column=self._bare(one.column)) for one in where),
+            order=tuple((self._bare(name), down) for name, down in order),
+            limit=limit,
+        )
+
+    def _need(self, key: str) -> None:
+        if not self._cursor.accept(key):
+            raise NotSimple
+
+    def _name(self) -> str:
+        token = self._cursor.peek()
+        if token.kind is Kind.QUOTED:
+            name = unquote_name(token.text)
+            if "." in name:
+                raise NotSimple
+        elif token.kind is Kind.WORD and token.key not in _NOT_NAMES and not token.text[0].isdigit():
+            name = token.text
+        else:
+            raise NotSimple
+        self._cursor.at += 1
+        return name
+
+    def _column(self) -> str:
+        """A column as written, with the relation's name or alias before it if it was given."""
+        first = self._name()
+        return f"{first}.{self._name()}" if self._cursor.accept(".") else first
+
+    def _bare(self, name: str) -> str:
+        qualifier, dot, column = name.rpartition(".")
+        if dot and qualifier != self._alias:
+            raise NotSimple
+        return column
+
+    def _shown(self) -> tuple[tuple[str, str], ...]:
+        found: list[tuple[str, str]] = []
+        while True:
+            column = self._column()
+            name = self._name() if self._cursor.accept("AS") else column.rpartition(".")[2]
+            found.append((column, name))
+            if not self._cursor.accept(","):
+                break
+        if len({name.lower() for _, name in found}) < len(found):
+            raise NotSimple
+        return tuple(found)
+
+    def _where(self) -> tuple[Compared, ...]:
+        found = [self._compared()]
+        while self._cursor.accept("AND"):
+            found.append(self._compared())
+        return tuple(found)
+
+    def _compared(self) -> Compared:
+        cursor = self._cursor
+        column = self._column()
+        key = cursor.peek().key
+        if key in _OPERATORS:
+            cursor.at += 1
+            return Compared(column, _OPERATORS[key], (self._literal(),))
+        if cursor.accept("IS", "NULL"):
+            return Compared(column, "null")
+        if cursor.accept("IS", "NOT", "NULL"):
+            return Compared(column, "not null")
+        if cursor.accept("BETWEEN"):
+            low = self._literal()
+            self._need("AND")
+            return Compared(column, "between", (low, self._literal()))
+        if cursor.accept("LIKE"):
+            return Compared(column, "like", (self._literal(),))
+        if cursor.accept("IN", "("):
+            values = [self._literal()]
+            while cursor.accept(","):
+                values.append(self._literal())
+            self._need(")")
+            return Compared(column, "in", tuple(values))
+        raise NotSimple
+
+    def _literal(self) -> Literal:
+        cursor = self._cursor
+        token = cursor.next()
+        if token.kind is Kind.STRING and token.text[0] == "'" and cursor.peek().kind is not Kind.STRING:
+            return Literal(unquote_string(token.text), "string")
+        if token.key == "-" and cursor.peek().kind is Kind.NUMBER:
+            number = self._literal()
+            return Literal(-number.value, "number")
+        if token.kind is Kind.NUMBER and _PLAIN_NUMBER.match(token.text):
+            return Literal(Decimal(token.text) if "." in token.text else int(token.text), "number")
+        if token.kind is Kind.WORD and token.key in ("TRUE", "FALSE"):
+            return Literal(token.key == "TRUE", "boolean")
+        if token.kind is Kind.WORD and token.key == "DATE" and cursor.peek().kind is Kind.STRING:
+            return Literal(_date(unquote_string(cursor.next().text)), "date")
+        if token.key == ":" and cursor.peek().kind is Kind.WORD and cursor.peek().text in self._parameters:
+            return Literal(self._parameters[cursor.next().text], "parameter")
+        raise NotSimple
+
+    def _order(self) -> tuple[tuple[str, bool], ...]:
+        found: list[tuple[str, bool]] = []
+        while True:
+            column = self._column()
+            down = self._cursor.accept("DESC")
+            if not down:
+                self._cursor.accept("ASC")
+            if self._cursor.accept("NULLS") and not self._cursor.accept("LAST" if down else "FIRST"):
+                raise NotSimple
+            found.append((column, down))
+            if not self._cursor.accept(","):
+                return tuple(found)
+
+    def _limit(self) -> int:
+        found = self._literal().value
+        if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= c.LIMIT_MAX:
+            raise NotSimple
+        return found
+
+
+# ---- the relation ---------------------------------------------------------------------------------------
+
+
+def bound(select: Select, relation: Relation) -> c.Request | None:
+    """The request, if it is certain to mean what Spark would make of the query."""
+    try:
+        return _bound(select, relation)
+    except (NotSimple, EblaError):
+        return None
+
+
+def _bound(select: Select, relation: Relation) -> c.Request:
+    columns = {column.name: column for column in relation.visible}
+
+    def column_of(name: str) -> Column:
+        if name not in columns:  # another spelling is another name in a case-sensitive session
+            raise NotSimple
+        return columns[name]
+
+    shown = relation.visible
+    if select.shown is not None:
+        # ORDER BY would see the new name of a column before the relation's own.
+        if any(name_as != name and name_as.lower() in map(str.lower, columns) for name, name_as in select.shown):
+            raise NotSimple
+        shown = tuple(replace(column_of(name), name=name_as) for name, name_as in select.shown)
+    where = tuple(_filter(relation, column_of(one.column), one) for one in select.where)
+    order: list[c.By] = []
+    for name, down in select.order:
+        column = column_of(name)
+        if not types.is_key_type(column.type):
+            raise NotSimple
+        if all(by.column != column for by in order):
+            order.append(c.By(column, down))
+    limit = select.limit if select.limit is not None else _of_whole_key(relation, where)
+    return c.Request(
+        relation=relation,
+        where=where,
+        order=c.whole_order(relation, order) if order else (),
+        asked=len(order),
+        columns=shown,
+        limit=limit,
+        any_order=not order,
+    )
+
+
+def _of_whole_key(relation: Relation, where: tuple[c.Filter, ...]) -> int:
+    fixed = {f.column.physical for f in where if isinstance(f.condition, c.Equals)}
+    if not all(column.physical in fixed for column in relation.key):
+        raise NotSimple
+    return 1
+
+
+def _filter(relation: Relation, column: Column, one: Compared) -> c.Filter:
+    if one.operator in ("null", "not null"):
+        return c.Filter(column, c.IsNull() if one.operator == "null" else c.NotNull())
+    values = [_value(literal, column) for literal in one.values]
+    match one.operator:
+        case "=":
+            made: c.Condition = c.Equals(values[0])
+        case "<" | "<=":
+            made = c.Range(None, values[0], high_in=one.operator == "<=")
+        case ">" | ">=":
+            made = c.Range(values[0], None, low_in=one.operator == ">=")
+        case "between":
+            made = c.Range(values[0], values[1])
+        case "in":
+            made = c.OneOf(tuple(values))
+        case _:
+            made = c.Prefix(_prefix(values[0]))
+    return c.checked(relation, column, made)
+
+
+def _prefix(pattern: object) -> str:
+    if not isinstance(pattern, str) or not pattern.endswith("%") or any(mark in pattern[:-1] for mark in "%_\\"):
+        raise NotSimple
+    return pattern[:-1]
+
+
+def _value(literal: Literal, column: Column) -> object:
+    """A literal that Spark compares with the column without changing the column's values."""
+    value, kind = literal.value, column.type.partition("(")[0]
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    match kind:
+        case "boolean" if isinstance(value, bool):
+            return value
+        case _ if kind in _WHOLE and is_whole and -(2**63) <= value < 2**63:
+            return value
+        case "decimal" if is_whole or (isinstance(value, Decimal) and value.is_finite()):
+            return value  # one with more digits than the column has is refused when it is checked
+        case "double" if _exactly(value, is_whole, "<d"):
+            return float(value)
+        case "float" if _exactly(value, is_whole, "<f"):
+            return float(value)
+        case "string" if isinstance(value, str):
+            return value
+        case "date" if literal.kind == "string" and isinstance(value, str):
+            return _date(value)
+        case "date" if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+            return value
+        case "timestamp" if isinstance(value, dt.datetime) and value.tzinfo is not None:
+            return value
+        case _:
+            raise NotSimple
+
+
+def _exactly(value: object, is_whole: bool, layout: str) -> bool:
+    """Whether a number is the same in the column's binary fractions, whichever way it gets there."""
+    if not (is_whole or isinstance(value, float | Decimal)):
+        return False
+    if isinstance(value, Decimal) and layout == "<d" and _is_short(value):
+        return True  # one correctly rounded division, here and in Java
+    try:
+        found = struct.unpack(layout, struct.pack(layout, value))[0]
+        return bool(found == value) and math.isfinite(found)
+    except (OverflowError, struct.error, ValueError):
+        return False
+
+
+def _is_short(value: Decimal) -> bool:
+    _, digits, exponent = value.as_tuple()
+    return isinstance(exponent, int) and -22 <= exponent <= 0 and len(digits) <= 15
+
+
+def _date(text: str) -> dt.date:
+    if not _DATE.match(text):
+        raise NotSimple
+    try:
+        return dt.date.fromisoformat(text)
+    except ValueError:
+        raise NotSimple from None

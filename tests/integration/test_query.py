@@ -1,0 +1,235 @@
+"""`db.query` over tables as they come: schema changes, copies, damage, freshness. Level 1 is made without Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import ebla
+from ebla.query import conditions as c
+from ebla.query.execute import Answer
+from support.folding import fold
+from support.warehouse import connect, damage, file_of, live_runs, refused
+
+
+@pytest.fixture
+def db(tmp_path):
+    with connect(tmp_path / "w", auto_refresh=False) as database:
+        database.sql(
+            "CREATE TABLE orders (id BIGINT, status STRING, total DECIMAL(8,2), day DATE, tags ARRAY<STRING>, "
+            "PRIMARY KEY (id))"
+        )
+        yield database
+
+
+def fill(db: ebla.Database, count: int = 60) -> None:
+    db.table("orders").upsert(
+        [
+            {
+                "id": i,
+                "status": ["open", "paid", None][i % 3],
+                "total": Decimal(i * 7 % 20),
+                "day": dt.date(2024, 1, 1) + dt.timedelta(days=i % 5),
+                "tags": [str(i)] if i % 2 else None,
+            }
+            for i in range(count)
+        ]
+    )
+
+
+def ids(result: ebla.Result) -> list[int]:
+    return [row[0] for row in result.rows()]
+
+
+def ask(db: ebla.Database, relation: str = "orders", **asked: Any) -> Answer:
+    return db.reader.query(relation, lambda found: c.request(found, **asked))
+
+
+def test_a_row_by_its_key_opens_one_run(db):
+    fill(db)
+    fold(db, "orders")
+    found = ask(db, where={"id": 7})
+    assert found.table.column("id").to_pylist() == [7]
+    assert (found.plan.extent.runs, found.plan.extent.runs_read, found.plan.extent.groups_read) == (4, 1, 1)
+
+
+def test_newer_rows_win_and_tombstones_hide(db):
+    fill(db)
+    fold(db, "orders")
+    db.table("orders").upsert([{"id": 3, "status": "new"}, {"id": 100, "status": "new"}])
+    db.table("orders").delete([{"id": 0}, {"id": 6}])
+    db.table("orders").upsert([{"id": 6, "status": "back"}])
+    assert ids(db.query("orders", where={"status": "new"})) == [3, 100]
+    assert ids(db.query("orders", limit=4)) == [1, 2, 3, 4]
+    assert db.query("orders", where={"id": 6}, columns=["status"]).rows() == [("back",)]
+    assert ids(db.query("orders", order_by="-id", limit=1)) == [100]
+
+
+def test_the_answer_has_the_types_of_the_columns(db):
+    fill(db, 3)
+    found = db.query("orders", limit=1).to_arrow()
+    assert found.schema.names == ["id", "status", "total", "day", "tags"]
+    assert found.schema.types == [
+        pa.int64(),
+        pa.string(),
+        pa.decimal128(8, 2),
+        pa.date32(),
+        pa.list_(pa.string()),
+    ]
+
+
+def test_columns_that_came_went_and_grew_are_read_from_old_runs(db):
+    db.sql("CREATE TABLE t (id INT, a INT, b STRING, c STRING, PRIMARY KEY (id))")
+    db.table("t").upsert([{"id": i, "a": i % 4, "b": f"b{i}", "c": "gone"} for i in range(12)])
+    fold(db, "t")
+    db.sql("ALTER TABLE t ADD COLUMN d DOUBLE")
+    db.sql("ALTER TABLE t DROP COLUMN c")
+    db.sql("ALTER TABLE t RENAME COLUMN b TO name")
+    db.sql("ALTER TABLE t ALTER COLUMN a TYPE BIGINT")
+    db.sql("ALTER TABLE t ADD COLUMN c INT")
+    db.table("t").upsert([{"id": 100, "a": 2**40, "name": "new", "d": 1.5, "c": 1}])
+    assert db.query("t", where={"d": ebla.is_null(), "a": 1}, columns=["id", "a", "name", "c"]).rows() == [
+        (1, 1, "b1", None),
+        (5, 1, "b5", None),
+        (9, 1, "b9", None),
+    ]
+    assert db.query("t", order_by="-a", limit=2, columns=["a", "name"]).rows() == [(2**40, "new"), (3, "b3")]
+    assert db.query("t", where={"name": ebla.prefix("b1")}, columns=["id"]).rows() == [(1,), (10,), (11,)]
+    assert db.query("t").to_arrow().schema.field("a").type == pa.int64()
+    fold(db, "t", tablets=[0])
+    assert len(db.query("t")) == 13
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ebla.query.plan.US_PER_SCAN", -1e9)
+        assert ask(db, "t", order_by="-a").plan.scan
+        assert db.query("t", order_by="-a", limit=2, columns=["a", "name", "c"]).rows() == [
+            (2**40, "new", 1),
+            (3, "b3", None),
+        ]
+
+
+def test_pages_by_cursor_and_by_the_last_row(db):
+    fill(db)
+    fold(db, "orders")
+    first = db.query("orders", where={"status": "open"}, order_by="-total", limit=7)
+    assert first.next is not None
+    rest = db.query("orders", where={"status": "open"}, order_by="-total", limit=7, after=first.next)
+    last = dict(zip(first.columns, first.rows()[-1], strict=True))
+    same = db.query("orders", where={"status": "open"}, order_by="-total", limit=7, after=last)
+    assert rest.rows() == same.rows()
+    whole = db.query("orders", where={"status": "open"}, order_by="-total")
+    assert whole.rows()[:14] == [*first.rows(), *rest.rows()]
+    assert whole.next is None
+
+
+def test_a_table_without_a_key_is_paged_by_its_hidden_row_id(db):
+    db.sql("CREATE TABLE bag (n INT)")
+    db.table("bag").upsert([{"n": 1}] * 5)
+    db.table("bag").upsert([{"n": 1}] * 4)
+    first = db.query("bag", limit=6)
+    assert first.rows() == [(1,)] * 6
+    assert first.next is not None
+    assert db.query("bag", limit=6, after=first.next).rows() == [(1,)] * 3
+
+
+def test_no_read_starts_spark(db):
+    fill(db)
+    db.query("orders", where={"status": "open"}, order_by="-total")
+    db.sql("SELECT * FROM orders WHERE status = 'open' ORDER BY total DESC LIMIT 5")
+    db.sql("EXPLAIN SELECT id FROM orders WHERE id = 5")
+    assert not db.context.has_spark
+
+
+def test_a_select_of_first_rows_is_answered_by_the_reader(db):
+    fill(db)
+    fold(db, "orders")
+    text = "SELECT id, total AS t FROM orders o WHERE o.status = :s AND total >= 3 ORDER BY total DESC, id LIMIT 4"
+    expected = db.query(
+        "orders", where={"status": "open", "total": ebla.between(3, None)}, order_by=["-total", "id"], limit=4
+    )
+    assert db.sql(text, s="open").rows() == [(row[0], row[2]) for row in expected.rows()]
+    assert db.sql(text, s="open").columns == ["id", "t"]
+    plan = db.sql(f"EXPLAIN {text}", s="open").one()[0]
+    assert "path: orders (id), primary key" in plan
+    assert "no Spark job" in plan
+
+
+def test_old_statistics_do_not_outlive_their_run(db):
+    """Answers change with every commit, however much is kept in memory."""
+    for i in range(5):
+        db.table("orders").upsert([{"id": 1, "status": f"s{i}"}])
+        if i % 2:
+            fold(db, "orders")
+        assert db.query("orders", where={"id": 1}, columns=["status"]).rows() == [(f"s{i}",)]
+
+
+def test_a_damaged_run_is_an_error_that_names_it(db):
+    fill(db)
+    fold(db, "orders", row_group_rows=100)
+    run = next(r for r in live_runs(db, "orders") if r.level == 1)
+    damage(file_of(db, run))
+    with pytest.raises(ebla.CorruptRunError, match="run missing or damaged"):
+        db.query("orders", limit=100)
+
+
+def test_another_copy_is_read_where_one_is_damaged(tmp_path):
+    nodes = {"node2": str(tmp_path / "n2")}
+    with connect(tmp_path / "w", nodes=nodes, replication=2, auto_refresh=False) as db:
+        db.sql("CREATE TABLE orders (id BIGINT, status STRING, total DECIMAL(8,2), day DATE, tags ARRAY<STRING>, "
+               "PRIMARY KEY (id))")  # fmt: skip
+        fill(db)
+        fold(db, "orders", row_group_rows=100)
+        for run in live_runs(db, "orders"):
+            damage(file_of(db, run, "node1"))
+        assert len(db.query("orders", limit=100)) == 60
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "parts"),
+    [
+        ({"where": {"nope": 1}}, ebla.UnknownNameError, ["column of orders", "status", "'nope'"]),
+        ({"where": {"id": "a"}}, ebla.TypeMismatchError, ["orders.id: expected bigint", "'a'"]),
+        ({"where": {"total": ebla.between(1, "x")}}, ebla.TypeMismatchError, ["orders.total", "decimal(8,2)"]),
+        ({"where": {"id": [1, 2]}}, ebla.TypeMismatchError, ["one_of"]),
+        ({"where": {"id": None}}, ebla.TypeMismatchError, ["is_null()"]),
+        ({"where": {"tags": ["a"]}}, ebla.TypeMismatchError, ["one_of"]),
+        ({"where": {"tags": "a"}}, ebla.TypeMismatchError, ["array<string>", "is_null()"]),
+        ({"where": {"id": ebla.prefix("1")}}, ebla.TypeMismatchError, ["string column", "bigint"]),
+        ({"where": "id = 5"}, ebla.UsageError, ["expected a dict"]),
+        ({"order_by": "-nope"}, ebla.UnknownNameError, ["order_by", "'nope'"]),
+        ({"order_by": "tags"}, ebla.TypeMismatchError, ["has an order", "array<string>"]),
+        ({"order_by": ["id", "-id"]}, ebla.DuplicateNameError, ["id twice"]),
+        ({"limit": 0}, ebla.UsageError, ["1 to 10000", "found 0"]),
+        ({"limit": 10_001}, ebla.UsageError, ["1 to 10000", "10001"]),
+        ({"limit": "5"}, ebla.UsageError, ["whole number"]),
+        ({"columns": ["id", "ID"]}, ebla.DuplicateNameError, ["each column once"]),
+        ({"columns": "id"}, ebla.UsageError, ["list of names"]),
+        ({"after": "nonsense"}, ebla.UsageError, ["`next` of a result"]),
+        ({"after": {"total": 5}, "order_by": "total"}, ebla.UsageError, ["total, id", "found none of id"]),
+        ({"at_least": 1_000_000}, ebla.SnapshotError, ["the newest version", "1000000"]),
+    ],
+)
+def test_bad_requests_are_refused(db, asked, kind, parts):
+    with refused(db, kind, *parts):
+        db.query("orders", **asked)
+
+
+def test_a_cursor_of_another_order_is_refused(db):
+    fill(db)
+    page = db.query("orders", order_by="total", limit=2)
+    with refused(db, ebla.UsageError, "another query"):
+        db.query("orders", order_by="-total", limit=2, after=page.next)
+
+
+def test_an_unknown_relation_is_named(db):
+    with refused(db, ebla.UnknownNameError, "nope", "orders"):
+        db.query("nope")
+
+
+@pytest.mark.parametrize("wrong", [lambda: ebla.between(None, None), ebla.one_of, lambda: ebla.prefix(5)])  # type: ignore[arg-type]
+def test_conditions_without_a_meaning_are_refused(wrong):
+    with pytest.raises(ebla.UsageError, match="expected"):
+        wrong()
