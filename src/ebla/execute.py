@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -24,12 +23,12 @@ from ebla.query.execute import result_of
 from ebla.query.streams import TooMany
 from ebla.result import Result
 from ebla.spark import write as swrite
+from ebla.spark.query import over
 from ebla.spark.session import local_frame
 from ebla.sql import dml
 from ebla.sql import statements as st
 from ebla.sql.lex import quote, split
 from ebla.sql.parse import parse
-from ebla.sql.refs import rewrite
 from ebla.storage import runs as rf
 from ebla.storage import types
 from ebla.storage.model import FOREVER, Column, Relation
@@ -224,32 +223,20 @@ class Executor:
         return reads.snapshot(connection, reads.relation(connection, ref.name, version=version), version)
 
     def _frame(self, query: st.Query, parameters: Parameters, relations: Relations) -> DataFrame:
-        """The query with every name replaced by a temporary view, which is gone when Spark has understood it."""
+        """The query over its relations; a name that is none of ours is the user's temporary view."""
         spark = self._context.spark
-        views: dict[tuple[int, int], str] = {}
-        frames: dict[str, DataFrame] = {}
-        for ref, found in relations.items():
-            if found is None:
-                continue
-            name = views[ref.start, ref.end] = f"ebla_{uuid.uuid4().hex}"
+        frames: dict[int, DataFrame] = {}
+        for number, ref in enumerate(query.refs):
+            found = relations.get(ref)
             if isinstance(found, Snapshot):
-                frames[name] = scans.frame_of(self._context, found, hidden=ref.target)
-            else:
-                frames[name] = local_frame(spark, found)
-        try:
-            for name, frame in frames.items():
-                frame.createOrReplaceTempView(name)
-            text = rewrite(query, lambda ref: views.get((ref.start, ref.end)))
-            try:
-                return spark.sql(text, dict(parameters)) if parameters else spark.sql(text)
-            except Exception as error:
-                better = in_users_words(error, query.text, dict.fromkeys(frames, ""), spark)
-                if better is None:
-                    raise
-                raise better from error
-        finally:
-            for name in frames:
-                spark.catalog.dropTempView(name)
+                frames[number] = scans.frame_of(self._context, found, hidden=ref.target)
+            elif found is not None:
+                frames[number] = local_frame(spark, found)
+
+        def reworded(error: Exception, names: Collection[str]) -> EblaError | None:
+            return in_users_words(error, query.text, dict.fromkeys(names, ""), spark)
+
+        return over(spark, query, frames, parameters=parameters, reworded=reworded)
 
     def _version_of(self, ref: st.TableRef, parameters: Parameters) -> Version | None:
         if ref.version is not None:

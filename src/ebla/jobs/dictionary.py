@@ -30,7 +30,7 @@ from ebla.storage.model import DELETED, FOREVER, Kind, Relation, Run
 from ebla.tables.context import Context
 from ebla.views import maintain
 from ebla.views.definition import View
-from ebla.views.lookup import rows_by
+from ebla.views.lookup import replaced_rows
 from ebla.views.maintain import Epoch, Pace, Target
 from ebla.views.nodes import NotUnderstood
 from ebla.views.shape import understood
@@ -186,8 +186,7 @@ def compare(context: Context, relation: Relation, runs: Sequence[Run], version: 
     key = [k.name for k in relation.key]
     schema = pa.schema([pa.field(col.name, types.to_arrow(col.type)) for col in relation.columns])
     latest = rf.mutations(relation, runs, context.roots(), context.cache)
-    keys = latest.select([k.physical for k in relation.key])
-    was = rows_by(context, old, key, keys.rename_columns([f"c{i}" for i in range(len(key))]), names)
+    was = replaced_rows(context, old, latest, names)
     is_now = latest.select([col.physical for col in relation.columns]).rename_columns(names).cast(schema)
     gone = latest[DELETED].to_pylist()
     before = {tuple(row[k] for k in key): row for row in was.to_pylist()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ebla.spark.session import rebind
@@ -14,8 +14,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def over(session: SparkSession, query: Query, frames: Mapping[int, DataFrame]) -> DataFrame:
-    """The query, analysed; `frames` by the number of the mention.
+Reworded = Callable[[Exception, Collection[str]], Exception | None]
+"""A better error for what Spark said of a text with these internal names, or `None`."""
+
+
+def over(
+    session: SparkSession,
+    query: Query,
+    frames: Mapping[int, DataFrame],
+    *,
+    parameters: Mapping[str, object] | None = None,
+    reworded: Reworded = lambda error, names: None,
+) -> DataFrame:
+    """The query, analysed; `frames` by the number of the mention. A mention without one keeps its name.
 
     The temporary views have names of their own and are gone when Spark has understood the text.
     """
@@ -23,12 +34,21 @@ def over(session: SparkSession, query: Query, frames: Mapping[int, DataFrame]) -
     views: dict[int, str] = {}
     try:
         for number, ref in enumerate(query.refs):
-            frame = frames[number]
+            frame = frames.get(number)
+            if frame is None:
+                continue
             if id(frame) not in views:
                 views[id(frame)] = f"ebla_{uuid.uuid4().hex}"
                 rebind(frame, session).createOrReplaceTempView(views[id(frame)])
             names[ref.start, ref.end] = views[id(frame)]
-        return session.sql(rewrite(query, lambda ref: names[ref.start, ref.end]))
+        text = rewrite(query, lambda ref: names.get((ref.start, ref.end)))
+        try:
+            return session.sql(text, dict(parameters)) if parameters else session.sql(text)
+        except Exception as error:
+            better = reworded(error, views.values())
+            if better is None:
+                raise
+            raise better from error
     finally:
         for name in views.values():
             session.catalog.dropTempView(name)

@@ -8,8 +8,8 @@ level 1, so a read is "level 1 without the keys of level 0, plus the last mutati
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -66,6 +66,11 @@ class Column:
     key_position: int | None = None
     hidden: bool = False
     comment: str | None = None
+
+
+def under_names(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Columns of rows that are not in a file: under the names that users know."""
+    return tuple(replace(column, physical=column.name) for column in columns)
 
 
 @dataclass(frozen=True, kw_only=True)

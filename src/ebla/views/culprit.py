@@ -7,13 +7,13 @@ Spark, by a hash of its key, until what is left fits the driver.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
+from ebla.storage.model import under_names
 from ebla.tables import scans
 from ebla.views.definition import View
 from ebla.views.evaluate import Evaluation
@@ -84,7 +84,7 @@ def _few_rows(inputs: Inputs, table: str, fails: Callable[[DataFrame], bool]) ->
         parts, (chosen, part) = 2 * parts, bad
     columns = [column_of(relation, n) for n in inputs.columns(table)]
     found = part.select(*[sscan.quoted(col.name) for col in columns]).toArrow()
-    return rf.align(found, [replace(col, physical=col.name) for col in columns])
+    return rf.align(found, under_names(columns))
 
 
 def _one_row(rows: pa.Table, fails: Callable[[pa.Table], bool]) -> pa.Table | None:

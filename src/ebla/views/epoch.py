@@ -104,7 +104,7 @@ def _affected(
 ) -> pa.Table:
     collector = _Collector(engine, pa.table({}), rows_max, old=old)
     found = [collector.values(a.values) for a in parts]
-    affected = _distinct(pa.concat_tables(found, promote_options="permissive")) if found else _empty(width)
+    affected = distinct(pa.concat_tables(found, promote_options="permissive")) if found else _empty(width)
     if affected.num_rows > rows_max:
         raise TooWide(f"{affected.num_rows} affected values")
     return affected
@@ -145,7 +145,7 @@ class _Collector:
     def values(self, wanted: Values) -> pa.Table:
         """Distinct values, in columns `c0`, `c1`, …"""
         if wanted not in self._known:
-            found = _distinct(self._compute(wanted))
+            found = distinct(self._compute(wanted))
             if found.num_rows > self._rows_max:
                 raise TooWide(f"{found.num_rows} values to follow")
             self._known[wanted] = found
@@ -185,8 +185,9 @@ def _numbered(table: pa.Table) -> pa.Table:
     return table.rename_columns([f"c{i}" for i in range(table.num_columns)])
 
 
-def _distinct(table: pa.Table) -> pa.Table:
-    if table.num_rows < 2:
+def distinct(table: pa.Table) -> pa.Table:
+    """Each row once, as far as Arrow can compare rows."""
+    if table.num_rows < 2 or any(pa.types.is_nested(f.type) for f in table.schema):
         return table
     return table.group_by(table.schema.names, use_threads=False).aggregate([])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
 from ebla.spark.query import over
 from ebla.storage import runs as rf
+from ebla.storage.model import under_names
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import scans
 from ebla.views.definition import View
@@ -88,8 +88,7 @@ class Evaluation:
             raise TooWide(f"more than {self._inputs.read_max} rows of the view")
 
     def _aligned(self, table: pa.Table) -> pa.Table:
-        columns = [replace(col, physical=col.name) for col in self._view.columns]
-        return rf.align(table.rename_columns(self.names), columns)
+        return rf.align(table.rename_columns(self.names), under_names(self._view.columns))
 
     def _values(self, values: pa.Table) -> DataFrame:
         from pyspark.sql import functions as F
@@ -132,7 +131,7 @@ class Evaluation:
     def _as_frame(self, table: str, rows: pa.Table) -> DataFrame:
         relation = self._inputs.relations[table]
         shown = [n for n in rows.schema.names if not column_of(relation, n).hidden]
-        schema = sscan.struct([replace(column_of(relation, n), physical=n) for n in shown])
+        schema = sscan.struct(under_names([column_of(relation, n) for n in shown]))
         return self._inputs.round.frame(
             rows, lambda: sscan.local(self._inputs.context.spark, rows.select(shown), schema)
         )
@@ -140,7 +139,7 @@ class Evaluation:
     def _empty(self, table: str) -> DataFrame:
         return sscan.empty(
             self._inputs.context.spark,
-            sscan.struct([replace(col, physical=col.name) for col in self._inputs.relations[table].visible]),
+            sscan.struct(under_names(self._inputs.relations[table].visible)),
         )
 
 

@@ -24,7 +24,7 @@ from ebla.storage.model import DELETED, Column, Relation, Run
 from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
 from ebla.views.epoch import State, TooWide
-from ebla.views.lookup import rows_by
+from ebla.views.lookup import replaced_rows, rows_by
 from ebla.views.rows import difference, matching
 
 if TYPE_CHECKING:
@@ -176,9 +176,7 @@ class Inputs:
         with self.context.catalog.reading() as connection:
             old = reads.snapshot(connection, relation, since)
         latest = rf.mutations(relation, runs, self.context.roots(), self.context.cache)
-        keys = latest.select([k.physical for k in relation.key])
-        numbered = keys.rename_columns([f"c{i}" for i in range(keys.num_columns)])
-        was = rows_by(self.context, old, [k.name for k in relation.key], numbered, names)
+        was = replaced_rows(self.context, old, latest, names)
         alive = latest.filter(pc.invert(pc.fill_null(latest[DELETED], False)))
         physical = [column_of(relation, n).physical for n in names]
         gained = alive.select(physical).rename_columns(names).cast(arrow_schema(relation, names))

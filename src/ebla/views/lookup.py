@@ -46,6 +46,13 @@ def rows_by(
     return found
 
 
+def replaced_rows(context: Context, old: Snapshot, mutations: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """The rows that an older snapshot has of the keys of some mutations."""
+    key = old.relation.key
+    keys = mutations.select([k.physical for k in key]).rename_columns([f"c{i}" for i in range(len(key))])
+    return rows_by(context, old, [k.name for k in key], keys, columns)
+
+
 def _rows_by(
     context: Context,
     snapshot: Snapshot,

@@ -27,7 +27,7 @@ from ebla.views.run import Epoch, Pace, Run, Target, shape_of, used_columns
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-__all__ = ["Epoch", "Pace", "Target", "apply_epoch", "refresh", "refresh_all"]
+__all__ = ["Epoch", "Pace", "Target", "apply_epoch", "refresh"]
 
 # ---- the epoch ------------------------------------------------------------------------------------------
 
@@ -84,15 +84,6 @@ def _anything_new(connection: Connection, view: View, relations: Mapping[str, Re
         if (connection.execute(newest).scalar() or 0) > seen:
             return True
     return False
-
-
-def refresh_all(context: Context, names: Sequence[str] | None = None) -> list[Epoch]:
-    """One epoch for every view, or for some and those they read, each behind its inputs, all to one base version."""
-    with context.catalog.reading() as connection:
-        target = Target(stream=reads.current_version(connection))
-        views = definition.all_views(connection)
-    wanted = {v.relation.name.lower() for v in views} if names is None else _with_inputs(views, names)
-    return refresh(context, dict.fromkeys(wanted, target), retry={n.lower() for n in names or ()})
 
 
 def refresh(
@@ -165,18 +156,6 @@ def _side_by_side(
     context.spark  # noqa: B018 - started once, before the threads need it
     with ThreadPoolExecutor(max_workers=min(len(views), 2 * (os.cpu_count() or 1)), thread_name_prefix="epoch") as pool:
         return [epoch for epoch in pool.map(one, views) if epoch is not None]
-
-
-def _with_inputs(views: Sequence[View], names: Sequence[str]) -> set[str]:
-    by_name = {v.relation.name.lower(): v for v in views}
-    wanted: set[str] = set()
-    pending = [n.lower() for n in names]
-    while pending:
-        name = pending.pop()
-        if name in by_name and name not in wanted:
-            wanted.add(name)
-            pending += by_name[name].inputs
-    return wanted
 
 
 def _apply_or_fail(context: Context, view: View, target: Target, pace: Pace | None, round_: Round) -> Epoch:

@@ -22,7 +22,7 @@ from ebla.failpoint import hit
 from ebla.ids import Version
 from ebla.spark import write as swrite
 from ebla.storage import runs as rf
-from ebla.storage.model import HIDDEN_KEY, Kind, Relation
+from ebla.storage.model import HIDDEN_KEY, Kind, Relation, under_names
 from ebla.tables import batch as b
 from ebla.tables import scans
 from ebla.tables.writes import Work
@@ -30,7 +30,7 @@ from ebla.views import definition
 from ebla.views.cost import Way, estimate
 from ebla.views.culprit import culprit, culprit_anywhere
 from ebla.views.definition import View
-from ebla.views.epoch import Bounds, TooWide, bound, narrowed_to, sides
+from ebla.views.epoch import Bounds, TooWide, bound, distinct, narrowed_to, sides
 from ebla.views.evaluate import Evaluation
 from ebla.views.inputs import Inputs, Round, arrow_schema
 from ebla.views.lookup import rows_by
@@ -199,7 +199,7 @@ class Run:
             return self._write(gained, without_keys(lost, gained, key), "incremental", None)
         stored = lost
         if lost.num_rows:
-            values = _distinct(lost).rename_columns([f"c{i}" for i in range(lost.num_columns)])
+            values = distinct(lost).rename_columns([f"c{i}" for i in range(lost.num_columns)])
             most = self.inputs.read_max
             old = rows_by(self.context, self.mine, shown, values, self._stored_names(), most=most)
             stored = stored_rows(old, lost, shown)
@@ -241,7 +241,7 @@ class Run:
         relation, names = self.view.relation, self._stored_names()
         if not by:
             found = scans.frame_of(self.context, self.mine, hidden=True).toArrow()
-            return rf.align(found, [replace(col, physical=col.name) for col in relation.columns])
+            return rf.align(found, under_names(relation.columns))
         return rows_by(self.context, self.mine, by, self._group_values(by, groups), names)
 
     def _group_values(self, by: Sequence[str], groups: Sequence[tuple[Any, ...]]) -> pa.Table:
@@ -305,9 +305,9 @@ class Run:
             with swrite.translated(relation.name):
                 found = frame.limit(KEPT_ROWS_MAX * 2).toArrow()
             if found.num_rows < KEPT_ROWS_MAX * 2:
-                new = rf.align(found, [replace(col, physical=col.name) for col in self.view.columns])
+                new = rf.align(found, under_names(self.view.columns))
                 old = scans.frame_of(self.context, self.mine, hidden=True).toArrow()
-                old = rf.align(old, [replace(col, physical=col.name) for col in relation.columns])
+                old = rf.align(old, under_names(relation.columns))
                 return self._exchange(new, old, how, reason)
         fitted = swrite.fitted(self.evaluation.frame({}), relation, hidden=True)
         self.work.put(b.FrameBatch(frame=fitted, kind=b.UPSERT, plain=True, rows=None))
@@ -437,9 +437,3 @@ def used_columns(shape: Shape | None, relations: Mapping[str, Relation]) -> Mapp
 
 def _empty_like(view: View) -> pa.Table:
     return arrow_schema(view.relation, [col.name for col in view.columns]).empty_table()
-
-
-def _distinct(table: pa.Table) -> pa.Table:
-    if any(pa.types.is_nested(f.type) for f in table.schema):
-        return table
-    return table.group_by(table.schema.names, use_threads=False).aggregate([])

@@ -7,6 +7,7 @@ customers to other countries, and now and then changes a country for all who liv
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -55,7 +56,7 @@ def total(counts: Mapping[str, Count]) -> Count:
     return sum(counts.values(), Count())
 
 
-class Writer:
+class Writer(ABC):
     """One thread's acts. Each is one or two commits; `pause_s` lies between two acts."""
 
     kinds: tuple[str, ...] = ()
@@ -68,8 +69,9 @@ class Writer:
         self.numbers = np.random.default_rng(seed)
         self.turn = 0
 
+    @abstractmethod
     def act(self) -> None:
-        raise NotImplementedError
+        """One turn of writes."""
 
 
 class Sales(Writer):
