@@ -33,6 +33,9 @@ class Settings(BaseSettings):
     auto_compact: bool = Field(True, description="Compact in the background after writes.")
     auto_refresh: bool = Field(True, description="Bring views up to date in the background after writes.")
     epoch_period_s: float = Field(1.0, ge=0, description="How long a background epoch gathers writes.")
+    epochs_on_spark: bool = Field(
+        False, description="Compute every epoch with Spark, also where DuckDB on the driver gives the same answer."
+    )
     dictionary_period_s: float = Field(
         60.0, ge=0, description="How often changes of dictionaries are gathered and applied."
     )

@@ -38,10 +38,15 @@ VIEWS = {
 }
 
 
-@pytest.fixture
-def db(spark: SparkSession, tmp_path: Path) -> Iterator[ebla.Database]:
+@pytest.fixture(params=[False, True], ids=["driver", "spark"])
+def db(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[ebla.Database]:
     with ebla.connect(
-        str(tmp_path / "warehouse"), spark=spark, tablets=2, auto_compact=False, auto_refresh=False
+        str(tmp_path / "warehouse"),
+        spark=spark,
+        tablets=2,
+        auto_compact=False,
+        auto_refresh=False,
+        epochs_on_spark=request.param,
     ) as database:
         database.sql(
             """CREATE TABLE customers (id BIGINT, name STRING, country INT, PRIMARY KEY (id));

@@ -298,7 +298,9 @@ def test_explain_shows_the_steps(db: ebla.Database) -> None:
     text, json_text, mermaid = shown.one()
     assert "transform: (id) of the changed rows of customers" in text
     assert "grab: (id) of orders by (customer)" in text
+    assert "few rows: computed on the driver, without Spark" in text
     assert '"plan": "incremental"' in json_text
+    assert '"few_rows": "driver"' in json_text
     assert mermaid.startswith("flowchart")
     planned = db.sql("EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT id, count(*) OVER () AS n FROM orders").one()[0]
     assert "full refresh: every row depends on every row of orders" in planned

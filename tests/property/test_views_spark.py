@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import HealthCheck, Phase, given, note, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -20,7 +20,7 @@ from support.view_states import states
 
 pytestmark = pytest.mark.spark
 
-ROUNDS = 6
+ROUNDS = 4
 VIEWS = 6
 
 
@@ -47,9 +47,15 @@ def put(db: ebla.Database, old: State, new: State) -> None:
             db.table(table).delete(gone)
 
 
-def test_random_views_stay_exact_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("on_spark", [False, True], ids=["driver", "spark"])
+def test_random_views_stay_exact_on_spark(spark: SparkSession, tmp_path: Path, on_spark: bool) -> None:
     with ebla.connect(
-        str(tmp_path / "warehouse"), spark=spark, tablets=2, auto_compact=False, auto_refresh=False
+        str(tmp_path / "warehouse"),
+        spark=spark,
+        tablets=2,
+        auto_compact=False,
+        auto_refresh=False,
+        epochs_on_spark=on_spark,
     ) as db:
         for table, columns in TABLES.items():
             listed = ", ".join(f"{name} {kind}" for name, kind in columns.items())
@@ -60,11 +66,11 @@ def test_random_views_stay_exact_on_spark(spark: SparkSession, tmp_path: Path) -
         @settings(
             max_examples=ROUNDS,
             deadline=None,
-            derandomize=True,
             database=None,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )
+        @seed(int(on_spark))
         @given(sqls=st.lists(queries(), min_size=VIEWS, max_size=VIEWS), both=states())
         def one_round(sqls: list[Sql], both: tuple[State, State]) -> None:
             old, new = both

@@ -177,12 +177,14 @@ def view_settings(session: SparkSession) -> dict[str, str]:
 
 
 def view_session(session: SparkSession, settings: Mapping[str, str], *, small: bool) -> SparkSession:
-    """A sibling session with the settings of a view."""
+    """A sibling session with the settings of a view; for `small` data one that plans little and runs one job."""
     sibling = session.newSession()
     sibling.conf.set("spark.sql.shuffle.partitions", str(session.conf.get("spark.sql.shuffle.partitions")))
     if small:
         sibling.conf.set("spark.sql.adaptive.enabled", "false")
         sibling.conf.set("spark.sql.shuffle.partitions", "1")
+        sibling.conf.set("spark.sql.codegen.wholeStage", "false")
+        sibling.conf.set("spark.sql.execution.arrow.localRelationThreshold", "0")
     for name, value in settings.items():
         sibling.conf.set(name, value)
     return sibling

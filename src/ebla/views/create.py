@@ -21,6 +21,7 @@ from ebla.tables.context import Context
 from ebla.validate import KnownRelation, Part, parts_report, refuse, warehouse
 from ebla.validate.spark import SparkAnalyser
 from ebla.views import definition
+from ebla.views.direct import direct
 from ebla.views.guard import dropping
 from ebla.views.merge import Sketch
 from ebla.views.nodes import Shape
@@ -40,6 +41,8 @@ class Checked:
     drawn: Sketch | None
     """The query with hidden columns, if its groups can be merged."""
     settings: Mapping[str, str]
+    direct: bool = False
+    """Whether small epochs compute it on the driver, without Spark."""
 
     def plans(self) -> dict[str, EpochPlan]:
         """What an epoch does after a change of each input alone."""
@@ -85,13 +88,22 @@ def _checked(context: Context, part: Part, query: Query) -> Checked:
     report = parts_report([part], known, SparkAnalyser(lambda: context.view_session(settings, small=False)))
     refuse(part.source, report.issues)
     facts = report.views[part.number]
+    relations = {n: r for n, r in found.items() if r is not None}
+    columns = _columns(facts.relation, facts.drawn)
+    made = direct(
+        query if facts.drawn is None else facts.drawn.query,
+        {n: {col.name: col.type for col in r.visible} for n, r in relations.items()},
+        [col.type for col in columns if col.name not in HIDDEN_KEY],
+        settings,
+    )
     return Checked(
-        relations={n: r for n, r in found.items() if r is not None},
-        columns=_columns(facts.relation, facts.drawn),
+        relations=relations,
+        columns=columns,
         shape=facts.shape,
         blocked=facts.blocked,
         drawn=facts.drawn,
         settings=settings,
+        direct=made is not None and not context.settings.epochs_on_spark,
     )
 
 

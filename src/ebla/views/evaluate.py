@@ -1,4 +1,4 @@
-"""A view's own query, run by Spark over the rows that an epoch gives it."""
+"""A view's own query, computed over the rows that an epoch gives it: on the driver where it can be, else by Spark."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
+import duckdb
 import pyarrow as pa
 
 from ebla.catalog import reads
@@ -18,14 +19,16 @@ from ebla.storage.model import under_names
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import scans
 from ebla.views.definition import View
+from ebla.views.direct import Direct, direct
 from ebla.views.epoch import Bounds, Side, TooWide
-from ebla.views.inputs import Inputs, column_of
+from ebla.views.inputs import Inputs, arrow_schema, column_of
 from ebla.views.rows import matching
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SIGN = "_ebla_sign"
+LOCAL_ROWS_MAX = 500
 
 
 class Evaluation:
@@ -46,10 +49,12 @@ class Evaluation:
 
     def in_scope(self, bounds: Bounds, *, whole: bool) -> pa.Table:
         """The query on the narrowed inputs, only rows in scope. With `whole` inputs, Spark leaves the others out."""
-        frame = self.frame(bounds.leaves, small=not whole)
-        if whole:
-            frame = self._few(semi(frame, bounds.scope, self._values(bounds.values)))
-        found = self._collected(frame)
+        found = None if whole else self._directly(bounds.leaves)
+        if found is None:
+            frame = self.frame(bounds.leaves, small=not whole)
+            if whole:
+                frame = self._few(semi(frame, bounds.scope, self._values(bounds.values)))
+            found = self._collected(frame)
         cursor = self._inputs.context.duck()
         try:
             return matching(cursor, found, bounds.scope, bounds.values)
@@ -57,9 +62,11 @@ class Evaluation:
             cursor.close()
 
     def differing(self, sides: Sequence[Side]) -> list[tuple[int, pa.Table]]:
-        """Each side's rows with its sign; one Spark job for all of them."""
-        if not sides:
-            return []
+        """Each side's rows with its sign; one Spark job for all of them, or none."""
+        direct = [(side.sign, self._directly(side.leaves, side.unread)) for side in sides]
+        known = [(sign, rows) for sign, rows in direct if rows is not None]
+        if len(known) == len(sides):
+            return known
         small = all(len(side.leaves) + len(side.unread) == len(self._view.kept.refs) for side in sides)
         frames = [
             self.frame(side.leaves, old=side.old, unread=side.unread, small=small).selectExpr("*", f"{place} AS {SIGN}")
@@ -72,6 +79,36 @@ class Evaluation:
         marks = found[SIGN].to_numpy()
         rows = self._aligned(found.drop_columns([SIGN]))
         return [(side.sign, rows.filter(pa.array(marks == place))) for place, side in enumerate(sides)]
+
+    def _directly(self, leaves: Mapping[int, pa.Table], unread: Sequence[int] = ()) -> pa.Table | None:
+        """The query computed by DuckDB, where all its rows are here and the answer is Spark's; else `None`."""
+        made = self._direct()
+        if made is None or len({*leaves, *unread}) != len(self._view.kept.refs):
+            return None
+        cursor = self._inputs.context.duck()
+        try:
+            for number, ref in enumerate(self._view.kept.refs):
+                relation = self._inputs.relations[ref.name.lower()]
+                nothing = arrow_schema(relation, [col.name for col in relation.visible]).empty_table()
+                cursor.register(f"leaf_{number}", nothing if number in unread else leaves[number])
+            found = cursor.sql(made.sql).to_arrow_table()
+        except duckdb.Error:
+            return None  # an overflow, or something alike: Spark says what is right
+        finally:
+            cursor.close()
+        self._refuse_many(found)
+        return self._aligned(found)
+
+    def _direct(self) -> Direct | None:
+        if self._inputs.context.settings.epochs_on_spark:
+            return None
+        relations = self._inputs.relations
+        return direct(
+            self._view.kept,
+            {name: {col.name: col.type for col in relation.visible} for name, relation in relations.items()},
+            [col.type for col in self._view.columns],
+            self._view.settings,
+        )
 
     def _collected(self, frame: DataFrame) -> pa.Table:
         with swrite.translated(self._view.relation.name):
@@ -115,7 +152,7 @@ class Evaluation:
             if given is None:
                 frames[number] = scans.frame_of(self._inputs.context, self._snapshot(table, old=number in old))
             elif isinstance(given, pa.Table):
-                frames[number] = self._as_frame(table, given)
+                frames[number] = self._as_frame(table, given, small=small)
             else:
                 frames[number] = given
         with swrite.translated(self._view.relation.name):
@@ -128,13 +165,18 @@ class Evaluation:
         with self._inputs.context.catalog.reading() as connection:
             return reads.snapshot(connection, self._inputs.relations[table], Version(before))
 
-    def _as_frame(self, table: str, rows: pa.Table) -> DataFrame:
+    def _as_frame(self, table: str, rows: pa.Table, *, small: bool) -> DataFrame:
+        """The rows as a DataFrame.
+
+        The optimizer copies the rows of a local table with every rule. So many rows of a `small` plan stand behind an
+        RDD; in any other plan they must show how few they are, so that they are broadcast.
+        """
         relation = self._inputs.relations[table]
         shown = [n for n in rows.schema.names if not column_of(relation, n).hidden]
         schema = sscan.struct(under_names([column_of(relation, n) for n in shown]))
-        return self._inputs.round.frame(
-            rows, lambda: sscan.local(self._inputs.context.spark, rows.select(shown), schema)
-        )
+        aside = small and rows.num_rows > LOCAL_ROWS_MAX
+        session = self.session(small=True) if aside else self._inputs.context.spark
+        return self._inputs.round.frame(rows, aside, lambda: sscan.local(session, rows.select(shown), schema))
 
     def _empty(self, table: str) -> DataFrame:
         return sscan.empty(

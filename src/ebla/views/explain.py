@@ -98,8 +98,11 @@ def name_of(made: EpochPlan) -> str:
     return "full refresh" if isinstance(made, FullRefresh) else "incremental"
 
 
-def as_text(name: str, plans: Mapping[str, EpochPlan]) -> str:
+def as_text(name: str, plans: Mapping[str, EpochPlan], *, direct: bool) -> str:
+    """`direct`: what few rows make of the view is computed without Spark."""
     lines = [f"view {name}"]
+    if any(not isinstance(made, FullRefresh) for made in plans.values()):
+        lines.append(f"  few rows: computed {'on the driver, without Spark' if direct else 'by one Spark job'}")
     for table, made in sorted(plans.items()):
         lines.append(f"  change of {table}: {name_of(made)}")
         for number, step in enumerate(steps(made), 1):
@@ -108,8 +111,9 @@ def as_text(name: str, plans: Mapping[str, EpochPlan]) -> str:
     return "\n".join(lines)
 
 
-def as_json(name: str, plans: Mapping[str, EpochPlan]) -> dict[str, object]:
-    return {"view": name, "inputs": {table: _value(made) for table, made in sorted(plans.items())}}
+def as_json(name: str, plans: Mapping[str, EpochPlan], *, direct: bool) -> dict[str, object]:
+    inputs = {table: _value(made) for table, made in sorted(plans.items())}
+    return {"view": name, "few_rows": "driver" if direct else "spark", "inputs": inputs}
 
 
 def _value(made: EpochPlan) -> dict[str, object]:

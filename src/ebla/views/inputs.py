@@ -80,10 +80,10 @@ class Round:
         wanted = self._used.get(relation.name.lower(), set()) | own | {k.name.lower() for k in relation.key}
         return [col.name for col in relation.columns if col.name.lower() in wanted]
 
-    def frame(self, table: pa.Table, make: Callable[[], DataFrame]) -> DataFrame:
-        """The DataFrame of an Arrow table that several views read."""
+    def frame(self, table: pa.Table, aside: bool, make: Callable[[], DataFrame]) -> DataFrame:
+        """The DataFrame of an Arrow table that several views read; `aside`: not as a part of the plan."""
         # The table is kept beside its frame, so that its id stays its own.
-        kept: tuple[pa.Table, DataFrame] = self.once(("frame", id(table)), lambda: (table, make()))
+        kept: tuple[pa.Table, DataFrame] = self.once(("frame", aside, id(table)), lambda: (table, make()))
         return kept[1]
 
     def once(self, key: object, make: Callable[[], Any]) -> Any:
@@ -111,6 +111,7 @@ class Inputs:
     now: Mapping[str, Snapshot]
     used: Mapping[str, frozenset[str]]
     rows_max: int
+    _writes: dict[str, list[Run]] = field(default_factory=dict)
     _changes: dict[str, tuple[pa.Table, pa.Table]] = field(default_factory=dict)
 
     @property
@@ -132,6 +133,11 @@ class Inputs:
 
     def writes(self, table: str) -> list[Run]:
         """The runs that hold what changed; raises if they cannot tell."""
+        if table not in self._writes:
+            self._writes[table] = self._find_writes(table)
+        return self._writes[table]
+
+    def _find_writes(self, table: str) -> list[Run]:
         relation, since, now = self.relations[table], self.before[table], self.now[table]
         if since is None:
             raise TooWide("the view is not built yet")

@@ -153,7 +153,7 @@ def holds(node: Node, leaf: Leaf) -> bool:
     return any(one is leaf for one in leaves(node))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Shape:
     """A query understood: its tree, and the value of each output column in order."""
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ebla.views.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull, narrow, reach
 from ebla.views.nodes import Branches, Group, Join, JoinKind, Leaf, Node, Pass, Shape, Value, holds, leaves, walk
@@ -80,8 +81,19 @@ EpochPlan = Incremental | Difference | Merge | FullRefresh
 
 
 def plan(shape: Shape, changed: Iterable[str], keys: Keys, *, merges: bool = False) -> EpochPlan:
-    """The cheapest plan for changes of these inputs (names in lower case). `merges`: the view keeps sums and counts."""
-    tables = set(changed)
+    """The cheapest plan for changes of these inputs (names in lower case). `merges`: the view keeps sums and counts.
+
+    Plans are kept: the same inputs change again and again.
+    """
+    known = tuple((name, tuple(key)) for name, key in sorted(keys.items()))
+    return _plan(shape, frozenset(changed), known, merges)
+
+
+@lru_cache(maxsize=512)
+def _plan(
+    shape: Shape, tables: frozenset[str], known: tuple[tuple[str, tuple[str, ...]], ...], merges: bool
+) -> EpochPlan:
+    keys: Keys = {name: list(key) for name, key in known}
     moved = [leaf for leaf in leaves(shape.root) if leaf.table in tables]
     found: list[tuple[Cost, EpochPlan]] = []
     by_scope, blocked = _by_scope(shape, moved, keys)

@@ -27,6 +27,7 @@ from ebla.tables import batch as b
 from ebla.tables import scans
 from ebla.tables.writes import Work
 from ebla.views import definition
+from ebla.views.adding import added
 from ebla.views.cost import Way, estimate
 from ebla.views.culprit import culprit, culprit_anywhere
 from ebla.views.definition import View
@@ -34,7 +35,7 @@ from ebla.views.epoch import Bounds, TooWide, bound, distinct, narrowed_to, side
 from ebla.views.evaluate import Evaluation
 from ebla.views.inputs import Inputs, Round, arrow_schema
 from ebla.views.lookup import rows_by
-from ebla.views.merge import Call, Merged, merge
+from ebla.views.merge import Call, Merged, Role, merge
 from ebla.views.nodes import NotUnderstood, Shape
 from ebla.views.plan import Difference, FullRefresh, Incremental, Merge, Term, by_scope, of_groups, plan
 from ebla.views.rows import difference, stored_rows, without_keys
@@ -221,11 +222,19 @@ class Run:
             found = self._differing(terms)
         except (SqlError, TypeMismatchError) as error:
             return self._recompute("an expression fails on the change alone", failed=error)
-        came = [row for sign, rows in found if sign > 0 for row in rows.to_pylist()]
-        went = [row for sign, rows in found if sign < 0 for row in rows.to_pylist()]
+        came, went = (
+            pa.concat_tables([_empty_like(self.view), *(rows for sign, rows in found if sign == side)])
+            for side in (1, -1)
+        )
         by = [r.column for r in roles if r.call is Call.GROUP]
-        old = self._groups(by, [tuple(row[c] for c in by) for row in (*came, *went)])
-        done = merge(roles, old.to_pylist(), came, went, steps=len(terms))
+        old = self._groups(by, pa.concat_tables([came, went]))
+        plain = self._added(roles, old, came, went)
+        if plain is not None:
+            gained, gone = plain
+            return (
+                self._write(gained, gone, "incremental", None) if gained.num_rows or gone.num_rows else self._nothing()
+            )
+        done = merge(roles, old.to_pylist(), came.to_pylist(), went.to_pylist(), steps=len(terms))
         if done.stale:
             return self._regroup(by, done)
         # The one row of a global aggregate keeps its id, so that it is replaced.
@@ -236,13 +245,23 @@ class Run:
             return self._nothing()
         return self._write(gained, gone, "incremental", None)
 
-    def _groups(self, by: Sequence[str], groups: Sequence[tuple[Any, ...]]) -> pa.Table:
-        """The stored groups among these; the one row of a view without groups."""
+    def _added(
+        self, roles: Sequence[Role], old: pa.Table, came: pa.Table, went: pa.Table
+    ) -> tuple[pa.Table, pa.Table] | None:
+        cursor = self.context.duck()
+        try:
+            return added(cursor, roles, old, came, went)
+        finally:
+            cursor.close()
+
+    def _groups(self, by: Sequence[str], rows: pa.Table) -> pa.Table:
+        """The stored groups of these rows; the one row of a view without groups."""
         relation, names = self.view.relation, self._stored_names()
         if not by:
             found = scans.frame_of(self.context, self.mine, hidden=True).toArrow()
             return rf.align(found, under_names(relation.columns))
-        return rows_by(self.context, self.mine, by, self._group_values(by, groups), names)
+        values = distinct(rows.select(list(by))).rename_columns([f"c{i}" for i in range(len(by))])
+        return rows_by(self.context, self.mine, by, values, names)
 
     def _group_values(self, by: Sequence[str], groups: Sequence[tuple[Any, ...]]) -> pa.Table:
         kinds = arrow_schema(self.view.relation, by)

@@ -30,6 +30,12 @@ _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 
 def shape(query: Query, inputs: Mapping[str, Types]) -> Shape:
     """The tree of a query over inputs of these names (in lower case) and columns."""
+    tree, leaves = qualified(query, inputs)
+    return _Builder(leaves, query.refs).whole(tree)
+
+
+def qualified(query: Query, inputs: Mapping[str, Types]) -> tuple[exp.Expr, dict[str, tuple[TableRef, Types]]]:
+    """The query as a tree in which every column names its source; mentions of inputs are `leaf_0`, `leaf_1`, …"""
     marked, leaves = _mark_leaves(query, inputs)
     # The keys are plain strings, so that a column whose name is a word of SQL needs no quotes here.
     schema = MappingSchema({name: dict(types) for name, (_, types) in leaves.items()}, dialect="spark")
@@ -38,7 +44,7 @@ def shape(query: Query, inputs: Mapping[str, Types]) -> Shape:
         tree = qualify(parsed, schema=schema, dialect="spark", identify=False, validate_qualify_columns=True)
     except (SqlglotError, RecursionError) as error:
         raise NotUnderstood(f"the query could not be analysed ({str(error).splitlines()[0]})") from error
-    return _Builder(leaves, query.refs).whole(tree)
+    return tree, leaves
 
 
 def understood(query: Query, relations: Mapping[str, Relation]) -> Shape:

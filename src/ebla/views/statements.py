@@ -14,7 +14,6 @@ from ebla.sql import statements as st
 from ebla.tables import ddl
 from ebla.views import create, definition, explain, freshness
 from ebla.views.guard import refuse_if_read
-from ebla.views.plan import EpochPlan
 
 if TYPE_CHECKING:
     from ebla.database import Database
@@ -125,20 +124,19 @@ class Views:
         return Result(table=shown, spark=lambda: self._context.spark)
 
     def _explain(self, statement: st.ExplainView) -> Result:
-        plans: dict[str, EpochPlan]
         if statement.create is not None:
             made = statement.create
             checked = create.check(self._context, made.query, names=made.columns, primary_key=made.primary_key)
-            plans = checked.plans()
         else:
             with self._context.catalog.reading() as connection:
                 view = definition.load(connection, statement.name)
-            plans = create.check(self._context, view.query).plans()
+            checked = create.check(self._context, view.query)
+        plans = checked.plans()
         return Result(
             table=pa.table(
                 {
-                    "plan": [explain.as_text(statement.name, plans)],
-                    "json": [json.dumps(explain.as_json(statement.name, plans))],
+                    "plan": [explain.as_text(statement.name, plans, direct=checked.direct)],
+                    "json": [json.dumps(explain.as_json(statement.name, plans, direct=checked.direct))],
                     "mermaid": [explain.as_mermaid(statement.name, plans)],
                 }
             )
