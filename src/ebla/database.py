@@ -17,6 +17,7 @@ from ebla.catalog.store import Catalog, is_postgres
 from ebla.errors import CatalogError, NodeConflictError
 from ebla.execute import Executor
 from ebla.ids import NodeId, Version
+from ebla.indexes.statements import Indexes
 from ebla.jobs.epochs import Epochs
 from ebla.jobs.runner import Runner
 from ebla.maintainer import Maintainer
@@ -54,8 +55,11 @@ class Database:
         self.runner = Runner(context, self.epochs)
         self.views = Views(self)
         self.reader = Reader(context, self._wake_runner)
+        self.indexes = Indexes(self)
         self._executor = Executor(self)
         self.runner.wake()  # what was written while nobody was here
+        if context.settings.auto_refresh:
+            self.indexes.carry_on()  # what somebody began and did not end
 
     def _wake_runner(self) -> None:
         self.runner.wake()
@@ -130,6 +134,7 @@ class Database:
     def close(self) -> None:
         """Finish background work, release pins, and stop Spark if Ebla started it."""
         self.runner.stop()
+        self.indexes.stop()
         self.maintainer.stop()
         self.pins.release_all()
         self.reader.close()

@@ -31,7 +31,7 @@ from ebla.sql.lex import quote, split
 from ebla.sql.parse import parse
 from ebla.storage import runs as rf
 from ebla.storage import types
-from ebla.storage.model import FOREVER, Column, Relation
+from ebla.storage.model import FOREVER, Column, Kind, Relation
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
 from ebla.tables import ddl, loads, maintenance, scans
@@ -119,6 +119,15 @@ class Executor:
                 | st.ExplainView()
             ):
                 return self._database.views.run(statement)
+            case (
+                st.CreateIndex()
+                | st.DropIndex()
+                | st.BuildIndexes()
+                | st.ShowIndexes()
+                | st.CheckIndex()
+                | st.RepairIndex()
+            ):
+                return self._database.indexes.run(statement)
             case st.Describe(name=name, system=is_system):
                 return self._describe(name, is_system=is_system)
             case (
@@ -167,8 +176,9 @@ class Executor:
         if wanted is None:
             return None
         try:
+            known = self._database.reader.expressions(wanted.relation) if wanted.has_expressions else {}
             answer = self._database.reader.query(
-                wanted.relation, lambda relation: _require(wanted, relation), scan_rows_max=SCAN_ROWS_MAX
+                wanted.relation, lambda relation: _require(wanted, relation, known), scan_rows_max=SCAN_ROWS_MAX
             )
         except (select.NotSimple, TooMany, UnknownNameError):
             return None  # Spark reads large relations in parallel, and knows the user's temporary views
@@ -272,8 +282,11 @@ class Executor:
         wanted = None if statement.mode is not None else select.recognize(statement.query, parameters)
         if wanted is not None:
             try:
-                plan = self._database.reader.explain(wanted.relation, lambda relation: _require(wanted, relation))
-            except (select.NotSimple, UnknownNameError):
+                known = self._database.reader.expressions(wanted.relation) if wanted.has_expressions else {}
+                plan = self._database.reader.explain(
+                    wanted.relation, lambda relation: _require(wanted, relation, known)
+                )
+            except (select.NotSimple, TooMany, UnknownNameError):
                 plan = None
             if plan is not None and not (plan.scan and plan.extent.rows > SCAN_ROWS_MAX):
                 return self._table({"plan": [query_explain.as_text(plan)]})
@@ -369,7 +382,8 @@ class Executor:
 
     def _show_tables(self) -> Result:
         with self._context.catalog.reading() as connection:
-            found = [reads.relation(connection, n) for n in reads.relation_names(connection)]
+            every = [reads.relation(connection, n) for n in reads.relation_names(connection)]
+        found = [r for r in every if r.kind is not Kind.INDEX]
         return self._table(
             {
                 "name": pa.array([r.name for r in found], pa.string()),
@@ -407,8 +421,8 @@ class Executor:
         return self._table({name: pa.array([value], pa.int64()) for name, value in values.items()})
 
 
-def _require(wanted: select.Select, relation: Relation) -> Request:
-    request = select.bound(wanted, relation)
+def _require(wanted: select.Select, relation: Relation, expressions: Mapping[str, Column]) -> Request:
+    request = select.bound(wanted, relation, expressions)
     if request is None:
         raise select.NotSimple
     return request

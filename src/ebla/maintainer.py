@@ -11,9 +11,11 @@ from collections.abc import Callable
 
 from sqlalchemy import func, select
 
+from ebla.build.states import may_compact
 from ebla.catalog import reads
 from ebla.catalog import schema as s
 from ebla.errors import EblaError
+from ebla.indexes import definition
 from ebla.storage.model import FOREVER, SPANS_TABLETS
 from ebla.tables.context import Context
 from ebla.tables.maintenance import compact
@@ -65,6 +67,13 @@ class Maintainer:
         settings = self._context.settings
         return bool(count >= settings.compact_runs or (rows or 0) > settings.level0_rows_max)
 
+    def _indexes_of(self, name: str) -> list[str]:
+        """A write to a relation is one to its indexes."""
+        with self._context.catalog.reading() as connection:
+            relation = reads.find_relation(connection, name)
+            found = [] if relation is None else definition.of_base(connection, relation)
+        return [index.name for index in found if may_compact(index.state)]
+
     def _loop(self) -> None:
         while True:
             with self._changed:
@@ -75,9 +84,10 @@ class Maintainer:
                 name = self._wanted.pop()
                 self._busy = True
             try:
-                if self.due(name):
-                    done = compact(self._context, name)
-                    log.info("relation=%s compacted tablets=%d runs=%d", name, done.tablets, done.folded_runs)
+                for each in (name, *self._indexes_of(name)):
+                    if self.due(each):
+                        done = compact(self._context, each)
+                        log.info("relation=%s compacted tablets=%d runs=%d", each, done.tablets, done.folded_runs)
             except EblaError as error:
                 log.warning("relation=%s compaction failed reason=%s", name, error)
             except Exception:

@@ -54,6 +54,12 @@ class Settings(BaseSettings):
     write_attempts: int = Field(20, ge=1, description="How often a write that lost a race is run again.")
     fsync: bool = Field(True, description="Flush runs to disk before a commit names them.")
     row_group_bytes: int = Field(16 * 2**20, gt=0, description="Size of a row group before compression.")
+    index_row_group_bytes: int = Field(
+        2**20, gt=0, description="Size of a row group of an index: a page reads one of each tablet."
+    )
+    index_tablets_per_job: int = Field(
+        8, gt=0, description="So many tablets of a table are read by one Spark job that fills its indexes."
+    )
     spark_memory: str = Field("4g", description="Memory of a Spark session that Ebla starts.")
     spark_cores: str = Field("*", description="Cores of a Spark session that Ebla starts.")
 

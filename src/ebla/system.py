@@ -12,6 +12,7 @@ from sqlalchemy import BigInteger, Boolean, Connection, Integer, Table, select
 
 from ebla.catalog import schema
 from ebla.errors import UnknownNameError
+from ebla.indexes import table as indexes
 from ebla.jobs import stored
 from ebla.views import freshness
 
@@ -19,6 +20,7 @@ TABLES: dict[str, Table] = {t.name: t for t in schema.metadata.sorted_tables}
 
 COMPUTED: dict[str, tuple[pa.Schema, Callable[[Connection, int], pa.Table]]] = {
     "views": (freshness.SCHEMA, freshness.table),
+    "indexes": (indexes.SCHEMA, lambda connection, now: indexes.table(connection)),
     "handlers": (stored.SCHEMA, lambda connection, now: stored.table(connection)),
 }
 """What is worked out from the catalog's rows and the time."""

@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 
 from ebla.build.model import Build
+from ebla.build.states import Permission
 from ebla.catalog import changes as c
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
@@ -22,6 +23,7 @@ from support.catalogs import (
     add,
     commit,
     create,
+    create_index,
     dump,
     exclusively,
     run,
@@ -304,3 +306,38 @@ def test_nothing_left_to_build(catalog: Catalog):
     passes(catalog, left)
     commit(catalog, c.MarkBuilt(view=view))
     fails(catalog, left, ConflictError, "found it built or dropped")
+
+
+def test_indexes_follow(catalog: Catalog):
+    """A writer may be one step behind every index, and no index may be gone."""
+    base = create(catalog, "orders")
+    index = create_index(catalog, base)
+    none = c.IndexesFollow(base=base.id, planned={})
+    first = c.IndexesFollow(base=base.id, planned={index: Permission.DELETE_ONLY})
+    passes(catalog, none)
+    passes(catalog, first)
+    exclusively(catalog, c.SetIndexState(index=index, state=Permission.WRITE_AND_DELETE))
+    fails(catalog, none, ConflictError, f"index {index}: expected absent or the step behind it, found write_and_delete")
+    passes(catalog, first)
+    exclusively(catalog, c.SetIndexState(index=index, state=Permission.BACKFILLING))
+    fails(catalog, first, ConflictError, "expected delete_only or the step behind it, found backfilling")
+    passes(catalog, c.IndexesFollow(base=base.id, planned={index: Permission.WRITE_AND_DELETE}))
+    commit(catalog, c.DropRelation(relation=index))
+    fails(
+        catalog,
+        c.IndexesFollow(base=base.id, planned={index: Permission.BACKFILLING}),
+        ConflictError,
+        "expected backfilling or the step behind it, found absent",
+    )
+
+
+def test_index_is(catalog: Catalog):
+    base = create(catalog, "orders")
+    index = create_index(catalog, base)
+    at = catalog.version()
+    wanted = c.IndexIs(index=index, state=Permission.DELETE_ONLY, since=at, read_version=None)
+    passes(catalog, wanted)
+    exclusively(catalog, c.SetIndexState(index=index, state=Permission.WRITE_AND_DELETE))
+    fails(catalog, wanted, ConflictError, f"expected delete_only since {at}, read at None, found write_and_delete")
+    commit(catalog, c.DropRelation(relation=base.id))
+    fails(catalog, wanted, ConflictError, "found it gone")

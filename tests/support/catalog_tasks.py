@@ -6,12 +6,13 @@ import itertools
 import os
 
 from ebla.build.model import Build
+from ebla.build.states import Permission
 from ebla.catalog import changes as c
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import DuplicateNameError
 from ebla.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
-from ebla.storage.model import Node, RunState
+from ebla.storage.model import Kind, Node, RunState
 from support.catalogs import (
     COLUMNS,
     NO_VIEW,
@@ -33,6 +34,7 @@ from support.catalogs import (
 OTHER = NodeId("node2")
 BUILT, MOVING, AGAIN = (RelationId(n) for n in (91, 92, 93))
 """Views that are being built. That they are no relations matters to nobody here."""
+INDEX = RelationId(6)
 
 
 def say(text: object) -> None:
@@ -98,6 +100,9 @@ def prepare(catalog: Catalog) -> None:
         covered = c.CoverSegment(view=view, tablet=TabletId(0), segment=segment("[5]", 3))
         commit(catalog, c.CreateBuild(build=build, tasks=tasks), covered)
     commit(catalog, c.FinishTasks(tasks=task_ids("task-0", "task-1")))
+    exclusively(catalog, new_relation("indexed", kind=Kind.INDEX), c.CreateIndex(base=orders.id))
+    exclusively(catalog, c.SetIndexState(index=INDEX, state=Permission.WRITE_AND_DELETE))
+    add(catalog, run(INDEX, id="entries"))
     tx.begin(catalog, orders, node=NODE, holder="test", reason="test", lease_us=60_000_000)
 
 
@@ -132,6 +137,8 @@ def every_update(catalog: Catalog) -> c.Decision:
             ),
             c.ForgetDictionaryChanges(relation=orders, version=Version(8)),
             *_every_building_update(orders),
+            c.CreateIndex(base=orders),
+            c.SetIndexState(index=INDEX, state=Permission.BACKFILLING),
         ),
     )
 

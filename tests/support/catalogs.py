@@ -155,6 +155,12 @@ def create(catalog: Catalog, name: str, *, tablets: int = 2, nodes: Sequence[Nod
     return relation(catalog, name)
 
 
+def create_index(catalog: Catalog, base: Relation, name: str = "by_total") -> RelationId:
+    made = exclusively(catalog, new_relation(name, kind=Kind.INDEX), c.CreateIndex(base=base.id))
+    assert made.relation is not None
+    return made.relation
+
+
 def put_nodes(catalog: Catalog, *names: str) -> None:
     exclusively(catalog, *(c.PutNode(node=Node(id=NodeId(n), root=f"/data/{n}")) for n in names))
 

@@ -12,7 +12,8 @@ from typing import assert_never
 
 from sqlalchemy import Connection, and_, delete, exists, func, insert, select, update
 
-from ebla.catalog import building
+from ebla.build.states import Permission
+from ebla.catalog import building, indexing
 from ebla.catalog import changes as c
 from ebla.catalog import schema as s
 from ebla.errors import ConflictError, DuplicateNameError, StaleTermError, TransactionClosedError, UnknownNameError
@@ -116,6 +117,8 @@ def check(connection: Connection, requirement: c.Requirement, now: int) -> None:
                 )
         case c.TasksOpen() | c.SegmentsBegin() | c.NothingLeftToBuild():
             building.check(connection, requirement)
+        case c.IndexesFollow() | c.IndexIs():
+            indexing.check(connection, requirement)
         case _:
             assert_never(requirement)
 
@@ -269,6 +272,12 @@ def apply(
             | c.SetProcessingBase()
         ):
             building.apply(connection, change, version, created)
+        case c.CreateIndex():
+            indexing.create(connection, change, version, created)
+        case c.SetIndexState():
+            indexing.advance(connection, change, version)
+            if change.state is Permission.ABSENT:
+                _alter_relation(connection, c.DropRelation(relation=change.index), version)
         case (
             c.DropRelation()
             | c.RenameRelation()
@@ -302,6 +311,8 @@ def _alter_relation(
         _living(connection, relation, s.relations.c.relation_id)
     match change:
         case c.DropRelation():
+            for index in indexing.forget(connection, relation):
+                _alter_relation(connection, c.DropRelation(relation=index), version)
             connection.execute(this.values(dropped_version=version, horizon=version))
             connection.execute(update(s.runs).where(visible).values(end_version=version))
             building.forget(connection, relation)
@@ -321,6 +332,8 @@ def _alter_relation(
         case c.TruncateRelation():
             connection.execute(update(s.runs).where(visible).values(end_version=version))
             connection.execute(insert(s.truncations), {"relation_id": relation, "version": version})
+            for index in indexing.truncate(connection, relation, version):
+                _alter_relation(connection, c.TruncateRelation(relation=index), version)
         case c.SetHorizon(horizon=horizon):
             connection.execute(this.where(s.relations.c.horizon < horizon).values(horizon=horizon))
             connection.execute(delete(s.runs).where(s.runs.c.relation_id == relation, s.runs.c.end_version <= horizon))

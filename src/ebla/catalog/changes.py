@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ebla.build.model import Build, Task
 from ebla.build.segments import Segment
+from ebla.build.states import Permission
 from ebla.ids import NodeId, RelationId, RunId, TabletId, TaskId, Term, TransactionId, Version
 from ebla.storage.model import Column, Kind, Node, Run, RunState
 
@@ -124,6 +125,24 @@ class NothingLeftToBuild:
     view: RelationId
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexesFollow:
+    """Every index of the base is in the state that the writer planned with, or one step further; none is gone."""
+
+    base: RelationId
+    planned: Mapping[RelationId, Permission]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexIs:
+    """The index is in this state since this version, and is built from what the base was at that one."""
+
+    index: RelationId
+    state: Permission
+    since: Version
+    read_version: Version | None
+
+
 Requirement = (
     ExclusiveVersionIs
     | TransactionOpen
@@ -139,6 +158,8 @@ Requirement = (
     | TasksOpen
     | SegmentsBegin
     | NothingLeftToBuild
+    | IndexesFollow
+    | IndexIs
 )
 
 # ---- updates --------------------------------------------------------------------------------------------
@@ -382,6 +403,31 @@ class SetProcessingBase:
     base: RelationId | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateIndex:
+    """The relation that this commit has created before is an index of the base.
+
+    It begins with `delete_only`. A deferred one is `absent` until somebody asks for it: nobody maintains it.
+    """
+
+    base: RelationId
+    deferred: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetIndexState:
+    """The next state of an index. One that is to be filled begins empty, and this version is the one that is read.
+
+    `absent` removes the index and all that it has.
+    """
+
+    index: RelationId
+    state: Permission
+    message: str | None = None
+
+
+IndexUpdate = CreateIndex | SetIndexState
+
 BuildingUpdate = (
     CreateBuild
     | AlterBuild
@@ -418,6 +464,7 @@ Update = (
     | RemoveHandler
     | LogDictionaryChanges
     | ForgetDictionaryChanges
+    | IndexUpdate
     | BuildingUpdate
 )
 

@@ -53,10 +53,15 @@ def _add_building(connection: Connection) -> None:
     schema.metadata.create_all(connection, tables=new)
 
 
+def _add_indexes(connection: Connection) -> None:
+    schema.metadata.create_all(connection, tables=[schema.index_states])
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=1, name="create tables", run=_create_tables),
     Migration(number=2, name="add handlers", run=_add_handlers),
     Migration(number=3, name="add online building", run=_add_building),
+    Migration(number=4, name="add indexes", run=_add_indexes),
 )
 
 

@@ -301,6 +301,19 @@ view_building_segments = Table(
     PrimaryKeyConstraint("view_id", "base_tablet_id", "ordinal"),
 )
 
+# Who may read an index and who maintains it. What it indexes lies in the options of its relation.
+index_states = Table(
+    "index_states",
+    metadata,
+    Column("index_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("base_id", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("since_version", BigInteger, nullable=False),
+    Column("read_version", BigInteger),
+    Column("message", Text),
+    Index("index_states_by_base", "base_id"),
+)
+
 built_views = Table(
     "built_views",
     metadata,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, delete, exists, insert, or_, select, update
+from sqlalchemy import Connection, Row, delete, exists, insert, or_, select, update
 
 from ebla.catalog import schema as s
 from ebla.catalog.apply import counter, take
@@ -145,15 +146,28 @@ def planned_before(connection: Connection, relation: RelationId, schema_version:
             s.transactions.c.schema_version < schema_version,
         )
     )
-    return [
-        Waiting(
-            transaction=TransactionId(r.transaction_id),
-            holder=r.holder,
-            reason=r.reason,
-            started_at=r.started_at,
+    return [_waiting(row) for row in rows]
+
+
+def begun_before(connection: Connection, relation: RelationId, version: Version) -> list[Waiting]:
+    """Open transactions of a relation that began before a version was committed."""
+    rows = connection.execute(
+        select(s.transactions).where(
+            s.transactions.c.state == "open",
+            s.transactions.c.relation_id == relation,
+            s.transactions.c.snapshot_version < version,
         )
-        for r in rows
-    ]
+    )
+    return [_waiting(row) for row in rows]
+
+
+def _waiting(row: Row[Any]) -> Waiting:
+    return Waiting(
+        transaction=TransactionId(row.transaction_id),
+        holder=row.holder,
+        reason=row.reason,
+        started_at=row.started_at,
+    )
 
 
 def forget_ended(catalog: Catalog, before_us: int) -> int:
@@ -213,6 +227,28 @@ def pin(catalog: Catalog, version: Version | None, *, holder: str, reason: str, 
             },
         )
     return identifier, at
+
+
+def hold(catalog: Catalog, version: Version, *, holder: str, reason: str, lease_us: int) -> None:
+    """Keep a version readable in the name of a piece of work, whoever does it, and no other version."""
+    with catalog.writing() as connection:
+        now = catalog.clock()
+        connection.execute(delete(s.pins).where(s.pins.c.holder == holder))
+        connection.execute(
+            insert(s.pins),
+            {
+                "pin_id": str(uuid.uuid4()),
+                "version": version,
+                "holder": holder,
+                "reason": reason,
+                "expires_at": now + lease_us,
+            },
+        )
+
+
+def let_go(catalog: Catalog, holder: str) -> None:
+    with catalog.writing() as connection:
+        connection.execute(delete(s.pins).where(s.pins.c.holder == holder))
 
 
 def unpin(catalog: Catalog, identifiers: list[str]) -> None:

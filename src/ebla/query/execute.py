@@ -24,7 +24,7 @@ from ebla.query import plan as planning
 from ebla.query import values as v
 from ebla.query.fetch import fetch
 from ebla.query.fresh import Fresh, fresh, reached
-from ebla.query.paths import index_path, paths_of
+from ebla.query.paths import expressions_of, index_path, paths_of
 from ebla.query.plan import AccessPath, Plan, choose, fit, plan
 from ebla.query.scan import Scan
 from ebla.query.store import Lru, Store, single
@@ -117,6 +117,12 @@ class Reader:
         prepared = self._prepare(name, tuple(also))
         return self._plan(prepared, make(prepared.relation))[0]
 
+    def expressions(self, name: str) -> dict[str, Column]:
+        """What indexes of a relation have besides its columns, as far as it means the same in this session."""
+        prepared = self._prepare(name)
+        paths = [path for path, _ in prepared.paths if path.settings]
+        return expressions_of(paths, self._context.expression_settings()) if paths else {}
+
     def close(self) -> None:
         self._store.close()
 
@@ -203,6 +209,8 @@ class Reader:
             seekable = can_seek and level0_rows <= self._context.settings.level0_rows_max
             plans.append(plan(request, fitted, seek.extent(), can_seek=seekable))
             seeks.append(seek)
+        if not plans:
+            raise TooMany  # an expression whose index went meanwhile
         best = choose(plans)
         return best, next(s for s in seeks if s.fitted is best.fitted)
 
@@ -303,7 +311,11 @@ class _Sought:
             key = list(self._prepared.relation.key)
             keys = self._seek.taken(places, key)
             lists = [v.plain(single(keys.column(k.physical))).to_pylist() for k in key]
-            table = self._reader.fetched(self._prepared, list(zip(*lists, strict=True)), self._wanted)
+            stored = [column for column in self._wanted if not planning.is_expression(column.physical)]
+            table = self._reader.fetched(self._prepared, list(zip(*lists, strict=True)), stored)
+            made = [column for column in self._wanted if planning.is_expression(column.physical)]
+            for column, array in zip(made, self._seek.taken(places, made).columns, strict=True):
+                table = table.append_column(column.physical, array)
         if self._fitted.late and table.num_rows:
             columns = {f.column.physical: single(table.column(f.column.physical)) for f in self._fitted.late}
             table = table.filter(fl.mask(self._fitted.late, columns))

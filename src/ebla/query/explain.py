@@ -24,8 +24,8 @@ def at_most(plan: Plan) -> str:
 
 def _path(plan: Plan) -> str:
     fitted = plan.fitted
-    names = {c.physical: c.name for c in plan.request.relation.columns}
-    key = ", ".join(names[k.base] + (" DESC" if k.descending else "") for k in fitted.path.key)
+    names = {c.physical: c.name for c in (*plan.request.relation.columns, *fitted.path.relation.columns)}
+    key = ", ".join(names[k.path] + (" DESC" if k.descending else "") for k in fitted.path.key)
     kind = "primary key" if fitted.path.is_base else "index"
     way = "scan" if plan.scan else "backwards" if fitted.backwards else "forwards"
     return f"{fitted.path.name} ({key}), {kind}, {way}"

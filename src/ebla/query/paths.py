@@ -2,18 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from sqlalchemy import Connection
 
 from ebla.errors import UsageError
-from ebla.query.plan import AccessPath, PathColumn, base_path
-from ebla.storage.model import Relation
+from ebla.indexes import definition
+from ebla.indexes.definition import Index
+from ebla.query.plan import AccessPath, PathColumn, base_path, is_expression
+from ebla.query.select import normalized
+from ebla.storage.model import Column, Relation
 
 
 def paths_of(connection: Connection, relation: Relation) -> list[AccessPath]:
-    """The relation by its primary key. Its readable indexes come here when the catalog has them."""
-    return [base_path(relation)]
+    """The relation by its primary key, and its readable indexes.
+
+    One whose condition is more than comparisons of columns with literals is left out: nothing tells whether a request
+    asks for no other rows.
+    """
+    found = [index for index in definition.of_base(connection, relation) if index.readable]
+    return [base_path(relation), *(_of_index(index) for index in found if index.conditions is not None)]
+
+
+def _of_index(index: Index) -> AccessPath:
+    """Expressions go by their normalized text."""
+    expressions = {item.physical: normalized(item.text) for item in index.expressions}
+    relation = index.relation
+    assert index.conditions is not None
+    return AccessPath(
+        relation=relation,
+        key=tuple(
+            PathColumn(
+                base=expressions.get(c.physical, c.physical),
+                path=c.physical,
+                descending=c.physical in relation.descending,
+            )
+            for c in relation.key
+        ),
+        columns={expressions.get(c.physical, c.physical): c.physical for c in relation.columns},
+        predicate=index.conditions,
+        settings=index.settings,
+    )
+
+
+def expressions_of(paths: Collection[AccessPath], settings: Mapping[str, str]) -> dict[str, Column]:
+    """The expressions that indexes have, as columns of the relation: those that mean the same in this session."""
+    found: dict[str, Column] = {}
+    for path in paths:
+        if path.settings == settings:
+            by_physical = {c.physical: c for c in path.relation.columns}
+            for base, name in path.columns.items():
+                if is_expression(base):
+                    column = by_physical[name]
+                    found[base] = Column(name=column.name, physical=base, type=column.type)
+    return found
 
 
 def index_path(base: Relation, index: Relation, *, descending: Collection[str] = ()) -> AccessPath:

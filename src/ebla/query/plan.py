@@ -58,6 +58,8 @@ class AccessPath:
     predicate: tuple[Filter, ...] = ()
     """What holds of every row of a partial index."""
     is_base: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of the session in which its expressions mean what they say."""
 
     @property
     def name(self) -> str:
@@ -132,6 +134,8 @@ def fit(path: AccessPath, request: Request) -> Fitted | None:
     """How the path would serve the request; `None` if it lacks rows that are wanted."""
     if not all(_is_implied(promise, request.where) for promise in path.predicate):
         return None
+    if any(is_expression(name) and name not in path.columns for name in request.needed):
+        return None
     fixed, choices, settled = _fixed(path, request)
     settled |= {n for n, f in enumerate(request.where) if f in path.predicate}
     constants = _constants(request)
@@ -154,6 +158,11 @@ def fit(path: AccessPath, request: Request) -> Fitted | None:
         exact=request.any_order or matched == len(varying),
         covering=all(name in path.columns for name in request.needed),
     )
+
+
+def is_expression(physical: str) -> bool:
+    """Whether a column of a request is no column of the relation, but an expression that an index has."""
+    return physical.startswith("=")
 
 
 def _is_implied(promise: Filter, where: Sequence[Filter]) -> bool:

@@ -12,6 +12,7 @@ without a zone. A query that names the whole key needs no LIMIT.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import math
 import re
 import struct
@@ -23,7 +24,7 @@ from typing import Any
 from ebla.errors import EblaError
 from ebla.query import conditions as c
 from ebla.sql.cursor import Cursor, words
-from ebla.sql.lex import Kind, StatementText, unquote_name, unquote_string
+from ebla.sql.lex import Kind, StatementText, lex, unquote_name, unquote_string
 from ebla.sql.statements import Query
 from ebla.storage import types
 from ebla.storage.model import Column, Relation
@@ -40,6 +41,10 @@ _WHOLE = frozenset({"tinyint", "smallint", "int", "bigint"})
 _PLAIN_NUMBER = re.compile(r"\d+(?:\.\d+)?\Z")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 _OPERATORS = {"=": "=", "==": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+
+
+_COMPARISONS = frozenset({*_OPERATORS, "<=>", "<>", "!=", *words("IS BETWEEN LIKE IN NOT AND OR ORDER LIMIT")})
+_ORDER_ENDS = frozenset({",", *words("ASC DESC NULLS LIMIT")})
 
 
 class NotSimple(Exception):
@@ -73,6 +78,11 @@ class Select:
     where: tuple[Compared, ...] = ()
     order: tuple[tuple[str, bool], ...] = ()
     limit: int | None = None
+
+    @property
+    def has_expressions(self) -> bool:
+        names = [*(one.column for one in self.where), *(name for name, _ in self.order)]
+        return any(name.startswith(EXPRESSION) for name in names)
 
 
 def recognize(query: Query, parameters: Mapping[str, object]) -> Select | None:
@@ -125,7 +135,7 @@ class _Parser:
         token = self._cursor.peek()
         if token.kind is Kind.QUOTED:
             name = unquote_name(token.text)
-            if "." in name:
+            if "." in name or name.startswith(EXPRESSION):
                 raise NotSimple
         elif token.kind is Kind.WORD and token.key not in _NOT_NAMES and not token.text[0].isdigit():
             name = token.text
@@ -140,6 +150,8 @@ class _Parser:
         return f"{first}.{self._name()}" if self._cursor.accept(".") else first
 
     def _bare(self, name: str) -> str:
+        if name.startswith(EXPRESSION):
+            return name
         qualifier, dot, column = name.rpartition(".")
         if dot and qualifier != self._alias:
             raise NotSimple
@@ -163,9 +175,37 @@ class _Parser:
             found.append(self._compared())
         return tuple(found)
 
+    def whole_condition(self) -> tuple[Compared, ...]:
+        """The text is a condition and nothing else, of columns without a qualifier."""
+        found = self._where()
+        if self._cursor.peek().kind is not Kind.END:
+            raise NotSimple
+        return found
+
+    def _term(self, ends: frozenset[str]) -> str:
+        """A column, or an expression up to one of these words or operators outside all parentheses."""
+        cursor, first, depth = self._cursor, self._cursor.at, 0
+        while cursor.peek().kind is not Kind.END and (depth or cursor.peek().key not in ends):
+            depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(cursor.peek().key, 0)
+            if depth < 0:
+                raise NotSimple
+            cursor.at += 1
+        end, cursor.at = cursor.at, first
+        if end - first in (1, 3):
+            try:
+                column = self._column()
+                if cursor.at == end:
+                    return column
+            except NotSimple:
+                pass
+        if end == first:
+            raise NotSimple
+        cursor.at = end
+        return normalized(cursor.text(first))
+
     def _compared(self) -> Compared:
         cursor = self._cursor
-        column = self._column()
+        column = self._term(_COMPARISONS)
         key = cursor.peek().key
         if key in _OPERATORS:
             cursor.at += 1
@@ -209,7 +249,7 @@ class _Parser:
     def _order(self) -> tuple[tuple[str, bool], ...]:
         found: list[tuple[str, bool]] = []
         while True:
-            column = self._column()
+            column = self._term(_ORDER_ENDS)
             down = self._cursor.accept("DESC")
             if not down:
                 self._cursor.accept("ASC")
@@ -226,19 +266,58 @@ class _Parser:
         return found
 
 
-# ---- the relation ---------------------------------------------------------------------------------------
-
-
-def bound(select: Select, relation: Relation) -> c.Request | None:
-    """The request, if it is certain to mean what Spark would make of the query."""
+def conditions_of(text: str, relation: Relation) -> tuple[c.Filter, ...] | None:
+    """A condition as comparisons of the relation's columns with literals; `None` if it is, or may be, anything else."""
+    if any(character in text for character in '"\\$'):
+        return None
     try:
-        return _bound(select, relation)
+        parser = _Parser(Cursor(StatementText(text=text)), {})
+        found = parser.whole_condition()
+        return tuple(_filter(relation, _plain_column(relation, one.column), one) for one in found)
     except (NotSimple, EblaError):
         return None
 
 
-def _bound(select: Select, relation: Relation) -> c.Request:
-    columns = {column.name: column for column in relation.visible}
+def _plain_column(relation: Relation, name: str) -> Column:
+    found = next((column for column in relation.visible if column.name == name), None)
+    if found is None:
+        raise NotSimple
+    return found
+
+
+EXPRESSION = "="
+"""What the name of a column that is an expression begins with; no column's own name does in a query's text."""
+
+
+def normalized(text: str) -> str:
+    """An expression such that two spellings of it are equal: words of calls in lower case, one space between tokens.
+
+    Names stay as they are: whether another spelling is the same name depends on the session.
+    """
+    tokens = lex(StatementText(text=text))
+    parts = []
+    for token, after in itertools.pairwise(tokens):
+        called = token.kind is Kind.WORD and after.key == "("
+        parts.append(token.text.lower() if called else token.text)
+    return EXPRESSION + " ".join(parts)
+
+
+# ---- the relation ---------------------------------------------------------------------------------------
+
+
+def bound(select: Select, relation: Relation, expressions: Mapping[str, Column] | None = None) -> c.Request | None:
+    """The request, if it is certain to mean what Spark would make of the query.
+
+    `expressions` are those that indexes of the relation have, by their normalized text.
+    """
+    try:
+        return _bound(select, relation, expressions or {})
+    except (NotSimple, EblaError):
+        return None
+
+
+def _bound(select: Select, relation: Relation, expressions: Mapping[str, Column]) -> c.Request:
+    columns = {**{column.name: column for column in relation.visible}, **expressions}
 
     def column_of(name: str) -> Column:
         if name not in columns:  # another spelling is another name in a case-sensitive session

@@ -336,16 +336,16 @@ def _tablets(relation: Relation, taken: pa.Table, raw: pa.Table) -> list[int] | 
     if TOKEN in raw.schema.names:
         found = taken.column(TOKEN).to_numpy()
     else:
-        found = tokens.tokens(taken, [c.physical for c in relation.key])
+        found = tokens.tokens(taken, [c.physical for c in relation.placed_by])
     numbers: list[int] = np.asarray(tokens.tablets_of(found, relation.tablets)).tolist()
     return numbers
 
 
 def tablets_of_keys(relation: Relation, rows: Sequence[Sequence[Any]]) -> list[TabletId]:
     """The tablets of keys, given as comparable values in the key's order."""
-    columns = list(zip(*rows, strict=True))
-    names = [c.physical for c in relation.key]
-    arrays = [v.array(values, c.type) for values, c in zip(columns, relation.key, strict=True)]
+    columns = dict(zip([c.physical for c in relation.key], zip(*rows, strict=True), strict=True))
+    names = [c.physical for c in relation.placed_by]
+    arrays = [v.array(columns[c.physical], c.type) for c in relation.placed_by]
     table = types.normalize_keys(pa.table(arrays, names=names), names)
     found = tokens.tablets_of(tokens.tokens(table, names), relation.tablets)
     return [TabletId(int(t)) for t in found]

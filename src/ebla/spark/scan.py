@@ -155,7 +155,7 @@ def same_key_sql(key: Sequence[Column], left: str, right: str) -> str:
 
 def without(base: DataFrame, keys: DataFrame, relation: Relation) -> DataFrame:
     """Rows of level 1 whose key has no newer mutation."""
-    tokened = base.selectExpr("*", f"{token_sql(relation.key)} AS {TOKEN}")
+    tokened = base.selectExpr("*", f"{token_sql(relation.placed_by)} AS {TOKEN}")
     on = F.expr(same_key_sql(relation.key, "", _DELTA))
     return tokened.join(keys, on, "left_anti").drop(TOKEN)
 
@@ -175,7 +175,7 @@ def latest_mutations(
     versions = T.StructType([T.StructField(_FILE, T.StringType()), T.StructField(VERSION, T.LongType())])
     names = [(path.rsplit("/", 1)[-1], int(run.begin_version)) for path, run in paths.items()]
     read = files(spark, list(paths), schema).selectExpr(
-        "*", f"_metadata.file_name AS {_FILE}", f"{token_sql(relation.key)} AS {TOKEN}"
+        "*", f"_metadata.file_name AS {_FILE}", f"{token_sql(relation.placed_by)} AS {TOKEN}"
     )
     rows = read.join(F.broadcast(local_frame(spark, names, versions)), _FILE).drop(_FILE)
     if snapshot is not None and not snapshot.uniform_cutoff:

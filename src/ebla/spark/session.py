@@ -172,6 +172,14 @@ VIEW_SETTINGS = ("spark.sql.ansi.enabled", "spark.sql.session.timeZone", "spark.
 """What a query's result depends on besides its text and its inputs."""
 
 
+STARTED_SETTINGS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "false",
+}
+"""The same of a session that Ebla starts."""
+
+
 def view_settings(session: SparkSession) -> dict[str, str]:
     return {name: str(session.conf.get(name)) for name in VIEW_SETTINGS}
 

@@ -26,9 +26,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ebla.catalog import changes as c
-from ebla.catalog import reads
+from ebla.catalog import indexing, reads
 from ebla.catalog import transactions as tx
-from ebla.errors import TypeMismatchError
+from ebla.errors import TypeMismatchError, UsageError
 from ebla.failpoint import hit
 from ebla.ids import NodeId, TabletId, Token
 from ebla.spark.source_options import Origin, Request
@@ -75,7 +75,13 @@ def begin_write(request: Request, schema: T.StructType, *, overwrite: bool) -> E
         with origin.catalog.reading() as connection:
             relation = reads.relation(connection, request.table)
             roots = origin.roots(connection)
+            indexed = indexing.of_base(connection, relation.id)
         require_table(relation)
+        if indexed:
+            raise UsageError(
+                f"{relation.name}: expected a table without indexes, found {len(indexed)}; "
+                "write to it with db.table(…).upsert(frame) or MERGE, which maintain them"
+            )
         check_columns(schema, relation)
         transaction = tx.begin(
             origin.catalog,
@@ -157,6 +163,7 @@ class EblaWriter(DataSourceArrowWriter):
                 c.TransactionOpen(transaction=transaction),
                 c.SchemaWithinOne(relation=relation.id, schema_version=relation.schema_version),
                 c.PlacementIs(relation=relation.id, placement_version=relation.placement_version),
+                c.IndexesFollow(base=relation.id, planned={}),
             ),
             updates=(
                 *emptied,

@@ -30,6 +30,7 @@ from ebla.spark.scan import quoted, renamed, tablet_sql, token_sql
 from ebla.storage import types
 from ebla.storage.files import Root
 from ebla.storage.model import ROW_SEQ, ROW_TXN, Relation
+from ebla.storage.runs import Facts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -46,6 +47,8 @@ _AFTER_FILE = "@:"
 class TabletFile:
     tablet: TabletId
     path: str
+    facts: Facts | None = None
+    """What the writer knows of it; it need not be read again."""
 
 
 def fitted(
@@ -189,14 +192,19 @@ def with_row_ids(frame: DataFrame, transaction: int) -> DataFrame:
 
 def by_tablet(frame: DataFrame, relation: Relation, *, index: Sequence[TabletId] | None = None) -> DataFrame:
     """Rows in their tablet's partition, sorted by key. `index` maps partitions to a subset of the tablets."""
-    tablet = tablet_sql(token_sql(relation.key), relation.tablets)
+    tablet = tablet_sql(token_sql(relation.placed_by), relation.tablets)
     partitions = relation.tablets
     if index is not None:
         partitions = len(index)
         place = {t: i for i, t in enumerate(index)}
         places = ", ".join(str(place.get(TabletId(t), 0)) for t in range(relation.tablets))
         tablet = f"element_at(array({places}), {tablet} + 1)"
-    order = [F.col(quoted(c.physical)).asc_nulls_first() for c in relation.key]
+    order = [
+        F.col(quoted(c.physical)).desc_nulls_last()
+        if c.physical in relation.descending
+        else F.col(quoted(c.physical)).asc_nulls_first()
+        for c in relation.key
+    ]
     return frame.repartitionById(partitions, F.expr(tablet)).sortWithinPartitions(*order)
 
 

@@ -21,6 +21,7 @@ from ebla.sql.statements import (
     SetColumnComment,
     SetTableComment,
     ShowHandlers,
+    ShowIndexes,
     ShowTables,
     ShowViews,
     Statement,
@@ -290,6 +291,8 @@ def show(cursor: Cursor) -> Statement:
         return ShowViews()
     if cursor.accept("HANDLERS"):
         return ShowHandlers()
+    if cursor.accept("INDEXES"):
+        return ShowIndexes()
     cursor.expect("TABLES")
     return ShowTables()
 

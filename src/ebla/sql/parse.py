@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ebla.errors import SqlError
-from ebla.sql import ddl, handlers, views, write
+from ebla.sql import ddl, handlers, indexes, views, write
 from ebla.sql.cursor import Cursor
 from ebla.sql.lex import Kind, StatementText, split
 from ebla.sql.refs import query_at, rewrite
@@ -56,10 +56,12 @@ def _is_about_views(cursor: Cursor, *before: str) -> bool:
 Parser = Callable[[Cursor], Statement]
 
 
-def _by_kind(of_view: Parser, of_handler: Parser, of_table: Parser) -> Parser:
+def _by_kind(of_view: Parser, of_handler: Parser, of_table: Parser, of_index: Parser | None = None) -> Parser:
     def parser(cursor: Cursor) -> Statement:
         if _is_about_views(cursor):
             return of_view(cursor)
+        if of_index is not None and indexes.is_about_indexes(cursor):
+            return of_index(cursor)
         ahead = 1 if cursor.sees("ASYNC") else 0
         return of_handler(cursor) if cursor.peek(ahead).key == "HANDLER" else of_table(cursor)
 
@@ -131,9 +133,12 @@ _STATEMENTS: dict[str, Parser] = {
     "MERGE": write.merge,
     "TRUNCATE": write.truncate,
     "LOAD": write.load,
-    "CREATE": _by_kind(views.create_view, handlers.create_handler, ddl.create),
-    "DROP": _by_kind(views.drop_view, handlers.drop_handler, ddl.drop),
+    "CREATE": _by_kind(views.create_view, handlers.create_handler, ddl.create, indexes.create_index),
+    "DROP": _by_kind(views.drop_view, handlers.drop_handler, ddl.drop, indexes.drop_index),
     "ALTER": _by_kind(views.alter_view, handlers.alter_handler, ddl.alter),
+    "BUILD": indexes.build_indexes,
+    "CHECK": indexes.check_index,
+    "REPAIR": indexes.repair_index,
     "FLUSH": views.flush,
     "WAIT": views.wait_for,
     "COMMENT": ddl.comment_on,
@@ -150,6 +155,7 @@ VERBS = frozenset({*_QUERY_WORDS, *_STATEMENTS, "EXPLAIN"})
 SUPPORTED = (
     "SELECT, WITH, VALUES, FROM, TABLE, EXPLAIN, INSERT INTO, UPSERT INTO, UPDATE, DELETE FROM, MERGE INTO, "
     "TRUNCATE, LOAD INTO, CREATE TABLE, DROP TABLE, ALTER TABLE, CREATE, DROP and ALTER MATERIALIZED VIEW, "
-    "CREATE, DROP and ALTER HANDLER, FLUSH, WAIT FOR, COMMENT ON, SHOW TABLES, SHOW VIEWS, SHOW HANDLERS, DESCRIBE, "
+    "CREATE, DROP and ALTER HANDLER, CREATE and DROP INDEX, BUILD INDEXES, CHECK and REPAIR INDEX, FLUSH, WAIT FOR, "
+    "COMMENT ON, SHOW TABLES, SHOW VIEWS, SHOW HANDLERS, SHOW INDEXES, DESCRIBE, "
     "COMPACT and VACUUM"
 )

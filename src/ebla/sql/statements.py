@@ -334,6 +334,65 @@ class ShowHandlers:
     pass
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexItem:
+    """A column or an expression of an index's key, as written; `at` is its place in the statement's text."""
+
+    text: str
+    column: str | None
+    """The name, where it is a column and nothing else."""
+    descending: bool = False
+    at: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateIndex:
+    """`options` as in `CreateTable`; `where` is the text of a condition."""
+
+    name: str
+    table: str
+    items: tuple[IndexItem, ...]
+    include: tuple[str, ...] = ()
+    where: str | None = None
+    unique: bool = False
+    if_not_exists: bool = False
+    asynchronous: bool = False
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropIndex:
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildIndexes:
+    """Build the deferred indexes of a table or view, and go on with those whose build was interrupted."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowIndexes:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckIndex:
+    """Compare an index with its definition; `percent` of the rows where given."""
+
+    name: str
+    percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairIndex:
+    name: str
+
+
+IndexStatement = CreateIndex | DropIndex | BuildIndexes | ShowIndexes | CheckIndex | RepairIndex
+
 HandlerStatement = CreateHandler | DropHandler | AlterHandler | ShowHandlers
 
 
@@ -350,6 +409,7 @@ ViewStatement = CreateView | DropView | RenameView | ShowViews | Flush | WaitFor
 Statement = (
     ViewStatement
     | HandlerStatement
+    | IndexStatement
     | Query
     | Explain
     | CreateTable

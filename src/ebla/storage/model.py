@@ -98,6 +98,20 @@ class Relation:
         return tuple(sorted(keyed, key=lambda c: c.key_position or 0))
 
     @cached_property
+    def placed_by(self) -> tuple[Column, ...]:
+        """The columns whose hash is a row's token: the key; of an index, its base's key, so that both lie together."""
+        names = self.options.get("placed_by")
+        if not isinstance(names, list):
+            return self.key
+        return tuple(next(c for c in self.key if c.physical == name) for name in names)
+
+    @cached_property
+    def descending(self) -> frozenset[str]:
+        """The physical names of key columns by which level 1 runs are sorted downwards."""
+        names = self.options.get("descending")
+        return frozenset(names) if isinstance(names, list) else frozenset()
+
+    @cached_property
     def visible(self) -> tuple[Column, ...]:
         return tuple(c for c in self.columns if not c.hidden)
 

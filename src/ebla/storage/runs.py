@@ -37,14 +37,15 @@ def physical_schema(columns: Sequence[Column]) -> pa.Schema:
 
 def key_json(values: Sequence[object]) -> str:
     """A key as text for the manifest and for messages."""
-    return json.dumps([_plain(v) for v in values], ensure_ascii=False)
+    return json.dumps([shown(v) for v in values], ensure_ascii=False)
 
 
 def show_key(relation: Relation, values: Sequence[object]) -> str:
-    return ", ".join(f"{c.name} = {_plain(v)!r}" for c, v in zip(relation.key, values, strict=True))
+    return ", ".join(f"{c.name} = {shown(v)!r}" for c, v in zip(relation.key, values, strict=True))
 
 
-def _plain(value: object) -> object:
+def shown(value: object) -> object:
+    """A value as messages show it."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -224,7 +225,8 @@ def mutations(
         raw = read_copy(roots, run, cache)
         part = align(raw, relation.columns, [(DELETED, pa.bool_()), (TOKEN, pa.int64())])
         if TOKEN not in raw.schema.names:
-            part = part.set_column(part.num_columns - 1, TOKEN, pa.array(tokens.tokens(part, key)))
+            placed = [c.physical for c in relation.placed_by]
+            part = part.set_column(part.num_columns - 1, TOKEN, pa.array(tokens.tokens(part, placed)))
         if snapshot is not None:
             part = _counting(part, run, snapshot)
         parts.append(part.append_column(VERSION, pa.array(np.full(part.num_rows, run.begin_version), pa.int64())))

@@ -132,7 +132,7 @@ def level0_runs(
     key = [c.physical for c in relation.key]
     order = pc.sort_indices(table.select(key), sort_keys=[(k, "ascending", "at_start") for k in key])
     table, kinds = table.take(order), kinds.take(order)
-    token = tokens.tokens(table, key)
+    token = tokens.tokens(table, [c.physical for c in relation.placed_by])
     deleted = pc.equal(kinds, DELETE)
     table = tombstones(table, deleted, key)
     full = table.append_column(DELETED, deleted).append_column(TOKEN, pa.array(token, pa.int64()))

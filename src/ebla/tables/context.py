@@ -24,6 +24,7 @@ from ebla.ids import NodeId, TransactionId
 from ebla.settings import Settings
 from ebla.spark import session as spark_session
 from ebla.storage.files import Root
+from ebla.storage.model import Kind, Relation
 from ebla.storage.runs import LevelZeroCache
 
 if TYPE_CHECKING:
@@ -91,6 +92,12 @@ class Context:
                 self._view_sessions[signature] = spark_session.view_session(self.spark, settings, small=small)
             return self._view_sessions[signature]
 
+    def expression_settings(self) -> Mapping[str, str]:
+        """What expressions depend on in the user's session, or would in one that is started for them."""
+        if self.has_spark:
+            return spark_session.view_settings(self.spark)
+        return spark_session.STARTED_SETTINGS
+
     def tuned(self, **changed: object) -> Context:
         """This context with some settings of its own; all else is shared, Spark too, which is started now."""
         if all(getattr(self.settings, name) == value for name, value in changed.items()):
@@ -102,6 +109,11 @@ class Context:
 
     def duck(self) -> duckdb.DuckDBPyConnection:
         return self._duck.cursor()
+
+    def row_group_bytes(self, relation: Relation) -> int:
+        """Of an index small ones: a page of a query reads one of each tablet."""
+        is_index = relation.kind is Kind.INDEX
+        return self.settings.index_row_group_bytes if is_index else self.settings.row_group_bytes
 
     # ---- storage ----------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError, UsageError
 from ebla.ids import NodeId, Version
+from ebla.indexes import definition
 from ebla.storage import types
 from ebla.storage.model import HIDDEN_KEY, RESERVED, Column, Kind, Node, Relation
 from ebla.tables.context import Context
@@ -272,15 +273,35 @@ def reshape(
             refuse_if_read(connection, current, "change it", needed)
         views: tuple[c.Update, ...] = ()
         more = ""
+        indexes = _refuse_if_indexed(connection, current, needed, dropped, cascade=cascade)
         if dropped:
             views, more = dropping(connection, current, dropped, cascade=cascade)
         return c.Decision(
             reason=f"alter table {current.name}: {reason}{more}",
             relation=current.id,
-            updates=(*views, c.SetColumns(relation=current.id, columns=columns)),
+            updates=(*views, *indexes, c.SetColumns(relation=current.id, columns=columns)),
         )
 
     context.catalog.decide(decide, node=context.node)
+
+
+def _refuse_if_indexed(
+    connection: Connection, relation: Relation, needed: Sequence[str], dropped: Sequence[str], *, cascade: bool
+) -> list[c.Update]:
+    """Refuse a change of columns that indexes are made of. Those of dropped ones go with them, if `cascade`."""
+    found = definition.of_base(connection, relation)
+    for columns, goes in ((needed, False), (dropped, cascade)):
+        users = [index for index in found if any(index.uses(name) for name in columns)]
+        if users and not goes:
+            names = ", ".join(index.name for index in users)
+            or_else = ", or add CASCADE" if columns is dropped else ""
+            raise UsageError(
+                f"{relation.name} ({', '.join(columns)}): expected that no index needs it, found {names}; "
+                f"DROP INDEX first{or_else}"
+            )
+        if goes:
+            return [c.DropRelation(relation=index.id) for index in users]
+    return []
 
 
 def barrier(context: Context, relation: Relation) -> None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from sqlalchemy import func, select
 
+from ebla.build.states import may_compact
 from ebla.catalog import changes as c
-from ebla.catalog import reads
+from ebla.catalog import indexing, reads
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.catalog.apply import oldest_needed
@@ -25,7 +26,7 @@ from ebla.spark import write as swrite
 from ebla.storage import runs as rf
 from ebla.storage import token as tokens
 from ebla.storage.files import owner
-from ebla.storage.model import FOREVER, SPANS_TABLETS, TOKEN, RunSource
+from ebla.storage.model import FOREVER, SPANS_TABLETS, TOKEN, Kind, Relation, RunSource
 from ebla.storage.snapshot import BEGINNING, Snapshot
 from ebla.tables.context import Context
 from ebla.tables.writes import Work, begin
@@ -80,6 +81,9 @@ def _compact(context: Context, name: str) -> Compacted:
     relation, transaction = begin(context, name, reason=f"compact {name}")
     work = Work(context, relation, transaction)
     try:
+        if relation.kind is Kind.INDEX and not _may_fold(context, relation):
+            work.roll_back()
+            return Compacted(relation=relation.name, tablets=0, folded_runs=0, version=None)
         with context.kept_alive(transaction.id):
             snapshot = work.snapshot()
             crowded = _crowded(snapshot)
@@ -101,6 +105,13 @@ def _compact(context: Context, name: str) -> Compacted:
         folded_runs=len(snapshot.level0),
         version=version,
     )
+
+
+def _may_fold(context: Context, index: Relation) -> bool:
+    """Not while it is filled: tombstones must stay above what the backfill brings."""
+    with context.catalog.reading() as connection:
+        found = indexing.of_index(connection, index.id)
+    return found is not None and may_compact(found.state)
 
 
 def _crowded(snapshot: Snapshot) -> set[TabletId]:
@@ -136,7 +147,7 @@ def _rewrite(context: Context, work: Work, snapshot: Snapshot, fold: Fold) -> No
     home = work.home()
     scratch = work.next_scratch()
     files = swrite.write_tablets(
-        rows, relation, home, scratch, row_group_bytes=context.settings.row_group_bytes, index=fold.rewritten
+        rows, relation, home, scratch, row_group_bytes=context.row_group_bytes(relation), index=fold.rewritten
     )
     work.runs = work.adopt(home, files, level=1, source=RunSource.COMPACTION)
 

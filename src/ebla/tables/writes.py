@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,8 @@ from ebla.catalog.apply import newest_write
 from ebla.errors import ConflictError, EblaError, StorageError, StorageFullError, TransactionClosedError
 from ebla.failpoint import hit
 from ebla.ids import Version
+from ebla.indexes import maintain, unique
+from ebla.indexes.definition import Index
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite
@@ -60,15 +62,21 @@ class Written:
     level0_runs: int = 0
 
 
+Done = TypeVar("Done")
 Make = Callable[[Relation, tx.Transaction], b.ArrowBatch | b.FrameBatch]
 
 
 def write(context: Context, name: str, make: Make, *, reason: str, reads_target: bool) -> Written:
     """Run a write until it commits. A lost race is run again by itself, with growing pauses."""
+    return until_committed(context, lambda: _attempt(context, name, make, reason=reason, reads_target=reads_target))
+
+
+def until_committed(context: Context, attempt_once: Callable[[], Done]) -> Done:
+    """Try until no race is lost, with growing pauses."""
     attempts = context.settings.write_attempts
     for attempt in range(1, attempts + 1):
         try:
-            return _attempt(context, name, make, reason=reason, reads_target=reads_target)
+            return attempt_once()
         except ConflictError as conflict:
             if not conflict.retryable or attempt == attempts:
                 raise
@@ -128,8 +136,13 @@ class Work:
         self.context = context
         self.relation = relation
         self.transaction = transaction
-        self.roots = context.roots()
+        with context.catalog.reading() as connection:
+            self.roots = context.roots_in(connection)
+            self.upkeep = maintain.Upkeep.read(connection, relation)
         self.runs: list[Run] = []
+        self.followers: list[tuple[Index, Work]] = []
+        """What this write brings to the indexes of its relation."""
+        self._settled: tuple[pa.Table, pa.Array] | None = None
         self.bulk = False
         self._scratch = 0
         self._adopted = 0
@@ -161,6 +174,8 @@ class Work:
             self._put_tablets(frame, deletes=deletes)
             return
         self.runs = b.level0_runs(table, kinds, self.relation, self.transaction.id, self.roots)
+        if self.upkeep.indexes:
+            self._settled = table, kinds
 
     def _refuse_existing(self, table: pa.Table, kinds: pa.Array) -> None:
         """Rows to insert must have new keys, as of the transaction's snapshot."""
@@ -269,7 +284,7 @@ class Work:
             self.relation,
             root,
             scratch,
-            row_group_bytes=self.context.settings.row_group_bytes,
+            row_group_bytes=self.context.row_group_bytes(self.relation),
         )
         hit("write.tablets_written")
         self.runs = self.adopt(root, files, level=0, deletes=deletes)
@@ -300,7 +315,7 @@ class Work:
 
         def one(item: tuple[int, swrite.TabletFile]) -> Run | None:
             number, file = item
-            facts = rf.inspect_sorted(root, file.path, relation, unique=not relation.keyless)
+            facts = file.facts or rf.inspect_sorted(root, file.path, relation, unique=not relation.keyless)
             if facts.rows == 0:
                 root.remove(file.path)
                 return None
@@ -322,6 +337,44 @@ class Work:
         self._adopted += len(files)
         return [run for run in done if run is not None]
 
+    # ---- indexes ----------------------------------------------------------------------------------------
+
+    def write_indexes(self, *, emptied: bool = False) -> None:
+        """Write what becomes of the relation's indexes. `emptied`: nothing of the old rows and entries stays."""
+        if not self.upkeep.indexes or not self.runs or self.followers:
+            return
+        for index in self.upkeep.indexes:
+            self.followers.append((index, Work(self.context, index.relation, self.transaction)))
+        snapshot = None if emptied else self.snapshot()
+        if self._settled is not None:
+            self._index_settled(snapshot, *self._settled)
+        else:
+            self._index_files(snapshot)
+        hit("write.indexes_written")
+
+    def _index_settled(self, snapshot: Snapshot | None, table: pa.Table, kinds: pa.Array) -> None:
+        made = maintain.changes(self.context, self.upkeep, snapshot, table, kinds, self.transaction.id)
+        for (index, work), (_, change) in zip(self.followers, made, strict=True):
+            maintain.refuse_duplicates(self.context, None if snapshot is None else work.snapshot(), index, change)
+            work.runs = maintain.level0(self.context, index, change, self.transaction.id)
+
+    def _index_files(self, snapshot: Snapshot | None) -> None:
+        """The same for rows that Spark has cut into tablets: they are read back from their files."""
+        relation, context = self.relation, self.context
+        schema = sscan.struct(relation.columns).add(DELETED, T.BooleanType())
+        paths = [self.roots[run.nodes[0]].full(run.path) for run in self.runs]
+        new = sscan.files(context.writer, paths, schema)
+        old = None if snapshot is None else maintain.replaced(context, relation, snapshot, new)
+        for index, work in self.followers:
+            changed = maintain.mutations(context, self.upkeep, index, new, old)
+            work.put_more(changed)
+            if index.unique and unique.enforced(index.state):
+                unique.refuse_in_files(context, index, work.runs, None if snapshot is None else work.snapshot())
+            work.bulk = index.readable and not any(run.tombstones for run in work.runs)
+
+    def index_updates(self) -> list[c.Update]:
+        return [c.AddRuns(runs=tuple(work.runs), level1_if_empty=work.bulk) for _, work in self.followers if work.runs]
+
     def home(self) -> Root:
         """The root that Spark writes to first: this node's, or that of a node that holds the relation."""
         own = self.roots.get(self.context.node)
@@ -341,7 +394,9 @@ class Work:
         if not self.runs:
             self.roll_back()
             return Written(version=None, rows=0, relation=self.relation)
-        version = self._commit_compared(reason) if reads_target else self._commit(reason, self.requirements())
+        self.write_indexes()
+        compares = reads_target or bool(self.upkeep.indexes)
+        version = self._commit_compared(reason) if compares else self._commit(reason, self.requirements())
         rows = sum(r.rows for r in self.runs)
         return Written(version=version, rows=rows, relation=self.relation, level0_runs=len(self.runs))
 
@@ -373,6 +428,7 @@ class Work:
                 requires=tuple(requires),
                 updates=(
                     c.AddRuns(runs=tuple(self.runs), level1_if_empty=self.bulk),
+                    *self.index_updates(),
                     c.EndTransaction(transaction=self.transaction.id),
                 ),
             )
@@ -389,6 +445,7 @@ class Work:
             c.TransactionOpen(transaction=self.transaction.id),
             c.SchemaWithinOne(relation=self.relation.id, schema_version=self.relation.schema_version),
             c.PlacementIs(relation=self.relation.id, placement_version=self.relation.placement_version),
+            self.upkeep.requirement(),
         ]
 
     def _compare_with_newer(self, since: Version) -> Version:
@@ -409,7 +466,21 @@ class Work:
                 f"{self.relation.name}: expected {rf.show_key(self.relation, found)} unchanged since version "
                 f"{self.transaction.snapshot}, found a newer write of it; retry the statement"
             )
+        self._compare_values(since, newest)
         return newest
+
+    def _compare_values(self, since: Version, until: Version) -> None:
+        """No value of a unique index is also in what others wrote: whose it is, is seen from the next snapshot."""
+        for index, work in self.followers:
+            if not index.unique or not unique.enforced(index.state):
+                continue
+            with self.context.catalog.reading() as connection:
+                newer = reads.writes_between(connection, index.relation, since, until)
+            if unique.shared_value(self.context, index, work.runs, newer) is not None:
+                raise ConflictError(
+                    f"unique index {index.name}: expected its values unchanged since version "
+                    f"{self.transaction.snapshot}, found a newer write of one of them; retry the statement"
+                )
 
     def roll_back(self) -> None:
         """Close the transaction and remove every file of this attempt.
@@ -444,6 +515,8 @@ class Work:
             time.sleep(POLL_S)
 
     def _remove_files(self) -> None:
+        for _, work in self.followers:
+            work._remove_files()
         for run in self.runs:
             for root in self.roots.values():
                 root.remove(run.path)
@@ -454,6 +527,8 @@ class Work:
         self.forget_scratch()
 
     def forget_scratch(self) -> None:
+        for _, work in self.followers:
+            work.forget_scratch()
         for number in range(1, self._scratch + 1):
             self.home().remove_tree(scratch_path(self.relation.id, self.transaction.id, number))
 

@@ -115,7 +115,11 @@ class _Walk:
             case st.Describe(name=name, system=system):
                 if not system:
                     self._known_relation(part, name)
-            case st.ShowTables() | st.ShowViews() | st.ShowHandlers():
+            case st.CreateIndex(table=table) | st.BuildIndexes(table=table):
+                self._known_relation(part, table)
+            case st.DropIndex() | st.CheckIndex() | st.RepairIndex():
+                pass  # the script may have created it, and indexes are no part of what is known
+            case st.ShowTables() | st.ShowViews() | st.ShowHandlers() | st.ShowIndexes():
                 pass
             case _:
                 assert_never(part.statement)

@@ -76,7 +76,11 @@ def _uses(connection: Connection, view: definition.View, relation: Relation, col
 
 
 def require_built(connection: Connection, relation: Relation) -> None:
-    """A view whose first epoch has not ended has no rows to show."""
+    """A view whose first epoch has not ended has no rows to show, and an index none of its own."""
+    if relation.kind is Kind.INDEX:
+        raise UsageError(
+            f"{relation.name}: expected a table or a view, found an index; query what it indexes, or system.indexes"
+        )
     if relation.kind is not Kind.VIEW:
         return
     position = definition.of_relation(connection, relation).position

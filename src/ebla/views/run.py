@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ebla.catalog import changes as c
 from ebla.catalog import reads
-from ebla.errors import SqlError, TypeMismatchError
+from ebla.errors import DuplicateKeyError, SqlError, TypeMismatchError
 from ebla.failpoint import hit
 from ebla.ids import Version
 from ebla.spark import write as swrite
@@ -406,9 +406,14 @@ class Run:
             lost=lost,
             seconds=seconds,
         )
+        try:
+            self.work.write_indexes(emptied=replace_all)
+        except DuplicateKeyError as error:
+            raise SqlError(str(error)) from error  # of the view's rows, like an expression that fails
         updates: list[c.Update] = [c.TruncateRelation(relation=relation.id)] if replace_all else []
         if self.work.runs:
             updates.append(c.AddRuns(runs=tuple(self.work.runs), level1_if_empty=self.work.bulk))
+        updates += self.work.index_updates()
         updates.append(c.SetProgress(name=view.progress_name, value=position.text()))
         updates.append(c.EndTransaction(transaction=self.work.transaction.id))
         hit("epoch.before_commit")

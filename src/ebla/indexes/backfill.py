@@ -1,0 +1,218 @@
+"""Rows of a base to the runs of all its indexes, in one Spark job.
+
+Plan: one scan, one projection that computes every expression and condition, one shuffle that brings each tablet into a
+partition of its own (entries lie where their rows lie). There, for each index, Arrow sorts the tablet's entries and
+writes one file. So one more index costs a sort and a file, not a scan. A tablet of more rows than one task should hold
+is sorted by Spark itself, index by index, from rows that are kept between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from ebla.ids import RelationId, TabletId
+from ebla.indexes import entries
+from ebla.indexes.definition import Index
+from ebla.spark import scan as sscan
+from ebla.spark import session as ssession
+from ebla.spark import write as swrite
+from ebla.storage import runs as rf
+from ebla.storage import types
+from ebla.storage.files import Root
+from ebla.storage.model import Relation, Run
+from ebla.tables.context import Context
+from ebla.tables.writes import Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TASK_ROWS_MAX = 4_000_000
+"""A task sorts at most about so many rows in memory."""
+
+_TABLET = "_ebla_tablet"
+_FACTS = "relation long, tablet int, path string, row_count long, bytes long, key_min string, key_max string"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What a task needs to know of one index. Plain values: it travels."""
+
+    relation: int
+    columns: tuple[tuple[str, str, str], ...]
+    """Name in the rows, name in the file, type."""
+    flag: str | None
+    key: tuple[tuple[str, bool], ...]
+    """Names in the file and whether they descend."""
+    scratch: str
+
+
+def fill(
+    context: Context,
+    frame: DataFrame,
+    base: Relation,
+    works: Mapping[RelationId, tuple[Index, Work]],
+    tablets: Sequence[TabletId],
+    *,
+    tablet_rows: int,
+) -> dict[RelationId, list[Run]]:
+    """Write level 1 of the indexes for all rows of some tablets of their base (physical names). Nothing is committed.
+
+    `tablet_rows`: how many rows the largest tablet has, about.
+    """
+    indexes = [index for index, _ in works.values()]
+    rows = entries.computed(frame, base, indexes)
+    with swrite.translated(base.name):
+        if tablet_rows > TASK_ROWS_MAX:
+            found = _by_spark(context, rows, works, tablets)
+        else:
+            found = _by_tasks(context, rows, base, works, tablets)
+    made: dict[RelationId, list[Run]] = {}
+    for number, (_, work) in works.items():
+        work.runs = made[number] = work.adopt(work.home(), found.get(number, []), level=1)
+    return made
+
+
+# ---- one task for each tablet ---------------------------------------------------------------------------
+
+
+def _by_tasks(
+    context: Context,
+    rows: DataFrame,
+    base: Relation,
+    works: Mapping[RelationId, tuple[Index, Work]],
+    tablets: Sequence[TabletId],
+) -> dict[RelationId, list[swrite.TabletFile]]:
+    parts = [_part(index, work) for index, work in works.values()]
+    home = next(iter(works.values()))[1].home()
+    placed = sscan.tablet_sql(sscan.token_sql(base.key), base.tablets)
+    task = _Task(home.location, context.settings.fsync, context.settings.index_row_group_bytes, parts)
+    with_tablet = rows.selectExpr("*", f"{placed} AS {_TABLET}")
+    from pyspark.sql import functions as F
+
+    place = {tablet: number for number, tablet in enumerate(tablets)}
+    places = ", ".join(str(place.get(TabletId(t), 0)) for t in range(base.tablets))
+    arranged = with_tablet.repartitionById(len(tablets), F.expr(f"element_at(array({places}), {_TABLET} + 1)"))
+    found: dict[RelationId, list[swrite.TabletFile]] = {}
+    for row in arranged.mapInArrow(task, _FACTS).collect():  # a row for each file
+        facts = rf.Facts(rows=row.row_count, bytes=row.bytes, key_min=row.key_min, key_max=row.key_max)
+        file = swrite.TabletFile(tablet=TabletId(row.tablet), path=row.path, facts=facts)
+        found.setdefault(RelationId(row.relation), []).append(file)
+    return found
+
+
+def _part(index: Index, work: Work) -> Part:
+    values = {item.physical: entries.value_name(index, item.physical) for item in index.expressions}
+    relation = index.relation
+    return Part(
+        relation=int(index.id),
+        columns=tuple((values.get(c.physical, c.physical), c.physical, c.type) for c in relation.columns),
+        flag=None if index.where is None else entries.flag_name(index),
+        key=tuple((c.physical, c.physical in relation.descending) for c in relation.key),
+        scratch=work.next_scratch(),
+    )
+
+
+class _Task:
+    """Sorts and writes the entries of the tablets that come to it. Runs in Spark's Python workers."""
+
+    def __init__(self, location: str, fsync: bool, row_group_bytes: int, parts: Sequence[Part]) -> None:
+        self.location = location
+        self.fsync = fsync
+        self.row_group_bytes = row_group_bytes
+        self.parts = list(parts)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        given = [batch for batch in batches if batch.num_rows]
+        if not given:
+            return
+        rows = pa.Table.from_batches(given)
+        context = TaskContext.get()
+        attempt = 0 if context is None else context.taskAttemptId()
+        root = Root(self.location, fsync=self.fsync)
+        written = []
+        for tablet in pc.unique(rows[_TABLET]).to_pylist():
+            own = rows.filter(pc.equal(rows[_TABLET], tablet))
+            for part in self.parts:
+                facts = self._write(root, own, part, tablet, attempt)
+                if facts is not None:
+                    written.append(facts)
+        if written:
+            yield pa.RecordBatch.from_pylist(written, schema=_facts_schema())
+
+    def _write(self, root: Root, rows: pa.Table, part: Part, tablet: int, attempt: int) -> dict[str, Any] | None:
+        chosen = rows if part.flag is None else rows.filter(rows[part.flag])
+        if chosen.num_rows == 0:
+            return None
+        fields = [pa.field(name, types.to_arrow(kind)) for _, name, kind in part.columns]
+        arrays = [chosen[source].cast(field.type) for (source, _, _), field in zip(part.columns, fields, strict=True)]
+        table = pa.table(arrays, schema=pa.schema(fields))
+        table = table.take(in_order(table, part.key))
+        path = f"{part.scratch}/{tablet}-{attempt}.parquet"
+        group_rows = max(1024, int(self.row_group_bytes * table.num_rows / max(1, table.nbytes)))
+        size = root.write_parquet(table, path, group_rows)
+        low, high = ([table[name][at].as_py() for name, _ in part.key] for at in (0, table.num_rows - 1))
+        return {
+            "relation": part.relation,
+            "tablet": tablet,
+            "path": path,
+            "row_count": table.num_rows,
+            "bytes": size,
+            "key_min": rf.key_json(low),
+            "key_max": rf.key_json(high),
+        }
+
+
+def _facts_schema() -> pa.Schema:
+    kinds = {"long": pa.int64(), "int": pa.int32(), "string": pa.string()}
+    return pa.schema([pa.field(name, kinds[kind]) for name, kind in (f.split() for f in _FACTS.split(", "))])
+
+
+def in_order(table: pa.Table, key: Sequence[tuple[str, bool]]) -> pa.Array:
+    """The places of rows in Spark's order: NULL first and NaN last, both the other way round where it descends."""
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+    keys: list[tuple[str, str, str]] = []
+    for number, (name, descending) in enumerate(key):
+        way, nulls = ("descending", "at_end") if descending else ("ascending", "at_start")
+        column = table[name]
+        if pt.is_floating(column.type):
+            # Arrow would put NaN beside NULL.
+            is_nan = pc.is_nan(column)
+            columns[f"{number}n"] = pc.cast(is_nan, pa.int8())
+            keys.append((f"{number}n", way, nulls))
+            column = pc.if_else(is_nan, pa.scalar(0, column.type), column)
+        columns[f"{number}"] = column
+        keys.append((f"{number}", way, nulls))
+    return pc.sort_indices(pa.table(columns), sort_keys=keys)
+
+
+# ---- large tablets --------------------------------------------------------------------------------------
+
+
+def _by_spark(
+    context: Context,
+    rows: DataFrame,
+    works: Mapping[RelationId, tuple[Index, Work]],
+    tablets: Sequence[TabletId],
+) -> dict[RelationId, list[swrite.TabletFile]]:
+    kept = rows.persist() if len(works) > 1 else rows
+    found: dict[RelationId, list[swrite.TabletFile]] = {}
+    try:
+        for number, (index, work) in works.items():
+            frame = ssession.rebind(entries.entries_of(kept, index), context.writer)
+            size = context.settings.index_row_group_bytes
+            scratch = work.next_scratch()
+            found[number] = swrite.write_tablets(
+                frame, index.relation, work.home(), scratch, row_group_bytes=size, index=tablets
+            )
+    finally:
+        if kept is not rows:
+            kept.unpersist()
+    return found

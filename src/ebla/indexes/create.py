@@ -1,0 +1,313 @@
+"""An index comes to be and goes: its definition is checked, its relation and its tasks are made in one commit.
+
+Nothing is read here; `ebla.indexes.drive` takes it from there.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from ebla.build.model import Build, Replica, Task, TaskKind
+from ebla.build.states import Permission, back
+from ebla.catalog import changes as c
+from ebla.catalog import reads
+from ebla.errors import DuplicateNameError, EblaError, TypeMismatchError, UnknownNameError, UsageError
+from ebla.ids import RelationId, TabletId, TaskId, Version
+from ebla.indexes import definition
+from ebla.indexes.definition import Index, Item
+from ebla.query.select import conditions_of
+from ebla.spark import scan as sscan
+from ebla.spark import session as ssession
+from ebla.spark import write as swrite
+from ebla.sql.statements import CreateIndex, IndexItem
+from ebla.storage import types
+from ebla.storage.model import Column, Kind, Relation, under_names
+from ebla.tables import ddl
+from ebla.tables.context import Context
+from ebla.validate import chance
+from ebla.views.guard import require_built
+
+UNKNOWN = RelationId(0)
+"""In place of the relation that the same commit creates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    items: tuple[Item, ...]
+    columns: tuple[Column, ...]
+    include: tuple[str, ...]
+    settings: Mapping[str, str]
+
+
+# ---- checking -------------------------------------------------------------------------------------------
+
+
+def check(context: Context, base: Relation, statement: CreateIndex) -> Checked:
+    """What the index will have, or an error that says what is wrong with it. Changes nothing.
+
+    Spark is asked only where there are expressions, or a condition that compares more than columns with literals.
+    """
+    given = [_given(base, statement, number, item) for number, item in enumerate(statement.items)]
+    settings: Mapping[str, str] = {}
+    only_spark = statement.where is not None and conditions_of(statement.where, base) is None
+    if only_spark or any(column is None for _, column in given):
+        settings = ssession.view_settings(context.spark)
+        given = _analysed(context, base, statement, given, settings)
+    columns: list[Column] = []
+    for position, (item, column) in enumerate(given):
+        assert column is not None
+        _require_orderable(statement, item, column)
+        if any(c_.physical == column.physical for c_ in columns):
+            raise DuplicateNameError(f"index {statement.name}: expected each column once, found {item.text} twice")
+        columns.append(_key_column(column, position))
+    for column in base.key:
+        if all(c_.physical != column.physical for c_ in columns):
+            columns.append(_key_column(column, len(columns)))
+    include = []
+    for name in statement.include:
+        column = _column(base, statement, name)
+        if any(c_.physical == column.physical for c_ in columns):
+            continue  # it is there already
+        include.append(column.physical)
+        columns.append(_beside(column))
+    return Checked(
+        items=tuple(item for item, _ in given), columns=tuple(columns), include=tuple(include), settings=settings
+    )
+
+
+def _given(base: Relation, statement: CreateIndex, number: int, item: IndexItem) -> tuple[Item, Column | None]:
+    if item.column is None:
+        made = Item(text=item.text, physical=f"_ebla_x{number}", is_expression=True, descending=item.descending)
+        return made, None
+    column = _column(base, statement, item.column)
+    return Item(text=column.name, physical=column.physical, is_expression=False, descending=item.descending), column
+
+
+def _column(base: Relation, statement: CreateIndex, name: str) -> Column:
+    found = base.column(name)
+    if found is None or found.hidden:
+        have = ", ".join(column.name for column in base.visible)
+        raise UnknownNameError(f"index {statement.name}: expected one of {base.name}'s columns {have}, found {name}")
+    return found
+
+
+def _require_orderable(statement: CreateIndex, item: Item, column: Column) -> None:
+    if not types.is_key_type(column.type):
+        raise TypeMismatchError(
+            f"index {statement.name}: expected a type that can be ordered, found {item.text} {column.type}; "
+            "put it behind INCLUDE, or index an expression of it"
+        )
+
+
+def _key_column(column: Column, position: int) -> Column:
+    return Column(
+        name=column.name,
+        physical=column.physical,
+        type=column.type,
+        nullable=True,
+        key_position=position,
+        hidden=column.hidden,
+    )
+
+
+def _beside(column: Column) -> Column:
+    return Column(name=column.name, physical=column.physical, type=column.type, nullable=True)
+
+
+def _analysed(
+    context: Context,
+    base: Relation,
+    statement: CreateIndex,
+    given: Sequence[tuple[Item, Column | None]],
+    settings: Mapping[str, str],
+) -> list[tuple[Item, Column | None]]:
+    """Expressions with the types that Spark gives them, if they are functions of one row and of nothing else."""
+    texts = [item.text for item, column in given if column is None]
+    condition = [] if statement.where is None else [statement.where]
+    for text in (*texts, *condition):
+        _refuse_changing(statement, text)
+    visible = under_names(base.visible)
+    spark = context.view_session(settings, small=True)
+    rows = sscan.empty(spark, sscan.struct(visible))
+    try:
+        with swrite.translated(f"index {statement.name}"):
+            frame = rows.selectExpr(*[f"({text}) AS c{n}" for n, text in enumerate((*texts, *condition))])
+            plan = frame._jdf.queryExecution().analyzed()
+    except EblaError as error:
+        raise _unresolved(base, statement, error) from error
+    patterns = spark._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
+    if not plan.deterministic() or plan.containsPattern(patterns.CURRENT_LIKE()):
+        raise _not_deterministic(statement, ", ".join((*texts, *condition)))
+    if str(plan.nodeName()) != "Project" or plan.containsPattern(patterns.PLAN_EXPRESSION()):
+        raise UsageError(
+            f"index {statement.name}: expected expressions of one row, found an aggregate, a window or a subquery"
+        )
+    kinds = [types.from_spark(field.dataType) for field in frame.schema.fields]
+    if condition and kinds[-1] != "boolean":
+        raise TypeMismatchError(f"index {statement.name}: expected a condition behind WHERE, found {kinds[-1]}")
+    made: list[tuple[Item, Column | None]] = []
+    rest = iter(kinds)
+    for item, column in given:
+        if column is None:
+            column = Column(name=item.text, physical=item.physical, type=next(rest))
+        made.append((item, column))
+    return made
+
+
+def _refuse_changing(statement: CreateIndex, text: str) -> None:
+    for name, _ in chance.calls(text):
+        raise _not_deterministic(statement, name)
+
+
+def _not_deterministic(statement: CreateIndex, what: str) -> UsageError:
+    return UsageError(
+        f"index {statement.name}: expected a deterministic expression, found {what}; "
+        "an entry must be the same whenever it is computed"
+    )
+
+
+def _unresolved(base: Relation, statement: CreateIndex, error: EblaError) -> EblaError:
+    if "UNRESOLVED_COLUMN" in str(error):
+        have = ", ".join(column.name for column in base.visible)
+        return UnknownNameError(f"{error}; {base.name} has columns {have}")
+    return type(error)(str(error))
+
+
+# ---- creating -------------------------------------------------------------------------------------------
+
+
+def create_index(context: Context, statement: CreateIndex) -> Index | None:
+    """Make the index's relation and its tasks. Its entries come with its steps. `None` if it was there already."""
+    ddl.check_name(statement.name, "index")
+    deferred = _deferred(statement.options)
+    with context.catalog.reading() as connection:
+        if _taken(connection, statement):
+            return None
+        base = _base(connection, statement.table)
+    checked = check(context, base, statement)
+    kept = definition.options(
+        checked.items,
+        checked.include,
+        statement.where,
+        unique=statement.unique,
+        placed_by=[column.physical for column in base.key],
+        settings=checked.settings,
+    )
+
+    def decide(connection: Connection, at: Version) -> c.Decision | None:
+        if _taken(connection, statement):
+            return None
+        current = _base(connection, statement.table)
+        if (current.id, current.schema_version) != (base.id, base.schema_version):
+            raise UsageError(f"{base.name}: altered while index {statement.name} was created; create it again")
+        made = c.CreateRelation(
+            name=statement.name,
+            kind=Kind.INDEX,
+            tablets=current.tablets,
+            replication=current.replication,
+            columns=checked.columns,
+            placement=current.placement,
+            comment=None,
+            options=kept,
+        )
+        build: tuple[c.Update, ...] = () if deferred else (building(current, UNKNOWN, of_created=True),)
+        return c.Decision(
+            reason=f"create index {statement.name} on {current.name}",
+            updates=(made, c.CreateIndex(base=current.id, deferred=deferred), *build),
+        )
+
+    if context.catalog.decide(decide, node=context.node) is None:
+        return None
+    with context.catalog.reading() as connection:
+        return definition.load(connection, statement.name)
+
+
+def building(base: Relation, index: RelationId, *, of_created: bool = False) -> c.CreateBuild:
+    """The build of an index: a task for each tablet of its base, on the tablet's first replica."""
+    tasks = tuple(
+        Task(
+            id=TaskId(str(uuid.uuid4())),
+            kind=TaskKind.BUILD_RANGE,
+            base=base.id,
+            view=index,
+            tablet=TabletId(tablet),
+            replica=Replica(nodes[0], 0),
+        )
+        for tablet, nodes in enumerate(base.placement)
+    )
+    return c.CreateBuild(build=Build(view=index, base=base.id), tasks=tasks, of_created=of_created)
+
+
+def _deferred(options: Mapping[str, object]) -> bool:
+    given = {name.lower(): value for name, value in options.items()}
+    unknown = sorted(set(given) - {"build"})
+    if unknown:
+        raise UnknownNameError(f"WITH: expected build, found {unknown[0]}")
+    if given.get("build", "now") not in ("now", "deferred"):
+        raise UsageError(f"build: expected 'now' or 'deferred', found {given['build']!r}")
+    return given.get("build") == "deferred"
+
+
+def _taken(connection: Connection, statement: CreateIndex) -> bool:
+    found = reads.find_relation(connection, statement.name)
+    if found is not None and not statement.if_not_exists:
+        raise DuplicateNameError(
+            f"index {statement.name}: expected a free name, found a {found.kind} of that name; choose another"
+        )
+    return found is not None
+
+
+def _base(connection: Connection, name: str) -> Relation:
+    base = reads.relation(connection, name)
+    if base.kind is Kind.INDEX:
+        raise UsageError(f"{base.name}: expected a table or a view to index, found an index")
+    require_built(connection, base)
+    return base
+
+
+# ---- asking for it --------------------------------------------------------------------------------------
+
+
+def ask_for_deferred(context: Context, table: str) -> list[Index]:
+    """Begin with the deferred indexes of a relation, all in one commit, so that one scan feeds them."""
+
+    def decide(connection: Connection, at: Version) -> c.Decision | None:
+        base = _base(connection, table)
+        waiting = [i for i in definition.of_base(connection, base) if i.state is Permission.ABSENT]
+        if not waiting:
+            return None
+        updates: list[c.Update] = []
+        for index in waiting:
+            updates.append(c.SetIndexState(index=index.id, state=Permission.DELETE_ONLY))
+            updates.append(building(base, index.id))
+        names = ", ".join(index.name for index in waiting)
+        return c.Decision(reason=f"build indexes {names}", relation=base.id, updates=tuple(updates))
+
+    with context.catalog.reading() as connection:
+        base = _base(connection, table)
+        found = definition.of_base(connection, base)
+    context.catalog.decide(decide, node=context.node)
+    return found
+
+
+def begin_removal(context: Context, index: RelationId, reason: str, message: str | None = None) -> bool:
+    """The first step back. `False` if it is on its way already, or gone."""
+
+    def decide(connection: Connection, at: Version) -> c.Decision | None:
+        relation = reads.relation_by_id(connection, index)
+        found = None if relation is None else definition.find(connection, relation.name)
+        if found is None or found.state in (Permission.REMOVING_WRITES, Permission.REMOVING_DELETES):
+            return None
+        if found.state is Permission.ABSENT:
+            return c.Decision(reason=reason, relation=index, updates=(c.DropRelation(relation=index),))
+        to = back(found.state)
+        assert to is not None
+        return c.Decision(
+            reason=reason, relation=index, updates=(c.SetIndexState(index=index, state=to, message=message),)
+        )
+
+    return context.catalog.decide(decide, node=context.node) is not None

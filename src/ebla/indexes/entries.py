@@ -1,0 +1,141 @@
+"""Entries of indexes made of rows of their base, on the driver or in Spark, with one meaning.
+
+Columns are copied; a condition that compares columns with literals is Arrow's, as in first-100 queries, which is tested
+against Spark. Expressions and all other conditions are Spark's own, in a session with the settings of the one in which
+the index was created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ebla.ids import RelationId
+from ebla.indexes.definition import Index
+from ebla.query import filters as fl
+from ebla.query.store import single
+from ebla.spark import scan as sscan
+from ebla.spark import write as swrite
+from ebla.spark.scan import quoted
+from ebla.storage import runs as rf
+from ebla.storage import types
+from ebla.storage.model import Column, Relation
+from ebla.tables.context import Context
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def needed(base: Relation, indexes: Sequence[Index]) -> list[Column]:
+    """The base's columns that some of the indexes need, in the base's order."""
+    used = {c.physical for index in indexes for c in index.needed}
+    return [c for c in base.columns if c.physical in used]
+
+
+# ---- in Spark -------------------------------------------------------------------------------------------
+
+
+def value_name(index: Index, physical: str) -> str:
+    return f"_ebla_{index.id}_{physical}"
+
+
+def flag_name(index: Index) -> str:
+    return f"_ebla_{index.id}_where"
+
+
+def computed(frame: DataFrame, base: Relation, indexes: Sequence[Index], keep: Sequence[str] = ()) -> DataFrame:
+    """Rows (physical names) with a column for every expression and condition. A projection: no job, no shuffle.
+
+    `keep` names columns of the frame that are no column of the base and stay.
+    """
+    columns = needed(base, indexes)
+    named = frame.selectExpr(*sscan.renamed([(c.physical, c.name) for c in columns]), *[quoted(name) for name in keep])
+    more = []
+    for index in indexes:
+        more += [f"({item.text}) AS {quoted(value_name(index, item.physical))}" for item in index.expressions]
+        if index.where is not None:
+            more.append(f"coalesce(({index.where}), false) AS {quoted(flag_name(index))}")
+    return named.selectExpr(
+        *sscan.renamed([(c.name, c.physical) for c in columns]), *[quoted(name) for name in keep], *more
+    )
+
+
+def entries_of(frame: DataFrame, index: Index, keep: Sequence[str] = ()) -> DataFrame:
+    """The entries of an index from computed rows: its physical columns and those to keep."""
+    rows = frame if index.where is None else frame.filter(quoted(flag_name(index)))
+    expressions = {item.physical for item in index.expressions}
+    return rows.selectExpr(
+        *[
+            f"{quoted(value_name(index, c.physical))} AS {quoted(c.physical)}"
+            if c.physical in expressions
+            else quoted(c.physical)
+            for c in index.relation.columns
+        ],
+        *[quoted(name) for name in keep],
+    )
+
+
+# ---- on the driver --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """What Spark says of rows: expressions by index and name, and which rows the condition takes."""
+
+    values: Mapping[tuple[RelationId, str], pa.Array]
+    flags: Mapping[RelationId, pa.Array]
+
+
+NOTHING = Computed(values={}, flags={})
+
+
+def by_spark(context: Context, base: Relation, indexes: Sequence[Index], rows: pa.Table) -> Computed:
+    """The expressions and conditions that only Spark understands, of rows on the driver, in their order.
+
+    One job for all indexes that were created under the same settings; none where there is nothing to compute.
+    """
+    from pyspark.sql import types as T
+
+    values: dict[tuple[RelationId, str], pa.Array] = {}
+    flags: dict[RelationId, pa.Array] = {}
+    groups: dict[tuple[tuple[str, str], ...], list[Index]] = {}
+    for index in indexes:
+        if index.needs_spark and rows.num_rows:
+            groups.setdefault(tuple(sorted(index.settings.items())), []).append(index)
+    for settings, group in groups.items():
+        spark = context.view_session(dict(settings), small=True)
+        columns = needed(base, group)
+        numbered = rows.select([c.physical for c in columns]).append_column(
+            "_ebla_row", pa.array(range(rows.num_rows), pa.int64())
+        )
+        schema = sscan.struct(columns).add("_ebla_row", T.LongType())
+        frame = computed(sscan.local(spark, numbered, schema), base, group, ["_ebla_row"])
+        with swrite.translated(base.name):
+            found = frame.toArrow().sort_by("_ebla_row")
+        for index in group:
+            kinds = {c.physical: c.type for c in index.relation.columns}
+            for item in index.expressions:
+                array = single(found[value_name(index, item.physical)])
+                values[index.id, item.physical] = array.cast(types.to_arrow(kinds[item.physical]))
+            if index.where is not None:
+                flags[index.id] = single(found[flag_name(index)])
+    return Computed(values=values, flags=flags)
+
+
+def entries(index: Index, rows: pa.Table, found: Computed, start: int = 0) -> pa.Table:
+    """The entries of an index from rows of its base (physical names). `start`: the place of the first in `found`."""
+    arrays: list[pa.Array | pa.ChunkedArray] = []
+    for column in index.relation.columns:
+        given = found.values.get((index.id, column.physical))
+        arrays.append(rows[column.physical] if given is None else given.slice(start, rows.num_rows))
+    table = pa.table(arrays, schema=rf.physical_schema(index.relation.columns))
+    if index.where is None or rows.num_rows == 0:
+        return table
+    if index.id in found.flags:
+        return table.filter(found.flags[index.id].slice(start, rows.num_rows))
+    conditions = index.conditions
+    assert conditions is not None, "what Spark alone understands was computed before"
+    return table.filter(fl.mask(conditions, {f.column.physical: single(rows[f.column.physical]) for f in conditions}))

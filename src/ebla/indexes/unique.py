@@ -1,0 +1,143 @@
+"""A unique index has every value once; NULLs do not conflict.
+
+Writers look a new value up in the index, at their snapshot, and compare it at the commit with what others wrote since.
+While the index is being filled they see a part of it. So when all of it is there, the build waits for those that began
+before, and then looks at the whole index once: what came earlier is found by that, what comes later by the writers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebla.build.states import Permission
+from ebla.errors import CorruptRunError, DuplicateKeyError
+from ebla.indexes.definition import Index
+from ebla.spark import scan as sscan
+from ebla.spark import write as swrite
+from ebla.storage import runs as rf
+from ebla.storage.model import DELETED, Column, Run
+from ebla.storage.snapshot import Snapshot
+from ebla.tables.context import Context
+from ebla.tables.lookup import READ, literally, quoted
+from ebla.views.lookup import rows_by
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def enforced(state: Permission) -> bool:
+    """Whether writers refuse a value that is there. Not before the index has its first entries for good."""
+    return state in (Permission.BACKFILLING, Permission.READ_WRITE_AND_DELETE)
+
+
+def violation(index: Index, values: Sequence[object]) -> DuplicateKeyError:
+    shown = ", ".join(f"{item.text} = {rf.shown(value)!r}" for item, value in zip(index.items, values, strict=True))
+    return DuplicateKeyError(
+        f"unique index {index.name} of {index.base.name}: expected every value once, found {shown} more than once; "
+        "change or delete one of the rows"
+    )
+
+
+def without_nulls(table: pa.Table, columns: Sequence[Column]) -> pa.Table:
+    mask: pa.Array | None = None
+    for column in columns:
+        valid = pc.is_valid(table[column.physical])
+        mask = valid if mask is None else pc.and_(mask, valid)
+    return table if mask is None else table.filter(mask)
+
+
+def refuse_known(context: Context, snapshot: Snapshot | None, index: Index, gained: pa.Table, lost: pa.Table) -> None:
+    """Refuse entries whose value is twice among them, or in the index under another key that stays."""
+    columns = index.value_columns
+    values = [column.physical for column in columns]
+    key = [column.physical for column in index.relation.key]
+    new = without_nulls(gained, columns)
+    twice = rf.first_duplicate(new, values) if new.num_rows else None
+    if twice is not None:
+        raise violation(index, twice)
+    if new.num_rows == 0 or snapshot is None:
+        return
+    wanted = new.select(values).rename_columns([f"c{i}" for i in range(len(values))])
+    names = [column.name for column in index.relation.key]
+    found = rows_by(context, snapshot, [column.name for column in columns], wanted, names).rename_columns(key)
+    if found.num_rows == 0:
+        return
+    # An entry of the same key is replaced, and one that goes makes room.
+    gone = _keys(pa.concat_tables([new.select(key), lost.select(key)]), key)
+    for row, one in zip(_keys(found, key), found.select(values).to_pylist(), strict=True):
+        if row not in gone:
+            raise violation(index, [one[name] for name in values])
+
+
+def _keys(table: pa.Table, key: Sequence[str]) -> list[tuple[object, ...]]:
+    lists = [table[name].to_pylist() for name in key]
+    return [tuple("NaN" if value != value else value for value in row) for row in zip(*lists, strict=True)]
+
+
+def shared_value(context: Context, index: Index, mine: Sequence[Run], theirs: Sequence[Run]) -> list[object] | None:
+    """A value that two sets of runs write, under different keys, if there is one."""
+    if not mine or not theirs:
+        return None
+    roots = context.roots()
+    values = [column.physical for column in index.value_columns]
+    key = [column.physical for column in index.relation.key]
+
+    def paths(runs: Sequence[Run]) -> list[str]:
+        return [literally(roots[rf.readable_node(roots, r) or r.nodes[0]].inner(r.path)) for r in runs]
+
+    names = ", ".join(quoted(k) for k in key)
+    same = " AND ".join(f"m.{quoted(n)} = t.{quoted(n)}" for n in values)
+    cursor = context.duck()
+    try:
+        found = cursor.sql(
+            f"SELECT {', '.join('m.' + quoted(n) for n in values)} FROM (SELECT {names} FROM {READ}) m "
+            f"JOIN (SELECT {names} FROM {READ}) t ON {same} LIMIT 1",
+            params=[paths(mine), paths(theirs)],
+        ).to_arrow_table()
+    except duckdb.Error as error:
+        raise CorruptRunError(f"{index.name}: expected readable runs, found: {error}") from error
+    finally:
+        cursor.close()
+    return None if found.num_rows == 0 else [found[n][0].as_py() for n in values]
+
+
+def refuse_in_files(context: Context, index: Index, runs: Sequence[Run], snapshot: Snapshot | None) -> None:
+    """The same for entries that lie in files: the index as it will be must have no value twice that they bring."""
+    from pyspark.sql import functions as F
+
+    roots = context.roots()
+    schema = sscan.struct(index.relation.key).add(DELETED, "boolean")
+    written = sscan.files(context.writer, [roots[r.nodes[0]].full(r.path) for r in runs], schema)
+    gained = written.filter(f"NOT coalesce({DELETED}, false)").drop(DELETED)
+    after = gained
+    if snapshot is not None and (snapshot.level1 or snapshot.level0):
+        rows_max = context.settings.level0_rows_max
+        stored = sscan.merged(context.writer, snapshot, roots, context.cache, rows_max=rows_max)
+        key = [column.physical for column in index.relation.key]
+        mine = written.selectExpr(*sscan.renamed([(k, f"_w_{k}") for k in key]))
+        on = " AND ".join(f"{sscan.quoted(k)} <=> {sscan.quoted(f'_w_{k}')}" for k in key)
+        rest = stored.join(mine, F.expr(on), "left_anti").selectExpr(*[sscan.quoted(k) for k in key])
+        values = [column.physical for column in index.value_columns]
+        touched = gained.selectExpr(*sscan.renamed([(n, f"_v_{n}") for n in values])).distinct()
+        same = " AND ".join(f"{sscan.quoted(n)} = {sscan.quoted(f'_v_{n}')}" for n in values)
+        after = gained.unionByName(rest.join(touched, F.expr(same), "left_semi"))
+    found = first_twice(context, index, after)
+    if found is not None:
+        raise violation(index, found)
+
+
+def first_twice(context: Context, index: Index, entries: DataFrame) -> list[object] | None:
+    """A value that has more than one entry, if any has. One job, one shuffle by value."""
+    values = [sscan.quoted(column.physical) for column in index.value_columns]
+    present = " AND ".join(f"{name} IS NOT NULL" for name in values)
+    counted = entries.filter(present).groupBy(*values).count()
+    with swrite.translated(index.name):
+        found = counted.filter("count > 1").limit(1).toArrow()
+    if found.num_rows == 0:
+        return None
+    return [found.column(i)[0].as_py() for i in range(len(values))]

@@ -1,0 +1,72 @@
+"""Indexes for tests: begin one, take its steps one by one, and compare its entries with its definition."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import ebla
+from ebla.build.states import Permission
+from ebla.catalog import reads
+from ebla.ids import RelationId
+from ebla.indexes import create, definition, drive
+from ebla.sql import statements as st
+from ebla.sql.parse import parse
+from support.folding import snapshot_rows
+
+STATES = (Permission.DELETE_ONLY, Permission.WRITE_AND_DELETE, Permission.BACKFILLING)
+
+
+def begin_index(db: ebla.Database, text: str) -> RelationId:
+    """What CREATE INDEX commits first; the base's id, for `step`."""
+    statement = parse(text)
+    assert isinstance(statement, st.CreateIndex)
+    made = create.create_index(db.context, statement)
+    assert made is not None
+    return made.base.id
+
+
+def state(db: ebla.Database, name: str) -> Permission | None:
+    with db.context.catalog.reading() as connection:
+        found = definition.find(connection, name)
+    return None if found is None else found.state
+
+
+def step_until(db: ebla.Database, name: str, wanted: Permission) -> None:
+    """Walk until the index is in a state."""
+    with db.context.catalog.reading() as connection:
+        base = definition.load(connection, name).base.id
+    while state(db, name) is not wanted:
+        assert drive.step(db.context, base), f"{name} is {state(db, name)} and goes no further"
+
+
+def entries(db: ebla.Database, name: str) -> Counter[tuple[Any, ...]]:
+    """What an index has now, under the order of its columns."""
+    with db.context.catalog.reading() as connection:
+        index = definition.load(connection, name)
+        snapshot = reads.snapshot(connection, index.relation)
+    table = snapshot_rows(db, snapshot)
+    return Counter(zip(*[table.column(c.physical).to_pylist() for c in index.relation.columns], strict=True))
+
+
+def expected(db: ebla.Database, name: str) -> Counter[tuple[Any, ...]]:
+    """What it should have, as Spark says."""
+    with db.context.catalog.reading() as connection:
+        index = definition.load(connection, name)
+        snapshot = reads.snapshot(connection, index.base)
+    table = snapshot_rows(db, snapshot)
+    names = {c.physical: c.name for c in index.base.columns}
+    frame = db.spark.createDataFrame(table.rename_columns([names[n] for n in table.schema.names]))
+    texts = {item.physical: item.text for item in index.expressions}
+    rows = frame if index.where is None else frame.filter(index.where)
+    shown = rows.selectExpr(*[texts.get(c.physical, f"`{names.get(c.physical)}`") for c in index.relation.columns])
+    found = shown.toArrow()
+    return Counter(zip(*[column.to_pylist() for column in found.columns], strict=True))
+
+
+def assert_exact(db: ebla.Database, *names: str) -> None:
+    """Entries equal the definition, and CHECK says so."""
+    for name in names:
+        assert entries(db, name) == expected(db, name), name
+        [(_, _, missing, spurious, different, *_)] = db.sql(f"CHECK INDEX {name}").rows()
+        assert (missing, spurious, different) == (0, 0, 0), name
