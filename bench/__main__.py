@@ -5,10 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import building, foundation, query, views
+from bench import building, foundation, indexes, query, views
 from bench.measure import record
 
-GROUPS = {"foundation": foundation.run, "views": views.run, "building": building.run, "query": query.run}
+GROUPS = {
+    "foundation": foundation.run,
+    "views": views.run,
+    "building": building.run,
+    "query": query.run,
+    "indexes": indexes.run,
+}
 
 
 def main() -> int:

@@ -68,10 +68,10 @@ def _build(place: str, file: str) -> None:
 
 
 def _measure(db: ebla.Database) -> list[Result]:
-    cases = _cases(random.Random(7))
+    cases = cases_of(random.Random(7))
     results: list[Result] = []
     compacted: dict[str, float] = {}
-    with _scanner(db) as duck:
+    with scanner(db) as duck:
         for case in cases:
             p50, p99 = _latency(db, case.requests)
             compacted[case.work] = p50
@@ -108,7 +108,7 @@ def _measure(db: ebla.Database) -> list[Result]:
     return results
 
 
-def _cases(chance: random.Random) -> list[Case]:
+def cases_of(chance: random.Random) -> list[Case]:
     def where(one: dict[str, Any]) -> str:
         parts = []
         for name, wanted in one["where"].items():
@@ -214,7 +214,7 @@ def _latency(db: ebla.Database, requests: Sequence[dict[str, Any]]) -> tuple[flo
     return statistics.median(times), times[int(len(times) * 0.99)]
 
 
-def _scanner(db: ebla.Database) -> duckdb.DuckDBPyConnection:
+def scanner(db: ebla.Database) -> duckdb.DuckDBPyConnection:
     """DuckDB with the base's own files as a view."""
     with db.context.catalog.reading() as connection:
         snapshot = reads.snapshot(connection, reads.relation(connection, "lineitem"))

@@ -46,7 +46,7 @@ def entries(db: ebla.Database, name: str) -> Counter[tuple[Any, ...]]:
         index = definition.load(connection, name)
         snapshot = reads.snapshot(connection, index.relation)
     table = snapshot_rows(db, snapshot)
-    return Counter(zip(*[table.column(c.physical).to_pylist() for c in index.relation.columns], strict=True))
+    return _bag([table.column(c.physical).to_pylist() for c in index.relation.columns])
 
 
 def expected(db: ebla.Database, name: str) -> Counter[tuple[Any, ...]]:
@@ -61,7 +61,16 @@ def expected(db: ebla.Database, name: str) -> Counter[tuple[Any, ...]]:
     rows = frame if index.where is None else frame.filter(index.where)
     shown = rows.selectExpr(*[texts.get(c.physical, f"`{names.get(c.physical)}`") for c in index.relation.columns])
     found = shown.toArrow()
-    return Counter(zip(*[column.to_pylist() for column in found.columns], strict=True))
+    return _bag([column.to_pylist() for column in found.columns])
+
+
+def _bag(columns: list[list[Any]]) -> Counter[tuple[Any, ...]]:
+    """NaN is equal to itself, and lists are values."""
+
+    def plain(value: Any) -> Any:
+        return "NaN" if value != value else tuple(value) if isinstance(value, list) else value
+
+    return Counter(tuple(map(plain, row)) for row in zip(*columns, strict=True))
 
 
 def assert_exact(db: ebla.Database, *names: str) -> None:

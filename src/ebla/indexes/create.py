@@ -256,7 +256,7 @@ def _taken(connection: Connection, statement: CreateIndex) -> bool:
     found = reads.find_relation(connection, statement.name)
     if found is not None and not statement.if_not_exists:
         raise DuplicateNameError(
-            f"index {statement.name}: expected a free name, found a {found.kind} of that name; choose another"
+            f"index {statement.name}: expected a free name, found {found.kind.named} of that name; choose another"
         )
     return found is not None
 

@@ -166,7 +166,7 @@ def find(connection: Connection, name: str) -> Index | None:
         return None
     stands = indexing.of_index(connection, relation.id)
     if relation.kind is not Kind.INDEX or stands is None:
-        raise UsageError(f"{relation.name}: expected an index, found a {relation.kind}")
+        raise UsageError(f"{relation.name}: expected an index, found {relation.kind.named}")
     base = reads.relation_by_id(connection, stands.base)
     return None if base is None else _index(relation, base, stands)
 

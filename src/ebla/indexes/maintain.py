@@ -24,7 +24,7 @@ from sqlalchemy import Connection
 from ebla.build.states import Permission, writer_inserts
 from ebla.catalog import changes as c
 from ebla.ids import RelationId, TransactionId
-from ebla.indexes import definition, entries, unique
+from ebla.indexes import definition, entries
 from ebla.indexes.definition import Index
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
@@ -186,9 +186,3 @@ def replaced(context: Context, base: Relation, snapshot: Snapshot, new: DataFram
     keys = new.selectExpr(*sscan.renamed([(k, f"_w_{k}") for k in key]))
     on = " AND ".join(f"{sscan.quoted(k)} <=> {sscan.quoted(f'_w_{k}')}" for k in key)
     return stored.join(keys, F.expr(on), "left_semi")
-
-
-def refuse_duplicates(context: Context, snapshot: Snapshot | None, index: Index, change: Change) -> None:
-    """A unique index takes a value once. Of what the driver writes."""
-    if index.unique and unique.enforced(index.state):
-        unique.refuse_known(context, snapshot, index, change.gained, change.lost)

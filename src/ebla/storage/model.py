@@ -41,6 +41,11 @@ class Kind(StrEnum):
     VIEW = "view"
     INDEX = "index"
 
+    @property
+    def named(self) -> str:
+        """For messages."""
+        return f"{'an' if self is Kind.INDEX else 'a'} {self.value}"
+
 
 class RunState(StrEnum):
     """`staging` runs are invisible to reads of their relation until a task has processed them."""

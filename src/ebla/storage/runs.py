@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -214,15 +215,25 @@ def mutations(
     roots: Mapping[NodeId, Root],
     cache: LevelZeroCache | None = None,
     snapshot: Snapshot | None = None,
+    only: npt.NDArray[np.int64] | None = None,
 ) -> pa.Table:
     """The last mutation of every key in these runs: physical columns, `_deleted`, `_token`, `_version`.
 
-    With a snapshot, rows that are folded already, or lie in tablets that are not read, are left out.
+    With a snapshot, rows that are folded already, or lie in tablets that are not read, are left out. `only` has the
+    tokens of the keys that matter, sorted: rows that have none of them are left out before anything is done with them.
     """
     key = [c.physical for c in relation.key]
     parts: list[pa.Table] = []
     for run in sorted(runs, key=lambda r: (r.begin_version, r.id)):
         raw = read_copy(roots, run, cache)
+        if only is not None and TOKEN in raw.schema.names:
+            found = raw.column(TOKEN).to_numpy()
+            hits = (
+                only[np.minimum(np.searchsorted(only, found), len(only) - 1)] == found if len(only) else found < found
+            )
+            if not hits.any():
+                continue
+            raw = raw.filter(pa.array(hits))
         part = align(raw, relation.columns, [(DELETED, pa.bool_()), (TOKEN, pa.int64())])
         if TOKEN not in raw.schema.names:
             placed = [c.physical for c in relation.placed_by]

@@ -113,7 +113,7 @@ def free_physical(name: str, used: set[str]) -> str:
 
 def require_table(relation: Relation) -> None:
     if relation.kind is not Kind.TABLE:
-        raise UsageError(f"{relation.name}: expected a table, found a {relation.kind}; only the system changes it")
+        raise UsageError(f"{relation.name}: expected a table, found {relation.kind.named}; only the system changes it")
 
 
 def find_column(relation: Relation, name: str) -> Column:
@@ -146,7 +146,7 @@ def create_table(
         if found is not None:
             if if_not_exists:
                 return None
-            raise DuplicateNameError(f"table {name}: expected a free name, found a {found.kind} of that name")
+            raise DuplicateNameError(f"table {name}: expected a free name, found {found.kind.named} of that name")
         nodes = list(reads.nodes(connection).values())
         created = c.CreateRelation(
             name=name,
@@ -219,7 +219,7 @@ def rename_table(context: Context, name: str, new: str) -> None:
         refuse_if_read(connection, relation, "rename it")
         taken = reads.find_relation(connection, new)
         if taken is not None and taken.id != relation.id:
-            raise DuplicateNameError(f"table {new}: expected a free name, found a {taken.kind} of that name")
+            raise DuplicateNameError(f"table {new}: expected a free name, found {taken.kind.named} of that name")
         return c.Decision(
             reason=f"rename table {relation.name} to {new}",
             relation=relation.id,

@@ -355,7 +355,9 @@ class Work:
     def _index_settled(self, snapshot: Snapshot | None, table: pa.Table, kinds: pa.Array) -> None:
         made = maintain.changes(self.context, self.upkeep, snapshot, table, kinds, self.transaction.id)
         for (index, work), (_, change) in zip(self.followers, made, strict=True):
-            maintain.refuse_duplicates(self.context, None if snapshot is None else work.snapshot(), index, change)
+            if index.unique and unique.enforced(index.state):
+                there = None if snapshot is None else work.snapshot()
+                unique.refuse_known(self.context, there, index, change.gained, change.lost)
             work.runs = maintain.level0(self.context, index, change, self.transaction.id)
 
     def _index_files(self, snapshot: Snapshot | None) -> None:

@@ -300,7 +300,7 @@ class _Walk:
         taken = self.world.relations.get(name.lower())
         if taken is not None and not optional:
             code = Code.DUPLICATE_TABLE if what == "table" else Code.DUPLICATE_VIEW
-            message = f"{what} {name}: expected a free name, found a {taken.kind} of that name"
+            message = f"{what} {name}: expected a free name, found {taken.kind.named} of that name"
             hint = f"drop it first, choose another name, or write IF NOT EXISTS to keep the {taken.kind}"
             self.issues.append(part.issue(code, at, message, hint))
 
@@ -325,7 +325,7 @@ class _Walk:
             self._not_a_table(part, found)
 
     def _not_a_table(self, part: Part, found: KnownRelation) -> None:
-        message = f"{found.name}: expected a table, found a {found.kind}"
+        message = f"{found.name}: expected a table, found {found.kind.named}"
         hint = "only the system changes a view: change the tables that it reads"
         self.issues.append(part.issue(Code.NOT_A_TABLE, part.place_of(found.name), message, hint))
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import duckdb
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ebla.errors import CorruptRunError
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
+from ebla.storage import token as tokens
 from ebla.storage import types
 from ebla.storage.model import DELETED, Column, Relation
 from ebla.storage.snapshot import Snapshot
@@ -97,8 +100,22 @@ class _Lookup:
             quoted(p) for p in dict.fromkeys(c.physical for c in (*keyed, *shown, *snapshot.relation.key))
         )
         self._roots = context.roots()
-        self._changed = rf.mutations(snapshot.relation, snapshot.level0, self._roots, context.cache, snapshot)
+        self._changed = rf.mutations(
+            snapshot.relation, snapshot.level0, self._roots, context.cache, snapshot, self._tokens()
+        )
         self._cursor = context.duck()
+
+    def _tokens(self) -> npt.NDArray[np.int64] | None:
+        """Of the keys that are looked up, where they are whole keys: nothing else of level 0 matters then."""
+        position = {c.physical: f"c{i}" for i, c in enumerate(self._keyed)}
+        relation = self._snapshot.relation
+        if set(position) != {c.physical for c in relation.key}:
+            return None
+        placed = relation.placed_by
+        names = [position[c.physical] for c in placed]
+        kinds = pa.schema([pa.field(n, types.to_arrow(c.type)) for n, c in zip(names, placed, strict=True)])
+        keys = types.normalize_keys(self._values.select(names).cast(kinds), names)
+        return np.unique(tokens.tokens(keys, names))
 
     def parts(self) -> list[pa.Table]:
         found: list[pa.Table] = []
