@@ -65,7 +65,7 @@ def _write(
     work: Work, snapshot: Snapshot, rows: pa.Table, row_group_rows: int, descending: Collection[str]
 ) -> list[TabletFile]:
     relation: Relation = snapshot.relation
-    numbers = tokens.tablets_of(tokens.tokens(rows, [c.physical for c in relation.key]), relation.tablets)
+    numbers = tokens.tablets_of(tokens.tokens(rows, [c.physical for c in relation.placed_by]), relation.tablets)
     root, scratch = work.home(), work.next_scratch()
     root.make_parent(f"{scratch}/x")
     files: list[TabletFile] = []
@@ -73,7 +73,7 @@ def _write(
         part = rows.filter(pa.array(numbers == tablet))
         lists = []
         for column in relation.key:
-            ranker = v.ranker(column.name in descending)
+            ranker = v.ranker(column.name in descending or column.physical in relation.descending)
             lists.append([ranker(value) for value in v.plain(single(part[column.physical])).to_pylist()])
         ranks = list(zip(*lists, strict=True))
         order = pa.array(sorted(range(part.num_rows), key=ranks.__getitem__), pa.int64())

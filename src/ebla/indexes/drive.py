@@ -375,9 +375,7 @@ def _finish(context: Context, base: Relation, index: Index) -> None:
         barrier(context, base, context.catalog.version(), [index.name])
         with context.catalog.reading() as connection:
             snapshot = reads.snapshot(connection, index.relation)
-        rows_max = context.settings.level0_rows_max
-        entries = sscan.merged(context.writer, snapshot, context.roots(), context.cache, rows_max=rows_max)
-        twice = unique.first_twice(context, index, entries)
+        twice = _first_twice(context, index, snapshot)
         if twice is not None:
             raise _Failed([index], unique.violation(index, twice))
     hit("index.checked")
@@ -397,6 +395,14 @@ def _finish(context: Context, base: Relation, index: Index) -> None:
     hit("index.readable")
     _let_go(context, base.id)
     context.progress(f"index {index.name}: readable", None)
+
+
+def _first_twice(context: Context, index: Index, snapshot: Snapshot) -> list[object] | None:
+    if not snapshot.level1 and not snapshot.level0:
+        return None
+    rows_max = context.settings.level0_rows_max
+    entries = sscan.merged(context.writer, snapshot, context.roots(), context.cache, rows_max=rows_max)
+    return unique.first_twice(context, index, entries)
 
 
 def why_gone(connection: Connection, index: RelationId, name: str) -> EblaError:
