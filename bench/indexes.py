@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import ebla
 from bench.data import tpch
 from bench.measure import Result, seconds
-from bench.query import Case, cases_of, scanner
+from bench.query import ROW_GROUP_BYTES, Case, cases_of, scanner
 from ebla.query import conditions as c
 from ebla.query.execute import Answer
 
@@ -44,9 +44,9 @@ def run(scale: float = 1.0) -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="ebla-bench-") as folder:
         place = f"{folder}/warehouse"
         results = _build(place, file)
-        with ebla.connect(place, create=False, auto_compact=False) as db:
-            results += _read(db, file)
+        with ebla.connect(place, create=False, auto_compact=False, row_group_bytes=ROW_GROUP_BYTES) as db:
             results += _write(db)
+            results += _read(db, file)
     return results
 
 
@@ -54,7 +54,7 @@ def run(scale: float = 1.0) -> list[Result]:
 
 
 def _build(place: str, file: str) -> list[Result]:
-    with ebla.connect(place, auto_compact=False, spark_memory="4g") as db:
+    with ebla.connect(place, auto_compact=False, spark_memory="4g", row_group_bytes=ROW_GROUP_BYTES) as db:
         fields = {f.name: f.dataType.simpleString() for f in db.spark.read.parquet(file).schema}
         columns = ", ".join(f"{name} {kind}" for name, kind in fields.items())
         db.sql(f"CREATE TABLE lineitem ({columns}, PRIMARY KEY (l_orderkey, l_linenumber)) WITH (tablets = 16)")
@@ -183,6 +183,9 @@ def _write(db: ebla.Database) -> list[Result]:
             for rows in batches[2:]:
                 db.table("lineitem").upsert(rows)
             rates[which].append(BATCHES * BATCH_ROWS / (time.perf_counter() - began))
+    db.sql(INDEX)
+    for name in ("lineitem", "by_mode"):
+        db.compact(name)
     ours, plain = statistics.median(rates["with"]), statistics.median(rates["without"])
     return [
         Result(

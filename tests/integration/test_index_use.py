@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -22,7 +24,7 @@ from ebla.errors import (
 )
 from support.folding import fold
 from support.indexes import assert_exact, begin_index, entries, step_until
-from support.warehouse import connect, refused
+from support.warehouse import connect, live_runs, refused
 
 
 @pytest.fixture
@@ -189,6 +191,20 @@ def test_columns_that_indexes_need_stay(db: ebla.Database):
     db.sql("ALTER TABLE u DROP COLUMN tags CASCADE")
     assert db.sql("SHOW INDEXES").rows() == []
     db.table("u").upsert([{"id": 3, "name": "again"}])
+
+
+def test_a_load_into_an_indexed_table(db: ebla.Database, tmp_path: Path):
+    """By Spark's tablets; into empty tablets, both come as level 1."""
+    db.sql("CREATE TABLE u (id BIGINT, name STRING, total BIGINT, PRIMARY KEY (id))")
+    db.sql("CREATE INDEX i ON u (name DESC) INCLUDE (total) WHERE total > 3")
+    rows = pa.table({"id": list(range(50)), "name": [f"n{i % 7}" for i in range(50)], "total": list(range(50))})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    large = ebla.Database(db.context.tuned(batch_rows_max=2))
+    large.sql(f"LOAD INTO u FROM '{tmp_path}/rows.parquet'")
+    assert {run.level for run in live_runs(db, "i")} == {1}
+    assert_exact(db, "i")
+    large.sql(f"LOAD INTO u FROM '{tmp_path}/rows.parquet'")
+    assert_exact(db, "i")
 
 
 # ---- refusals -------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,6 +20,7 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
 from ebla.query import conditions as c
+from ebla.storage.model import Relation
 from support.first_rows import ARROW, COLUMNS, STEPS, Row, costs, expected, key_of, requests, values_of
 from support.folding import fold
 from support.indexes import entries
@@ -45,6 +47,10 @@ def indexes(draw: st.DrawFn) -> tuple[list[str], list[str], list[str], str]:
         st.lists(st.sampled_from([n for n in COLUMNS if n not in (*columns, "a", "b")] or ["a"]), unique=True)
     )
     return columns, down, include, draw(st.sampled_from(list(WHERE)))
+
+
+def _asked(request: dict[str, Any], relation: Relation) -> c.Request:
+    return c.request(relation, **request)
 
 
 COMMON = settings(
@@ -93,7 +99,7 @@ def test_random_writes_against_random_indexes(made, steps, asked, scan_us):
             table = pa.Table.from_pylist(wanted, schema=pa.schema([ARROW.field(n) for n in shown]))
             assert entries(db, f"i{number}") == Counter(values_of(table)), (columns, where)
         for request in asked:
-            answer = db.reader.query("t", lambda relation, r=request: c.request(relation, **r))
+            answer = db.reader.query("t", partial(_asked, request))
             event(f"{'scan' if answer.plan.scan else 'seek'} {answer.plan.fitted.path.name[:1]}")
             assert values_of(answer.table) == expected(rows, request)[: request["limit"]], (request, answer.plan)
 

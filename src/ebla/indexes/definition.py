@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from ebla.build.states import Permission, may_read, writer_deletes
 from ebla.catalog import indexing, reads
+from ebla.catalog.apply import counter
 from ebla.catalog.indexing import IndexState
 from ebla.errors import UnknownNameError, UsageError
 from ebla.ids import RelationId, Version
@@ -158,6 +159,25 @@ def of_base(connection: Connection, base: Relation) -> list[Index]:
         if relation is not None:
             found.append(_index(relation, base, stands))
     return found
+
+
+class Known:
+    """Indexes by base, as they were at the last schema commit: only such a commit changes what they are or may do.
+
+    How far one is filled is not known here.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[RelationId, tuple[int, Relation, list[Index]]] = {}
+
+    def of_base(self, connection: Connection, base: Relation) -> list[Index]:
+        at = counter(connection, "exclusive_version")
+        kept = self._kept.get(base.id)
+        if kept is not None and kept[0] == at and kept[1] == base:
+            return kept[2]
+        found = of_base(connection, base)
+        self._kept[base.id] = at, base, found
+        return found
 
 
 def find(connection: Connection, name: str) -> Index | None:

@@ -24,7 +24,7 @@ from sqlalchemy import Connection
 from ebla.build.states import Permission, writer_inserts
 from ebla.catalog import changes as c
 from ebla.ids import RelationId, TransactionId
-from ebla.indexes import definition, entries
+from ebla.indexes import entries
 from ebla.indexes.definition import Index
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
@@ -57,8 +57,8 @@ class Upkeep:
     known: dict[RelationId, Permission] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, connection: Connection, base: Relation) -> Upkeep:
-        found = definition.of_base(connection, base)
+    def read(cls, context: Context, connection: Connection, base: Relation) -> Upkeep:
+        found = context.indexes.of_base(connection, base)
         return cls(
             base=base,
             indexes=tuple(i for i in found if i.maintained),

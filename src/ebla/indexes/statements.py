@@ -29,7 +29,8 @@ class Indexes:
         self._database = database
         self._context = database.context
         self._lock = threading.Lock()
-        """One walks at a time here; other processes are kept apart by the catalog."""
+        self._walking: dict[RelationId, threading.Lock] = {}
+        """One walks with the indexes of a base here; other processes are kept apart by the catalog."""
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
 
@@ -62,9 +63,13 @@ class Indexes:
             return
         self._walk(index.base.id, [index])
 
+    def _walk_of(self, base: RelationId) -> threading.Lock:
+        with self._lock:
+            return self._walking.setdefault(base, threading.Lock())
+
     def _walk(self, base: RelationId, indexes: list[definition.Index]) -> None:
         """Step until these indexes are readable; raise the first one's error if they are not."""
-        with self._lock:
+        with self._walk_of(base):
             failures = drive.run(self._context, base)
         for index in indexes:
             if index.id in failures:
@@ -79,7 +84,7 @@ class Indexes:
         if index is None:
             return
         create.begin_removal(self._context, index.id, f"drop index {index.name}")
-        with self._lock:
+        with self._walk_of(index.base.id):
             drive.run(self._context, index.base.id)
 
     def _build(self, name: str) -> Result:
@@ -118,7 +123,7 @@ class Indexes:
                 return
             for base in bases:
                 try:
-                    with self._lock:
+                    with self._walk_of(base):
                         more = True
                         while more and not self._stopping.is_set():
                             more = drive.step(self._context, base)

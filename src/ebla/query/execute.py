@@ -145,7 +145,7 @@ class Reader:
     ) -> Prepared:
         relation = reads.relation(connection, name)
         require_built(connection, relation)
-        paths = paths_of(connection, relation)
+        paths = paths_of(connection, relation, self._context.indexes)
         paths += [index_path(relation, reads.relation(connection, other), descending=down) for other in also]
         found = tuple((path, reads.snapshot(connection, path.relation, version)) for path in paths)
         return Prepared(

@@ -7,20 +7,19 @@ from collections.abc import Collection, Mapping
 from sqlalchemy import Connection
 
 from ebla.errors import UsageError
-from ebla.indexes import definition
-from ebla.indexes.definition import Index
+from ebla.indexes.definition import Index, Known
 from ebla.query.plan import AccessPath, PathColumn, base_path, is_expression
 from ebla.query.select import normalized
 from ebla.storage.model import Column, Relation
 
 
-def paths_of(connection: Connection, relation: Relation) -> list[AccessPath]:
+def paths_of(connection: Connection, relation: Relation, indexes: Known) -> list[AccessPath]:
     """The relation by its primary key, and its readable indexes.
 
     One whose condition is more than comparisons of columns with literals is left out: nothing tells whether a request
     asks for no other rows.
     """
-    found = [index for index in definition.of_base(connection, relation) if index.readable]
+    found = [index for index in indexes.of_base(connection, relation) if index.readable]
     return [base_path(relation), *(_of_index(index) for index in found if index.conditions is not None)]
 
 

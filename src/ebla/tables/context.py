@@ -21,6 +21,7 @@ from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import EblaError
 from ebla.ids import NodeId, TransactionId
+from ebla.indexes.definition import Known
 from ebla.settings import Settings
 from ebla.spark import session as spark_session
 from ebla.storage.files import Root
@@ -44,6 +45,7 @@ class Context:
         self.holder = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self.cache = LevelZeroCache()
         self.frames = Frames()
+        self.indexes = Known()
         self.progress: Progress = lambda what, part: None
         self._given = spark
         self._started: spark_session.Started | None = None

@@ -26,7 +26,7 @@ from ebla.catalog import transactions as tx
 from ebla.catalog.apply import newest_write
 from ebla.errors import ConflictError, EblaError, StorageError, StorageFullError, TransactionClosedError
 from ebla.failpoint import hit
-from ebla.ids import Version
+from ebla.ids import NodeId, Version
 from ebla.indexes import maintain, unique
 from ebla.indexes.definition import Index
 from ebla.spark import scan as sscan
@@ -132,13 +132,21 @@ def begin(context: Context, name: str, *, reason: str) -> tuple[Relation, tx.Tra
 class Work:
     """One attempt of one transaction: the files it wrote so far, and how to be rid of them."""
 
-    def __init__(self, context: Context, relation: Relation, transaction: tx.Transaction) -> None:
+    def __init__(
+        self, context: Context, relation: Relation, transaction: tx.Transaction, leader: Work | None = None
+    ) -> None:
+        """`leader`: the write of the base that this one, of an index, goes with."""
         self.context = context
         self.relation = relation
         self.transaction = transaction
-        with context.catalog.reading() as connection:
-            self.roots = context.roots_in(connection)
-            self.upkeep = maintain.Upkeep.read(connection, relation)
+        if leader is not None:
+            roots, upkeep = leader.roots, maintain.Upkeep(base=relation)
+        else:
+            with context.catalog.reading() as connection:
+                roots = context.roots_in(connection)
+                upkeep = maintain.Upkeep.read(context, connection, relation)
+        self.roots: dict[NodeId, Root] = roots
+        self.upkeep = upkeep
         self.runs: list[Run] = []
         self.followers: list[tuple[Index, Work]] = []
         """What this write brings to the indexes of its relation."""
@@ -344,7 +352,7 @@ class Work:
         if not self.upkeep.indexes or not self.runs or self.followers:
             return
         for index in self.upkeep.indexes:
-            self.followers.append((index, Work(self.context, index.relation, self.transaction)))
+            self.followers.append((index, Work(self.context, index.relation, self.transaction, self)))
         snapshot = None if emptied else self.snapshot()
         if self._settled is not None:
             self._index_settled(snapshot, *self._settled)
