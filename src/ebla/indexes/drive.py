@@ -11,6 +11,7 @@ they are. The wait is bounded by `barrier_grace_s`; who still stands in the way 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import assert_never
@@ -76,6 +77,7 @@ def step(context: Context, base: RelationId, failures: Failures | None = None) -
     except ConflictError as conflict:
         if not conflict.retryable:
             raise
+        time.sleep(POLL_S)  # somebody else has moved; look again
     except _Failed as failed:
         for index in failed.indexes:
             if failures is not None:
@@ -244,16 +246,26 @@ def _fill_together(context: Context, base: Relation, indexes: Sequence[Index], s
             hit("index.files_written")
             _cover(context, works, made, snapshot, transaction)
     except (SqlError, TypeMismatchError) as error:
-        _give_up(works, error)
+        _clean_up(context, works, transaction)
         raise _Failed(_culprits(context, base, indexes, snapshot), error) from error
-    except BaseException as error:
-        _give_up(works, error)
+    except BaseException:
+        _clean_up(context, works, transaction)
         raise
 
 
-def _give_up(works: Mapping[RelationId, tuple[Index, Work]], error: BaseException) -> None:
-    for _, work in works.values():
-        work.give_up(error)
+def _clean_up(context: Context, works: Mapping[RelationId, tuple[Index, Work]], transaction: tx.Transaction) -> None:
+    """Close the transaction, so that nothing of it can be committed any more; then remove what the manifest does not
+    name: tablets that were recorded before the error stay. What cannot be removed now, a sweep removes."""
+    with contextlib.suppress(EblaError):
+        tx.abort(context.catalog, transaction.id)
+        with context.catalog.reading() as connection:
+            for _, work in works.values():
+                paths = select(s.runs.c.path).where(
+                    s.runs.c.relation_id == work.relation.id, s.runs.c.transaction_id == transaction.id
+                )
+                recorded = set(connection.execute(paths).scalars())
+                _forget(work, [run for run in work.runs if run.path not in recorded])
+                work.forget_scratch()
 
 
 def _written(
@@ -318,7 +330,16 @@ def _cover(
         for number in works.keys() - set(there):
             _forget(works[number][1], [run for run in made.get(number, ()) if run.tablet == tablet])
         hit("index.tablet_filled")
-    tx.abort(context.catalog, transaction.id)  # what it brought is committed; it holds nothing any more
+    # What it brought is committed; it holds nothing any more.
+    context.catalog.commit(
+        c.Decision(
+            reason=transaction.reason,
+            transaction=transaction.id,
+            requires=(c.TransactionOpen(transaction=transaction.id),),
+            updates=(c.EndTransaction(transaction=transaction.id),),
+        ),
+        node=context.node,
+    )
     for _, work in works.values():
         work.forget_scratch()
 

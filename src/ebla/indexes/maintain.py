@@ -181,7 +181,7 @@ def replaced(context: Context, base: Relation, snapshot: Snapshot, new: DataFram
         return None
     key = [column.physical for column in base.key]
     stored = sscan.merged(
-        context.writer, snapshot, context.roots(), context.cache, rows_max=context.settings.level0_rows_max
+        new.sparkSession, snapshot, context.roots(), context.cache, rows_max=context.settings.level0_rows_max
     )
     keys = new.selectExpr(*sscan.renamed([(k, f"_w_{k}") for k in key]))
     on = " AND ".join(f"{sscan.quoted(k)} <=> {sscan.quoted(f'_w_{k}')}" for k in key)

@@ -373,9 +373,11 @@ class Work:
         relation, context = self.relation, self.context
         schema = sscan.struct(relation.columns).add(DELETED, T.BooleanType())
         paths = [self.roots[run.nodes[0]].full(run.path) for run in self.runs]
-        new = sscan.files(context.writer, paths, schema)
-        old = None if snapshot is None else maintain.replaced(context, relation, snapshot, new)
         for index, work in self.followers:
+            # Expressions are those of the session that created the index.
+            spark = context.view_session(index.settings, small=False) if index.settings else context.writer
+            new = sscan.files(spark, paths, schema)
+            old = None if snapshot is None else maintain.replaced(context, relation, snapshot, new)
             changed = maintain.mutations(context, self.upkeep, index, new, old)
             work.put_more(changed)
             if index.unique and unique.enforced(index.state):

@@ -269,7 +269,11 @@ class _Walk:
                 return None  # the name is taken, which is said already
             message = f"expected inputs other than the view itself, found {name}"
             return step.query_issue(Code.DEPENDENCY_CYCLE, at, message, "read the tables that the view is made of")
-        if name.lower() in self.world.relations:
+        known = self.world.relations.get(name.lower())
+        if known is not None and known.kind is Kind.INDEX:
+            message = f"expected a table or a view as input, found the index {name}"
+            return step.query_issue(Code.SYSTEM_INPUT, at, message, "read what it indexes")
+        if known is not None:
             return None
         later = self._later.get(name.lower())
         if later is not None and later.number > step.part.number:

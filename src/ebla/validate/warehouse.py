@@ -14,14 +14,13 @@ from ebla.validate.known import Handlers, Known, KnownRelation
 
 def known(connection: Connection, names: Collection[str] | None = None, handlers: Handlers | None = None) -> Known:
     """The relations of a warehouse. With `names` (in lower case) only those in full, of the others only the name."""
-    views = set(reads.relation_names(connection, Kind.VIEW))
+    kinds = {name: kind for kind in Kind for name in reads.relation_names(connection, kind)}
     found: dict[str, KnownRelation] = {}
     for name in reads.relation_names(connection):
         if names is None or name.lower() in names:
             found[name.lower()] = known_relation(reads.relation(connection, name))
         else:
-            kind = Kind.VIEW if name in views else Kind.TABLE
-            found[name.lower()] = KnownRelation(name=name, kind=kind, columns=None)
+            found[name.lower()] = KnownRelation(name=name, kind=kinds[name], columns=None)
     return Known(relations=found, handlers=handlers or {})
 
 
