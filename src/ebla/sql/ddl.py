@@ -21,6 +21,7 @@ from ebla.sql.statements import (
     SetColumnComment,
     SetTableComment,
     ShowHandlers,
+    ShowProgress,
     ShowTables,
     ShowViews,
     Statement,
@@ -290,6 +291,8 @@ def show(cursor: Cursor) -> Statement:
         return ShowViews()
     if cursor.accept("HANDLERS"):
         return ShowHandlers()
+    if cursor.accept("PROGRESS"):
+        return ShowProgress(name=table_name(cursor) if cursor.sees_name() else None)
     cursor.expect("TABLES")
     return ShowTables()
 

@@ -115,6 +115,13 @@ class _Walk:
             case st.Describe(name=name, system=system):
                 if not system:
                     self._known_relation(part, name)
+            case st.AlterBuild(name=name):
+                self._known_view(part, name)
+            case st.CancelBuild(name=name, if_exists=optional):
+                self._drop(part, name, Kind.VIEW, optional=optional, cascade=False)
+            case st.ShowProgress(name=name):
+                if name is not None:
+                    self._known_view(part, name)
             case st.ShowTables() | st.ShowViews() | st.ShowHandlers():
                 pass
             case _:
