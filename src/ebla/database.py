@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 from sqlalchemy import Connection
 
 from ebla import settings as settings_module
+from ebla.build.shown import Shown
 from ebla.catalog import changes as c
 from ebla.catalog import reads
 from ebla.catalog.store import Catalog, is_postgres
@@ -34,6 +35,7 @@ from ebla.table import Table
 from ebla.tables import maintenance
 from ebla.tables.context import Context
 from ebla.tables.scans import Pins
+from ebla.views.builder import Builder
 from ebla.views.maintain import Epoch
 from ebla.views.statements import Views
 
@@ -53,13 +55,21 @@ class Database:
         self._metrics = Metrics(context.catalog)
         self.epochs = Epochs(context, self._on_epoch)
         self.runner = Runner(context, self.epochs)
+        self.builder = Builder(self)
         self.views = Views(self)
         self.reader = Reader(context, self._wake_runner)
         self.indexes = Indexes(self)
         self._executor = Executor(self)
-        self.runner.wake()  # what was written while nobody was here
+        self.runner.also_wakes = self.builder.wake
+        self.builder.adopt()
+        self.wake()  # what was written while nobody was here
         if context.settings.auto_refresh:
             self.indexes.carry_on()  # what somebody began and did not end
+
+    def wake(self) -> None:
+        """Look whether there is anything to build or to bring up to date."""
+        self.runner.wake()
+        self.builder.wake()
 
     def _wake_runner(self) -> None:
         self.runner.wake()
@@ -118,6 +128,10 @@ class Database:
         """The session that queries run in; started now if none was given."""
         return self.context.spark
 
+    def progress(self, name: str) -> Shown:
+        """How far the build of a view is."""
+        return self.builder.progress(name)
+
     def metrics(self) -> str:
         """How fresh the views are and what it costs, in Prometheus' text format."""
         return self._metrics.text()
@@ -133,6 +147,7 @@ class Database:
 
     def close(self) -> None:
         """Finish background work, release pins, and stop Spark if Ebla started it."""
+        self.builder.stop()
         self.runner.stop()
         self.indexes.stop()
         self.maintainer.stop()

@@ -117,6 +117,9 @@ class Executor:
                 | st.Flush()
                 | st.WaitFor()
                 | st.ExplainView()
+                | st.AlterBuild()
+                | st.CancelBuild()
+                | st.ShowProgress()
             ):
                 return self._database.views.run(statement)
             case (

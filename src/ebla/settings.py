@@ -31,7 +31,7 @@ class Settings(BaseSettings):
         32, ge=1, description="A relation with this many level 0 runs is compacted in the background."
     )
     auto_compact: bool = Field(True, description="Compact in the background after writes.")
-    auto_refresh: bool = Field(True, description="Bring views up to date in the background after writes.")
+    auto_refresh: bool = Field(True, description="Build views, and bring them up to date, in the background.")
     epoch_period_s: float = Field(1.0, ge=0, description="How long a background epoch gathers writes.")
     epochs_on_spark: bool = Field(
         False, description="Compute every epoch with Spark, also where DuckDB on the driver gives the same answer."
@@ -47,6 +47,7 @@ class Settings(BaseSettings):
     )
     retention_s: float = Field(86_400.0, ge=0, description="How long vacuum keeps what newer versions replaced.")
     transaction_lease_s: float = Field(60.0, gt=0, description="A writer silent for this long is taken for dead.")
+    leader_lease_s: float = Field(5.0, gt=0, description="A leader silent for this long is followed by another one.")
     barrier_grace_s: float = Field(
         10.0, ge=0, description="How long a schema change waits for old transactions before it aborts them."
     )

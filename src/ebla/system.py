@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 from sqlalchemy import BigInteger, Boolean, Connection, Integer, Table, select
 
+from ebla.build import shown
 from ebla.catalog import schema
 from ebla.errors import UnknownNameError
 from ebla.indexes import table as indexes
@@ -21,6 +22,7 @@ TABLES: dict[str, Table] = {t.name: t for t in schema.metadata.sorted_tables}
 COMPUTED: dict[str, tuple[pa.Schema, Callable[[Connection, int], pa.Table]]] = {
     "views": (freshness.SCHEMA, freshness.table),
     "indexes": (indexes.SCHEMA, lambda connection, now: indexes.table(connection)),
+    "build_progress": (shown.SCHEMA, shown.table),
     "handlers": (stored.SCHEMA, lambda connection, now: stored.table(connection)),
 }
 """What is worked out from the catalog's rows and the time."""

@@ -110,7 +110,7 @@ def lose_tasks(state, base, tablet, source, target, new_id):
 MISTAKES = {
     "an epoch takes newer segments back to its version": (segments, "advance", advance_everything),
     "an epoch applies changes that a chunk has read, or will read": (segments, "applies", applies_everywhere),
-    "a chunk that an epoch did not see counts as applied": (State, "_is_level", applied_is_newest),
+    "a chunk that an epoch did not see counts as applied": (State, "is_level", applied_is_newest),
     "a call that was lost is not repeated": (Coordinator, "_calls", ask_once),
     "an answer finishes all that was asked for": (Coordinator, "_answered", all_are_finished),
     "a worker does not see that tasks are aborted or gone": (Worker, "observed", see_nothing),

@@ -20,12 +20,12 @@ DECISION_MODULES = [
     "jobs/model.py",
     "catalog/changes.py",
     "query/plan.py",
+    "views/driving.py",
     "query/conditions.py",
 ]
-# Of building, all but the reading of the catalog. Time, chance and identifiers are given to it.
-BUILD_DECISIONS = [
-    path.stem for path in sorted((EBLA / "build").glob("*.py")) if path.stem not in ("__init__", "stored")
-]
+# Of building, all but what reads the catalog and runs the loops. Time, chance and identifiers are given to it.
+BUILD_EFFECTS = {"__init__", "stored", "shown", "cuts", "engine", "node", "loop"}
+BUILD_DECISIONS = [path.stem for path in sorted((EBLA / "build").glob("*.py")) if path.stem not in BUILD_EFFECTS]
 EFFECTS = {"pyspark", "sqlalchemy"}
 # Patterns of modules under src/ebla, and the packages they must not import.
 FORBIDDEN_IMPORTS = {

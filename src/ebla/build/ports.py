@@ -6,14 +6,16 @@ protocols differs.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from ebla.build.chunks import Part
 from ebla.build.coordinator import Decision
 from ebla.build.model import Task
 from ebla.build.state import State
 from ebla.build.worker import Answer
-from ebla.ids import NodeId, TaskId, Term
+from ebla.ids import NodeId, RelationId, TaskId, Term
+from ebla.storage.model import Relation
 
 
 class Clock(Protocol):
@@ -48,3 +50,30 @@ class Engine(Protocol):
     def start(self, shard: int, tasks: Collection[Task]) -> None: ...
 
     def stop(self, shard: int, ids: Collection[TaskId]) -> None: ...
+
+
+class Filler(Protocol):
+    """What the engine fills relations of one kind with: views, or indexes.
+
+    A filler reads and writes; which part of the base is next, and how fast, is the engine's business. Every commit of
+    a filler requires that the tasks are open (`TasksOpen`) and that the position is the one that the part starts from
+    (`SegmentsBegin`, exactly), and covers the part (`CoverSegment`).
+    """
+
+    def in_one_piece(self, relation: RelationId) -> bool:
+        """Whether it cannot be filled part by part."""
+        ...
+
+    def fill_whole(self, relation: RelationId) -> None:
+        """Fill a relation that is filled in one piece: one commit covers all tablets of the base."""
+        ...
+
+    def fill(
+        self, base: Relation, parts: Sequence[Part], tasks: Mapping[RelationId, frozenset[TaskId]]
+    ) -> Mapping[RelationId, Exception]:
+        """Fill some relations with parts of the base, by one scan; what went wrong, by relation."""
+        ...
+
+    def failed(self, relation: RelationId, error: Exception) -> bool:
+        """Whether an error will come again until somebody mends something. If so, it is kept with the relation."""
+        ...

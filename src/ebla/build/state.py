@@ -44,6 +44,8 @@ class State:
     """What holds as long as no epoch has moved a view since the state was read."""
     held: frozenset[RelationId] = frozenset()
     """Views and indexes whose tasks cannot begin yet: an index before `BACKFILLING`."""
+    unchecked: frozenset[RelationId] = frozenset()
+    """Views whose rows nobody has compared with their query yet."""
     processing: RelationId | None = None
     alive: frozenset[NodeId] = frozenset()
 
@@ -57,6 +59,7 @@ class State:
         applied: Mapping[RelationId, Version | None] | None = None,
         unmoved: Mapping[RelationId, Requirement] | None = None,
         held: Iterable[RelationId] = (),
+        unchecked: Iterable[RelationId] = (),
         processing: RelationId | None = None,
         alive: Iterable[NodeId] = (),
     ) -> State:
@@ -67,6 +70,7 @@ class State:
             applied=applied or {},
             unmoved=unmoved or {},
             held=frozenset(held),
+            unchecked=frozenset(unchecked),
             processing=processing,
             alive=frozenset(alive),
         )
@@ -126,10 +130,15 @@ class State:
         return task.view in self.held or (build is not None and build.paused)
 
     def readable(self) -> list[RelationId]:
-        """Views and indexes that nothing is left to do for: no task, and all segments where the epochs are."""
-        return [view for view in self.builds if view not in self.open_of and self._is_level(view)]
+        """Views and indexes that nothing is left to do for: no task, all segments where the epochs are, and checked."""
+        return [
+            view
+            for view in self.builds
+            if view not in self.open_of and view not in self.unchecked and view not in self.held and self.is_level(view)
+        ]
 
-    def _is_level(self, view: RelationId) -> bool:
+    def is_level(self, view: RelationId) -> bool:
+        """Whether all segments stand where the epochs are."""
         span = self.spans.get(view)
         if span is None:
             return False

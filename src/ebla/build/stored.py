@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, select
 
+from ebla.build.model import Replica, Task, TaskKind
 from ebla.build.state import Span, State
 from ebla.catalog import building
 from ebla.catalog import changes as c
 from ebla.catalog import schema as s
-from ebla.ids import NodeId, RelationId, Version
-from ebla.storage.model import Kind
+from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
+from ebla.storage.model import Kind, Relation
 from ebla.views.definition import Position, progress_name
 
+NO_RELATION = RelationId(0)
+"""The base of a view whose query names no table."""
 
-def load(connection: Connection, alive: Iterable[NodeId]) -> State:
-    """All of it, in one consistent read. Which nodes are alive is not in the catalog."""
+
+def load(connection: Connection, alive: Iterable[NodeId], unchecked: Iterable[RelationId] = ()) -> State:
+    """All of it, in one consistent read. Which nodes are alive, and what is checked already, is not in the catalog."""
     builds = building.builds(connection)
     stored = positions(connection, builds)
     return State.of(
@@ -28,6 +34,52 @@ def load(connection: Connection, alive: Iterable[NodeId]) -> State:
         unmoved={v: c.ProgressIs(name=progress_name(v), value=p.text) for v, p in stored.items() if p is not None},
         processing=building.processing_base(connection),
         alive=alive,
+        held=held(connection, stored),
+        unchecked=unchecked,
+    )
+
+
+def held(connection: Connection, views: Mapping[RelationId, Reached | None]) -> set[RelationId]:
+    """Views that wait: for a view that they read and that is not built, or for somebody who mends what failed.
+
+    Indexes always do: whoever walks them from state to state fills them, too (`ebla.indexes.drive`).
+    """
+    waiting = {view for view, reached in views.items() if reached is None or reached.failed}
+    options = connection.execute(
+        select(s.relations.c.relation_id, s.relations.c.options).where(s.relations.c.relation_id.in_(list(views)))
+    )
+    for view, text in options:
+        inputs = json.loads(text).get("inputs", [])
+        if any(RelationId(i) in views for i in inputs):
+            waiting.add(RelationId(view))
+    return waiting
+
+
+def first_tasks(connection: Connection, base: Relation | None, node: NodeId, *, together: bool) -> tuple[Task, ...]:
+    """The tasks that build a new view: one for each tablet of its base, on its first replica.
+
+    A view that is built in one piece has all of them in one place, so that one worker does it.
+    """
+    if base is None:
+        places = {TabletId(0): Replica(node, 0)}
+    else:
+        rows = connection.execute(
+            select(s.tablets.c.tablet_id, s.tablets.c.host_id, s.tablets.c.shard)
+            .where(s.tablets.c.relation_id == base.id)
+            .order_by(s.tablets.c.tablet_id, s.tablets.c.ordinal.desc())
+        )
+        places = {TabletId(r.tablet_id): Replica(NodeId(r.host_id), r.shard) for r in rows}
+    first = next(iter(places.values()))
+    return tuple(
+        Task(
+            id=TaskId(str(uuid.uuid4())),
+            kind=TaskKind.BUILD_RANGE,
+            base=NO_RELATION if base is None else base.id,
+            view=NO_RELATION,
+            tablet=tablet,
+            replica=first if together else replica,
+        )
+        for tablet, replica in places.items()
     )
 
 
@@ -37,6 +89,7 @@ class Reached:
 
     applied_version: Version
     text: str | None
+    failed: bool = False
 
 
 def positions(connection: Connection, views: Iterable[RelationId]) -> dict[RelationId, Reached | None]:
@@ -48,6 +101,8 @@ def positions(connection: Connection, views: Iterable[RelationId]) -> dict[Relat
     found = {RelationId(r.relation_id): None if r.kind == Kind.INDEX else nowhere for r in kinds}
     names = {progress_name(view): view for view, reached in found.items() if reached is not None}
     rows = connection.execute(select(s.progress).where(s.progress.c.name.in_(list(names))))
-    return found | {
-        names[r.name]: Reached(applied_version=Position.parse(r.value).applied_version, text=r.value) for r in rows
-    }
+    for row in rows:
+        position = Position.parse(row.value)
+        failed = position.status == "failed"
+        found[names[row.name]] = Reached(applied_version=position.applied_version, text=row.value, failed=failed)
+    return found

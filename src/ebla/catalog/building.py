@@ -209,6 +209,12 @@ def tasks(connection: Connection) -> list[Task]:
     return [_task(row) for row in rows]
 
 
+def tasks_of(connection: Connection, view: RelationId) -> list[Task]:
+    """The unfinished tasks of one view."""
+    rows = connection.execute(select(_tasks).where(_tasks.c.view_id == view).order_by(_tasks.c.base_tablet_id))
+    return [_task(row) for row in rows]
+
+
 def _task(row: Row[Any]) -> Task:
     return Task(
         id=TaskId(row.id),

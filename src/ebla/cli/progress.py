@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -13,22 +14,39 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str, float | None], None]
 
+FIRST_LINE_S = 5.0
+LINE_S_MAX = 60.0
+
 
 @contextlib.contextmanager
 def shown(database: Database, what: str) -> Iterator[Tell]:
     """Show what the database says it is doing until the block ends; nothing stays on the screen.
 
-    Without a terminal nothing is written. The function that is given to the block may be told more.
+    Without a terminal there is a plain line now and then, for builds that take long, and else nothing. The function
+    that is given to the block may be told more.
     """
-    if not sys.stderr.isatty():
-        yield lambda what, part: None
-        return
-    with _bar(what) as tell:
+    with _bar(what) if sys.stderr.isatty() else contextlib.nullcontext(Lines()) as tell:
         before, database.context.progress = database.context.progress, tell
         try:
             yield tell
         finally:
             database.context.progress = before
+
+
+class Lines:
+    """Plain lines for a log: of builds alone, the first after a while, then in growing distances."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._wait_s = FIRST_LINE_S
+        self._due = clock() + FIRST_LINE_S
+
+    def __call__(self, what: str, part: float | None) -> None:
+        if part is None or self._clock() < self._due:
+            return
+        self._wait_s = min(LINE_S_MAX, 2 * self._wait_s)
+        self._due = self._clock() + self._wait_s
+        print(what, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

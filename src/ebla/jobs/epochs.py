@@ -102,11 +102,21 @@ class Epochs:
         """
         return self._now(names, lambda view: True)
 
-    def build(self, *names: str) -> list[Epoch]:
-        """Build those of these views that are not built yet; waits for one that another thread is building."""
-        return self._now(names, lambda view: view.position is None)
+    def build(self, name: str) -> list[Epoch]:
+        """Build a view that is built in one piece, behind epochs of the views that it reads."""
+        return self._now([name], lambda view: True, build=name.lower())
 
-    def _now(self, names: Sequence[str], wanted: Callable[[View], bool]) -> list[Epoch]:
+    def catch_up(self, name: str) -> list[Epoch]:
+        """Bring what is covered of a view that is being built to the newest version."""
+        with self._views.of(name.lower()):
+            with self._context.catalog.reading() as connection:
+                views = _views(connection)
+                newest = reads.current_version(connection)
+            if name.lower() not in views:
+                return []
+            return self._refresh({name.lower(): Target(stream=newest)}, views)
+
+    def _now(self, names: Sequence[str], wanted: Callable[[View], bool], *, build: str | None = None) -> list[Epoch]:
         asked = {n.lower() for n in names}
         for attempt in range(ATTEMPTS):
             with self._context.catalog.reading() as connection:
@@ -119,7 +129,7 @@ class Epochs:
             }
             try:
                 with self._views.holding(chosen), self._handlers.holding({views[n][1].name.lower() for n in chosen}):
-                    return self._to_newest(chosen, wanted, asked)
+                    return self._to_newest(chosen, wanted, asked, build)
             except ConflictError:
                 if attempt == ATTEMPTS - 1:
                     raise
@@ -127,7 +137,9 @@ class Epochs:
                 self.on_free()
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _to_newest(self, chosen: Collection[str], wanted: Callable[[View], bool], asked: set[str]) -> list[Epoch]:
+    def _to_newest(
+        self, chosen: Collection[str], wanted: Callable[[View], bool], asked: set[str], build: str | None
+    ) -> list[Epoch]:
         with self._context.catalog.reading() as connection:
             views = _views(connection)
             newest = reads.current_version(connection)
@@ -136,15 +148,16 @@ class Epochs:
         targets = {
             n: Target(stream=newest, batch={i: newest for i in batch.get(n, ()) if i not in views})
             for n in chosen
-            if n in views and wanted(views[n][0])
+            if n in views and wanted(views[n][0]) and (n == build or not views[n][0].building)
         }
-        return self._refresh(targets, views, retry=asked)
+        return self._refresh(targets, views, retry=asked, build=build)
 
     def _refresh(
         self,
         targets: Mapping[str, Target],
         views: Mapping[str, tuple[View, Handler]],
         retry: Collection[str] = (),
+        build: str | None = None,
     ) -> list[Epoch]:
         """Epochs in order; handlers that set their own limits get them."""
         if not targets:
@@ -153,11 +166,11 @@ class Epochs:
         done: list[Epoch] = []
         if len(set(limits.values())) == 1:
             context = self._context.tuned(batch_rows_max=next(iter(limits.values())))
-            done = maintain.refresh(context, targets, retry=retry)
+            done = maintain.refresh(context, targets, retry=retry, build=build)
         else:
             for name, limit in limits.items():  # `views` are in the order of their inputs
                 context = self._context.tuned(batch_rows_max=limit)
-                done += maintain.refresh(context, {name: targets[name]}, retry=retry)
+                done += maintain.refresh(context, {name: targets[name]}, retry=retry, build=build)
         for one in done:
             self._on_epoch(one)
         return done

@@ -139,6 +139,8 @@ class Runner:
         self._context = context
         self._epochs = epochs
         epochs.on_free = self._nudge
+        self.also_wakes: Callable[[], None] = lambda: None
+        """Called when anything was committed, here or in another process."""
         self._changed = threading.Condition()
         self._woken = False
         self._stopping = False
@@ -212,6 +214,7 @@ class Runner:
             self._jobs[name] = self._job(name)
             self._jobs[name].start()
         self._seen = version
+        self.also_wakes()
         for running in self._jobs.values():
             running.wake()
 

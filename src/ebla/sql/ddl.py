@@ -22,6 +22,7 @@ from ebla.sql.statements import (
     SetTableComment,
     ShowHandlers,
     ShowIndexes,
+    ShowProgress,
     ShowTables,
     ShowViews,
     Statement,
@@ -293,6 +294,8 @@ def show(cursor: Cursor) -> Statement:
         return ShowHandlers()
     if cursor.accept("INDEXES"):
         return ShowIndexes()
+    if cursor.accept("PROGRESS"):
+        return ShowProgress(name=table_name(cursor) if cursor.sees_name() else None)
     cursor.expect("TABLES")
     return ShowTables()
 

@@ -335,6 +335,22 @@ class ShowHandlers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlterBuild:
+    """`ALTER MATERIALIZED VIEW v PAUSE | RESUME | SET (name = value, …)`: how fast it is built, as options."""
+
+    name: str
+    options: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelBuild:
+    """Build a view no further: it goes, with all that was built."""
+
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IndexItem:
     """A column or an expression of an index's key, as written; `at` is its place in the statement's text."""
 
@@ -364,6 +380,13 @@ class CreateIndex:
 class DropIndex:
     name: str
     if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowProgress:
+    """How far builds are; without a name, all of them."""
+
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,7 +427,9 @@ class ExplainView:
     create: CreateView | None = None
 
 
-ViewStatement = CreateView | DropView | RenameView | ShowViews | Flush | WaitFor | ExplainView
+BuildStatement = AlterBuild | CancelBuild | ShowProgress
+
+ViewStatement = CreateView | DropView | RenameView | ShowViews | Flush | WaitFor | ExplainView | BuildStatement
 
 Statement = (
     ViewStatement

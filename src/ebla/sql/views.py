@@ -5,7 +5,17 @@ from __future__ import annotations
 from ebla.sql import ddl
 from ebla.sql.cursor import Cursor
 from ebla.sql.refs import query_at
-from ebla.sql.statements import CreateView, DropView, ExplainView, Flush, RenameView, Statement, WaitFor
+from ebla.sql.statements import (
+    AlterBuild,
+    CancelBuild,
+    CreateView,
+    DropView,
+    ExplainView,
+    Flush,
+    RenameView,
+    Statement,
+    WaitFor,
+)
 
 
 def create_view(cursor: Cursor) -> Statement:
@@ -46,8 +56,23 @@ def drop_view(cursor: Cursor) -> Statement:
 def alter_view(cursor: Cursor) -> Statement:
     cursor.expect("MATERIALIZED", "VIEW")
     name = ddl.table_name(cursor)
+    if cursor.accept("PAUSE"):
+        return AlterBuild(name=name, options={"rows_per_minute": 0})
+    if cursor.accept("RESUME"):
+        return AlterBuild(name=name, options={"rows_per_minute": None})
+    if cursor.accept("SET"):
+        return AlterBuild(name=name, options=ddl.assignments(cursor))
+    if not cursor.sees("RENAME"):
+        cursor.fail("RENAME TO, PAUSE, RESUME or SET (…)")
     cursor.expect("RENAME", "TO")
     return RenameView(name=name, new_name=ddl.table_name(cursor))
+
+
+def cancel(cursor: Cursor) -> Statement:
+    """`CANCEL BUILD [IF EXISTS] v`"""
+    cursor.expect("BUILD")
+    if_exists = cursor.accept("IF", "EXISTS")
+    return CancelBuild(name=ddl.table_name(cursor), if_exists=if_exists)
 
 
 def flush(cursor: Cursor) -> Statement:

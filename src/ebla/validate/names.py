@@ -119,6 +119,13 @@ class _Walk:
                 self._known_relation(part, table)
             case st.DropIndex() | st.CheckIndex() | st.RepairIndex():
                 pass  # the script may have created it, and indexes are no part of what is known
+            case st.AlterBuild(name=name):
+                self._known_view(part, name)
+            case st.CancelBuild(name=name, if_exists=optional):
+                self._drop(part, name, Kind.VIEW, optional=optional, cascade=False)
+            case st.ShowProgress(name=name):
+                if name is not None:
+                    self._known_view(part, name)
             case st.ShowTables() | st.ShowViews() | st.ShowHandlers() | st.ShowIndexes():
                 pass
             case _:

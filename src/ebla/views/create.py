@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
+from ebla.build.model import Build
+from ebla.build.stored import NO_RELATION, first_tasks
 from ebla.catalog import changes as c
 from ebla.catalog import reads
-from ebla.errors import DuplicateNameError, UsageError
+from ebla.errors import DuplicateNameError, UnknownNameError, UsageError
+from ebla.failpoint import hit
 from ebla.ids import Version
 from ebla.spark.session import view_settings
 from ebla.sql.lex import StatementText
@@ -22,11 +25,28 @@ from ebla.validate import KnownRelation, Part, parts_report, refuse, warehouse
 from ebla.validate.spark import SparkAnalyser
 from ebla.views import definition
 from ebla.views.direct import direct
+from ebla.views.driving import Driving, InOnePiece, driving
 from ebla.views.guard import dropping
 from ebla.views.merge import Sketch
 from ebla.views.nodes import Shape
 from ebla.views.plan import EpochPlan, FullRefresh, plan
 from ebla.views.shape import keys_of
+
+PACE = ("rows_per_minute", "chunk_rows")
+"""How fast a view is built: `WITH (…)` when it is created, `SET (…)` while it is built."""
+
+
+def pace(options: Mapping[str, object]) -> dict[str, int | None]:
+    """The options that say how fast a view is built, checked."""
+    found: dict[str, int | None] = {}
+    for name, value in options.items():
+        if name not in PACE:
+            raise UnknownNameError(f"build: expected {' or '.join(PACE)}, found {name}")
+        least = 0 if name == "rows_per_minute" else 1
+        if value is not None and (type(value) is not int or value < least):
+            raise UsageError(f"{name}: expected a whole number from {least}, or NULL for no limit, found {value!r}")
+        found[name] = value if type(value) is int else None
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +63,14 @@ class Checked:
     settings: Mapping[str, str]
     direct: bool = False
     """Whether small epochs compute it on the driver, without Spark."""
+
+    def how_built(self, names: Sequence[str]) -> Driving | InOnePiece:
+        """Whether the view is built in chunks; `names` are its inputs in the order of the text."""
+        if self.shape is None:
+            return driving(None, names, self.relations, self.columns)
+        shown = (column.name for column in self.columns if not column.hidden)
+        outputs = tuple(zip(shown, (value for _, value in self.shape.outputs), strict=True))
+        return driving(replace(self.shape, outputs=outputs), names, self.relations, self.columns)
 
     def plans(self) -> dict[str, EpochPlan]:
         """What an epoch does after a change of each input alone."""
@@ -141,11 +169,12 @@ def create_view(
     if_not_exists: bool = False,
     options: Mapping[str, object] | None = None,
 ) -> bool:
-    """Make a view's relation. Its rows come with its first epoch."""
+    """Make a view's relation and the tasks that build it, in one commit."""
     given = {k.lower(): v for k, v in (options or {}).items()}
     refresh = given.pop("refresh", "auto")
     if refresh not in ("auto", "incremental"):
         raise UsageError(f"refresh: expected 'auto' or 'incremental', found {refresh!r}")
+    speed = pace({name: given.pop(name) for name in PACE if name in given})
     tablets, replication, _ = ddl.storage_options(context, given)
     with context.catalog.reading() as connection:
         if if_not_exists and reads.find_relation(connection, name) is not None:
@@ -160,6 +189,7 @@ def create_view(
         options={"refresh": refresh},
     )
     checked = _checked(context, Part(source=source, statement=statement), query)
+    how = checked.how_built(definition.inputs_of(query))
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         found = reads.find_relation(connection, name)
@@ -186,20 +216,44 @@ def create_view(
                 roles=None if checked.drawn is None else checked.drawn.roles,
             ),
         )
-        return c.Decision(reason=f"create materialized view {name}", updates=(made,))
+        base = None if how.base is None else reads.relation(connection, how.base)
+        build = c.CreateBuild(
+            build=Build(
+                view=NO_RELATION,
+                base=NO_RELATION if base is None else base.id,
+                rows_per_minute=speed.get("rows_per_minute"),
+                chunk_rows=speed.get("chunk_rows"),
+            ),
+            tasks=first_tasks(connection, base, context.node, together=isinstance(how, InOnePiece)),
+            of_created=True,
+        )
+        return c.Decision(reason=f"create materialized view {name}", updates=(made, build))
 
-    return context.catalog.decide(decide, node=context.node) is not None
+    made = context.catalog.decide(decide, node=context.node)
+    if made is not None:
+        hit("build.created")
+    return made is not None
 
 
-def drop_view(context: Context, name: str, *, if_exists: bool = False, cascade: bool = False) -> bool:
+def drop_view(
+    context: Context, name: str, *, if_exists: bool = False, cascade: bool = False, while_building: bool = False
+) -> bool:
+    """Drop a view with all that is being built of it; `while_building`: only if it is not built yet."""
+
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         found = reads.find_relation(connection, name)
         if found is None and if_exists:
             return None
         view = definition.load(connection, name)
+        if while_building and not view.building:
+            raise UsageError(
+                f"view {view.relation.name}: expected a build that can be cancelled, found it built; "
+                "DROP MATERIALIZED VIEW removes it"
+            )
         updates, more = dropping(connection, view.relation, cascade=cascade)
+        what = "cancel the build of" if while_building else "drop materialized view"
         return c.Decision(
-            reason=f"drop materialized view {view.relation.name}{more}",
+            reason=f"{what} {view.relation.name}{more}",
             relation=view.relation.id,
             updates=updates,
         )

@@ -107,6 +107,7 @@ class View:
     inputs: tuple[str, ...]
     """Names of the relations that the query reads, in lower case."""
     position: Position | None
+    """Where the view stands; `None` while it is being built. A build that failed has a position without rows."""
     stored: str | None
     """The position's text as it is in the catalog: the guard of the next commit."""
     kept: Query
@@ -115,6 +116,10 @@ class View:
     """What each column of `kept` is, if groups are merged."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """The session's settings under which the view was created, and hence is computed for ever."""
+    building: bool = False
+    """Whether it is still being built."""
+    reached: Position | None = None
+    """How far epochs have brought it, be it built or not."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -145,6 +150,11 @@ def options(
     return made
 
 
+def inputs_of(query: Query) -> tuple[str, ...]:
+    """Names of the relations that a query reads, in lower case, in the order of the text."""
+    return tuple(dict.fromkeys(ref.name.lower() for ref in query.refs))
+
+
 def load(connection: Connection, name: str) -> View:
     relation = reads.find_relation(connection, name)
     if relation is None or relation.kind is not Kind.VIEW:
@@ -160,16 +170,29 @@ def of_relation(connection: Connection, relation: Relation) -> View:
     settings = relation.options.get("settings")
     name = progress_name(relation.id)
     stored = connection.execute(select(s.progress.c.value).where(s.progress.c.name == name)).scalar()
+    building = connection.execute(
+        select(s.view_builds.c.view_id).where(s.view_builds.c.view_id == relation.id)
+    ).scalar()
+    reached = None if stored is None else Position.parse(stored)
     return View(
         relation=relation,
         query=query,
-        inputs=tuple(dict.fromkeys(ref.name.lower() for ref in query.refs)),
-        position=None if stored is None else Position.parse(stored),
+        inputs=inputs_of(query),
+        position=reached if building is None else _while_building(reached),
         stored=stored,
         kept=find(str(relation.options["kept"])) if "kept" in relation.options else query,
         roles=tuple(Role.parse(r) for r in roles) if isinstance(roles, list) else None,
         settings={str(k): str(v) for k, v in settings.items()} if isinstance(settings, dict) else {},
+        building=building is not None,
+        reached=reached,
     )
+
+
+def _while_building(reached: Position | None) -> Position | None:
+    """What others see of a view whose rows are not complete: nothing, or that its build failed."""
+    if reached is None or reached.status != "failed":
+        return None
+    return replace(reached, applied_version=Version(0), read={})
 
 
 def all_views(connection: Connection) -> list[View]:

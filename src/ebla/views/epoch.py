@@ -63,17 +63,22 @@ class Side:
 
 def bound(plan: Incremental, engine: Engine, *, rows_max: int) -> Bounds:
     """Collect the affected values, then the input rows that the affected result rows are made of."""
-    affected = _affected(plan.affected, engine, rows_max, len(plan.scope))
-    if affected.num_rows == 0:
-        return Bounds(scope=plan.scope, values=affected, leaves={})
-    return narrowed_to(plan, affected, engine, rows_max=rows_max)
+    values = affected(plan, engine, rows_max=rows_max)
+    if values.num_rows == 0:
+        return Bounds(scope=plan.scope, values=values, leaves={})
+    return narrowed_to(plan, values, engine, rows_max=rows_max)
 
 
-def narrowed_to(plan: Incremental, affected: pa.Table, engine: Engine, *, rows_max: int) -> Bounds:
+def affected(plan: Incremental, engine: Engine, *, rows_max: int) -> pa.Table:
+    """The values of the scope that changes affect, in columns `c0`, `c1`, …"""
+    return _affected(plan.affected, engine, rows_max, len(plan.scope))
+
+
+def narrowed_to(plan: Incremental, values: pa.Table, engine: Engine, *, rows_max: int) -> Bounds:
     """The input rows that result rows with these values of the scope are made of."""
-    collector = _Collector(engine, affected, rows_max)
+    collector = _Collector(engine, values, rows_max)
     leaves = _narrowed(plan.narrowed, collector, frozenset(), rows_max)
-    return Bounds(scope=plan.scope, values=affected, leaves=leaves)
+    return Bounds(scope=plan.scope, values=values, leaves=leaves)
 
 
 def sides(term: Term, all_moved: Sequence[int], engine: Engine, *, rows_max: int) -> list[Side]:
@@ -85,10 +90,10 @@ def sides(term: Term, all_moved: Sequence[int], engine: Engine, *, rows_max: int
     """
     before = frozenset(term.moved)
     later = frozenset(n for n in all_moved if n not in term.done and n not in before)
-    affected = _affected(term.affected, engine, rows_max, 1, old=later)
-    if affected.num_rows == 0:
+    values = _affected(term.affected, engine, rows_max, 1, old=later)
+    if values.num_rows == 0:
         return []
-    collector = _Collector(engine, affected, rows_max, old=later, both=before)
+    collector = _Collector(engine, values, rows_max, old=later, both=before)
     return [
         Side(sign=sign, leaves=_narrowed(term.narrowed, collector, old, rows_max), old=old, unread=term.unread)
         for sign, old in ((1, later), (-1, later | before))
@@ -104,10 +109,10 @@ def _affected(
 ) -> pa.Table:
     collector = _Collector(engine, pa.table({}), rows_max, old=old)
     found = [collector.values(a.values) for a in parts]
-    affected = distinct(pa.concat_tables(found, promote_options="permissive")) if found else _empty(width)
-    if affected.num_rows > rows_max:
-        raise TooWide(f"{affected.num_rows} affected values")
-    return affected
+    values = distinct(pa.concat_tables(found, promote_options="permissive")) if found else _empty(width)
+    if values.num_rows > rows_max:
+        raise TooWide(f"{values.num_rows} affected values")
+    return values
 
 
 def _narrowed(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ebla.views.driving import Driving, InOnePiece
 from ebla.views.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
 from ebla.views.plan import Affected, Difference, EpochPlan, FullRefresh, Incremental, Merge, Term
 
@@ -98,9 +99,16 @@ def name_of(made: EpochPlan) -> str:
     return "full refresh" if isinstance(made, FullRefresh) else "incremental"
 
 
-def as_text(name: str, plans: Mapping[str, EpochPlan], *, direct: bool) -> str:
+def built(how: Driving | InOnePiece) -> str:
+    """How the view is built, in words."""
+    if isinstance(how, Driving):
+        return f"in chunks of {how.base}, by ({', '.join(how.scope)})"
+    return f"in one chunk: {how.reason}"
+
+
+def as_text(name: str, plans: Mapping[str, EpochPlan], how: Driving | InOnePiece, *, direct: bool) -> str:
     """`direct`: what few rows make of the view is computed without Spark."""
-    lines = [f"view {name}"]
+    lines = [f"view {name}", f"  build: {built(how)}"]
     if any(not isinstance(made, FullRefresh) for made in plans.values()):
         lines.append(f"  few rows: computed {'on the driver, without Spark' if direct else 'by one Spark job'}")
     for table, made in sorted(plans.items()):
@@ -111,9 +119,11 @@ def as_text(name: str, plans: Mapping[str, EpochPlan], *, direct: bool) -> str:
     return "\n".join(lines)
 
 
-def as_json(name: str, plans: Mapping[str, EpochPlan], *, direct: bool) -> dict[str, object]:
+def as_json(name: str, plans: Mapping[str, EpochPlan], how: Driving | InOnePiece, *, direct: bool) -> dict[str, object]:
     inputs = {table: _value(made) for table, made in sorted(plans.items())}
-    return {"view": name, "few_rows": "driver" if direct else "spark", "inputs": inputs}
+    build: dict[str, object] = {"base": how.base, "chunks": isinstance(how, Driving)}
+    build |= {"by": list(how.scope)} if isinstance(how, Driving) else {"reason": how.reason}
+    return {"view": name, "build": build, "few_rows": "driver" if direct else "spark", "inputs": inputs}
 
 
 def _value(made: EpochPlan) -> dict[str, object]:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
+from ebla.build import shown
+from ebla.catalog import building, reads
 from ebla.catalog import changes as c
-from ebla.catalog import reads
+from ebla.catalog.store import now_us
 from ebla.errors import SnapshotError, UsageError
 from ebla.ids import RelationId
 from ebla.jobs import stored
@@ -76,17 +78,20 @@ def _uses(connection: Connection, view: definition.View, relation: Relation, col
 
 
 def require_built(connection: Connection, relation: Relation) -> None:
-    """A view whose first epoch has not ended has no rows to show, and an index none of its own."""
+    """A view that is being built cannot be read: how far it is. An index has no rows of its own."""
     if relation.kind is Kind.INDEX:
         raise UsageError(
             f"{relation.name}: expected a table or a view, found an index; query what it indexes, or system.indexes"
         )
     if relation.kind is not Kind.VIEW:
         return
-    position = definition.of_relation(connection, relation).position
+    view = definition.of_relation(connection, relation)
+    position = view.position
     if position is None:
+        at = shown.of_view(connection, view, building.builds(connection), now_us()).progress
         raise SnapshotError(
-            f"view {relation.name}: expected it built, found it building; WAIT FOR {relation.name} returns when it is"
+            f"view {relation.name}: expected it built, found it building: {shown.words(at)}; "
+            f"WAIT FOR {relation.name} returns when it is"
         )
     if not position.built:
         raise SnapshotError(

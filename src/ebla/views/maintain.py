@@ -20,14 +20,17 @@ from ebla.storage.model import FOREVER, Kind, Relation
 from ebla.tables.context import Context
 from ebla.tables.writes import Work
 from ebla.views import definition
+from ebla.views.backfill import how_built
+from ebla.views.covering import Covering, Standing, standing
 from ebla.views.definition import Position, View
+from ebla.views.driving import Driving
 from ebla.views.inputs import Round
 from ebla.views.run import Epoch, Pace, Run, Target, shape_of, used_columns
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-__all__ = ["Epoch", "Pace", "Target", "apply_epoch", "refresh"]
+__all__ = ["Epoch", "Pace", "Target", "apply_epoch", "refresh", "stop"]
 
 # ---- the epoch ------------------------------------------------------------------------------------------
 
@@ -38,15 +41,31 @@ def apply_epoch(
     target: Target | None = None,
     pace: Pace | None = None,
     round_: Round | None = None,
+    *,
+    build: bool = False,
 ) -> Epoch:
-    """Bring a view up to the newest version of its inputs, or to those of the target."""
+    """Bring a view up to the newest version of its inputs, or to those of the target.
+
+    A view that is being built in chunks is brought there as far as it is covered. One that is built in one piece is
+    left alone, unless this is the epoch that builds it (`build`).
+    """
     started = time.perf_counter()
+    stands: Standing | None = None
     with context.catalog.reading() as connection:
         view = definition.load(connection, name)
         target = target or Target(stream=reads.current_version(connection))
         relations = {n: reads.relation(connection, n) for n in view.inputs}
-        if not _anything_new(connection, view, relations, target):
-            return Epoch(view=view.relation.name, applied_version=_applied(view), plan="nothing to do")
+        how = how_built(view, relations) if view.building else None
+        nothing = Epoch(view=view.relation.name, applied_version=_applied(view), plan="nothing to do")
+        if view.building and isinstance(how, Driving):
+            stands = standing(connection, view, relations[how.base], relations, target.stream)
+            if not stands.due:
+                return nothing
+        elif view.building:
+            if not build:
+                return nothing
+        elif not _anything_new(connection, view, relations, target):
+            return nothing
     transaction = tx.begin(
         context.catalog,
         view.relation,
@@ -58,7 +77,13 @@ def apply_epoch(
     work = Work(context, view.relation, transaction)
     try:
         with context.kept_alive(transaction.id):
-            done = Run(view, relations, target, pace, work, round_ or Round(context), started).run()
+            if stands is not None and isinstance(how, Driving):
+                covering = Covering(
+                    view, how, relations, stands, target.stream, work, round_ or Round(context), started
+                )
+                done = covering.run()
+            else:
+                done = Run(view, relations, target, pace, work, round_ or Round(context), started).run()
     except BaseException:
         work.roll_back()
         raise
@@ -87,12 +112,17 @@ def _anything_new(connection: Connection, view: View, relations: Mapping[str, Re
 
 
 def refresh(
-    context: Context, targets: Mapping[str, Target], *, retry: Container[str] = (), pace: Pace | None = None
+    context: Context,
+    targets: Mapping[str, Target],
+    *,
+    retry: Container[str] = (),
+    pace: Pace | None = None,
+    build: str | None = None,
 ) -> list[Epoch]:
     """One epoch for each of these views (names in lower case), each behind the views that it reads.
 
     Views that do not read each other share what they read and run side by side. A view that failed waits for somebody
-    who mends its rows and asks for it by name (`retry`).
+    who mends its rows and asks for it by name (`retry`). One that is built in one piece is built if it is `build`.
     """
     with context.catalog.reading() as connection:
         views = [v for v in definition.all_views(connection) if v.relation.name.lower() in targets]
@@ -116,7 +146,7 @@ def refresh(
                 done[view.relation.name] = Epoch(
                     view=view.relation.name, applied_version=_applied(view), plan="nothing to do"
                 )
-        for epoch in _side_by_side(context, busy, targets, pace, round_):
+        for epoch in _side_by_side(context, busy, targets, pace, round_, build):
             done[epoch.view] = epoch
     return [done[v.relation.name] for v in due if v.relation.name in done]
 
@@ -140,11 +170,17 @@ def _levels(views: Sequence[View]) -> list[list[View]]:
 
 
 def _side_by_side(
-    context: Context, views: Sequence[View], targets: Mapping[str, Target], pace: Pace | None, round_: Round
+    context: Context,
+    views: Sequence[View],
+    targets: Mapping[str, Target],
+    pace: Pace | None,
+    round_: Round,
+    build: str | None,
 ) -> list[Epoch]:
     def one(view: View) -> Epoch | None:
+        name = view.relation.name.lower()
         try:
-            return _apply_or_fail(context, view, targets[view.relation.name.lower()], pace, round_)
+            return _apply_or_fail(context, view, targets[name], pace, round_, build=name == build)
         except UnknownNameError:
             with context.catalog.reading() as connection:
                 if reads.find_relation(connection, view.relation.name) is not None:
@@ -158,21 +194,26 @@ def _side_by_side(
         return [epoch for epoch in pool.map(one, views) if epoch is not None]
 
 
-def _apply_or_fail(context: Context, view: View, target: Target, pace: Pace | None, round_: Round) -> Epoch:
+def _apply_or_fail(
+    context: Context, view: View, target: Target, pace: Pace | None, round_: Round, *, build: bool
+) -> Epoch:
     """An epoch whose expressions fail stops its view and no other; what went wrong is kept with the view."""
     try:
-        return apply_epoch(context, view.relation.name, target, pace, round_)
+        return apply_epoch(context, view.relation.name, target, pace, round_, build=build)
     except (SqlError, TypeMismatchError) as error:
-        position = (view.position or Position(applied_version=Version(0), read={})).failed(str(error))
-        context.catalog.commit(
-            c.Decision(
-                reason=f"epoch of {view.relation.name} failed",
-                relation=view.relation.id,
-                requires=(c.ProgressIs(name=view.progress_name, value=view.stored),),
-                updates=(c.SetProgress(name=view.progress_name, value=position.text()),),
-            ),
-            node=context.node,
-        )
-        return Epoch(
-            view=view.relation.name, applied_version=position.applied_version, plan="failed", reason=str(error)
-        )
+        stop(context, view, error)
+        return Epoch(view=view.relation.name, applied_version=_applied(view), plan="failed", reason=str(error))
+
+
+def stop(context: Context, view: View, error: Exception) -> None:
+    """Keep with a view what went wrong, and let nobody go on with it until it is asked for by name."""
+    position = (view.reached or Position(applied_version=Version(0), read={})).failed(str(error))
+    context.catalog.commit(
+        c.Decision(
+            reason=f"epoch of {view.relation.name} failed",
+            relation=view.relation.id,
+            requires=(c.ProgressIs(name=view.progress_name, value=view.stored),),
+            updates=(c.SetProgress(name=view.progress_name, value=position.text()),),
+        ),
+        node=context.node,
+    )

@@ -142,6 +142,17 @@ def of_groups(shape: Shape, by: Sequence[str]) -> Incremental | None:
     return Incremental(scope=tuple(by), affected=(), narrowed=bounded, whole=whole)
 
 
+def of_scope(shape: Shape, changed: Iterable[str], scope: Sequence[str]) -> Incremental | None:
+    """The plan by the rows in a given scope, if changes of these inputs can be followed to it."""
+    outputs, tables = dict(shape.outputs), set(changed)
+    values = tuple(outputs[name] for name in scope)
+    affected = _affected(shape.root, [leaf for leaf in leaves(shape.root) if leaf.table in tables], values)
+    if isinstance(affected, Leaf):
+        return None
+    bounded, whole = _bounded(shape.root, values)
+    return Incremental(scope=tuple(scope), affected=affected, narrowed=bounded, whole=whole)
+
+
 # ---- by the rows in scope -------------------------------------------------------------------------------
 
 

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 import pyarrow as pa
+from sqlalchemy import Connection
 
+from ebla.build.segments import Segment
+from ebla.catalog import building, reads
 from ebla.catalog import changes as c
-from ebla.catalog import reads
 from ebla.errors import DuplicateKeyError, SqlError, TypeMismatchError
 from ebla.failpoint import hit
-from ebla.ids import Version
+from ebla.ids import RelationId, TabletId, TaskId, Version
 from ebla.spark import write as swrite
 from ebla.storage import runs as rf
 from ebla.storage.model import HIDDEN_KEY, Kind, Relation, under_names
@@ -76,6 +78,39 @@ class Epoch:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnePiece:
+    """The build of a view in one piece: one commit covers all tablets of the base, for all tasks."""
+
+    view: RelationId
+    tasks: frozenset[TaskId]
+    rows: Mapping[TabletId, int]
+    """Of each tablet of the base, about."""
+
+    def requires(self) -> list[c.Requirement]:
+        untouched = [c.SegmentsBegin(view=self.view, tablet=t, segments=(), exactly=True) for t in self.rows]
+        return [c.TasksOpen(tasks=self.tasks), *untouched]
+
+    def covered(self, since: Version) -> list[c.Update]:
+        return [
+            c.CoverSegment(view=self.view, tablet=tablet, segment=Segment(up_to=None, since=since, rows=rows))
+            for tablet, rows in self.rows.items()
+        ]
+
+
+def of_build(connection: Connection, view: View) -> OnePiece:
+    """What a build in one piece requires and covers. A task whose tablet moves makes it wait."""
+    tasks = building.tasks_of(connection, view.relation.id)
+    base = reads.relation_by_id(connection, building.builds(connection)[view.relation.id].base)
+    rows = 0 if base is None else reads.snapshot(connection, base).rows_at_most
+    tablets = 1 if base is None else base.tablets
+    return OnePiece(
+        view=view.relation.id,
+        tasks=frozenset(task.id for task in tasks),
+        rows={TabletId(t): rows // tablets + (t < rows % tablets) for t in range(tablets)},
+    )
+
+
 class Run:
     """One attempt of one epoch."""
 
@@ -103,6 +138,7 @@ class Run:
             }
             now = {n: reads.snapshot(connection, r, versions[n]) for n, r in relations.items()}
             self.mine = reads.snapshot(connection, view.relation)
+            self.building = of_build(connection, view) if view.building else None
         before = {
             n: None if view.position is None else Version(view.position.read[n]) if n in view.position.read else None
             for n in relations
@@ -119,7 +155,7 @@ class Run:
         self.evaluation = Evaluation(view, self.inputs)
 
     def run(self) -> Epoch:
-        if self.view.position is None or not self.view.position.built:
+        if self.building is not None or self.view.position is None or not self.view.position.built:
             return self._recompute("first build", "build")
         try:
             written = {n: self.inputs.written(n) for n in self.inputs.relations}
@@ -397,7 +433,7 @@ class Run:
         view, relation = self.view, self.view.relation
         seconds = round(time.perf_counter() - self.started, 4)
         position = definition.advanced(
-            view.position,
+            view.reached,
             applied_version=self.until,
             read={n: int(now.version) for n, now in self.inputs.now.items()},
             plan=how,
@@ -416,13 +452,20 @@ class Run:
         updates += self.work.index_updates()
         updates.append(c.SetProgress(name=view.progress_name, value=position.text()))
         updates.append(c.EndTransaction(transaction=self.work.transaction.id))
+        requires: list[c.Requirement] = [
+            *self.work.requirements(),
+            c.ProgressIs(name=view.progress_name, value=view.stored),
+        ]
+        if self.building is not None:
+            requires += self.building.requires()
+            updates += self.building.covered(self.until)
         hit("epoch.before_commit")
         self.context.catalog.commit(
             c.Decision(
                 reason=f"epoch of {relation.name} to version {self.until}: {how}, +{gained} -{lost}",
                 relation=relation.id,
                 transaction=self.work.transaction.id,
-                requires=(*self.work.requirements(), c.ProgressIs(name=view.progress_name, value=view.stored)),
+                requires=tuple(requires),
                 updates=tuple(updates),
             ),
             node=self.context.node,

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
 
+from ebla.build import shown
+from ebla.catalog import reads
 from ebla.errors import ConflictError, EblaError
 from ebla.result import Result
 from ebla.sql import statements as st
+from ebla.storage.model import Kind
 from ebla.tables import ddl
 from ebla.views import create, definition, explain, freshness
+from ebla.views.backfill import how_built
+from ebla.views.definition import inputs_of
 from ebla.views.guard import refuse_if_read
 
 if TYPE_CHECKING:
@@ -49,6 +54,14 @@ class Views:
                 return self.wait_for(*names)
             case st.ExplainView():
                 return self._explain(statement)
+            case st.AlterBuild(name=name, options=options):
+                self._database.builder.alter(name, options)
+                return Result(table=pa.table({}))
+            case st.CancelBuild(name=name, if_exists=if_exists):
+                self._database.builder.cancel(name, if_exists=if_exists)
+                return Result(table=pa.table({}))
+            case st.ShowProgress(name=one):
+                return self._progress(one)
             case _:
                 assert_never(statement)
 
@@ -63,18 +76,24 @@ class Views:
             options=statement.options,
         )
         if not made or statement.asynchronous:
-            self._database.runner.wake()
+            self._database.wake()
             return
         try:
-            self.flush(statement.name)
+            self.wait_for(statement.name)
         except EblaError:
             # A view that cannot be built is not left behind half made.
             create.drop_view(self._context, statement.name, if_exists=True)
             raise
+        finally:
+            self._database.wake()
 
     def flush(self, *names: str) -> Result:
         """Bring views up to every write committed before this call."""
         self._require(names)
+        self._database.builder.wait(names or self._all(), retry=bool(names))
+        for view in self._require(names):
+            if view.building:
+                raise _stopped(view.relation.name, None if view.position is None else view.position.message)
         done = self._epochs.flush(*names)
         asked = {n.lower() for n in names}
         for one in done:
@@ -96,11 +115,9 @@ class Views:
 
     def wait_for(self, *names: str) -> Result:
         """Return when these views are built; whoever comes first builds them, here or in the background."""
+        self._require(names)
+        self._database.builder.wait(names)
         views = self._require(names)
-        waiting = [v.relation.name for v in views if v.position is None]
-        if waiting:
-            self._epochs.build(*waiting)
-            views = self._require(names)
         for view in views:
             if view.position is None or view.position.status != "ready":
                 raise _stopped(view.relation.name, None if view.position is None else view.position.message)
@@ -114,6 +131,19 @@ class Views:
             )
         )
 
+    def _all(self) -> list[str]:
+        with self._context.catalog.reading() as connection:
+            return reads.relation_names(connection, Kind.VIEW)
+
+    def _progress(self, name: str | None) -> Result:
+        if name is not None:
+            one = self._database.builder.progress(name)
+            found = pa.Table.from_pylist([one.row()], schema=shown.SCHEMA)
+        else:
+            with self._context.catalog.reading() as connection:
+                found = shown.table(connection, self._context.catalog.clock())
+        return Result(table=found, spark=lambda: self._context.spark)
+
     def _require(self, names: Sequence[str]) -> list[definition.View]:
         with self._context.catalog.reading() as connection:
             return [definition.load(connection, name) for name in names]
@@ -126,17 +156,21 @@ class Views:
     def _explain(self, statement: st.ExplainView) -> Result:
         if statement.create is not None:
             made = statement.create
-            checked = create.check(self._context, made.query, names=made.columns, primary_key=made.primary_key)
+            query = made.query
+            checked = create.check(self._context, query, names=made.columns, primary_key=made.primary_key)
+            how = checked.how_built(inputs_of(query))
         else:
             with self._context.catalog.reading() as connection:
                 view = definition.load(connection, statement.name)
+                relations = {n: reads.relation(connection, n) for n in view.inputs}
+            how = how_built(view, relations)
             checked = create.check(self._context, view.query)
         plans = checked.plans()
         return Result(
             table=pa.table(
                 {
-                    "plan": [explain.as_text(statement.name, plans, direct=checked.direct)],
-                    "json": [json.dumps(explain.as_json(statement.name, plans, direct=checked.direct))],
+                    "plan": [explain.as_text(statement.name, plans, how, direct=checked.direct)],
+                    "json": [json.dumps(explain.as_json(statement.name, plans, how, direct=checked.direct))],
                     "mermaid": [explain.as_mermaid(statement.name, plans)],
                 }
             )

@@ -1,0 +1,284 @@
+"""The engine of a node: works through a batch of tasks in chunks, on Spark, and tells the worker what is done.
+
+Theory of operation. A batch is tasks of one base on one shard, perhaps of several views and indexes. The engine has one
+thread for it. Before every chunk it looks at the catalog anew: which of the tasks are still open, how far each tablet
+is covered, how fast each build may go. What it finds covered is finished. Then it takes the next chunk
+(`ebla.build.chunks`) and lets the filler of each kind of relation compute and commit it. So a batch that is started
+again, here or elsewhere, goes on at the positions in the catalog, and a rate that is altered holds from the next chunk
+on. A view that is not built in chunks is built whole by the first of its tasks; the others find it covered.
+
+A race that is lost costs another look. An error of one relation fails its tasks and no others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ebla.build import chunks
+from ebla.build import segments as sg
+from ebla.build.cuts import Cuts
+from ebla.build.model import Build, Task, TaskKind
+from ebla.build.ports import Filler
+from ebla.build.segments import Segments
+from ebla.build.throttle import Throttle
+from ebla.catalog import building, reads
+from ebla.errors import ConflictError, UnknownNameError, UsageError
+from ebla.failpoint import hit
+from ebla.ids import NodeId, RelationId, TabletId, TaskId
+from ebla.storage.model import Kind, Relation
+from ebla.tables.context import Context
+
+log = logging.getLogger("ebla.build")
+
+CONFLICTS_MAX = 10
+"""So many races lost in a row are a failure; the coordinator will ask again."""
+PAUSE_S = 0.2
+
+
+class Report(Protocol):
+    """Where the engine tells what became of tasks."""
+
+    def finished(self, shard: int, ids: Collection[TaskId]) -> None: ...
+
+    def failed(self, shard: int, errors: Mapping[TaskId, str]) -> None: ...
+
+    def wrong(self, view: RelationId, error: Exception) -> None:
+        """The error itself, for those who wait for the view in this process."""
+        ...
+
+
+@dataclass(slots=True)
+class _Batch:
+    shard: int
+    tasks: dict[TaskId, Task]
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def left(self) -> dict[TaskId, Task]:
+        with self.changed:
+            return dict(self.tasks)
+
+    def leave(self, ids: Iterable[TaskId]) -> None:
+        with self.changed:
+            for task_id in ids:
+                self.tasks.pop(task_id, None)
+            self.changed.notify_all()
+
+    def rest(self, seconds: float) -> None:
+        """Wait, or until something was stopped."""
+        with self.changed:
+            if self.tasks:
+                self.changed.wait(seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What the catalog says about a batch at one moment."""
+
+    base: Relation | None
+    builds: Mapping[RelationId, Build]
+    kinds: Mapping[RelationId, Kind]
+    covered: Mapping[RelationId, Mapping[TabletId, Segments[str]]]
+    open: frozenset[TaskId]
+
+
+class SparkEngine:
+    """The engine of one node. Safe to use from several threads."""
+
+    def __init__(
+        self, context: Context, host: NodeId, fillers: Mapping[Kind, Filler], report: Report, clock: Callable[[], int]
+    ) -> None:
+        self._context = context
+        self._host = host
+        self._fillers = fillers
+        self._report = report
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._batches: dict[int, _Batch] = {}
+        self._threads: dict[int, threading.Thread] = {}
+        self._throttles: dict[RelationId, Throttle] = {}
+
+    # ---- the port ---------------------------------------------------------------------------------------
+
+    def start(self, shard: int, tasks: Collection[Task]) -> None:
+        before = self._threads.get(shard)
+        batch = _Batch(shard, {task.id: task for task in tasks})
+        thread = threading.Thread(
+            target=self._work, args=(batch, before), name=f"ebla-build-{self._host}-{shard}", daemon=True
+        )
+        with self._lock:
+            self._batches[shard], self._threads[shard] = batch, thread
+        thread.start()
+
+    def stop(self, shard: int, ids: Collection[TaskId]) -> None:
+        batch = self._batches.get(shard)
+        if batch is not None:
+            batch.leave(ids)
+
+    def close(self) -> None:
+        """Finish the chunks that are running, begin no other."""
+        with self._lock:
+            threads = list(self._threads.values())
+            for batch in self._batches.values():
+                batch.leave(list(batch.tasks))
+        for thread in threads:
+            thread.join()
+
+    def nudge(self) -> None:
+        """A rate was altered: whoever waits looks again."""
+        for batch in list(self._batches.values()):
+            with batch.changed:
+                batch.changed.notify_all()
+
+    # ---- a batch ----------------------------------------------------------------------------------------
+
+    def _work(self, batch: _Batch, before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()  # a batch that was stopped may still have a chunk to finish
+        conflicts = 0
+        while batch.left():
+            try:
+                self._once(batch)
+                conflicts = 0
+            except ConflictError as error:
+                conflicts += 1
+                if conflicts == CONFLICTS_MAX:
+                    self._fail(batch, batch.left(), error)
+                    return
+                batch.rest(min(1.0, 0.01 * 2**conflicts))
+            except Exception as error:
+                if not isinstance(error, UnknownNameError):
+                    log.exception("host=%s shard=%d batch failed", self._host, batch.shard)
+                self._fail(batch, batch.left(), error)
+
+    def _once(self, batch: _Batch) -> None:
+        """Report what is covered, then one chunk of what is not."""
+        tasks = batch.left()
+        seen = self._look(tasks)
+        batch.leave(tasks.keys() - seen.open)  # whoever aborted or dropped them knows
+        tasks = {i: task for i, task in tasks.items() if i in seen.open}
+        if self._refuse_unknown(batch, tasks, seen):
+            return
+        done = [i for i, t in tasks.items() if t.view is not None and sg.is_covered(_covered(seen, t))]
+        owing = {v: wait for v in {t.view for t in tasks.values()} if v is not None and (wait := self._wait_s(v, seen))}
+        finished = [i for i in done if tasks[i].view not in owing]
+        if finished:
+            hit("build.before_report")
+            batch.leave(finished)
+            self._report.finished(batch.shard, finished)
+        due = {i: t for i, t in tasks.items() if i not in done and t.view not in owing}
+        if due:
+            self._chunk(batch, due, seen)
+        elif owing:
+            batch.rest(min(PAUSE_S, *owing.values()))
+
+    def _look(self, tasks: Mapping[TaskId, Task]) -> _Seen:
+        views = sorted({task.view for task in tasks.values() if task.view is not None})
+        base = next(iter(tasks.values())).base
+        with self._context.catalog.reading() as connection:
+            found = {v: reads.relation_by_id(connection, v) for v in views}
+            return _Seen(
+                base=reads.relation_by_id(connection, base),
+                builds=building.builds(connection),
+                kinds={v: r.kind for v, r in found.items() if r is not None},
+                covered={v: building.segments(connection, v) for v in views},
+                open=frozenset(t.id for t in building.tasks(connection) if t.id in tasks and not t.aborted),
+            )
+
+    def _refuse_unknown(self, batch: _Batch, tasks: Mapping[TaskId, Task], seen: _Seen) -> bool:
+        """Tasks that no filler is there for fail at once, and say so."""
+        for task in tasks.values():
+            kind = None if task.view is None else seen.kinds.get(task.view)
+            if task.kind is not TaskKind.BUILD_RANGE or kind not in self._fillers:
+                what = task.kind.value if task.view is None else f"{task.kind.value} of {kind or 'a relation'}"
+                wrong = UsageError(f"task {task.id}: expected {', '.join(self._fillers)} to build, found {what}")
+                self._fail(batch, [task.id], wrong)
+                return True
+        return False
+
+    # ---- pace -------------------------------------------------------------------------------------------
+
+    def _wait_s(self, view: RelationId, seen: _Seen) -> float:
+        """How long the build of a view must not go on, by its rate; 0: it may."""
+        build = seen.builds.get(view)
+        if build is None:
+            return 0.0
+        now = self._clock()
+        throttle = self._throttles.get(view) or Throttle(rows_per_minute=build.rows_per_minute, at_us=now)
+        if throttle.rows_per_minute != build.rows_per_minute:
+            throttle = throttle.altered(build.rows_per_minute, now)
+        self._throttles[view] = throttle
+        wait = throttle.wait_us(now)
+        return PAUSE_S if wait is None else wait / 1e6
+
+    def _rows_max(self, view: RelationId, seen: _Seen) -> int:
+        build = seen.builds[view]
+        return self._throttles[view].rows_now(build.chunk_rows or chunks.CHUNK_ROWS)
+
+    # ---- a chunk ----------------------------------------------------------------------------------------
+
+    def _chunk(self, batch: _Batch, due: Mapping[TaskId, Task], seen: _Seen) -> None:
+        first = next(task.view for task in due.values() if task.view is not None)
+        filler = self._fillers[seen.kinds[first]]
+        hit("build.before_chunk")
+        if filler.in_one_piece(first):
+            ids = [i for i, task in due.items() if task.view == first]
+            try:
+                filler.fill_whole(first)
+            except Exception as error:
+                self._went_wrong(batch, filler, first, ids, error)
+            return
+        tablets: dict[RelationId, list[TabletId]] = {}
+        for task in due.values():
+            if task.view is not None and self._fillers[seen.kinds[task.view]] is filler:
+                tablets.setdefault(task.view, []).append(task.tablet)
+        tablets = {v: t for v, t in tablets.items() if v == first or not filler.in_one_piece(v)}
+        assert seen.base is not None, "only a view in one piece has no base"
+        cuts = Cuts(self._context, seen.base)
+        rows_max = {view: self._rows_max(view, seen) for view in tablets}
+        fits = cuts.fits(tablets[first], min(rows_max.values()))
+        chunk = chunks.next_chunk(seen.covered, tablets, rows_max, cuts.evenly if fits else cuts.exactly)
+        if chunk is None:
+            return
+        read = {part.tablet for part in chunk.parts}
+        ids_of = {
+            view: frozenset(i for i, t in due.items() if t.view == view and t.tablet in read) for view in chunk.views
+        }
+        errors = filler.fill(seen.base, chunk.parts, ids_of)
+        now = self._clock()
+        for view in chunk.views:
+            if view not in errors:
+                self._throttles[view] = self._throttles[view].spent(chunk.rows, now)
+        for view, found in errors.items():
+            self._went_wrong(batch, filler, view, ids_of[view], found)
+
+    def _went_wrong(
+        self, batch: _Batch, filler: Filler, view: RelationId, ids: Collection[TaskId], error: Exception
+    ) -> None:
+        if isinstance(error, ConflictError):
+            if len(ids) == len(batch.left()):
+                raise error  # nothing else is to be done meanwhile
+            batch.rest(0.01)
+            return
+        if filler.failed(view, error):
+            log.warning("relation=%d build failed reason=%s", view, error)
+        elif not isinstance(error, UnknownNameError):
+            log.error("relation=%d build failed", view, exc_info=error)
+        self._fail(batch, ids, error)
+
+    def _fail(self, batch: _Batch, ids: Iterable[TaskId], error: Exception) -> None:
+        found = list(ids)
+        left = batch.left()
+        for view in {left[i].view for i in found if i in left}:
+            if view is not None and not isinstance(error, ConflictError):
+                self._report.wrong(view, error)
+        batch.leave(found)
+        self._report.failed(batch.shard, dict.fromkeys(found, str(error)))
+
+
+def _covered(seen: _Seen, task: Task) -> Segments[str]:
+    assert task.view is not None
+    return seen.covered.get(task.view, {}).get(task.tablet, ())

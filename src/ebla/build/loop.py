@@ -1,0 +1,301 @@
+"""Building in the background of a process: one thread leads, if nobody else does, and carries out what is decided.
+
+Theory of operation. Level-triggered. The loop runs while there is something to build and somebody to build it: a
+process where Spark runs and epochs run in the background, or one in which a statement waits for a view. It takes the
+lease, reads the state, lets the coordinator step, commits under its term and sends calls; any event, and the time that
+the coordinator names, starts the next round. With nothing left to build it gives the lease back and sleeps.
+
+A view whose last task is done is *settled*: an epoch brings what chunks of different versions left to one version, and
+a sample of its rows is compared with its query. Then the coordinator marks it built.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from ebla.build import stored
+from ebla.build.coordinator import LEASE, Answered, Call, CallFailed, Coordinator, Event, Limits, TermRefused
+from ebla.build.node import LocalNode, LocalNodes
+from ebla.build.node import TermRefused as Refused
+from ebla.build.ports import Filler
+from ebla.build.state import State
+from ebla.catalog import building, reads
+from ebla.catalog import changes as c
+from ebla.catalog import transactions as tx
+from ebla.errors import ConflictError, EblaError, StaleTermError, UnknownNameError
+from ebla.failpoint import hit
+from ebla.ids import NodeId, RelationId
+from ebla.storage.model import Kind
+from ebla.tables.context import Context
+
+log = logging.getLogger("ebla.build")
+
+QUIET_S = 5.0
+"""How long whoever waited for a view waits, at most, for the loop to give its lease back."""
+
+
+class Loop:
+    """This process's part in building. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        context: Context,
+        fillers: Mapping[Kind, Filler],
+        settle: Callable[[RelationId], None],
+        check: Callable[[RelationId], None],
+        on_built: Callable[[Collection[RelationId]], None],
+        limits: Limits | None = None,
+    ) -> None:
+        self._context = context
+        self._settle = settle
+        self._check = check
+        self._on_built = on_built
+        self._limits = limits or Limits()
+        hosts = [NodeId(context.settings.node), *map(NodeId, context.settings.nodes)]
+        self.nodes = LocalNodes(
+            {host: LocalNode(context, host, fillers, self._load, self._went_wrong) for host in hosts}
+        )
+        self._changed = threading.Condition()
+        self._events: list[Event] = []
+        self._asked: set[Call] = set()
+        self._woken = False
+        self._stopping = False
+        self._waiting = 0
+        self._thread: threading.Thread | None = None
+        self._coordinator: Coordinator | None = None
+        self._lease: tx.Lease | None = None
+        self._checked: set[RelationId] = set()
+        self._settling: dict[RelationId, threading.Thread] = {}
+        self._errors: dict[RelationId, list[Exception]] = {}
+        self._unsettled: dict[RelationId, int] = {}
+        self._rounds = 0
+
+    # ---- for others -------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Something was committed here, or Spark was started."""
+        with self._changed:
+            if self._stopping or not self._wanted():
+                return
+            self._woken = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="ebla-building", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def wait(self, views: Sequence[RelationId], over: Callable[[], bool]) -> dict[RelationId, list[Exception]]:
+        """Build until a condition holds, or one of these views fails; what went wrong meanwhile, by view."""
+        with self._changed:
+            self._waiting += 1
+            for view in views:
+                self._errors.pop(view, None)
+        try:
+            while not over():
+                self.wake()
+                with self._changed:
+                    found = {view: self._errors[view] for view in views if view in self._errors}
+                    if found or self._stopping:
+                        return found
+                    rounds = self._rounds
+                    self._changed.wait_for(lambda before=rounds: self._rounds != before or self._stopping, 0.25)  # type: ignore[misc]
+            return {}
+        finally:
+            with self._changed:
+                self._waiting -= 1
+                self._woken = True
+                self._changed.notify_all()
+                # Nobody is left who wants to lead: whoever waited finds no trace of it.
+                self._changed.wait_for(lambda: self._lease is None or self._wanted() or self._stopping, QUIET_S)
+
+    def stop(self) -> None:
+        """Finish the chunks that are running, begin no other, and give the lease back."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        self.nodes.close()
+        for thread in list(self._settling.values()):
+            thread.join()
+
+    # ---- the thread -------------------------------------------------------------------------------------
+
+    def _wanted(self) -> bool:
+        background = self._context.settings.auto_refresh and self._context.has_spark
+        return background or self._waiting > 0
+
+    def _run(self) -> None:
+        wake_at = 0.0
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda at=wake_at: self._woken or self._events or self._stopping or time.monotonic() >= at,  # type: ignore[misc]
+                    None if wake_at == float("inf") else max(0.0, wake_at - time.monotonic()),
+                )
+                if self._stopping:
+                    break
+                self._woken = False
+                wanted = self._wanted()
+            try:
+                wake_at = time.monotonic() + self._round(wanted)
+            except EblaError as error:
+                log.warning("building: round failed reason=%s", error)
+                wake_at = time.monotonic() + 0.2
+            except Exception:
+                log.exception("building: round failed")
+                wake_at = time.monotonic() + 1.0
+            with self._changed:
+                self._rounds += 1
+                self._changed.notify_all()
+        try:
+            self._resign()
+        except EblaError as error:
+            log.warning("building: expected to give the lease back, found reason=%s; it runs out", error)
+
+    def _round(self, wanted: bool) -> float:
+        """One look at the catalog and what follows from it; when to look again, in seconds."""
+        state = self._load()
+        self.nodes.observed(state)
+        nothing_left = not state.builds and not state.tasks and state.processing is None
+        if nothing_left:
+            self._checked.clear()
+        if nothing_left or not wanted:
+            self._resign()
+            return float("inf")
+        if not self._lead():
+            return self._limits.poll_us / 1e6
+        coordinator = self._coordinator
+        assert coordinator is not None
+        with self._changed:
+            events, self._events = self._events, []
+        now = self._context.catalog.clock()
+        decision = coordinator.step(state, events, now)
+        if decision.resigned:
+            self._coordinator = self._lease = None
+            return self._limits.poll_us / 1e6
+        committed = self._commit(decision.commit())
+        for call in decision.calls:
+            self._send(call)
+        if state.readable() and committed:
+            self._on_built(state.readable())
+        self._settle_covered(state)
+        if decision.updates:
+            return 0.0  # look at what it led to
+        return max(0.0, (decision.wake_us - now) / 1e6)
+
+    def _load(self) -> State:
+        with self._context.catalog.reading() as connection:
+            unchecked = [v for v in building.builds(connection) if v not in self._checked]
+            kinds = {v: reads.relation_by_id(connection, v) for v in unchecked}
+            views = [v for v, r in kinds.items() if r is not None and r.kind is Kind.VIEW]
+            return stored.load(connection, self.nodes.alive, views)
+
+    # ---- leading ----------------------------------------------------------------------------------------
+
+    def _lead(self) -> bool:
+        lease_us = int(self._context.settings.leader_lease_s * 1e6)
+        now = self._context.catalog.clock()
+        if self._lease is None or self._lease.expires_at - now < lease_us * 2 // 3:
+            self._lease = tx.lead(self._context.catalog, LEASE, self._context.holder, lease_us)
+        if self._lease is None:
+            self._coordinator = None
+            return False
+        if self._coordinator is None or self._coordinator.term != self._lease.term:
+            log.info("building: leads term=%d", self._lease.term)
+            self._coordinator = Coordinator(self._context.holder, self._lease.term, self._limits)
+        return True
+
+    def _resign(self) -> None:
+        if self._lease is not None:
+            tx.resign(self._context.catalog, self._lease)
+        self._lease = self._coordinator = None
+
+    def _commit(self, decision: c.Decision | None) -> bool:
+        if decision is None:
+            return False
+        hit("build.before_coordinator_commit")
+        try:
+            self._context.catalog.commit(decision, node=self._context.node)
+        except StaleTermError:
+            self._lease = self._coordinator = None
+            return False
+        except ConflictError as error:
+            log.info("building: decided anew reason=%s", error)
+            return False
+        log.info("building: %s", decision.reason)
+        hit("build.coordinator_committed")
+        return True
+
+    # ---- calls ------------------------------------------------------------------------------------------
+
+    def _send(self, call: Call) -> None:
+        """A call that is still being waited for is not sent again: here no message is lost."""
+        with self._changed:
+            if call in self._asked:
+                return
+            self._asked.add(call)
+        threading.Thread(target=self._ask, args=(call,), name="ebla-build-call", daemon=True).start()
+
+    def _ask(self, call: Call) -> None:
+        event: Event
+        try:
+            answer = self.nodes.work_on_view_building_tasks(call.replica.host, call.term, call.replica.shard, call.ids)
+            hit("build.answered")
+            event = Answered(replica=call.replica, finished=answer.finished, failed=answer.failed)
+        except Refused as refused:
+            event = TermRefused(term=refused.term)
+        except BaseException as error:  # a cancelled call, too: the node is closing
+            event = CallFailed(replica=call.replica, error=str(error))
+        with self._changed:
+            self._asked.discard(call)
+            self._events.append(event)
+            self._changed.notify_all()
+
+    def _went_wrong(self, view: RelationId, error: Exception) -> None:
+        with self._changed:
+            self._errors.setdefault(view, []).append(error)
+            self._changed.notify_all()
+
+    # ---- settling ---------------------------------------------------------------------------------------
+
+    def _settle_covered(self, state: State) -> None:
+        """Views whose tasks are done: to one version, then checked. One thread for each, which looks for itself."""
+        for view in state.builds:
+            if view in state.open_of or view in state.held or view not in state.spans:
+                continue
+            if state.is_level(view) and view not in state.unchecked:
+                continue
+            running = self._settling.get(view)
+            if running is None or not running.is_alive():
+                level = state.is_level(view)
+                self._settling[view] = threading.Thread(
+                    target=self._settle_one, args=(view, level), name=f"ebla-settle-{view}", daemon=True
+                )
+                self._settling[view].start()
+
+    def _settle_one(self, view: RelationId, level: bool) -> None:
+        failed = False
+        try:
+            if level:
+                hit("build.before_check")
+                self._check(view)
+                self._checked.add(view)
+            else:
+                hit("build.before_catching_up")
+                self._settle(view)
+        except (ConflictError, UnknownNameError):
+            pass  # another epoch came first, or it was dropped: look again
+        except Exception as error:
+            log.error("relation=%d cannot be settled", view, exc_info=error)
+            self._went_wrong(view, error)
+            failed = True
+        with self._changed:
+            failures = self._unsettled[view] = self._unsettled.get(view, 0) + 1 if failed else 0
+            if failed:
+                wait_us = min(self._limits.backoff_us_max, self._limits.backoff_us << min(failures - 1, 20))
+                self._changed.wait_for(lambda: self._stopping, wait_us / 1e6)
+            self._woken = True
+            self._changed.notify_all()

@@ -1,0 +1,131 @@
+"""The nodes that live in this process: a worker and an engine for each, and calls between them without a network.
+
+Theory of operation. What a cluster does by RPC is a function call here, with the same words: a call waits until the
+worker answers it, and an older term is refused. The worker decides (`ebla.build.worker`); here its effects are carried
+out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+
+from ebla.build.engine import SparkEngine
+from ebla.build.ports import Filler
+from ebla.build.state import State
+from ebla.build.worker import Answer, Effect, Refuse, Reply, Start, Stop, Worker
+from ebla.errors import StaleTermError, UnknownNameError
+from ebla.ids import NodeId, RelationId, TaskId, Term
+from ebla.storage.model import Kind
+from ebla.tables.context import Context
+
+
+class TermRefused(StaleTermError):
+    """A worker has seen a newer leader."""
+
+    def __init__(self, term: Term) -> None:
+        super().__init__(f"view_building: expected term {term} or newer, found an older one; another leader rules")
+        self.term = term
+
+
+class LocalNode:
+    """One node's worker and engine. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        context: Context,
+        host: NodeId,
+        fillers: Mapping[Kind, Filler],
+        load: Callable[[], State],
+        wrong: Callable[[RelationId, Exception], None],
+    ) -> None:
+        self._load = load
+        self._wrong = wrong
+        self._lock = threading.RLock()
+        self._worker = Worker(host)
+        self._calls: dict[int, Future[Answer]] = {}
+        self._numbers = itertools.count(1)
+        self.engine = SparkEngine(context, host, fillers, self, context.catalog.clock)
+
+    def call(self, term: Term, shard: int, ids: Collection[TaskId]) -> Answer:
+        """`work_on_view_building_tasks`: waits for the answer."""
+        with self._lock:
+            number = next(self._numbers)
+            future = self._calls[number] = Future()
+            self._carry_out(self._worker.called(number, term, shard, ids, self._load()))
+        return future.result()
+
+    def observed(self, state: State) -> None:
+        with self._lock:
+            self._carry_out(self._worker.observed(state))
+
+    @property
+    def busy(self) -> bool:
+        """Whether a batch is running, or somebody waits for an answer."""
+        return bool(self._calls)
+
+    def close(self) -> None:
+        self.engine.close()
+        with self._lock:
+            for future in self._calls.values():
+                future.cancel()
+            self._calls.clear()
+
+    # ---- what the engine reports ------------------------------------------------------------------------
+
+    def finished(self, shard: int, ids: Collection[TaskId]) -> None:
+        with self._lock:
+            self._carry_out(self._worker.finished(shard, ids))
+
+    def failed(self, shard: int, errors: Mapping[TaskId, str]) -> None:
+        with self._lock:
+            self._carry_out(self._worker.failed(shard, errors))
+
+    def wrong(self, view: RelationId, error: Exception) -> None:
+        self._wrong(view, error)
+
+    # ---- effects ----------------------------------------------------------------------------------------
+
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Start(shard=shard, tasks=tasks):
+                    self.engine.start(shard, tasks)
+                case Stop(shard=shard, ids=ids):
+                    self.engine.stop(shard, ids)
+                case Reply(call=number, answer=answer):
+                    self._calls.pop(number).set_result(answer)
+                case Refuse(call=number, term=term):
+                    self._calls.pop(number).set_exception(TermRefused(term))
+
+
+class LocalNodes:
+    """Calls between nodes of one process: the `Rpc` that needs no network."""
+
+    def __init__(self, nodes: Mapping[NodeId, LocalNode]) -> None:
+        self._nodes = nodes
+
+    @property
+    def alive(self) -> frozenset[NodeId]:
+        return frozenset(self._nodes)
+
+    @property
+    def busy(self) -> bool:
+        return any(node.busy for node in self._nodes.values())
+
+    def work_on_view_building_tasks(self, host: NodeId, term: Term, shard: int, ids: Collection[TaskId]) -> Answer:
+        node = self._nodes.get(host)
+        if node is None:
+            raise UnknownNameError(f"node {host}: expected one of this process ({', '.join(sorted(self._nodes))})")
+        return node.call(term, shard, ids)
+
+    def observed(self, state: State) -> None:
+        for node in self._nodes.values():
+            node.observed(state)
+            node.engine.nudge()
+
+    def close(self) -> None:
+        for node in self._nodes.values():
+            node.close()

@@ -1,0 +1,180 @@
+"""How far builds are, from catalog rows alone: `SHOW PROGRESS`, `system.build_progress`, `db.progress`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from sqlalchemy import Connection
+
+from ebla.build import segments as sg
+from ebla.build.model import Build
+from ebla.build.progress import Measured, Phase, Progress, progress, waiting_for
+from ebla.catalog import building, reads
+from ebla.ids import NodeId, RelationId, TabletId
+from ebla.storage.model import Kind, Relation
+from ebla.views import definition
+from ebla.views.definition import View
+
+SCHEMA = pa.schema(
+    [
+        ("name", pa.string()),
+        ("base", pa.string()),
+        ("phase", pa.string()),
+        ("percent", pa.float64()),
+        ("rows", pa.int64()),
+        ("rows_expected", pa.int64()),
+        ("tablets", pa.string()),
+        ("rows_per_s", pa.float64()),
+        ("eta_s", pa.float64()),
+        ("rows_per_minute", pa.int64()),
+        ("chunk_rows", pa.int64()),
+        ("detail", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """One view, built or being built."""
+
+    name: str
+    base: str | None
+    progress: Progress
+    rows_expected: int | None = None
+    build: Build | None = None
+
+    def row(self) -> dict[str, object]:
+        at = self.progress
+        return {
+            "name": self.name,
+            "base": self.base,
+            "phase": at.phase.value,
+            "percent": at.percent,
+            "rows": at.rows,
+            "rows_expected": self.rows_expected,
+            "tablets": at.tablets,
+            "rows_per_s": None if at.rows_per_s is None else round(at.rows_per_s, 1),
+            "eta_s": None if at.eta_s is None else round(at.eta_s, 1),
+            "rows_per_minute": None if self.build is None else self.build.rows_per_minute,
+            "chunk_rows": None if self.build is None else self.build.chunk_rows,
+            "detail": at.detail,
+        }
+
+
+def shown(connection: Connection, now: int) -> list[Shown]:
+    """Every view, by name. `now` is in microseconds, as the catalog's clock."""
+    builds = building.builds(connection)
+    return [
+        of_view(connection, definition.load(connection, name), builds, now)
+        for name in reads.relation_names(connection, Kind.VIEW)
+    ]
+
+
+def of_view(
+    connection: Connection,
+    view: View,
+    builds: Mapping[RelationId, Build],
+    now: int,
+    alive: Collection[NodeId] | None = None,
+) -> Shown:
+    """One view. The catalog does not know which nodes are `alive`; without that, none is taken for dead."""
+    build = builds.get(view.relation.id)
+    if build is None:
+        return Shown(name=view.relation.name, base=None, progress=progress(_done(now)))
+    base = reads.relation_by_id(connection, build.base)
+    covered = building.segments(connection, view.relation.id)
+    tablets = 1 if base is None else base.tablets
+    expected = None if base is None else reads.snapshot(connection, base).rows_at_most
+    applied = None if view.reached is None else view.reached.applied_version
+    processing = building.processing_base(connection)
+    begun = bool(covered) or processing == build.base
+    created = reads.committed_at(connection, [build.created]).get(build.created)
+    measured = Measured(
+        tablets=tablets,
+        tablets_covered=sum(1 for t in range(tablets) if sg.is_covered(covered.get(TabletId(t), ()))),
+        rows_read=sum(map(sg.rows, covered.values())),
+        rows_expected=expected,
+        applied=all(s.since == applied for segments in covered.values() for s in segments),
+        validated=False,
+        built=False,
+        started_us=created if begun else None,
+        now_us=now,
+        waiting_for=_waiting_for(connection, view, build, builds, processing, alive),
+    )
+    return Shown(
+        name=view.relation.name,
+        base=None if base is None else base.name,
+        progress=progress(measured),
+        rows_expected=expected,
+        build=build,
+    )
+
+
+def _done(now: int) -> Measured:
+    return Measured(
+        tablets=0,
+        tablets_covered=0,
+        rows_read=0,
+        rows_expected=None,
+        applied=True,
+        validated=True,
+        built=True,
+        started_us=None,
+        now_us=now,
+    )
+
+
+def _waiting_for(
+    connection: Connection,
+    view: View,
+    build: Build,
+    builds: Mapping[RelationId, Build],
+    processing: RelationId | None,
+    alive: Collection[NodeId] | None,
+) -> str | None:
+    if view.reached is not None and view.reached.status == "failed":
+        return f"somebody who mends the rows, then FLUSHes it: {view.reached.message}"
+    for name in view.inputs:
+        read = reads.find_relation(connection, name)
+        if read is not None and read.id in builds:
+            return f"the build of {read.name}"
+    hosts = {task.replica.host for task in building.tasks_of(connection, view.relation.id)}
+    if not hosts:
+        return None
+    down = hosts if alive is not None and not hosts & set(alive) else set()
+    other: Relation | None = None
+    if processing is not None and processing != build.base:
+        other = reads.relation_by_id(connection, processing)
+    return waiting_for(
+        paused=build.paused, other_base=None if other is None else other.name, hosts_down=down, transactions=()
+    )
+
+
+def table(connection: Connection, now: int) -> pa.Table:
+    return pa.Table.from_pylist([one.row() for one in shown(connection, now)], schema=SCHEMA)
+
+
+def words(at: Progress) -> str:
+    """How far a build is, in a few words."""
+    said = f"{at.phase.value}, {at.percent:.0f} %"
+    return said if at.detail is None else f"{said} ({at.detail})"
+
+
+def line(one: Shown) -> str:
+    """The same, with all numbers: for a person who waits."""
+    at = one.progress
+    said = [
+        f"building {one.name}: {at.phase.value}",
+        f"{at.percent:.0f} %",
+        f"{at.rows:,} rows",
+        f"tablets {at.tablets}",
+    ]
+    if at.rows_per_s is not None:
+        said.append(f"{at.rows_per_s:,.0f} rows/s")
+    if at.eta_s:
+        said.append(f"{at.eta_s:,.0f} s left")
+    if at.phase is Phase.WAITING and at.detail is not None:
+        said.append(f"for {at.detail}")
+    return ", ".join(said)

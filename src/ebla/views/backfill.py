@@ -1,0 +1,269 @@
+"""Rows of a part of the base, computed for views that are being built, and committed together with the position.
+
+A chunk reads every input at the newest version *t*. The rows that it writes have keys that no other run of the view
+has: the view's key holds the base's, and epochs leave alone what is not covered. So large chunks go straight to level
+1, whatever lies there already, and a chunk may commit whatever epochs have done meanwhile, as long as the position is
+still where it started.
+
+Plan of a chunk: the base's files of these tablets, filtered by token where a tablet is read in parts; the view's query
+over them; one shuffle to the view's tablets, sort, write. One Spark job for each view; with several views the rows of
+the base are kept between them, so that they are scanned once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ebla.build import segments as sg
+from ebla.build.chunks import Part, spans
+from ebla.build.segments import Segment
+from ebla.catalog import building, reads
+from ebla.catalog import changes as c
+from ebla.catalog import transactions as tx
+from ebla.errors import ConflictError, SqlError, TransactionClosedError, TypeMismatchError
+from ebla.failpoint import hit
+from ebla.ids import TabletId, TaskId, Version
+from ebla.spark import scan as sscan
+from ebla.spark import write as swrite
+from ebla.storage import token
+from ebla.storage.model import SPANS_TABLETS, Relation
+from ebla.tables import batch as b
+from ebla.tables import scans
+from ebla.tables.context import Context
+from ebla.tables.writes import Work
+from ebla.views import definition
+from ebla.views.culprit import culprit_anywhere
+from ebla.views.definition import View
+from ebla.views.driving import Driving, InOnePiece, driving
+from ebla.views.evaluate import Evaluation
+from ebla.views.inputs import Inputs, Round
+from ebla.views.run import shape_of, used_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+COMMIT_ATTEMPTS = 100
+"""An epoch that came first costs nothing but another look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filling:
+    """A view that takes part in a chunk."""
+
+    view: View
+    driven: Driving
+    relations: Mapping[str, Relation]
+    tasks: frozenset[TaskId]
+    """Those of the chunk's tablets."""
+
+
+def how_built(view: View, relations: Mapping[str, Relation]) -> Driving | InOnePiece:
+    """Whether a view is built in chunks."""
+    shape, _ = shape_of(view, relations)
+    return driving(shape, view.inputs, relations, view.relation.columns)
+
+
+def within(columns: Sequence[str], ranges: Sequence[tuple[int, int]]) -> str:
+    """A condition: the token of these columns lies in one of the ranges."""
+    hashed = f"xxhash64({', '.join(map(sscan.quoted, columns))})"
+    parts = [f"{hashed} BETWEEN {_long(first)} AND {_long(last)}" for first, last in ranges]
+    return f"({' OR '.join(parts)})" if parts else "false"
+
+
+def _long(value: int) -> str:
+    return f"{value}L" if value > -(2**63) else "(-9223372036854775807L - 1L)"
+
+
+def base_rows(context: Context, base: Relation, version: Version, parts: Sequence[Part]) -> DataFrame:
+    """The rows of these parts at a version, under the names that users know."""
+    tablets = [part.tablet for part in parts]
+    with context.catalog.reading() as connection:
+        snapshot = reads.snapshot(connection, base, version, None if len(tablets) == base.tablets else tablets)
+    frame = scans.frame_of(context, snapshot)
+    if all(part.whole for part in parts):
+        return frame
+    ranges = spans(parts, lambda tablet: token.token_range(tablet, base.tablets))
+    return frame.filter(within([k.name for k in base.key], ranges))
+
+
+def fill(
+    context: Context, base: Relation, parts: Sequence[Part], fillings: Sequence[Filling]
+) -> list[Exception | None]:
+    """Compute and commit a chunk for each view; what kept one from it, in their order. One does not stop the others."""
+    works = [_begun(context, one.view) for one in fillings]
+    version = works[-1].transaction.snapshot  # the newest: those that began before keep it from vacuum, too
+    round_ = Round(context)
+    found: list[Exception | None] = []
+    with _kept(context, base, version, parts, fillings) as rows:
+        for one, work in zip(fillings, works, strict=True):
+            try:
+                with context.kept_alive(work.transaction.id):
+                    _Chunk(context, one, base, parts, version, work, round_).run(rows)
+                found.append(None)
+            except Exception as error:
+                work.give_up(error)
+                found.append(error)
+            except BaseException:
+                for left in works[len(found) :]:
+                    left.roll_back()
+                raise
+    return found
+
+
+def _begun(context: Context, view: View) -> Work:
+    transaction = tx.begin(
+        context.catalog,
+        view.relation,
+        node=context.node,
+        holder=context.holder,
+        reason=f"build of {view.relation.name}",
+        lease_us=context.lease_us,
+    )
+    return Work(context, view.relation, transaction)
+
+
+@contextmanager
+def _kept(
+    context: Context, base: Relation, version: Version, parts: Sequence[Part], fillings: Sequence[Filling]
+) -> Iterator[DataFrame]:
+    """The rows of the base; where several views read them, only the columns that they use, and scanned once."""
+    frame = base_rows(context, base, version, parts)
+    if len(fillings) == 1:
+        yield frame
+        return
+    used = {k.name.lower() for k in base.key}
+    for one in fillings:
+        shape, _ = shape_of(one.view, one.relations)
+        used |= used_columns(shape, one.relations).get(base.name.lower(), frozenset())
+    shared = frame.select(*[sscan.quoted(col.name) for col in base.visible if col.name.lower() in used]).persist()
+    try:
+        yield shared
+    finally:
+        shared.unpersist()
+
+
+class _Chunk:
+    """One view's part in a chunk."""
+
+    def __init__(
+        self,
+        context: Context,
+        filling: Filling,
+        base: Relation,
+        parts: Sequence[Part],
+        version: Version,
+        work: Work,
+        round_: Round,
+    ) -> None:
+        self._context = context
+        self._filling = filling
+        self._view = filling.view
+        self._base = base
+        self._parts = parts
+        self._version = version
+        self._work = work
+        self._started = time.perf_counter()
+        with context.catalog.reading() as connection:
+            now = {n: reads.snapshot(connection, r, version) for n, r in filling.relations.items()}
+        shape, _ = shape_of(self._view, filling.relations)
+        self._inputs = Inputs(
+            round=round_,
+            relations=filling.relations,
+            before=dict.fromkeys(filling.relations),
+            now=now,
+            used=used_columns(shape, filling.relations),
+            rows_max=context.settings.batch_rows_max,
+        )
+
+    def run(self, rows: DataFrame) -> None:
+        evaluation = Evaluation(self._view, self._inputs)
+        relation = self._view.relation
+        try:
+            found = evaluation.frame({self._filling.driven.leaf: rows})
+            fitted = swrite.fitted(found, relation, hidden=True)
+            self._work.put(b.FrameBatch(frame=fitted, kind=b.UPSERT, plain=True, rows=None))
+        except (SqlError, TypeMismatchError) as error:
+            place = culprit_anywhere(self._view, self._inputs, evaluation, set(self._filling.relations))
+            if place is None:
+                raise
+            raise type(error)(f"{error}; found at {place}") from error
+        hit("build.chunk_written")
+        self._commit()
+        hit("build.chunk_committed")
+
+    # ---- the commit -------------------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        """Rows and position in one commit. An epoch that moved the segments before the position is no obstacle."""
+        seen: dict[TabletId, sg.Segments[str]] | None = None
+        for attempt in range(COMMIT_ATTEMPTS):
+            before, seen = seen, self._segments()
+            if before == seen:
+                raise ConflictError(f"view {self._view.relation.name}: expected to commit a chunk, found it refused")
+            try:
+                self._work.commit_decision(self._decision(seen))
+                return
+            except TransactionClosedError:
+                raise
+            except ConflictError:
+                if attempt == COMMIT_ATTEMPTS - 1 or self._segments() == seen:
+                    raise
+
+    def _segments(self) -> dict[TabletId, sg.Segments[str]]:
+        with self._context.catalog.reading() as connection:
+            covered = building.segments(connection, self._view.relation.id)
+        found = {part.tablet: covered.get(part.tablet, ()) for part in self._parts}
+        for part in self._parts:
+            if sg.is_covered(found[part.tablet]) or sg.position(found[part.tablet]) != part.after:
+                raise ConflictError(
+                    f"view {self._view.relation.name} tablet {part.tablet}: expected position {part.after}, found "
+                    "another; another worker came first: read again"
+                )
+        return found
+
+    def _decision(self, seen: Mapping[TabletId, sg.Segments[str]]) -> c.Decision:
+        relation, work = self._view.relation, self._work
+        requires: list[c.Requirement] = [*work.requirements(), c.TasksOpen(tasks=self._filling.tasks)]
+        requires += [
+            c.SegmentsBegin(view=relation.id, tablet=tablet, segments=segments, exactly=True)
+            for tablet, segments in seen.items()
+        ]
+        # The keys are new, so level 1 has room for them, whatever is there already.
+        runs = tuple(replace(run, level=0 if run.tablet == SPANS_TABLETS else 1) for run in work.runs)
+        updates: list[c.Update] = [c.AddRuns(runs=runs)] if runs else []
+        for part in self._parts:
+            segment = Segment(up_to=part.up_to, since=self._version, rows=part.rows)
+            sg.cover(seen[part.tablet], segment)  # refuses a chunk that does not advance
+            updates.append(c.CoverSegment(view=relation.id, tablet=part.tablet, segment=segment))
+        gained = sum(run.rows for run in runs)
+        if len(self._parts) == self._base.tablets and all(part.whole for part in self._parts):
+            # All at one version: there is nothing for epochs to bring together.
+            requires.append(c.ProgressIs(name=self._view.progress_name, value=self._view.stored))
+            updates.append(c.SetProgress(name=self._view.progress_name, value=self._position(gained).text()))
+        updates.append(c.EndTransaction(transaction=work.transaction.id))
+        hit("build.before_chunk_commit")
+        rows = sum(part.rows for part in self._parts)
+        tablets = "tablet" if len(self._parts) == 1 else "tablets"
+        return c.Decision(
+            reason=f"build of {relation.name}: {len(self._parts)} {tablets}, {rows} rows read, +{gained}",
+            relation=relation.id,
+            transaction=work.transaction.id,
+            requires=tuple(requires),
+            updates=tuple(updates),
+        )
+
+    def _position(self, gained: int) -> definition.Position:
+        return definition.advanced(
+            self._view.reached,
+            applied_version=self._version,
+            read={n: int(self._version) for n in self._filling.relations},
+            plan="build",
+            reason="first build",
+            gained=gained,
+            lost=0,
+            seconds=round(time.perf_counter() - self._started, 4),
+        )

@@ -1,0 +1,125 @@
+"""A sample of a view compared with its query, before anybody may read it.
+
+Keys of the base are taken from the middle of some of its runs, and from some runs of the view itself, so that both a
+missing row and one too many can be found. The query is run on these keys alone, by the means of an epoch: a few lookups
+and one small Spark job. A view that was built in one piece is counted instead: its runs must hold what was computed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from ebla.catalog import reads
+from ebla.errors import CorruptRunError
+from ebla.ids import Version
+from ebla.storage import runs as rf
+from ebla.storage import types
+from ebla.storage.model import Column, Relation
+from ebla.storage.snapshot import Snapshot
+from ebla.tables.context import Context
+from ebla.views import definition
+from ebla.views.backfill import how_built
+from ebla.views.definition import Position, View
+from ebla.views.driving import Driving
+from ebla.views.epoch import TooWide, distinct, narrowed_to
+from ebla.views.evaluate import Evaluation
+from ebla.views.inputs import Inputs, Round
+from ebla.views.lookup import named, rows_by
+from ebla.views.plan import of_scope
+from ebla.views.rows import difference
+from ebla.views.run import shape_of, used_columns
+
+log = logging.getLogger("ebla.build")
+
+KEYS = 200
+RUNS = 4
+"""Keys of the base and of the view that are compared, from so many runs of each."""
+
+
+def check(context: Context, name: str) -> None:
+    """Raise if a sample of a view that is not readable yet differs from its query, at the version it has reached."""
+    with context.catalog.reading() as connection:
+        view = definition.load(connection, name)
+        relations = {n: reads.relation(connection, n) for n in view.inputs}
+        mine = reads.snapshot(connection, view.relation)
+        position = view.reached
+        assert position is not None, "a view that is level has been reached by an epoch"
+        how = how_built(view, relations)
+        if not isinstance(how, Driving):
+            _count(view, position, mine)
+            return
+        now = {n: reads.snapshot(connection, r, Version(position.read[n])) for n, r in relations.items()}
+    _compare(context, view, how, relations, now, mine)
+
+
+def _count(view: View, position: Position, mine: Snapshot) -> None:
+    computed = position.epoch.get("gained")
+    if position.epoch.get("plan") == "build" and mine.rows_at_most != computed:
+        raise CorruptRunError(
+            f"view {view.relation.name}: expected {computed} rows, as computed, found {mine.rows_at_most} in its runs; "
+            "drop it and create it again"
+        )
+
+
+def _compare(
+    context: Context,
+    view: View,
+    how: Driving,
+    relations: dict[str, Relation],
+    now: dict[str, Snapshot],
+    mine: Snapshot,
+) -> None:
+    shape, _ = shape_of(view, relations)
+    assert shape is not None, "a view that is built in chunks is understood"
+    base = relations[how.base]
+    inputs = Inputs(
+        round=Round(context),
+        relations=relations,
+        before=dict.fromkeys(relations),
+        now=now,
+        used=used_columns(shape, relations),
+        rows_max=context.settings.batch_rows_max,
+    )
+    plan = of_scope(shape, (), how.scope)
+    assert plan is not None, "nothing changed, so there is nothing to follow"
+    values = _sample(context, now[how.base], base.key, base.key)
+    values = distinct(pa.concat_tables([values, _sample(context, mine, named(view.relation, how.scope), base.key)]))
+    while values.num_rows:
+        try:
+            bounds = narrowed_to(plan, values, inputs, rows_max=inputs.rows_max)
+            new = Evaluation(view, inputs).in_scope(bounds, whole=bool(plan.whole))
+            old = rows_by(context, mine, how.scope, values, new.schema.names, most=inputs.read_max)
+            break
+        except TooWide:
+            values = values.slice(0, values.num_rows // 2)  # each key stands for many rows
+    else:
+        return
+    missing, spurious = difference(new, old)
+    if missing.num_rows or spurious.num_rows:
+        raise CorruptRunError(
+            f"view {view.relation.name}: expected the rows of its query for {values.num_rows} sampled keys, found "
+            f"{missing.num_rows} missing and {spurious.num_rows} too many; drop it and create it again"
+        )
+    log.info("view=%s checked keys=%d rows=%d", view.relation.name, values.num_rows, new.num_rows)
+
+
+def _sample(context: Context, snapshot: Snapshot, columns: Sequence[Column], key: Sequence[Column]) -> pa.Table:
+    """Values of some columns in rows of some runs, as columns `c0`, `c1`, … with the types of a key."""
+    names = [f"c{i}" for i in range(len(key))]
+    schema = pa.schema([pa.field(n, types.to_arrow(k.type)) for n, k in zip(names, key, strict=True)])
+    runs = [*snapshot.level1, *snapshot.level0]
+    step = max(1, len(runs) // RUNS)
+    roots = context.roots()
+    copies = rf.require_copies(snapshot, roots)
+    found = [schema.empty_table()]
+    for run in runs[::step][:RUNS]:
+        file = roots[copies[run.id]].open_parquet(run.path)
+        group = file.read_row_group(file.num_row_groups // 2, columns=[column.physical for column in columns])
+        some = group.slice(max(0, group.num_rows // 2 - KEYS // RUNS // 2), KEYS // RUNS)
+        found.append(
+            rf.align(some, columns).select([column.physical for column in columns]).rename_columns(names).cast(schema)
+        )
+    return pa.concat_tables(found)

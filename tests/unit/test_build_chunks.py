@@ -1,0 +1,109 @@
+"""Which rows a chunk reads: positions, cuts, parts of tablets, and who shares a scan."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebla.build.chunks import Chunk, Part, cut_evenly, cut_exactly, next_chunk, position_of, spans, token_at
+from ebla.build.segments import Segment, Segments
+from ebla.ids import RelationId, TabletId, Version
+from ebla.storage.token import token_range
+
+TOKENS = st.integers(-(2**63), 2**63 - 1)
+ONE, TWO = RelationId(1), RelationId(2)
+T0, T1, T2 = TabletId(0), TabletId(1), TabletId(2)
+
+
+@given(TOKENS, TOKENS)
+def test_positions_have_the_order_of_tokens(a: int, b: int) -> None:
+    assert token_at(position_of(a)) == a
+    assert (position_of(a) < position_of(b)) == (a < b)
+
+
+@given(st.lists(TOKENS, max_size=30), st.integers(1, 10))
+def test_chunks_by_tokens_read_every_row_once_and_always_advance(tokens: list[int], rows_max: int) -> None:
+    ordered, after, read = sorted(tokens), None, 0
+    for _ in range(len(ordered) + 1):
+        up_to, rows = cut_exactly(ordered, after, rows_max)
+        read += rows
+        if up_to is None:
+            break
+        assert after is None or up_to > after
+        assert rows >= min(rows_max, len(ordered))
+        after = up_to
+    assert read == len(ordered)
+
+
+@given(st.integers(0, 10**9), st.integers(1, 10**9), st.integers(0, 3))
+def test_even_cuts_advance_and_reach_the_end(rows: int, rows_max: int, tablet: int) -> None:
+    span, after = token_range(tablet, 4), None
+    for _ in range(50):
+        up_to, _ = cut_evenly(span, after, rows, rows_max)
+        if up_to is None:
+            return
+        assert after is None or up_to > after
+        assert span[0] <= token_at(up_to) < span[1]
+        after = up_to
+    assert rows > 40 * rows_max
+
+
+def covered(*ends: str | None) -> Segments[str]:
+    return tuple(Segment(up_to=end, since=Version(5), rows=1) for end in ends)
+
+
+def of_ten(tablet: TabletId, after: str | None, rows_max: int) -> tuple[str | None, int]:
+    """Tablets of ten rows, at the positions 0 to 9."""
+    start = 0 if after is None else int(after) + 1
+    left = 10 - start
+    return (None, left) if left <= rows_max else (str(start + rows_max - 1), rows_max)
+
+
+def test_whole_tablets_as_long_as_they_fit() -> None:
+    chunk = next_chunk({ONE: {}}, {ONE: [T0, T1, T2]}, {ONE: 25}, of_ten)
+    parts = [Part(tablet=t, after=None, up_to=None, rows=10) for t in (T0, T1)]
+    assert chunk == Chunk(views=(ONE,), parts=tuple(parts))
+    assert chunk is not None
+    assert chunk.rows == 20
+
+
+def test_a_tablet_that_does_not_fit_is_read_in_parts() -> None:
+    first = next_chunk({ONE: {}}, {ONE: [T0, T1]}, {ONE: 4}, of_ten)
+    assert first == Chunk(views=(ONE,), parts=(Part(tablet=T0, after=None, up_to="3", rows=4),))
+    last = next_chunk({ONE: {T0: covered("3", "7")}}, {ONE: [T0, T1]}, {ONE: 4}, of_ten)
+    assert last == Chunk(views=(ONE,), parts=(Part(tablet=T0, after="7", up_to=None, rows=2),))
+    assert next_chunk({ONE: {T0: covered("7", None)}}, {ONE: [T0]}, {ONE: 4}, of_ten) is None
+
+
+@pytest.mark.parametrize(
+    ("other", "tablets", "shares"),
+    [
+        ({}, [T0, T1], True),
+        ({T0: covered("3")}, [T0, T1], False),
+        ({T1: covered(None)}, [T0], False),
+        ({T0: covered(None)}, [T0, T1], False),
+    ],
+)
+def test_views_at_the_same_positions_share_a_scan(
+    other: dict[TabletId, Segments[str]], tablets: list[TabletId], shares: bool
+) -> None:
+    chunk = next_chunk({ONE: {}, TWO: other}, {ONE: [T0, T1], TWO: tablets}, {ONE: 20, TWO: 20}, of_ten)
+    assert chunk is not None
+    assert chunk.views == ((ONE, TWO) if shares else (ONE,))
+
+
+def test_a_shared_chunk_is_as_small_as_the_slowest_view_wants() -> None:
+    chunk = next_chunk({ONE: {}, TWO: {}}, {ONE: [T0], TWO: [T0]}, {ONE: 20, TWO: 2}, of_ten)
+    assert chunk is not None
+    assert (chunk.views, chunk.rows) == ((ONE, TWO), 2)
+
+
+def test_ranges_of_neighbours_are_one() -> None:
+    parts = [Part(tablet=TabletId(t), after=None, up_to=None, rows=0) for t in (2, 0, 1)]
+    assert spans(parts, lambda t: token_range(t, 4)) == [(token_range(0, 4)[0], token_range(2, 4)[1])]
+    cut = Part(tablet=T0, after=position_of(-(2**63) + 9), up_to=position_of(-(2**63) + 19), rows=10)
+    assert spans([cut, parts[0]], lambda t: token_range(t, 4)) == [
+        (-(2**63) + 10, -(2**63) + 19),
+        token_range(2, 4),
+    ]
