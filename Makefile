@@ -1,6 +1,7 @@
 # `make` shows the targets. Everything runs from .venv, which is made on first use.
 PY := .venv/bin/python
 PYTEST_ARGS ?=
+WORKERS ?= 2
 SEEDS ?= 1000
 FIRST ?= 0
 
@@ -20,8 +21,8 @@ setup:  ## make .venv, check Java, install PostgreSQL where possible
 demo: venv java  ## watch a shop whose views follow its writers, then prove them
 	@$(PY) -m ebla.demo
 
-test: setup  ## run all tests
-	@$(PY) -m pytest $(PYTEST_ARGS)
+test: setup  ## run all tests, on WORKERS processes, each with a Spark of its own
+	@$(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 test-fast: venv  ## run the tests that need neither Spark nor PostgreSQL (under a minute)
 	@$(PY) -m pytest -m "not spark and not postgres and not slow" $(PYTEST_ARGS)

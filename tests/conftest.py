@@ -8,12 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from support.postgres import PostgresServer, find_binaries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# How long an example takes says more about the machine than about the code.
+hypothesis.settings.register_profile("ebla", deadline=None)
+hypothesis.settings.load_profile("ebla")
 
 NO_POSTGRES = (
     "PostgreSQL is not installed: its tests did NOT run. "

@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ebla.views.adding import added
@@ -65,7 +65,6 @@ def by(row: Any) -> tuple[Any, ...]:
     return row["g"], row["m"]
 
 
-@settings(deadline=None)
 @given(stored=groups(), came=groups(), went=groups())
 def test_all_at_once_is_one_by_one(
     stored: list[dict[str, Any]], came: list[dict[str, Any]], went: list[dict[str, Any]]
