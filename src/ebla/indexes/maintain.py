@@ -14,6 +14,7 @@ for each index.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,14 +27,16 @@ from ebla.catalog import changes as c
 from ebla.ids import RelationId, TransactionId
 from ebla.indexes import entries
 from ebla.indexes.definition import Index
+from ebla.indexes.replaced import replaced_rows
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
 from ebla.storage import types
-from ebla.storage.model import DELETED, ROW_TXN, Relation, Run
+from ebla.storage.model import DELETED, ROW_TXN, Column, Relation, Run
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
 from ebla.tables.context import Context
-from ebla.views.lookup import replaced_rows
+from ebla.views import lookup
+from ebla.views.lookup import LEVEL0_TIMES
 from ebla.views.rows import difference, without_keys
 
 if TYPE_CHECKING:
@@ -88,8 +91,7 @@ def changes(
     old = new.slice(0, 0)
     replacing = table.filter(_may_replace(base, table, kinds, transaction))
     if snapshot is not None and replacing.num_rows:
-        found = replaced_rows(context, snapshot, replacing, [column.name for column in columns])
-        old = found.rename_columns(names).cast(old.schema)
+        old = _old_rows(context, snapshot, replacing, columns).cast(old.schema)
     rows = pa.concat_tables([old, new])
     computed = entries.by_spark(context, base, indexes, rows)
     made = []
@@ -98,6 +100,14 @@ def changes(
         comes = entries.entries(index, new, computed, old.num_rows)
         made.append((index, _change(index, was, comes)))
     return made
+
+
+def _old_rows(context: Context, snapshot: Snapshot, rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
+    if sum(run.rows for run in snapshot.level0) > context.settings.level0_rows_max * LEVEL0_TIMES:
+        names = [column.name for column in columns]
+        found = lookup.replaced_rows(context, snapshot, rows, names)  # by Spark
+        return found.rename_columns([column.physical for column in columns])
+    return replaced_rows(context, snapshot, rows, columns)
 
 
 def _may_replace(base: Relation, table: pa.Table, kinds: pa.Array, transaction: TransactionId) -> pa.Array:

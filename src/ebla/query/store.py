@@ -207,7 +207,7 @@ class Store:
         """Decode columns of row groups of one run, and keep them."""
         footer = self.footer(roots, run)
         stored = [c.physical for c in columns if footer.schema.get_field_index(c.physical) >= 0]
-        tables = from_copy(roots, run, lambda root: _read(root, run, footer, groups, stored))
+        tables = from_copy(roots, run, lambda root: read_groups(root, run, footer, groups, stored))
         found: list[dict[str, pa.Array]] = []
         for group, table in zip(groups, tables, strict=True):
             arrays = {c.physical: _today(table, c, footer.rows[group]) for c in columns}
@@ -272,7 +272,7 @@ def from_copy(roots: Mapping[NodeId, Root], run: Run, read: Callable[[Root], Rea
             roots[node].distrust(run.path)
 
 
-def _read(root: Root, run: Run, footer: Footer, groups: Sequence[int], names: Sequence[str]) -> list[pa.Table]:
+def read_groups(root: Root, run: Run, footer: Footer, groups: Sequence[int], names: Sequence[str]) -> list[pa.Table]:
     if not names:
         return [pa.table({}) for _ in groups]
     file = pq.ParquetFile(

@@ -22,6 +22,7 @@ from ebla.catalog.store import Catalog
 from ebla.errors import EblaError
 from ebla.ids import NodeId, TransactionId
 from ebla.indexes.definition import Known
+from ebla.query.store import FOOTERS_MAX, Footer, Lru
 from ebla.settings import Settings
 from ebla.spark import session as spark_session
 from ebla.storage.files import Root
@@ -46,6 +47,7 @@ class Context:
         self.cache = LevelZeroCache()
         self.frames = Frames()
         self.indexes = Known()
+        self.footers: Lru[Footer] = Lru(FOOTERS_MAX)
         self.progress: Progress = lambda what, part: None
         self._given = spark
         self._started: spark_session.Started | None = None
