@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import pyarrow as pa
 from sqlalchemy import Connection
 
-from ebla import system
+from ebla import checks, system
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.errors import EblaError, SnapshotError, SqlError, StorageError, UnknownNameError
@@ -122,15 +122,10 @@ class Executor:
                 | st.ShowProgress()
             ):
                 return self._database.views.run(statement)
-            case (
-                st.CreateIndex()
-                | st.DropIndex()
-                | st.BuildIndexes()
-                | st.ShowIndexes()
-                | st.CheckIndex()
-                | st.RepairIndex()
-            ):
+            case st.CreateIndex() | st.DropIndex() | st.BuildIndexes() | st.ShowIndexes():
                 return self._database.indexes.run(statement)
+            case st.Check() | st.Repair():
+                return checks.run(self._database, statement)
             case st.Describe(name=name, system=is_system):
                 return self._describe(name, is_system=is_system)
             case (

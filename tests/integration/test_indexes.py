@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from sqlalchemy import select
@@ -25,7 +24,7 @@ from ebla.tables import batch as b
 from ebla.tables.writes import Work
 from ebla.tables.writes import begin as begin_write
 from support.folding import fold
-from support.indexes import STATES, assert_exact, begin_index, entries, state, step_until
+from support.indexes import STATES, assert_exact, begin_index, damage, entries, state, step_until
 from support.warehouse import begin, connect, named, open_transactions, pins, stored
 
 READABLE = Permission.READ_WRITE_AND_DELETE
@@ -402,7 +401,7 @@ def test_i8_check_finds_and_repair_mends(db: ebla.Database):
         ({**dict(zip(names, good[2], strict=True)), "x": -1.0}, b.UPSERT),
         ({"a": "spurious", "n": 1, "id": 999, "x": 1.0}, b.UPSERT),
     ]
-    _damage(db, index, wrong)
+    damage(db, index.name, wrong)
     assert db.sql("CHECK INDEX i").rows()[0][2:5] == (2, 1, 1)
     assert db.sql("REPAIR INDEX i").rows()[0][2:] == (2, 1, 1, 100.0, True)
     assert_exact(db, "i")
@@ -413,19 +412,10 @@ def test_i8_a_sample_finds_a_part(db: ebla.Database):
     write(db, *range(400))
     db.sql("CREATE INDEX i ON t (n)")
     index = definition_of(db, "i")
-    _damage(db, index, [({"n": 1, "id": 1000 + i}, b.UPSERT) for i in range(400)])
+    damage(db, index.name, [({"n": 1, "id": 1000 + i}, b.UPSERT) for i in range(400)])
     found = db.sql("CHECK INDEX i SAMPLE 25").rows()[0]
     assert 50 < found[3] < 150
     assert found[5] == 25.0
-
-
-def _damage(db: ebla.Database, index: definition.Index, wrong: list[tuple[dict[str, Any], str]]) -> None:
-    relation, transaction = begin_write(db.context, index.name, reason="damage")
-    work = Work(db.context, relation, transaction)
-    table = pa.Table.from_pylist([row for row, _ in wrong], schema=rf.physical_schema(relation.columns))
-    kinds = pa.chunked_array([pa.array([kind for _, kind in wrong], pa.string())])
-    work.put(b.ArrowBatch(table=table, kinds=kinds, ordered=False))
-    work.commit("damage", reads_target=False)
 
 
 def test_i9_indexes_built_together_share_one_scan(db: ebla.Database):

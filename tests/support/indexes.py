@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pyarrow as pa
+
 import ebla
 from ebla.build.states import Permission
 from ebla.catalog import reads
@@ -12,6 +14,10 @@ from ebla.ids import RelationId
 from ebla.indexes import create, definition, drive
 from ebla.sql import statements as st
 from ebla.sql.parse import parse
+from ebla.storage import runs as rf
+from ebla.tables import batch as b
+from ebla.tables.writes import Work
+from ebla.tables.writes import begin as begin_write
 from support.folding import snapshot_rows
 
 STATES = (Permission.DELETE_ONLY, Permission.WRITE_AND_DELETE, Permission.BACKFILLING)
@@ -79,3 +85,13 @@ def assert_exact(db: ebla.Database, *names: str) -> None:
         assert entries(db, name) == expected(db, name), name
         [(_, _, missing, spurious, different, *_)] = db.sql(f"CHECK INDEX {name}").rows()
         assert (missing, spurious, different) == (0, 0, 0), name
+
+
+def damage(db: ebla.Database, name: str, wrong: list[tuple[dict[str, Any], str]]) -> None:
+    """Write rows (physical names) and tombstones into an index or a view, as nobody but the system may."""
+    relation, transaction = begin_write(db.context, name, reason="damage")
+    work = Work(db.context, relation, transaction)
+    table = pa.Table.from_pylist([row for row, _ in wrong], schema=rf.physical_schema(relation.columns))
+    kinds = pa.chunked_array([pa.array([kind for _, kind in wrong], pa.string())])
+    work.put(b.ArrowBatch(table=table, kinds=kinds, ordered=False))
+    work.commit("damage", reads_target=False)

@@ -133,8 +133,8 @@ def test_the_other_statements_parse():
     assert parse("DROP INDEX IF EXISTS i") == st.DropIndex(name="i", if_exists=True)
     assert parse("BUILD INDEXES ON t") == st.BuildIndexes(table="t")
     assert parse("SHOW INDEXES") == st.ShowIndexes()
-    assert parse("CHECK INDEX i SAMPLE 2.5 PERCENT") == st.CheckIndex(name="i", percent=2.5)
-    assert parse("REPAIR INDEX i") == st.RepairIndex(name="i")
+    assert parse("CHECK INDEX i SAMPLE 2.5 PERCENT") == st.Check(what="index", name="i", percent=2.5)
+    assert parse("REPAIR INDEX i") == st.Repair(what="index", name="i")
 
 
 def test_expressions_are_equal_whatever_their_spacing():

@@ -12,7 +12,7 @@ from ebla.build.states import Permission
 from ebla.catalog import indexing
 from ebla.errors import EblaError
 from ebla.ids import RelationId
-from ebla.indexes import check, create, definition, drive, table
+from ebla.indexes import create, definition, drive, table
 from ebla.result import Result
 from ebla.sql import statements as st
 
@@ -47,10 +47,6 @@ class Indexes:
             case st.ShowIndexes():
                 with self._context.catalog.reading() as connection:
                     return Result(table=table.table(connection), spark=lambda: self._context.spark)
-            case st.CheckIndex(name=name, percent=percent):
-                return Result(table=check.report([check.check(self._context, name, percent)]))
-            case st.RepairIndex(name=name):
-                return Result(table=check.report([check.repair(self._context, name)]))
             case _:
                 assert_never(statement)
 

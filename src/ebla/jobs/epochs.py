@@ -106,6 +106,20 @@ class Epochs:
         """Build a view that is built in one piece, behind epochs of the views that it reads."""
         return self._now([name], lambda view: True, build=name.lower())
 
+    def repair(self, name: str) -> list[Epoch]:
+        """Bring a view up to date, then compute it anew at the same versions."""
+        self.flush(name)
+        with self._views.of(name.lower()):
+            with self._context.catalog.reading() as connection:
+                view = definition.load(connection, name)
+            position = view.position
+            if position is None:
+                return []
+            target = Target(stream=position.applied_version, batch={n: Version(v) for n, v in position.read.items()})
+            done = maintain.apply_epoch(self._context, name, target, repair=True)
+        self._on_epoch(done)
+        return [done]
+
     def catch_up(self, name: str) -> list[Epoch]:
         """Bring what is covered of a view that is being built to the newest version."""
         with self._views.of(name.lower()):

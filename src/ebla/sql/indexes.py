@@ -7,11 +7,9 @@ from ebla.sql.cursor import Cursor
 from ebla.sql.lex import Kind
 from ebla.sql.statements import (
     BuildIndexes,
-    CheckIndex,
     CreateIndex,
     DropIndex,
     IndexItem,
-    RepairIndex,
     Statement,
 )
 
@@ -110,28 +108,3 @@ def build_indexes(cursor: Cursor) -> Statement:
     """`BUILD INDEXES ON t`"""
     cursor.expect("INDEXES", "ON")
     return BuildIndexes(table=ddl.table_name(cursor))
-
-
-def check_index(cursor: Cursor) -> Statement:
-    """`CHECK INDEX i [SAMPLE percent]`"""
-    cursor.expect("INDEX")
-    name = ddl.table_name(cursor)
-    if not cursor.accept("SAMPLE"):
-        return CheckIndex(name=name)
-    token = cursor.peek()
-    if token.kind is not Kind.NUMBER:
-        cursor.fail("a percentage above 0 and up to 100")
-    try:
-        percent = float(token.text)
-    except ValueError:
-        cursor.fail("a percentage above 0 and up to 100")
-    if not 0 < percent <= 100:
-        cursor.fail("a percentage above 0 and up to 100")
-    cursor.at += 1
-    cursor.accept("PERCENT")
-    return CheckIndex(name=name, percent=percent)
-
-
-def repair_index(cursor: Cursor) -> Statement:
-    cursor.expect("INDEX")
-    return RepairIndex(name=ddl.table_name(cursor))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ebla.errors import SqlError
-from ebla.sql import ddl, handlers, indexes, views, write
+from ebla.sql import checks, ddl, handlers, indexes, views, write
 from ebla.sql.cursor import Cursor
 from ebla.sql.lex import Kind, StatementText, split
 from ebla.sql.refs import query_at, rewrite
@@ -137,8 +137,8 @@ _STATEMENTS: dict[str, Parser] = {
     "DROP": _by_kind(views.drop_view, handlers.drop_handler, ddl.drop, indexes.drop_index),
     "ALTER": _by_kind(views.alter_view, handlers.alter_handler, ddl.alter),
     "BUILD": indexes.build_indexes,
-    "CHECK": indexes.check_index,
-    "REPAIR": indexes.repair_index,
+    "CHECK": checks.check,
+    "REPAIR": checks.repair,
     "FLUSH": views.flush,
     "WAIT": views.wait_for,
     "CANCEL": views.cancel,
@@ -156,7 +156,7 @@ VERBS = frozenset({*_QUERY_WORDS, *_STATEMENTS, "EXPLAIN"})
 SUPPORTED = (
     "SELECT, WITH, VALUES, FROM, TABLE, EXPLAIN, INSERT INTO, UPSERT INTO, UPDATE, DELETE FROM, MERGE INTO, "
     "TRUNCATE, LOAD INTO, CREATE TABLE, DROP TABLE, ALTER TABLE, CREATE, DROP and ALTER MATERIALIZED VIEW, "
-    "CREATE, DROP and ALTER HANDLER, CREATE and DROP INDEX, BUILD INDEXES, CHECK and REPAIR INDEX, FLUSH, WAIT FOR, "
+    "CREATE, DROP and ALTER HANDLER, CREATE and DROP INDEX, BUILD INDEXES, CHECK and REPAIR, FLUSH, WAIT FOR, "
     "CANCEL BUILD, COMMENT ON, SHOW TABLES, SHOW VIEWS, SHOW HANDLERS, SHOW INDEXES, SHOW PROGRESS, DESCRIBE, "
     "COMPACT and VACUUM"
 )

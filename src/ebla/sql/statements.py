@@ -402,19 +402,23 @@ class ShowIndexes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckIndex:
-    """Compare an index with its definition; `percent` of the rows where given."""
+class Check:
+    """Compare an index or a view with its definition, or a table's files with the catalog; `percent` of it if given."""
 
+    what: Literal["index", "view", "table"]
     name: str
     percent: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepairIndex:
+class Repair:
+    what: Literal["index", "view", "table"]
     name: str
 
 
-IndexStatement = CreateIndex | DropIndex | BuildIndexes | ShowIndexes | CheckIndex | RepairIndex
+IndexStatement = CreateIndex | DropIndex | BuildIndexes | ShowIndexes
+
+CheckStatement = Check | Repair
 
 HandlerStatement = CreateHandler | DropHandler | AlterHandler | ShowHandlers
 
@@ -435,6 +439,7 @@ Statement = (
     ViewStatement
     | HandlerStatement
     | IndexStatement
+    | CheckStatement
     | Query
     | Explain
     | CreateTable

@@ -117,10 +117,12 @@ class _Walk:
                     self._known_relation(part, name)
             case st.CreateIndex(table=table) | st.BuildIndexes(table=table):
                 self._known_relation(part, table)
-            case st.DropIndex() | st.CheckIndex() | st.RepairIndex():
+            case st.DropIndex() | st.Check(what="index") | st.Repair(what="index"):
                 pass  # the script may have created it, and indexes are no part of what is known
-            case st.AlterBuild(name=name):
+            case st.AlterBuild(name=name) | st.Check(what="view", name=name) | st.Repair(what="view", name=name):
                 self._known_view(part, name)
+            case st.Check(name=name) | st.Repair(name=name):
+                self._known_relation(part, name)
             case st.CancelBuild(name=name, if_exists=optional):
                 self._drop(part, name, Kind.VIEW, optional=optional, cascade=False)
             case st.ShowProgress(name=name):

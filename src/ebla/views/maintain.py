@@ -43,8 +43,9 @@ def apply_epoch(
     round_: Round | None = None,
     *,
     build: bool = False,
+    repair: bool = False,
 ) -> Epoch:
-    """Bring a view up to the newest version of its inputs, or to those of the target.
+    """Bring a view up to the newest version of its inputs, or to those of the target. `repair`: compute it anew.
 
     A view that is being built in chunks is brought there as far as it is covered. One that is built in one piece is
     left alone, unless this is the epoch that builds it (`build`).
@@ -64,7 +65,7 @@ def apply_epoch(
         elif view.building:
             if not build:
                 return nothing
-        elif not _anything_new(connection, view, relations, target):
+        elif not repair and not _anything_new(connection, view, relations, target):
             return nothing
     transaction = tx.begin(
         context.catalog,
@@ -83,7 +84,8 @@ def apply_epoch(
                 )
                 done = covering.run()
             else:
-                done = Run(view, relations, target, pace, work, round_ or Round(context), started).run()
+                run = Run(view, relations, target, pace, work, round_ or Round(context), started)
+                done = run.anew("repair") if repair else run.run()
     except BaseException:
         work.roll_back()
         raise

@@ -177,6 +177,10 @@ class Run:
                 return self._wide(changed, 1, str(reason))
         return self._wide(changed, slices, guess.reason)
 
+    def anew(self, reason: str) -> Epoch:
+        """Compute the view as its query says, whatever its rows are."""
+        return self._recompute(reason)
+
     # ---- small changes ----------------------------------------------------------------------------------
 
     def _narrow(self) -> Epoch:

@@ -1,0 +1,46 @@
+"""`CHECK` and `REPAIR`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ebla.sql import ddl
+from ebla.sql.cursor import Cursor
+from ebla.sql.lex import Kind
+from ebla.sql.statements import Check, Repair, Statement
+
+
+def check(cursor: Cursor) -> Statement:
+    """`CHECK INDEX | VIEW | TABLE name [SAMPLE percent [PERCENT]]`"""
+    what = _what(cursor)
+    name = ddl.table_name(cursor)
+    if not cursor.accept("SAMPLE"):
+        return Check(what=what, name=name)
+    token = cursor.peek()
+    percent = 0.0
+    if token.kind is Kind.NUMBER:
+        try:
+            percent = float(token.text)
+        except ValueError:
+            pass
+    if not 0 < percent <= 100:
+        cursor.fail("a percentage above 0 and up to 100")
+    cursor.at += 1
+    cursor.accept("PERCENT")
+    return Check(what=what, name=name, percent=percent)
+
+
+def repair(cursor: Cursor) -> Statement:
+    """`REPAIR INDEX | VIEW | TABLE name`"""
+    what = _what(cursor)
+    return Repair(what=what, name=ddl.table_name(cursor))
+
+
+def _what(cursor: Cursor) -> Literal["index", "view", "table"]:
+    if cursor.accept("INDEX"):
+        return "index"
+    if cursor.accept("MATERIALIZED", "VIEW") or cursor.accept("VIEW"):
+        return "view"
+    if cursor.accept("TABLE"):
+        return "table"
+    cursor.fail("INDEX, VIEW or TABLE")
