@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -147,6 +150,7 @@ class Database:
 
     def close(self) -> None:
         """Finish background work, release pins, and stop Spark if Ebla started it."""
+        _OPEN.discard(self)
         self.builder.stop()
         self.runner.stop()
         self.indexes.stop()
@@ -186,7 +190,20 @@ def connect(url: str, spark: SparkSession | None = None, *, create: bool = True,
     except BaseException:
         catalog.close()
         raise
-    return Database(Context(catalog, loaded, spark))
+    opened = Database(Context(catalog, loaded, spark))
+    _OPEN.add(opened)
+    return opened
+
+
+_OPEN: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """A program that ends without closing leaves no thread at work while the interpreter goes."""
+    for database in list(_OPEN):
+        with contextlib.suppress(Exception):  # there is nobody left to tell
+            database.close()
 
 
 def _join(catalog: Catalog, settings: Settings) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+import subprocess
+import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -395,3 +397,18 @@ def test_a_server_that_falls_silent_is_reported_in_our_words(postgres_url: str):
     administer(other, sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(name))
     assert catalog.version() == 1
     catalog.close()
+
+
+def test_a_program_that_ends_without_closing_says_nothing(tmp_path: Path) -> None:
+    program = """if True:
+        import sys
+        import ebla
+        db = ebla.connect(sys.argv[1])
+        db.sql("CREATE TABLE t (id BIGINT, PRIMARY KEY (id))")
+        db.table("t").upsert([{"id": 1}])
+        print(db.query("t").rows())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "w")], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("[(1,)]\n", "")
