@@ -23,11 +23,11 @@ from ebla.tables.context import Context
 
 
 class TermRefused(StaleTermError):
-    """A worker has seen a newer leader."""
+    """A worker has seen a newer leader, of this `term`."""
 
-    def __init__(self, term: Term) -> None:
-        super().__init__(f"view_building: expected term {term} or newer, found an older one; another leader rules")
-        self.term = term
+    def __init__(self, message: str, term: int = 0) -> None:
+        super().__init__(message)
+        self.term = Term(term)
 
 
 class LocalNode:
@@ -98,7 +98,8 @@ class LocalNode:
                 case Reply(call=number, answer=answer):
                     self._calls.pop(number).set_result(answer)
                 case Refuse(call=number, term=term):
-                    self._calls.pop(number).set_exception(TermRefused(term))
+                    said = f"view_building: expected term {term} or newer, found an older one; another leader rules"
+                    self._calls.pop(number).set_exception(TermRefused(said, term))
 
 
 class LocalNodes:
