@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import re
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -18,8 +20,10 @@ from rich.console import Console
 import ebla
 from ebla.catalog import changes as c
 from ebla.catalog import reads
-from ebla.demo.shop import data, display, report, run, schema
-from ebla.demo.shop.display import Snapshot
+from ebla.demo.shop import building, data, display, pages, report, run, schema, worker
+from ebla.demo.shop.building import Built, Killed
+from ebla.demo.shop.display import BuildSeen, Snapshot
+from ebla.demo.shop.pages import Checked, Pages
 from ebla.demo.shop.proof import Proof, prove, prove_by_duckdb, recomputation, tables_of, unread
 from ebla.demo.shop.report import Report, Times
 from ebla.demo.shop.watch import EpochSeen, ViewSeen, Watch, percentile
@@ -41,6 +45,11 @@ def test_sizes_make_up_the_rows_that_were_asked_for():
     assert abs(made.total - 40_000) < 1000
     keys = made.lines.select(["order_id", "line"])
     assert keys.group_by(["order_id", "line"]).aggregate([]).num_rows == made.lines.num_rows
+
+
+def test_some_name_stands_twice_however_few_rows_there_are():
+    names = data.generate(data.Sizes.of(1)).customers["name"].to_pylist()
+    assert len(set(names)) < len(names)
 
 
 # ---- the watch ------------------------------------------------------------------------------------------
@@ -66,6 +75,12 @@ def test_a_view_is_not_staler_than_the_time_since_the_first_write():
     watch.look(1.5, [seen(age_s=9.0)])
     watch.look(20.0, [seen(age_s=0.25)])
     assert watch.ages == {"card": [1.5, 0.25]}
+
+
+def test_a_watch_that_begins_after_the_writers_does_not_make_views_younger():
+    watch = Watch()
+    watch.look(0.5, [seen(age_s=9.0)], 30.0)
+    assert watch.ages == {"card": [9.0]}
 
 
 def test_columns_of_show_views_are_taken_by_name():
@@ -150,6 +165,60 @@ def test_a_line_says_the_same_in_plain_text():
     assert display.line(SNAPSHOT) == ("  10 s  1,203 commits of 34,576 rows, epochs: 1, age: card 1.25 s, by_country –")
 
 
+BUILDS = [
+    BuildSeen(name="card", phase="scanning", percent=24.6, rows=70358, tablets="1/4", rows_per_s=9351.0),
+    BuildSeen(name="revenue", phase="waiting", percent=0.0, tablets="0/4", detail="the build on lines"),
+    BuildSeen(name="by_country", phase="readable", percent=100.0),
+]
+BUILD_FRAME = """\
+  card              ━━━━━───────────────   25 %  scanning, 70,358 rows, tablets 1/4, 9,351 rows/s
+  revenue           ────────────────────    0 %  waiting for the build on lines
+  by_country        ━━━━━━━━━━━━━━━━━━━━  100 %  readable
+  writers                                        1,203 commits of 34,576 rows
+"""
+
+
+def test_every_build_has_a_bar():
+    console = Console(record=True, width=100, file=io.StringIO())
+    console.print(display.build_frame(BUILDS, SNAPSHOT.counts))
+    assert "".join(f"{line.rstrip()}\n" for line in console.export_text().splitlines()) == BUILD_FRAME
+
+
+def test_bars_are_a_line_where_there_is_no_terminal():
+    assert display.build_line(BUILDS, SNAPSHOT.counts) == (
+        "card 25 % scanning, 70,358 rows, tablets 1/4, 9,351 rows/s; revenue 0 % waiting for the build on lines; "
+        "by_country 100 % readable; writers: 1,203 commits"
+    )
+
+
+# ---- building -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lines", [1, 60, 1400, 280_000])
+def test_the_worker_is_killed_before_its_last_chunk(lines):
+    chunk_rows, rows_per_minute = building.pace(lines)
+    assert chunk_rows >= 1
+    assert lines < 8 or building.CHUNKS_UNTIL_KILLED * chunk_rows < lines / 2
+    assert rows_per_minute >= 60
+
+
+@pytest.mark.process
+def test_a_worker_that_ends_by_itself_is_an_error_with_its_words(tmp_path):
+    with worker.started(tmp_path / "nothing") as process:
+        process.process.wait(60)
+        with pytest.raises(
+            RuntimeError, match=r"expected it to build until it is killed, found it ended with 1: (.|\n)*nothing"
+        ):
+            process.check()
+
+
+@pytest.mark.process
+def test_a_worker_is_gone_after_its_block(tmp_path):
+    with connect(tmp_path / "warehouse"), worker.started(tmp_path / "warehouse") as process:
+        process.check()
+    assert process.process.returncode == -signal.SIGKILL
+
+
 # ---- writers --------------------------------------------------------------------------------------------
 
 
@@ -168,6 +237,25 @@ def test_an_error_in_a_writer_is_raised_and_stops_the_others():
     assert "Careless" in caught.value.__notes__[0]
     with pytest.raises(ebla.ConflictError):
         writers.check()
+
+
+def test_writers_can_be_moved_to_another_connection():
+    moved, another = threading.Event(), cast(ebla.Database, object())
+
+    class Looks(Writer):
+        kinds = ("nothing",)
+        pause_s = 0.01
+
+        def act(self) -> None:
+            if self.db is another:
+                moved.set()
+
+    writers = Writers(None, data.generate(data.Sizes.of(100)), kinds=[Looks])  # type: ignore[arg-type]
+    writers.start()
+    assert not moved.is_set()
+    writers.move_to(another)
+    assert moved.wait(30)
+    writers.stop()
 
 
 # ---- proofs ---------------------------------------------------------------------------------------------
@@ -239,7 +327,20 @@ def test_a_proof_counts_equal_rows(db):
 PROOF = Proof(view="card", engine="Spark", version=9, rows=5, expected_rows=5, extra=0, missing=0, seconds=1.0)
 
 
-def made_report(*proofs: Proof) -> Report:
+BUILT = Built(killed=Killed(exit_code=-9, percent=24.6, rows=70), resumed_rows=70, seconds=12.0, commits=99)
+CHECKED = Checked(version=9, missing=0, spurious=0, different=0, seconds=1.0)
+PAGES = Pages(
+    build_s=3.0,
+    path="path: card_by_customer (customer, amount DESC, order_id, line), index, forwards",
+    before_s=[0.25],
+    open_s=[0.004, 0.002, 0.003],
+    refused="unique index one_name of customers: found name = 'Ada Gallo' more than once",
+    closed_s=[0.001],
+    checked=CHECKED,
+)
+
+
+def made_report(*proofs: Proof, built: Built = BUILT, pages: Pages = PAGES) -> Report:
     watch = Watch()
     watch.look(1.0, [seen()])
     watch.look(2.0, [seen(applied_version=9)])
@@ -248,6 +349,8 @@ def made_report(*proofs: Proof) -> Report:
         writing_s=2.0,
         total_s=30.0,
         counts=SNAPSHOT.counts,
+        built=built,
+        pages=pages,
         watch=watch,
         proofs=proofs,
         times=Times(small_change_s=0.5, recompute_s=4.0),
@@ -257,7 +360,7 @@ def made_report(*proofs: Proof) -> Report:
 @pytest.mark.parametrize(
     ("proof", "code", "words"),
     [
-        (PROOF, 0, "Every view is equal to its recomputation"),
+        (PROOF, 0, "Every view is equal to its recomputation, and the index to its definition"),
         (replace(PROOF, missing=1, expected_rows=6), 1, "FAILED: card is not what its query gives"),
     ],
 )
@@ -270,6 +373,44 @@ def test_a_difference_fails_the_demonstration(proof, code, words, monkeypatch, c
     assert found["ok"] is (code == 0)
     assert found["proofs"][0]["missing"] == proof.missing
     assert found["card"] == {"epoch_s": {"median": 0.5, "p95": 0.5}, "small_change_s": 0.5, "recompute_s": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (made_report(), "no view was compared"),
+        (made_report(PROOF, built=replace(BUILT, resumed_rows=35)), "did not go on where the worker was killed"),
+        (made_report(PROOF, built=replace(BUILT, killed=replace(BUILT.killed, exit_code=0))), "did not go on"),
+        (made_report(PROOF, built=replace(BUILT, killed=replace(BUILT.killed, rows=0))), "did not go on"),
+        (made_report(PROOF, pages=replace(PAGES, path="path: card, primary key, scan")), "is not taken by the query"),
+        (made_report(PROOF, pages=replace(PAGES, checked=replace(CHECKED, spurious=1))), "what its definition gives"),
+        (made_report(PROOF, pages=replace(PAGES, checked=None)), "what its definition gives"),
+    ],
+)
+def test_every_claim_can_fail_the_demonstration(made, words, monkeypatch, capsys):
+    monkeypatch.setattr(run, "run", lambda *_: made)
+    assert run.main([]) == 1
+    assert re.search(f"^FAILED: .*{words}", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_a_program_learns_of_the_build_and_the_index():
+    made = made_report(PROOF).as_json()
+    assert made["build"] == {
+        "seconds": 12.0,
+        "commits": 99,
+        "worker_exit_code": -9,
+        "killed_at_rows": 70,
+        "killed_at_percent": 24.6,
+        "resumed_at_rows": 70,
+        "resumed": True,
+    }
+    assert made["index"]["query_s"]["open"] == {"median": 0.003, "p95": 0.004}
+    assert made["index"]["check"]["missing"] == 0
+    assert "Ada Gallo" in made["index"]["refused"]
+
+
+def test_latencies_are_told_in_milliseconds():
+    assert report.latency(PAGES.open_s) == "3 queries, first 100 rows each: p50 3.0 ms, p95 4.0 ms"
 
 
 def test_an_error_fails_the_demonstration(monkeypatch, capsys):
@@ -312,6 +453,17 @@ def test_every_view_of_the_shop_is_equal_to_its_recomputation(tmp_path):
     assert found.stderr == ""
     for view in schema.VIEWS:
         assert re.search(rf"^  {view} +equal +[1-9]", found.stdout, re.MULTILINE)
+    for words in (
+        r"KILLED: the worker, process \d+, with SIGKILL; it left card at \d+ %, [1-9]",
+        r"all readable after .* card went on from [1-9]",
+        rf"EXPLAIN: path: {schema.INDEX_NAME} \(customer, amount DESC, order_id, line\), index, forwards",
+        rf"{pages.QUERIES} queries, first 100 rows each: p50 [\d.]+ ms",
+        r"REFUSED: unique index one_name of customers: .* found name = '.+' more than once",
+        rf"{schema.INDEX_NAME} right: no entry missing",
+    ):
+        assert re.search(rf"^  {words}", found.stdout, re.MULTILINE), words
     assert not CONTROL.search(found.stdout)
     with ebla.connect(str(kept), create=False) as kept_db:
         assert {"customers", "orders", "lines"} < set(kept_db.tables())
+        assert len(pages.page(kept_db, pages.NAMES[0])) > 0
+        assert pages.explained(kept_db).startswith(f"path: {schema.INDEX_NAME} ")

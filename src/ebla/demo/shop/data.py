@@ -33,6 +33,8 @@ STATUSES = (
 )  # fmt: skip
 FIRST_NAMES = ("Ada", "Bel", "Cyrus", "Dido", "Enna", "Felix", "Gudea", "Hana", "Ishar", "Jona", "Kura", "Lars")
 LAST_NAMES = ("Adler", "Berg", "Costa", "Dumont", "Eriksen", "Fontaine", "Gallo", "Haddad", "Ito", "Jensen", "Kaya")
+CUSTOMERS_MIN = len(FIRST_NAMES) * len(LAST_NAMES) + 1
+"""More customers than names: some name stands twice."""
 THINGS = ("lamp", "jar", "chair", "tablet", "stylus", "bowl", "rug", "basket", "mirror", "shelf", "kettle", "coat")
 KINDS = ("small", "large", "red", "blue", "oak", "clay", "linen", "brass", "plain", "old")
 
@@ -48,7 +50,9 @@ class Sizes:
     @classmethod
     def of(cls, rows: int) -> Sizes:
         """Sizes that make up about so many rows in all."""
-        return cls(customers=max(10, rows // 20), products=max(10, rows // 80), orders=max(20, rows * 47 // 200))
+        return cls(
+            customers=max(CUSTOMERS_MIN, rows // 20), products=max(10, rows // 80), orders=max(20, rows * 47 // 200)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

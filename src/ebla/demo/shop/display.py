@@ -43,6 +43,51 @@ class Snapshot:
         return max(0.0, self.seconds - self.elapsed_s)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildSeen:
+    """How far a view or an index is."""
+
+    name: str
+    phase: str
+    percent: float
+    rows: int = 0
+    tablets: str | None = None
+    rows_per_s: float | None = None
+    detail: str | None = None
+
+    @property
+    def words(self) -> str:
+        """Everything but the percentage, as far as it is known."""
+        said = [self.phase if self.phase != "waiting" else f"waiting for {self.detail}"]
+        if self.rows:
+            said.append(f"{self.rows:,} rows")
+        if self.tablets is not None and self.phase == "scanning":
+            said.append(f"tablets {self.tablets}")
+        if self.rows_per_s is not None and self.phase == "scanning":
+            said.append(f"{self.rows_per_s:,.0f} rows/s")
+        return ", ".join(said)
+
+
+def build_frame(seen: Sequence[BuildSeen], counts: Mapping[str, Count]) -> RenderableType:
+    """A bar for each build, over what the writers do meanwhile."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, min_width=18)
+    table.add_column(no_wrap=True, width=PROGRESS_WIDTH)
+    table.add_column(justify="right", no_wrap=True, min_width=5)
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    for one in seen:
+        table.add_row(Text(f"  {one.name}", style="bold"), _bar(one.percent / 100), f"{one.percent:.0f} %", one.words)
+    done = total(counts)
+    table.add_row("  writers", "", "", Text(f"{done.commits:,} commits of {done.rows:,} rows", style="dim"))
+    return table
+
+
+def build_line(seen: Sequence[BuildSeen], counts: Mapping[str, Count]) -> str:
+    """The same in one line of plain text."""
+    builds = "; ".join(f"{one.name} {one.percent:.0f} % {one.words}" for one in seen)
+    return f"{builds}; writers: {total(counts).commits:,} commits"
+
+
 def frame(snapshot: Snapshot, width: int = 110) -> RenderableType:
     """The whole picture. From 80 columns on nothing is cut; where there are more, more is told."""
     wide = width >= WIDE
@@ -75,16 +120,19 @@ def _panel(title: str, inside: RenderableType) -> Panel:
 
 def _head(snapshot: Snapshot) -> RenderableType:
     done = min(1.0, snapshot.elapsed_s / snapshot.seconds) if snapshot.seconds else 1.0
-    full = round(done * PROGRESS_WIDTH)
     return Text.assemble(
         (" the shop is open  ", "bold"),
-        ("━" * full, "green"),
-        ("─" * (PROGRESS_WIDTH - full), "dim"),
+        _bar(done),
         f"  {snapshot.elapsed_s:.0f} s, {snapshot.remaining_s:.0f} s to go",
         (f"  version {snapshot.version:,}", "dim"),
         no_wrap=True,
         overflow="ellipsis",
     )
+
+
+def _bar(part: float) -> Text:
+    full = round(part * PROGRESS_WIDTH)
+    return Text.assemble(("━" * full, "green"), ("─" * (PROGRESS_WIDTH - full), "dim"))
 
 
 def _writes(snapshot: Snapshot) -> RenderableType:

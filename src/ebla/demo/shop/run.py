@@ -1,4 +1,4 @@
-"""The shop from beginning to end: set up, open, watch, close, prove."""
+"""The shop from beginning to end: set up, open, build, watch, close, prove."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ import tempfile
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 
 import ebla
 from ebla.cli import failure
 from ebla.cli.output import write_json
-from ebla.demo.shop import data, display, proof, report, schema
-from ebla.demo.shop.display import Snapshot, seconds
+from ebla.demo.shop import building, data, display, pages, proof, report, schema, worker
+from ebla.demo.shop.building import Built
+from ebla.demo.shop.display import BuildSeen, Snapshot, seconds
+from ebla.demo.shop.pages import Pages
 from ebla.demo.shop.proof import Proof
 from ebla.demo.shop.report import Report, Times
 from ebla.demo.shop.watch import Watch
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from ebla.database import Database
 
 ROWS = 400_000
-SECONDS = 25.0
+SECONDS = 15.0
 SETTINGS: dict[str, Any] = {"tablets": 4, "spark_memory": "2g"}
 SMALL_CHANGE = 20
 FREE_ID = 1_000_000_000
@@ -92,41 +94,112 @@ def set_up(db: Database, rows: data.Rows, teller: Teller) -> None:
         _ = db.spark
     with teller.step(f"{rows.total:,} rows loaded into six tables"):
         schema.create_tables(db, rows)
+
+
+@dataclass(slots=True)
+class Shop:
+    """What the acts share while writers write."""
+
+    writers: Writers
+    teller: Teller
+    began: float
+
+    @property
+    def commits(self) -> int:
+        return total(self.writers.tally.counts()).commits
+
+    @contextlib.contextmanager
+    def bars(self) -> Iterator[building.Show]:
+        """A function that shows how far builds are; what a writer fails with is raised by it."""
+        with _shown(self.teller, display.build_frame, display.build_line) as show:
+
+            def look(seen: Sequence[BuildSeen]) -> None:
+                show(time.perf_counter(), seen, self.writers.tally.counts())
+                self.writers.check()
+
+            yield look
+
+
+def build_views(
+    shop: Shop, desk: Database, lines: int, builder: worker.Worker, reopen: Callable[[], Database]
+) -> Built:
+    """Build the views while the writers write: first by a worker, which is killed, then by `reopen`'s connection."""
+    say, before, began = shop.teller.say, shop.commits, time.perf_counter()
+    shop.teller.title("Three writers begin, and the views are built meanwhile")
     for name, what in schema.ABOUT.items():
-        with teller.step(f"CREATE MATERIALIZED VIEW {name}: {what}"):
-            schema.create_view(db, name)
-    schema.create_handler(db)
+        say(f"  CREATE MATERIALIZED VIEW {name}: {what}")
+    say("  card is begun by another process, in small chunks")
+    with shop.bars() as show:
+        killed = building.begin_and_kill(desk, builder, lines, show)
+    say(
+        f"  KILLED: the worker, process {builder.process.pid}, with SIGKILL; it left card at {killed.percent:.0f} %, "
+        f"{killed.rows:,} rows",
+        "yellow",
+    )
+    db = reopen()
+    shop.writers.move_to(db)
+    with shop.bars() as show:
+        resumed_rows = building.carry_on(db, show)
+    built = Built(
+        killed=killed,
+        resumed_rows=resumed_rows,
+        seconds=time.perf_counter() - began,
+        commits=shop.commits - before,
+    )
+    say(f"  {report.resumption(built)}", "green" if built.resumed else "bold red")
+    return built
+
+
+def create_index(shop: Shop, db: Database) -> Pages:
+    """An index of `card` comes to be; what it brings; and one that is refused. The rest is found out at the end."""
+    teller = shop.teller
+    with teller.busy("first-100 queries, without an index"):
+        before_s = pages.timed(db, pages.FEW)
+    teller.title(schema.INDEX)
+    with shop.bars() as show:
+        build_s = building.create_index(db, show)
+    teller.say(f"  readable after {seconds(build_s)}, while the writers wrote", "green")
+    teller.say(f"  {pages.statement()}", cut=True)
+    path = pages.explained(db)
+    teller.say(f"  EXPLAIN: {path}")
+    with teller.busy("first-100 queries"):
+        open_s = pages.timed(db)
+    teller.say(f"  {report.latency(open_s)}; without the index {report.latency(before_s)}")
+    teller.title(schema.UNIQUE_INDEX)
+    with teller.busy("built, and looked at"):
+        refused = pages.refused(db)
+    teller.say(f"  REFUSED: {refused}", "yellow")
+    return Pages(build_s=build_s, path=path, before_s=before_s, open_s=open_s, refused=refused)
+
+
+def explain(db: Database, teller: Teller) -> None:
     teller.title("EXPLAIN MATERIALIZED VIEW card, in short: what a change of each table does")
     for table, way in schema.explained(db, "card"):
         teller.say(f"  {table:<10} {way}", cut=True)
 
 
-def open_shop(db: Database, rows: data.Rows, for_s: float, teller: Teller) -> tuple[Writers, Watch]:
-    """Let the writers write, and watch. What one of them, or a view, fails with ends the demonstration."""
-    teller.title(f"Three writers for {for_s:.0f} s; epochs run in the background, by themselves")
-    writers, watch = Writers(db, rows), Watch()
-    writers.start()
-    try:
-        with _shown(teller) as show:
-            for snapshot in _snapshots(db, writers, watch, for_s):
-                show(snapshot)
-                writers.check()
-                for view in watch.failed:
-                    raise RuntimeError(f"view {view.name} failed: {view.message}")
-    finally:
-        writers.stop()
-    return writers, watch
+def watch_shop(shop: Shop, db: Database, for_s: float) -> Watch:
+    """Watch the writers and the views. What one of them fails with ends the demonstration."""
+    shop.teller.title(f"The writers go on for {for_s:.0f} s; epochs run in the background, by themselves")
+    watch = Watch()
+    with _shown(shop.teller, lambda s: display.frame(s, shop.teller.console.width), display.line) as show:
+        for snapshot in _snapshots(db, shop, watch, for_s):
+            show(snapshot.elapsed_s, snapshot, last=snapshot.remaining_s == 0)
+            shop.writers.check()
+            for view in watch.failed:
+                raise RuntimeError(f"view {view.name} failed: {view.message}")
+    return watch
 
 
-def _snapshots(db: Database, writers: Writers, watch: Watch, for_s: float) -> Iterator[Snapshot]:
+def _snapshots(db: Database, shop: Shop, watch: Watch, for_s: float) -> Iterator[Snapshot]:
     began = time.perf_counter()
-    commits: deque[tuple[float, int]] = deque([(0.0, 0)])
+    commits: deque[tuple[float, int]] = deque([(0.0, shop.commits)])
     elapsed_s = 0.0
     while elapsed_s < for_s:
         time.sleep(min(LOOK_S, for_s - elapsed_s))
         elapsed_s = time.perf_counter() - began
-        watch.look(elapsed_s, db.sql("SHOW VIEWS").to_arrow().to_pylist())
-        counts = writers.tally.counts()
+        watch.look(elapsed_s, db.sql("SHOW VIEWS").to_arrow().to_pylist(), time.perf_counter() - shop.began)
+        counts = shop.writers.tally.counts()
         commits.append((elapsed_s, total(counts).commits))
         while commits[-1][0] - commits[0][0] > PACE_S and len(commits) > 2:
             commits.popleft()
@@ -144,19 +217,21 @@ def _snapshots(db: Database, writers: Writers, watch: Watch, for_s: float) -> It
 
 
 @contextlib.contextmanager
-def _shown(teller: Teller) -> Iterator[Any]:
-    """A function that shows a snapshot: as a living picture, or as a line every few seconds."""
+def _shown(
+    teller: Teller, frame: Callable[..., RenderableType], line: Callable[..., str]
+) -> Iterator[Callable[..., None]]:
+    """A function that shows something seen at a time: as a living picture, or as a line every few seconds."""
     if teller.lively:
         with Live(console=teller.console, auto_refresh=False) as live:
-            yield lambda snapshot: live.update(display.frame(snapshot, teller.console.width), refresh=True)
+            yield lambda at_s, *what, last=False: live.update(frame(*what), refresh=True)
         return
-    last_s = 0.0
+    last_s = -LINE_S
 
-    def show(snapshot: Snapshot) -> None:
+    def show(at_s: float, *what: Any, last: bool = False) -> None:
         nonlocal last_s
-        if snapshot.elapsed_s - last_s >= LINE_S or snapshot.remaining_s == 0:
-            last_s = snapshot.elapsed_s
-            teller.say(f"  {display.line(snapshot)}")
+        if at_s - last_s >= LINE_S or last:
+            last_s = at_s
+            teller.say(f"  {line(*what)}")
 
     yield show
 
@@ -196,6 +271,21 @@ def prove_all(db: Database, teller: Teller) -> list[Proof]:
     return proofs
 
 
+def ask_closed(db: Database, teller: Teller) -> list[float]:
+    with teller.busy("first-100 queries"):
+        found = pages.timed(db)
+    teller.say(f"  {report.latency(found)}")
+    return found
+
+
+def check_index(db: Database, teller: Teller) -> pages.Checked:
+    """Compare the index with its definition over the view, on Spark."""
+    with teller.busy(f"CHECK INDEX {schema.INDEX_NAME}"):
+        checked = pages.check(db)
+    teller.say(f"  {report.checked(checked)}", "green" if checked.right else "bold red")
+    return checked
+
+
 def _tell_proof(found: Proof, teller: Teller) -> None:
     teller.say(f"  {report.verdict(found)}", "green" if found.equal else "bold red")
     for row in found.examples:
@@ -207,18 +297,39 @@ def _tell_proof(found: Proof, teller: Teller) -> None:
 
 def run(options: Options, warehouse: Path, teller: Teller) -> Report:
     rows = data.generate(data.Sizes.of(options.rows))
-    with ebla.connect(str(warehouse), **SETTINGS) as db, _quiet_when_interrupted():
-        set_up(db, rows, teller)
-        began = time.perf_counter()
-        writers, watch = open_shop(db, rows, options.seconds, teller)
-        writing_s = time.perf_counter() - began
+    with contextlib.ExitStack() as opened, _quiet_when_interrupted():
+        desk = opened.enter_context(ebla.connect(str(warehouse), auto_refresh=False, **SETTINGS))
+        builder = opened.enter_context(worker.started(warehouse))
+        set_up(desk, rows, teller)
+        db: Database = desk
+
+        def reopen() -> Database:
+            nonlocal db
+            db = opened.enter_context(ebla.connect(str(warehouse), desk.spark, **SETTINGS))
+            return db
+
+        shop = Shop(Writers(desk, rows), teller, began=time.perf_counter())
+        shop.writers.start()
+        try:
+            built = build_views(shop, desk, rows.lines.num_rows, builder, reopen)
+            schema.create_handler(db)
+            found = create_index(shop, db)
+            explain(db, teller)
+            watch = watch_shop(shop, db, options.seconds)
+        finally:
+            shop.writers.stop()
+        writing_s = time.perf_counter() - shop.began
         times = close_shop(db, rows, teller)
+        closed_s = ask_closed(db, teller)
         proofs = prove_all(db, teller)
+        checked = check_index(db, teller)
         return Report(
             rows_loaded=rows.total,
             writing_s=writing_s,
             total_s=time.perf_counter() - teller.began,
-            counts=writers.tally.counts(),
+            counts=shop.writers.tally.counts(),
+            built=built,
+            pages=replace(found, closed_s=closed_s, checked=checked),
             watch=watch,
             proofs=proofs,
             times=times,
@@ -230,10 +341,12 @@ def tell_end(made: Report, options: Options, teller: Teller) -> None:
     for name, value in report.summary(made):
         teller.say(f"  {name:<13} {value}")
     if not made.ok:
-        wrong = ", ".join(sorted({p.view for p in made.proofs if not p.equal}))
-        teller.say(f"\nFAILED: {wrong} is not what its query gives. {made.total_s:.0f} s in total.", "bold red")
+        teller.say(f"\nFAILED: {'; '.join(report.faults(made))}. {made.total_s:.0f} s in total.", "bold red")
         return
-    teller.say(f"\nEvery view is equal to its recomputation. {made.total_s:.0f} s in total.", "bold green")
+    teller.say(
+        f"\nEvery view is equal to its recomputation, and the index to its definition. {made.total_s:.0f} s in total.",
+        "bold green",
+    )
     teller.say("\nTo go on:")
     for command in report.next_steps(str(options.keep) if options.keep else None):
         teller.say(f"  $ {command}", "cyan")
@@ -286,7 +399,9 @@ def _options(arguments: Sequence[str]) -> Options:
         prog="python -m ebla.demo", description="A shop whose views stay exact while it is written to."
     )
     parser.add_argument("--rows", type=int, default=ROWS, help="rows to begin with, about (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long to write (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, help="how long to watch once all is built (default: %(default)s)"
+    )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="make the warehouse in DIR, and keep it")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end, and nothing else")
     found = parser.parse_args(arguments)

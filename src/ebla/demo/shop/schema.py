@@ -53,6 +53,9 @@ ABOUT = {
     "revenue": "an aggregate by customer and month",
     "by_country": "a view on that view",
 }
+INDEX_NAME = "card_by_customer"
+INDEX = f"CREATE INDEX {INDEX_NAME} ON card (customer, amount DESC) INCLUDE (product, status)"
+UNIQUE_INDEX = "CREATE UNIQUE INDEX one_name ON customers (name)"
 
 
 def create_tables(db: Database, rows: Rows) -> None:
@@ -73,8 +76,9 @@ def create_dictionaries(db: Database, rows: Rows) -> None:
     db.table("statuses").upsert(rows.statuses)
 
 
-def create_view(db: Database, name: str) -> None:
-    db.sql(f"CREATE MATERIALIZED VIEW {name} AS {VIEWS[name]}")
+def view_statement(name: str, options: str = "", *, asynchronous: bool = False) -> str:
+    create = "CREATE ASYNC MATERIALIZED VIEW" if asynchronous else "CREATE MATERIALIZED VIEW"
+    return f"{create} {name}{f' WITH ({options})' if options else ''} AS {VIEWS[name]}"
 
 
 def create_handler(db: Database) -> None:

@@ -54,14 +54,15 @@ class Watch:
     trails: dict[str, deque[float]] = field(default_factory=dict)
     _applied: dict[str, int] = field(default_factory=dict)
 
-    def look(self, at_s: float, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take in what SHOW VIEWS says so long after the first write.
+    def look(self, at_s: float, rows: Sequence[Mapping[str, Any]], writing_s: float | None = None) -> None:
+        """Take in what SHOW VIEWS says at a time; the first write was `writing_s` ago, or at time 0.
 
         A view's age counts from the version that it shows, even if nothing was written since; no view is staler than
         the time since the first write.
         """
+        stalest_s = at_s if writing_s is None else writing_s
         seen = [ViewSeen.of(row) for row in rows]
-        self.views = [v if v.age_s is None else replace(v, age_s=min(v.age_s, at_s)) for v in seen]
+        self.views = [v if v.age_s is None else replace(v, age_s=min(v.age_s, stalest_s)) for v in seen]
         for view in self.views:
             if view.age_s is not None:
                 self.ages.setdefault(view.name, []).append(view.age_s)

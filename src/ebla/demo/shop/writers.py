@@ -194,7 +194,7 @@ class Writers:
         self.tally = Tally([kind for writer in kinds for kind in writer.kinds])
         self._stopping = threading.Event()
         self._errors: list[BaseException] = []
-        made = [writer(db, rows, self.tally, seed + i) for i, writer in enumerate(kinds)]
+        self._made = made = [writer(db, rows, self.tally, seed + i) for i, writer in enumerate(kinds)]
         self._threads = [
             threading.Thread(target=self._run, args=(writer,), name=type(writer).__name__, daemon=True)
             for writer in made
@@ -203,6 +203,11 @@ class Writers:
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
+
+    def move_to(self, db: Database) -> None:
+        """From each writer's next statement on, write through another connection."""
+        for writer in self._made:
+            writer.db = db
 
     def _run(self, writer: Writer) -> None:
         wait: Callable[[float], bool] = self._stopping.wait
