@@ -202,9 +202,9 @@ def test_b15_rows_that_nobody_would_miss_are_visible_at_once(
         assert written == (1, db.version, 0)
         assert db.query("orders", where={"id": row[0]}).rows() == [row]
 
-    load((50, 1))  # no view
+    load((50, 20))  # no view
     db.sql(f"CREATE ASYNC MATERIALIZED VIEW late WITH (rows_per_minute = 0) AS {QUERY}")
-    load((50, 2))  # a view that has not begun
+    load((50, 30))  # a view that has not begun
     db.sql("DROP MATERIALIZED VIEW late")
     db.sql("CREATE UNIQUE INDEX one ON orders (total)")
     begun(db, monkeypatch)
@@ -257,6 +257,7 @@ def processes() -> Iterator[Processes]:
 
 
 @pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
 def test_b15_a_process_that_dies_at_this_step_of_a_staged_load(
     db: ebla.Database,
