@@ -51,8 +51,12 @@ class Flip(Work):
         self.runs = list(staged)
         self._ids = frozenset(run.id for run in staged)
         self._tasks = frozenset(tasks)
-        if self.upkeep.indexes and sum(run.rows for run in staged) <= context.settings.batch_rows_max:
+
+    def write_indexes(self, *, emptied: bool = False) -> None:
+        few = sum(run.rows for run in self.runs) <= self.context.settings.batch_rows_max
+        if few and self.upkeep.indexes and not self.followers:
             self._settled = self._rows()
+        super().write_indexes(emptied=emptied)
 
     def _rows(self) -> tuple[pa.Table, pa.Array]:
         """The rows, few enough for the driver, and what is done with each."""
