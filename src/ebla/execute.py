@@ -34,7 +34,7 @@ from ebla.storage import types
 from ebla.storage.model import FOREVER, Column, Kind, Relation
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
-from ebla.tables import ddl, loads, maintenance, scans
+from ebla.tables import ddl, maintenance, scans
 from ebla.tables.writes import Make, Written, write
 from ebla.views.guard import require_built
 
@@ -94,13 +94,8 @@ class Executor:
                 return self._explain(statement, parameters)
             case st.Insert() | st.Update() | st.Delete() | st.Merge():
                 return self._change(statement, parameters)
-            case st.Load(table=table, path=path, format=kind, options=options):
-                return self._write(
-                    table,
-                    lambda relation, _: loads.load_batch(self._context, relation, path, format=kind, options=options),
-                    reason=f"load into {table}",
-                    reads_target=False,
-                )
+            case st.Load():
+                return self._load(statement)
             case st.Truncate(table=table):
                 return self._row(version=int(ddl.truncate(self._context, table)))
             case st.Compact() | st.Vacuum():
@@ -329,6 +324,12 @@ class Executor:
         written: Written = write(self._context, table, make, reason=reason, reads_target=reads_target)
         self._database.maintainer.wake(written.relation.name)
         return self._row(rows=written.rows, version=None if written.version is None else int(written.version))
+
+    def _load(self, load: st.Load) -> Result:
+        table = self._database.table(load.table)
+        written = table.load(load.path, format=load.format, options=load.options, wait=not load.asynchronous)
+        version = None if written.version is None else int(written.version)
+        return self._row(rows=written.rows, version=version, staged=written.staged)
 
     # ---- definitions ------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from ebla.catalog import reads
 from ebla.catalog import schema as s
 from ebla.errors import EblaError
 from ebla.indexes import definition
-from ebla.storage.model import FOREVER, SPANS_TABLETS
+from ebla.storage.model import FOREVER, SPANS_TABLETS, RunState
 from ebla.tables.context import Context
 from ebla.tables.maintenance import compact
 
@@ -59,6 +59,7 @@ class Maintainer:
                     s.runs.c.tablet_id.between(SPANS_TABLETS, relation.tablets - 1),
                     s.runs.c.end_version == FOREVER,
                     s.runs.c.level == 0,
+                    s.runs.c.state == RunState.NORMAL.value,
                 )
                 .distinct()
                 .subquery()

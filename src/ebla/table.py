@@ -54,12 +54,28 @@ class Table:
 
         return self._write(make, f"delete from {self.name}")
 
-    def load(self, path: str, *, format: str | None = None, options: Mapping[str, object] | None = None) -> Written:
-        """Upsert the rows of files: a path, a directory or a glob of Parquet, CSV or JSON lines."""
-        return self._write(
+    def load(
+        self,
+        path: str,
+        *,
+        format: str | None = None,
+        options: Mapping[str, object] | None = None,
+        wait: bool = True,
+    ) -> Written:
+        """Upsert the rows of files: a path, a directory or a glob of Parquet, CSV or JSON lines.
+
+        While a view of the table is being built the rows are staged first. `wait=False` returns without waiting until
+        they are visible.
+        """
+        written = self._write(
             lambda relation: loads.load_batch(self._context, relation, path, format=format, options=options),
             f"load into {self.name}",
         )
+        if not wait or not written.staged:
+            return written
+        visible = self._database.builder.wait_visible(written)
+        self._database.maintainer.wake(written.relation.name)
+        return visible
 
     def _write(self, make: Any, reason: str) -> Written:
         def with_transaction(relation: Relation, _: tx.Transaction) -> b.ArrowBatch | b.FrameBatch:

@@ -10,13 +10,14 @@ from sqlalchemy import select
 from ebla.build import stored
 from ebla.build.model import Build, Replica, Task, TaskKind
 from ebla.build.segments import Segment, Segments, advance
-from ebla.catalog import building, migrations
+from ebla.build.staging import Arrival, Destination
+from ebla.catalog import building, migrations, reads
 from ebla.catalog import changes as c
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
-from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
-from ebla.storage.model import Kind, Relation
+from ebla.ids import NodeId, RelationId, RunId, TabletId, TaskId, TransactionId, Version
+from ebla.storage.model import Kind, Relation, RunState
 from ebla.views.definition import Position, progress_name
 from support.catalogs import (
     NO_VIEW,
@@ -288,3 +289,80 @@ def test_the_coordinators_state_is_read_whole(catalog: Catalog):
     assert state.applied == {view.id: 3, index.id: None}
     assert state.unmoved == {view.id: c.ProgressIs(name=progress_name(view.id), value=position.text())}
     assert set(state.builds) == {view.id, index.id}
+
+
+# ---- staging --------------------------------------------------------------------------------------------
+
+
+def staged_of(catalog: Catalog, base: Relation, *tablets: int) -> list[str]:
+    with catalog.reading() as connection:
+        return [r.id for r in reads.staged_runs(connection, base.id, map(TabletId, tablets))]
+
+
+def visible_since(catalog: Catalog, base: Relation, transaction: int) -> Version | None:
+    with catalog.reading() as connection:
+        return reads.visible_since(connection, base.id, TransactionId(transaction))
+
+
+def test_staged_runs_and_their_tasks_come_in_one_commit_and_go_one_by_one(catalog: Catalog):
+    base = create(catalog, "orders", tablets=2)
+    with catalog.reading() as connection:
+        made = stored.staging_tasks(connection, base, map(TabletId, (1, 0, 1)))
+    assert [(t.kind, t.view, t.tablet, t.replica) for t in made] == [
+        (TaskKind.PROCESS_STAGING, None, 0, HERE),
+        (TaskKind.PROCESS_STAGING, None, 1, HERE),
+    ]
+    files = [
+        replace(run(base.id, id=f"r{t}", tablet=t, state=RunState.STAGING), transaction=TransactionId(7))
+        for t in range(2)
+    ]
+    later = run(base.id, id="a later one", tablet=0, state=RunState.STAGING)
+    commit(catalog, c.AddRuns(runs=tuple(files)), c.CreateTasks(tasks=made))
+    commit(catalog, c.AddRuns(runs=(later,)))
+    assert tasks(catalog).keys() == {t.id for t in made}
+    assert staged_of(catalog, base, 0) == ["r0", "a later one"]
+    assert staged_of(catalog, base, 0, 1) == ["r0", "r1", "a later one"]
+    with catalog.reading() as connection:
+        assert reads.first_write_after(connection, base.id, 0) is None
+
+    def flip(*ids: str) -> Version:
+        return commit(catalog, c.SetRunState(runs=frozenset(map(RunId, ids)), state=RunState.NORMAL)).version
+
+    flip("r0")
+    assert visible_since(catalog, base, 7) is None
+    assert staged_of(catalog, base, 0, 1) == ["r1", "a later one"]
+    last = flip("r1")
+    assert visible_since(catalog, base, 7) == last
+    commit(catalog, c.TruncateRelation(relation=base.id))
+    assert staged_of(catalog, base, 0, 1) == []
+
+
+def test_where_files_go_follows_the_views_of_a_table(catalog: Catalog):
+    base, other = create(catalog, "orders"), create(catalog, "customers")
+
+    def goes(table: Relation = base) -> Destination:
+        with catalog.reading() as connection:
+            return stored.destination_of(connection, table, Arrival.LOAD)
+
+    def new_view(name: str, *inputs: Relation) -> Relation:
+        created = replace(new_relation(name, kind=Kind.VIEW), options={"inputs": [int(i.id) for i in inputs]})
+        build = c.CreateBuild(build=Build(view=NO_VIEW, base=inputs[0].id), tasks=(), of_created=True)
+        exclusively(catalog, created, build)
+        return relation(catalog, name)
+
+    assert goes() is Destination.NORMAL_DIRECTORY
+    view = new_view("card", base, other)
+    assert goes() is goes(other) is Destination.NORMAL_DIRECTORY
+    commit(catalog, c.SetProcessingBase(base=base.id))
+    assert goes() is goes(other) is Destination.STAGING_MANAGED_BY_VBC
+    commit(catalog, c.SetProcessingBase(base=None))
+    assert goes() is Destination.NORMAL_DIRECTORY
+    commit(catalog, c.CoverSegment(view=view.id, tablet=TabletId(0), segment=segment("[5]", 3)))
+    assert goes() is Destination.STAGING_MANAGED_BY_VBC
+    commit(catalog, c.MarkBuilt(view=view.id))
+    assert goes() is Destination.NORMAL_DIRECTORY
+    with catalog.reading() as connection:
+        assert stored.destination_of(connection, base, Arrival.REPAIR) is Destination.STAGING_MANAGED_BY_VBC
+    exclusively(catalog, c.DropRelation(relation=view.id))
+    with catalog.reading() as connection:
+        assert stored.view_stages(connection, base.id) == {}

@@ -230,6 +230,33 @@ def test_runs_live_in_great_number(catalog: Catalog):
     fails(catalog, c.RunsLive(relation=target.id, runs=frozenset(ids)), ConflictError, "1203 visible runs, found 0")
 
 
+def test_runs_staged(catalog: Catalog):
+    target, other = create(catalog, "orders"), create(catalog, "customers")
+    nodes = (NODE, NodeId("node2"))
+    add(catalog, *(run(target.id, id=f"r{n}", tablet=n, nodes=nodes, state=RunState.STAGING) for n in range(3)))
+    add(catalog, run(target.id, id="normal"), run(other.id, id="elsewhere", state=RunState.STAGING))
+
+    def staged(*ids: str) -> c.RunsStaged:
+        return c.RunsStaged(relation=target.id, runs=frozenset(map(RunId, ids)))
+
+    passes(catalog, staged("r0", "r1", "r2"))
+    passes(catalog, staged())
+    fails(catalog, staged("normal"), ConflictError, "orders: expected 1 staged runs, found 0")
+    fails(catalog, staged("r0", "elsewhere"), ConflictError, "expected 2 staged runs, found 1")
+    commit(catalog, c.SetRunState(runs=frozenset({RunId("r0")}), state=RunState.NORMAL))
+    fails(catalog, staged("r0", "r1"), ConflictError, "expected 2 staged runs, found 1")
+    passes(catalog, staged("r1", "r2"))
+    commit(catalog, c.TruncateRelation(relation=target.id))
+    fails(catalog, staged("r1", "r2"), ConflictError, "expected 2 staged runs, found 0")
+
+
+def test_no_writes_since_does_not_see_a_staged_run(catalog: Catalog):
+    target = create(catalog, "orders")
+    written = add(catalog, run(target.id, id="written"))
+    add(catalog, run(target.id, id="staged", state=RunState.STAGING))
+    passes(catalog, c.NoWritesSince(relation=target.id, version=written))
+
+
 def test_nobody_reads_below(catalog: Catalog, clock: Clock):
     passes(catalog, c.NobodyReadsBelow(version=Version(100)))
     identifier, at = tx.pin(catalog, None, holder="test", reason="test", lease_us=LEASE_US)

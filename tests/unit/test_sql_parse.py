@@ -356,6 +356,7 @@ MAINTENANCE = [
     ("VACUUM t RETAIN 10 MINUTES", Vacuum(table="t", retain_seconds=600.0)),
     ("VACUUM t RETAIN 1 second", Vacuum(table="t", retain_seconds=1.0)),
     ("LOAD INTO t FROM 'dir/*.parquet'", Load(table="t", path="dir/*.parquet")),
+    ("LOAD ASYNC INTO t FROM 'a.csv'", Load(table="t", path="a.csv", asynchronous=True)),
     (
         "LOAD INTO t FROM 'a.csv' FORMAT CSV WITH (header = true, delimiter = ';')",
         Load(table="t", path="a.csv", format="csv", options={"header": True, "delimiter": ";"}),

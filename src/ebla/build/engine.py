@@ -7,6 +7,9 @@ is covered, how fast each build may go. What it finds covered is finished. Then 
 again, here or elsewhere, goes on at the positions in the catalog, and a rate that is altered holds from the next chunk
 on. A view that is not built in chunks is built whole by the first of its tasks; the others find it covered.
 
+A batch of `process_staging` tasks makes the loads that are staged in its tablets visible, one commit for each
+(`ebla.tables.staged`), until none is left.
+
 A race that is lost costs another look. An error of one relation fails its tasks and no others.
 """
 
@@ -30,6 +33,7 @@ from ebla.errors import ConflictError, UnknownNameError, UsageError
 from ebla.failpoint import hit
 from ebla.ids import NodeId, RelationId, TabletId, TaskId
 from ebla.storage.model import Kind, Relation
+from ebla.tables import staged
 from ebla.tables.context import Context
 
 log = logging.getLogger("ebla.build")
@@ -46,8 +50,8 @@ class Report(Protocol):
 
     def failed(self, shard: int, errors: Mapping[TaskId, str]) -> None: ...
 
-    def wrong(self, view: RelationId, error: Exception) -> None:
-        """The error itself, for those who wait for the view in this process."""
+    def wrong(self, relation: RelationId, error: Exception) -> None:
+        """The error itself, for those who wait in this process for the view, or for staged rows of the table."""
         ...
 
 
@@ -160,20 +164,31 @@ class SparkEngine:
         seen = self._look(tasks)
         batch.leave(tasks.keys() - seen.open)  # whoever aborted or dropped them knows
         tasks = {i: task for i, task in tasks.items() if i in seen.open}
+        if any(task.kind is TaskKind.PROCESS_STAGING for task in tasks.values()):
+            self._process_staging(batch, tasks)  # a batch has tasks of one kind
+            return
         if self._refuse_unknown(batch, tasks, seen):
             return
         done = [i for i, t in tasks.items() if t.view is not None and sg.is_covered(_covered(seen, t))]
         owing = {v: wait for v in {t.view for t in tasks.values()} if v is not None and (wait := self._wait_s(v, seen))}
-        finished = [i for i in done if tasks[i].view not in owing]
-        if finished:
-            hit("build.before_report")
-            batch.leave(finished)
-            self._report.finished(batch.shard, finished)
+        self._finish(batch, [i for i in done if tasks[i].view not in owing])
         due = {i: t for i, t in tasks.items() if i not in done and t.view not in owing}
         if due:
             self._chunk(batch, due, seen)
         elif owing:
             batch.rest(min(PAUSE_S, *owing.values()))
+
+    def _finish(self, batch: _Batch, ids: Collection[TaskId]) -> None:
+        if ids:
+            hit("build.before_report")
+            batch.leave(ids)
+            self._report.finished(batch.shard, ids)
+
+    def _process_staging(self, batch: _Batch, tasks: Mapping[TaskId, Task]) -> None:
+        """Make one staged load visible, or find that nothing is left. The tasks of several loads are one."""
+        base = next(iter(tasks.values())).base
+        if not staged.process(self._context, base, {task.tablet for task in tasks.values()}, tasks.keys()):
+            self._finish(batch, list(tasks))
 
     def _look(self, tasks: Mapping[TaskId, Task]) -> _Seen:
         views = sorted({task.view for task in tasks.values() if task.view is not None})
@@ -192,8 +207,8 @@ class SparkEngine:
         """Tasks that no filler is there for fail at once, and say so."""
         for task in tasks.values():
             kind = None if task.view is None else seen.kinds.get(task.view)
-            if task.kind is not TaskKind.BUILD_RANGE or kind not in self._fillers:
-                what = task.kind.value if task.view is None else f"{task.kind.value} of {kind or 'a relation'}"
+            if kind not in self._fillers:
+                what = f"{task.kind.value} of {kind or 'a relation'}"
                 wrong = UsageError(f"task {task.id}: expected {', '.join(self._fillers)} to build, found {what}")
                 self._fail(batch, [task.id], wrong)
                 return True
@@ -272,9 +287,10 @@ class SparkEngine:
     def _fail(self, batch: _Batch, ids: Iterable[TaskId], error: Exception) -> None:
         found = list(ids)
         left = batch.left()
-        for view in {left[i].view for i in found if i in left}:
-            if view is not None and not isinstance(error, ConflictError):
-                self._report.wrong(view, error)
+        of = [left[i] for i in found if i in left]
+        for relation in {task.base if task.view is None else task.view for task in of}:
+            if not isinstance(error, ConflictError):
+                self._report.wrong(relation, error)
         batch.leave(found)
         self._report.failed(batch.shard, dict.fromkeys(found, str(error)))
 

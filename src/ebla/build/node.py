@@ -83,8 +83,8 @@ class LocalNode:
         with self._lock:
             self._carry_out(self._worker.failed(shard, errors))
 
-    def wrong(self, view: RelationId, error: Exception) -> None:
-        self._wrong(view, error)
+    def wrong(self, relation: RelationId, error: Exception) -> None:
+        self._wrong(relation, error)
 
     # ---- effects ----------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ view would otherwise miss it:
 - No view: nobody misses anything.
 - No view has begun: the build that comes will read the run.
 - A view has begun and is not built: it may have passed the run's keys, or not yet. Staged, until a `process_staging`
-  task has made its updates.
+  task has made it an ordinary write, whose changes epochs find (`ebla.tables.staged`).
 - Views are built and none has begun: a copy or a load brings nothing new or comes with its changes, but a repair
   brings rows that no write of this replica has shown. Staged for a repair, visible at once otherwise.
 

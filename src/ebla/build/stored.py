@@ -1,4 +1,4 @@
-"""The coordinator's state as the catalog keeps it."""
+"""The coordinator's state as the catalog keeps it; the first tasks of a view, and those of staged runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select
 
 from ebla.build.model import Replica, Task, TaskKind
+from ebla.build.staging import Arrival, Destination, ViewStage, destination
 from ebla.build.state import Span, State
 from ebla.catalog import building
 from ebla.catalog import changes as c
@@ -60,15 +61,7 @@ def first_tasks(connection: Connection, base: Relation | None, node: NodeId, *, 
 
     A view that is built in one piece has all of them in one place, so that one worker does it.
     """
-    if base is None:
-        places = {TabletId(0): Replica(node, 0)}
-    else:
-        rows = connection.execute(
-            select(s.tablets.c.tablet_id, s.tablets.c.host_id, s.tablets.c.shard)
-            .where(s.tablets.c.relation_id == base.id)
-            .order_by(s.tablets.c.tablet_id, s.tablets.c.ordinal.desc())
-        )
-        places = {TabletId(r.tablet_id): Replica(NodeId(r.host_id), r.shard) for r in rows}
+    places = {TabletId(0): Replica(node, 0)} if base is None else _places(connection, base)
     first = next(iter(places.values()))
     return tuple(
         Task(
@@ -81,6 +74,57 @@ def first_tasks(connection: Connection, base: Relation | None, node: NodeId, *, 
         )
         for tablet, replica in places.items()
     )
+
+
+def _places(connection: Connection, base: Relation) -> dict[TabletId, Replica]:
+    """The first replica of each tablet."""
+    rows = connection.execute(
+        select(s.tablets.c.tablet_id, s.tablets.c.host_id, s.tablets.c.shard)
+        .where(s.tablets.c.relation_id == base.id)
+        .order_by(s.tablets.c.tablet_id, s.tablets.c.ordinal.desc())
+    )
+    return {TabletId(r.tablet_id): Replica(NodeId(r.host_id), r.shard) for r in rows}
+
+
+def staging_tasks(connection: Connection, base: Relation, tablets: Iterable[TabletId]) -> tuple[Task, ...]:
+    """The tasks that make staged runs visible: one for each tablet that has some."""
+    places = _places(connection, base)
+    return tuple(
+        Task(
+            id=TaskId(str(uuid.uuid4())),
+            kind=TaskKind.PROCESS_STAGING,
+            base=base.id,
+            view=None,
+            tablet=tablet,
+            replica=places[tablet],
+        )
+        for tablet in sorted(set(tablets))
+    )
+
+
+def destination_of(connection: Connection, base: Relation, arrival: Arrival) -> Destination:
+    """Where runs that arrive for a table go. Every table is the coordinator's."""
+    return destination(view_stages(connection, base.id).values(), arrival)
+
+
+def view_stages(connection: Connection, base: RelationId) -> dict[RelationId, ViewStage]:
+    """How far each view that reads a table is. An index is none: whoever makes a row visible brings its entries."""
+    builds, built, spans = building.builds(connection), building.built(connection), building.spans(connection)
+    processing = building.processing_base(connection)
+    views = select(s.relations.c.relation_id, s.relations.c.options).where(
+        s.relations.c.kind == Kind.VIEW.value, s.relations.c.dropped_version.is_(None)
+    )
+    found: dict[RelationId, ViewStage] = {}
+    for row in connection.execute(views):
+        view = RelationId(row.relation_id)
+        if base not in json.loads(row.options).get("inputs", []):
+            continue
+        if view in builds:
+            begun = view in spans or processing == builds[view].base
+            found[view] = ViewStage.STARTED if begun else ViewStage.NOT_STARTED
+        else:
+            found[view] = ViewStage.BUILT if view in built else ViewStage.NOT_STARTED
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

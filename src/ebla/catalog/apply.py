@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from sqlalchemy import Connection, and_, delete, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, select, update
 
 from ebla.build.states import Permission
 from ebla.catalog import building, indexing
@@ -18,7 +18,7 @@ from ebla.catalog import changes as c
 from ebla.catalog import schema as s
 from ebla.errors import ConflictError, DuplicateNameError, StaleTermError, TransactionClosedError, UnknownNameError
 from ebla.ids import NodeId, RelationId, RunId, TabletId, Version
-from ebla.storage.model import FOREVER, SPANS_TABLETS, Column, Run, RunSource
+from ebla.storage.model import FOREVER, SPANS_TABLETS, Column, Run, RunSource, RunState
 
 CHUNK = 500
 """Values in one `IN (…)`; both databases allow more, but plans stay small."""
@@ -91,19 +91,18 @@ def check(connection: Connection, requirement: c.Requirement, now: int) -> None:
                     f"{called(connection, relation)}: expected no write after version {version}, found one at {newest}"
                 )
         case c.RunsLive(relation=relation, runs=runs):
-            live = 0
-            for part in chunks(runs):
-                live += connection.execute(
-                    select(func.count(func.distinct(s.runs.c.run_id))).where(
-                        s.runs.c.relation_id == relation,
-                        s.runs.c.run_id.in_(part),
-                        s.runs.c.end_version == FOREVER,
-                    )
-                ).scalar_one()
+            live = _count_live(connection, relation, runs)
             if live != len(runs):
                 raise ConflictError(
                     f"{called(connection, relation)}: expected {len(runs)} visible runs, found {live}; "
                     "another compaction came first"
+                )
+        case c.RunsStaged(relation=relation, runs=runs):
+            staged = _count_live(connection, relation, runs, s.runs.c.state == RunState.STAGING.value)
+            if staged != len(runs):
+                raise ConflictError(
+                    f"{called(connection, relation)}: expected {len(runs)} staged runs, found {staged}; "
+                    "another worker or a truncation came first: look again"
                 )
         case c.NobodyReadsBelow(version=version):
             needed = oldest_needed(connection, now)
@@ -121,6 +120,16 @@ def check(connection: Connection, requirement: c.Requirement, now: int) -> None:
             indexing.check(connection, requirement)
         case _:
             assert_never(requirement)
+
+
+def _count_live(
+    connection: Connection, relation: RelationId, runs: frozenset[RunId], *also: ColumnElement[bool]
+) -> int:
+    count = 0
+    for part in chunks(runs):
+        live = (s.runs.c.relation_id == relation, s.runs.c.run_id.in_(part), s.runs.c.end_version == FOREVER)
+        count += connection.execute(select(func.count(func.distinct(s.runs.c.run_id))).where(*live, *also)).scalar_one()
+    return count
 
 
 def _check_transaction(connection: Connection, transaction: int, now: int) -> None:
@@ -165,7 +174,9 @@ def newest_write(connection: Connection, relation: RelationId) -> Version:
     """The version of the last data commit or truncation of the relation."""
     written = connection.execute(
         select(func.max(s.runs.c.begin_version)).where(
-            s.runs.c.relation_id == relation, s.runs.c.source == RunSource.WRITE
+            s.runs.c.relation_id == relation,
+            s.runs.c.source == RunSource.WRITE,
+            s.runs.c.state == RunState.NORMAL.value,
         )
     ).scalar()
     truncated = connection.execute(

@@ -103,6 +103,14 @@ class TasksOpen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunsStaged:
+    """Every one of these runs is still staged: nobody has made it visible, and no truncation has ended it."""
+
+    relation: RelationId
+    runs: frozenset[RunId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentsBegin:
     """What a view covers of a tablet begins with these segments; a chunk may have added more.
 
@@ -156,6 +164,7 @@ Requirement = (
     | NobodyReadsBelow
     | CutoffIs
     | TasksOpen
+    | RunsStaged
     | SegmentsBegin
     | NothingLeftToBuild
     | IndexesFollow

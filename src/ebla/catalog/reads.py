@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, Row, and_, exists, func, select
 
 from ebla.catalog import schema as s
 from ebla.catalog.apply import counter
@@ -236,6 +236,28 @@ def writes_between(connection: Connection, target: Relation, since: Version, unt
     return sorted(merge_replicas(connection.execute(query)), key=lambda r: (r.begin_version, r.id))
 
 
+def staged_runs(connection: Connection, relation_id: RelationId, tablets: Iterable[TabletId]) -> list[Run]:
+    """The runs of some tablets that wait to become visible, oldest first; `begin_version` is when they were staged."""
+    query = select(s.runs).where(
+        s.runs.c.relation_id == relation_id,
+        s.runs.c.tablet_id.in_(sorted(tablets)),
+        s.runs.c.state == RunState.STAGING.value,
+        s.runs.c.end_version == FOREVER,
+    )
+    return sorted(merge_replicas(connection.execute(query)), key=lambda r: (r.begin_version, r.id))
+
+
+def visible_since(connection: Connection, relation_id: RelationId, transaction: TransactionId) -> Version | None:
+    """When the last run that a transaction staged became visible; `None` while one of them is still staged."""
+    of = and_(s.runs.c.relation_id == relation_id, s.runs.c.transaction_id == transaction)
+    waits = and_(of, s.runs.c.state == RunState.STAGING.value, s.runs.c.end_version == FOREVER)
+    if connection.execute(select(exists().where(waits))).scalar():
+        return None
+    shown = select(func.max(s.runs.c.begin_version)).where(of, s.runs.c.state == RunState.NORMAL.value)
+    found = connection.execute(shown).scalar()
+    return current_version(connection) if found is None else Version(found)
+
+
 def truncated_between(connection: Connection, target: Relation, since: Version, until: Version) -> list[Version]:
     query = select(s.truncations.c.version).where(
         s.truncations.c.relation_id == target.id,
@@ -251,6 +273,7 @@ def first_write_after(connection: Connection, relation_id: RelationId, version: 
         select(func.min(s.runs.c.begin_version)).where(
             s.runs.c.relation_id == relation_id,
             s.runs.c.source == RunSource.WRITE.value,
+            s.runs.c.state == RunState.NORMAL.value,
             s.runs.c.begin_version > version,
         )
     ).scalar()

@@ -220,12 +220,16 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """`format` is None when the file names decide; `options` as in `CreateTable`."""
+    """`format` is None when the file names decide; `options` as in `CreateTable`.
+
+    An asynchronous one does not wait until staged rows are visible.
+    """
 
     table: str
     path: str
     format: Literal["parquet", "csv", "json"] | None = None
     options: Mapping[str, object] = field(default_factory=dict)
+    asynchronous: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -282,7 +282,8 @@ def truncate(cursor: Cursor) -> Statement:
 
 
 def load(cursor: Cursor) -> Statement:
-    """`LOAD INTO t FROM 'path' [FORMAT f] [WITH (…)]`"""
+    """`LOAD [ASYNC] INTO t FROM 'path' [FORMAT f] [WITH (…)]`"""
+    asynchronous = cursor.accept("ASYNC")
     cursor.expect("INTO")
     if cursor.sees("TABLE") and cursor.sees_name(1):
         cursor.at += 1
@@ -300,4 +301,10 @@ def load(cursor: Cursor) -> Statement:
         settings = options(cursor)
     elif cursor.peek().kind is not Kind.END:
         cursor.fail("WITH (…) or the end of the statement" if file_format else "FORMAT, WITH (…) or the end")
-    return Load(table=table, path=path, format=file_format, options=settings)  # type: ignore[arg-type]
+    return Load(
+        table=table,
+        path=path,
+        format=file_format,  # type: ignore[arg-type]
+        options=settings,
+        asynchronous=asynchronous,
+    )

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebla.build.staging import Arrival
 from ebla.errors import DuplicateKeyError, EblaError
 from ebla.ids import NodeId, RunId, TabletId, Token, TransactionId
 from ebla.storage import runs as rf
@@ -65,6 +66,8 @@ class FrameBatch:
     """The number of rows, where it is known."""
     reads: Sequence[Snapshot] = ()
     """What the frame reads of the warehouse itself."""
+    arrival: Arrival | None = None
+    """Why the rows come, if they come as files: they may have to be staged."""
     errors: type[EblaError] | None = None
     """The class of errors in the rows, if it is not the errors' own."""
 
@@ -127,8 +130,10 @@ def level0_runs(
     relation: Relation,
     transaction: TransactionId,
     roots: Mapping[NodeId, Root],
+    *,
+    by_tablet: bool = False,
 ) -> list[Run]:
-    """Write a settled batch as level 0, one file per set of replicas, under every root of the set."""
+    """Write a settled batch as level 0, one file per set of replicas or tablet, under every root of the set."""
     key = [c.physical for c in relation.key]
     order = pc.sort_indices(table.select(key), sort_keys=[(k, "ascending", "at_start") for k in key])
     table, kinds = table.take(order), kinds.take(order)
@@ -136,10 +141,12 @@ def level0_runs(
     deleted = pc.equal(kinds, DELETE)
     table = tombstones(table, deleted, key)
     full = table.append_column(DELETED, deleted).append_column(TOKEN, pa.array(token, pa.int64()))
-    groups = relation.replica_sets()
+    groups = sorted(relation.replica_sets().items())
+    if by_tablet:
+        groups = [(nodes, [TabletId(tablet)]) for tablet, nodes in enumerate(relation.placement)]
     written: list[Run] = []
     of_row = tokens.tablets_of(token, relation.tablets) if len(groups) > 1 else None
-    for number, (nodes, tablets) in enumerate(sorted(groups.items())):
+    for number, (nodes, tablets) in enumerate(groups):
         part = full if of_row is None else full.filter(pa.array(np.isin(of_row, tablets)))
         if part.num_rows == 0:
             continue
@@ -147,7 +154,8 @@ def level0_runs(
         size = roots[nodes[0]].write_parquet(part, path)
         for node in nodes[1:]:
             roots[nodes[0]].copy_to(roots[node], path)
-        written.append(_level0(part, relation, transaction, path, nodes, size, number))
+        run = _level0(part, relation, transaction, path, nodes, size, number)
+        written.append(replace(run, tablet=tablets[0]) if by_tablet else run)
     return written
 
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ebla.build.staging import Arrival
 from ebla.errors import EblaError, LoadError, TypeMismatchError, UnknownNameError
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
@@ -147,7 +148,9 @@ def _parquet(context: Context, relation: Relation, files: Sequence[str]) -> b.Fr
             parts.append(swrite.fitted(read, relation, path=_PATH))
         except EblaError as error:
             raise LoadError(f"{group[0]}: {error}") from error
-    return b.FrameBatch(frame=_union(parts), kind=b.UPSERT, plain=True, rows=rows, errors=LoadError)
+    return b.FrameBatch(
+        frame=_union(parts), kind=b.UPSERT, plain=True, rows=rows, arrival=Arrival.LOAD, errors=LoadError
+    )
 
 
 def _spark_schema(file: str, relation: Relation, schema: pa.Schema) -> T.StructType:
@@ -213,7 +216,7 @@ def _csv(context: Context, relation: Relation, files: Sequence[str], options: di
             parts.append(_from_text(_with_path(read), relation, names))
         except LoadError as error:
             raise LoadError(f"{group[0]}: {error}") from error
-    return b.FrameBatch(frame=_union(parts), kind=b.UPSERT, plain=True, errors=LoadError)
+    return b.FrameBatch(frame=_union(parts), kind=b.UPSERT, plain=True, arrival=Arrival.LOAD, errors=LoadError)
 
 
 def _truth(value: object) -> bool:
@@ -336,7 +339,7 @@ def _json(context: Context, relation: Relation, files: Sequence[str], options: d
         columns = {f.name: F.col(sscan.quoted(f.name)) for f in schema.fields}
         rows = _refusing(read, message, columns, schema.fields[0].dataType)
         parts.append(swrite.fitted(rows, relation, path=_PATH))
-    return b.FrameBatch(frame=_union(parts), kind=b.UPSERT, plain=True, errors=LoadError)
+    return b.FrameBatch(frame=_union(parts), kind=b.UPSERT, plain=True, arrival=Arrival.LOAD, errors=LoadError)
 
 
 def _json_type(target: T.DataType) -> T.DataType:

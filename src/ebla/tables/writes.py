@@ -2,8 +2,9 @@
 
 One write's way. Begin a transaction (a catalog row with a lease) → make the batch from the relation as it is now →
 small: settle it on the driver and write one level 0 file; large: Spark cuts it into one sorted file per tablet →
-commit, which makes all of it visible at one version. A write that read what it wrote over compares its keys with
-those committed since its snapshot and, if one is shared, starts over on the new snapshot.
+commit, which makes all of it visible at one version, or stages files that were loaded (`ebla.tables.staged`). A write
+that read what it wrote over compares its keys with those committed since its snapshot and, if one is shared, starts
+over on the new snapshot.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -20,13 +21,15 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ebla.build.staging import Arrival, Destination
+from ebla.build.stored import destination_of, staging_tasks
 from ebla.catalog import changes as c
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.catalog.apply import newest_write
 from ebla.errors import ConflictError, EblaError, StorageError, StorageFullError, TransactionClosedError
 from ebla.failpoint import hit
-from ebla.ids import NodeId, Version
+from ebla.ids import NodeId, TransactionId, Version
 from ebla.indexes import maintain, unique
 from ebla.indexes.definition import Index
 from ebla.spark import scan as sscan
@@ -34,7 +37,7 @@ from ebla.spark import session as ssession
 from ebla.spark import write as swrite
 from ebla.storage import runs as rf
 from ebla.storage.files import Root, run_path, scratch_path
-from ebla.storage.model import DELETED, Relation, Run, RunSource
+from ebla.storage.model import DELETED, Relation, Run, RunSource, RunState
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
 from ebla.tables.context import Context
@@ -60,6 +63,9 @@ class Written:
     rows: int
     relation: Relation = field(repr=False)
     level0_runs: int = 0
+    staged: int = 0
+    """How many of the rows were staged: they are visible when a task has processed them."""
+    transaction: TransactionId | None = field(default=None, repr=False)
 
 
 Done = TypeVar("Done")
@@ -152,6 +158,8 @@ class Work:
         """What this write brings to the indexes of its relation."""
         self._settled: tuple[pa.Table, pa.Array] | None = None
         self.bulk = False
+        self.staging = False
+        """Whether the runs stay invisible until a task has processed them."""
         self._scratch = 0
         self._adopted = 0
         self._committing = False
@@ -163,7 +171,15 @@ class Work:
             case b.ArrowBatch():
                 self._put_arrow(batch)
             case b.FrameBatch():
+                self.staging = batch.arrival is not None and self._stages(batch.arrival)
                 self._put_frame(batch)
+
+    def _stages(self, arrival: Arrival) -> bool:
+        """Whether files that arrive must wait. Views may move on before the commit: then either way is right."""
+        if arrival is Arrival.LOAD and any(index.unique for index in self.upkeep.indexes):
+            return False  # what a unique index refuses, the statement itself must say
+        with self.context.catalog.reading() as connection:
+            return destination_of(connection, self.relation, arrival) is not Destination.NORMAL_DIRECTORY
 
     def _put_arrow(self, batch: b.ArrowBatch) -> None:
         table, kinds = b.settle(batch, self.relation, self.transaction.id)
@@ -181,7 +197,7 @@ class Work:
                 frame = sscan.local(self.context.writer, marked, schema.add(DELETED, T.BooleanType()))
             self._put_tablets(frame, deletes=deletes)
             return
-        self.runs = b.level0_runs(table, kinds, self.relation, self.transaction.id, self.roots)
+        self.runs = b.level0_runs(table, kinds, self.relation, self.transaction.id, self.roots, by_tablet=self.staging)
         if self.upkeep.indexes:
             self._settled = table, kinds
 
@@ -406,11 +422,25 @@ class Work:
         if not self.runs:
             self.roll_back()
             return Written(version=None, rows=0, relation=self.relation)
+        if self.staging:
+            return self._stage(reason)
         self.write_indexes()
         compares = reads_target or bool(self.upkeep.indexes)
         version = self._commit_compared(reason) if compares else self._commit(reason, self.requirements())
         rows = sum(r.rows for r in self.runs)
         return Written(version=version, rows=rows, relation=self.relation, level0_runs=len(self.runs))
+
+    def _stage(self, reason: str) -> Written:
+        """Commit the runs as staged, with a task for each of their tablets. Entries of indexes come with the task."""
+        with self.context.catalog.reading() as connection:
+            tasks = staging_tasks(connection, self.relation, {run.tablet for run in self.runs})
+        staged = tuple(replace(run, state=RunState.STAGING) for run in self.runs)
+        version = self._commit_updates(
+            reason, self.requirements(), (c.AddRuns(runs=staged), c.CreateTasks(tasks=tasks))
+        )
+        hit("staging.staged")
+        rows = sum(run.rows for run in staged)
+        return Written(version=version, rows=rows, relation=self.relation, staged=rows, transaction=self.transaction.id)
 
     def _commit_compared(self, reason: str) -> Version:
         """Commit once every write since the snapshot is known to have touched other keys.
@@ -432,17 +462,20 @@ class Work:
                         raise  # for another reason
 
     def _commit(self, reason: str, requires: Sequence[c.Requirement]) -> Version:
+        return self._commit_updates(reason, requires, (self.run_update(), *self.index_updates()))
+
+    def run_update(self) -> c.Update:
+        """What makes the rows visible."""
+        return c.AddRuns(runs=tuple(self.runs), level1_if_empty=self.bulk)
+
+    def _commit_updates(self, reason: str, requires: Sequence[c.Requirement], updates: Sequence[c.Update]) -> Version:
         return self.commit_decision(
             c.Decision(
                 reason=reason,
                 relation=self.relation.id,
                 transaction=self.transaction.id,
                 requires=tuple(requires),
-                updates=(
-                    c.AddRuns(runs=tuple(self.runs), level1_if_empty=self.bulk),
-                    *self.index_updates(),
-                    c.EndTransaction(transaction=self.transaction.id),
-                ),
+                updates=(*updates, c.EndTransaction(transaction=self.transaction.id)),
             )
         )
 
@@ -532,7 +565,7 @@ class Work:
         for run in self.runs:
             for root in self.roots.values():
                 root.remove(run.path)
-        for number in range(len(self.relation.replica_sets())):
+        for number in range(self.relation.tablets if self.staging else len(self.relation.replica_sets())):
             # A level 0 file that failed half way is not in `runs` yet.
             for root in self.roots.values():
                 root.remove(run_path(self.relation.id, self.transaction.id, number))

@@ -18,6 +18,7 @@ from ebla.errors import SqlError, TypeMismatchError, UsageError
 from ebla.ids import RelationId, Version
 from ebla.jobs.model import with_inputs
 from ebla.storage.model import Kind
+from ebla.tables.writes import Written
 from ebla.views import create, definition, sampled
 from ebla.views.backfill import how_built
 from ebla.views.definition import View
@@ -113,6 +114,19 @@ class Builder:
             for error in errors.get(view.relation.id, ()):
                 if not isinstance(error, Stopped | SqlError | TypeMismatchError):
                     raise error
+
+    def wait_visible(self, written: Written) -> Written:
+        """Return when rows that a write has staged are visible, with the version at which all of them are."""
+        transaction, base = written.transaction, written.relation.id
+        assert transaction is not None, "only a staged write is waited for"
+
+        def visible() -> Version | None:
+            with self._context.catalog.reading() as connection:
+                return reads.visible_since(connection, base, transaction)
+
+        for error in self.loop.wait([base], lambda: visible() is not None).get(base, ()):
+            raise error
+        return replace(written, version=visible())
 
     def _are_over(self, views: Sequence[View]) -> bool:
         """Whether nothing is to be waited for; says how far it is."""
