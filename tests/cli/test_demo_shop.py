@@ -465,5 +465,5 @@ def test_every_view_of_the_shop_is_equal_to_its_recomputation(tmp_path):
     assert not CONTROL.search(found.stdout)
     with ebla.connect(str(kept), create=False) as kept_db:
         assert {"customers", "orders", "lines"} < set(kept_db.tables())
-        assert len(pages.page(kept_db, pages.NAMES[0])) > 0
+        assert any(pages.page(kept_db, name) for name in pages.NAMES)
         assert pages.explained(kept_db).startswith(f"path: {schema.INDEX_NAME} ")

@@ -24,7 +24,7 @@ CHUNKS = 8
 """The worker reads so many chunks, about, if it is let."""
 BUILD_S = 8.0
 """How long the worker would take at least: its rate is bounded, so that it is surely killed before the end."""
-CHUNKS_UNTIL_KILLED = 2
+CHUNKS_UNTIL_KILLED = 1
 LOOK_S = 0.1
 PATIENCE_S = 180.0
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ebla.database import Database
 
 ROWS = 400_000
-SECONDS = 15.0
+SECONDS = 10.0
 SETTINGS: dict[str, Any] = {"tablets": 4, "spark_memory": "2g"}
 SMALL_CHANGE = 20
 FREE_ID = 1_000_000_000

@@ -145,7 +145,7 @@ class Office(Writer):
     """Prices, with UPDATE; customers who move; and every sixteenth time the dictionary of countries."""
 
     kinds = ("prices", "customers moved", "dictionary")
-    pause_s = 0.4
+    pause_s = 0.6
 
     def act(self) -> None:
         self.turn += 1
