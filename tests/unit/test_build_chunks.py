@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebla.build.chunks import Chunk, Part, cut_evenly, cut_exactly, next_chunk, position_of, spans, token_at
+from ebla.build.chunks import Chunk, Part, cut_evenly, cut_exactly, next_chunk, position_of, share, spans, token_at
 from ebla.build.segments import Segment, Segments
 from ebla.ids import RelationId, TabletId, Version
 from ebla.storage.token import token_range
@@ -107,3 +107,22 @@ def test_ranges_of_neighbours_are_one() -> None:
         (-(2**63) + 10, -(2**63) + 19),
         token_range(2, 4),
     ]
+
+
+@given(st.lists(TOKENS, min_size=1, max_size=6))
+def test_the_share_that_is_covered_grows_with_every_chunk_and_ends_at_one(tokens: list[int]) -> None:
+    def range_of(tablet: TabletId) -> tuple[int, int]:
+        return token_range(tablet, 2)
+
+    covered: dict[TabletId, Segments[str]] = {}
+    seen = [share(covered, 2, range_of)]
+    for tablet in (T0, T1):
+        first, last = range_of(tablet)
+        for token in sorted({t for t in tokens if first <= t < last}):
+            segment = Segment(up_to=position_of(token), since=Version(1))
+            covered[tablet] = (*covered.get(tablet, ()), segment)
+            seen.append(share(covered, 2, range_of))
+        covered[tablet] = (*covered.get(tablet, ()), Segment(up_to=None, since=Version(1)))
+        seen.append(share(covered, 2, range_of))
+    assert seen == sorted(seen)
+    assert (seen[0], seen[-1]) == (0.0, 1.0)

@@ -147,3 +147,17 @@ def spans(parts: Iterable[Part], range_of: Callable[[TabletId], tuple[int, int]]
         else:
             found.append((start, end))
     return found
+
+
+def share(
+    covered: Mapping[TabletId, Segments[str]], tablets: int, range_of: Callable[[TabletId], tuple[int, int]]
+) -> float:
+    """How much of a base is covered, 0 to 1, by its tokens: they are spread evenly, and writes do not add any."""
+    done = 0.0
+    for number in range(tablets):
+        segments = covered.get(TabletId(number), ())
+        if segments:
+            first, last = range_of(TabletId(number))
+            up_to = segments[-1].up_to
+            done += 1.0 if up_to is None else (token_at(up_to) - first + 1) / (last - first + 1)
+    return done / tablets

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlalchemy import Connection
 
+from ebla.build import chunks
 from ebla.build import segments as sg
 from ebla.build.model import Build
 from ebla.build.progress import Measured, Phase, Progress, progress, waiting_for
 from ebla.catalog import building, reads
 from ebla.ids import NodeId, RelationId, TabletId
 from ebla.storage.model import Kind, Relation
+from ebla.storage.token import token_range
 from ebla.views import definition
 from ebla.views.definition import View
 
@@ -87,6 +89,10 @@ def of_view(
     covered = building.segments(connection, view.relation.id)
     tablets = 1 if base is None else base.tablets
     expected = None if base is None else reads.snapshot(connection, base).rows_at_most
+    read = sum(map(sg.rows, covered.values()))
+    if base is not None and read:
+        # By the tokens that are covered, not by today's rows: those grow while it is built, and progress would fall.
+        expected = max(read, round(read / chunks.share(covered, tablets, lambda t: token_range(t, tablets))))
     applied = None if view.reached is None else view.reached.applied_version
     processing = building.processing_base(connection)
     begun = bool(covered) or processing == build.base
@@ -94,7 +100,7 @@ def of_view(
     measured = Measured(
         tablets=tablets,
         tablets_covered=sum(1 for t in range(tablets) if sg.is_covered(covered.get(TabletId(t), ()))),
-        rows_read=sum(map(sg.rows, covered.values())),
+        rows_read=read,
         rows_expected=expected,
         applied=all(s.since == applied for segments in covered.values() for s in segments),
         validated=False,
