@@ -7,7 +7,10 @@ part of the join that it looks at.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
 
 from ebla.catalog import reads
 from ebla.errors import UsageError
@@ -34,15 +37,7 @@ def check(context: Context, name: str, percent: float | None = None) -> Compared
     frame = differences(context, index, base, stored, percent)
     with swrite.translated(index.name):
         counted = compare.counted(frame)
-    return Compared(
-        kind="index",
-        name=index.name,
-        version=base.version,
-        missing=counted.get(compare.MISSING, 0),
-        spurious=counted.get(compare.SPURIOUS, 0),
-        different=counted.get(compare.DIFFERENT, 0),
-        sample_percent=100.0 if percent is None else percent,
-    )
+    return Compared.of("index", index.name, base.version, counted, percent)
 
 
 def repair(context: Context, name: str) -> Compared:
@@ -77,22 +72,10 @@ def _mend(work: Work, index: Index, base: Snapshot, frame: DataFrame) -> Compare
     names = [sscan.quoted(c.physical) for c in index.relation.columns]
     work.put(b.FrameBatch(frame=frame.selectExpr(*names, kind), kind=None, rows=sum(counted.values())))
     work.commit(f"repair index {index.name}", reads_target=True)
-    return Compared(
-        kind="index",
-        name=index.name,
-        version=base.version,
-        missing=counted.get(compare.MISSING, 0),
-        spurious=counted.get(compare.SPURIOUS, 0),
-        different=counted.get(compare.DIFFERENT, 0),
-        sample_percent=100.0,
-        repaired=True,
-    )
+    return replace(Compared.of("index", index.name, base.version, counted, None), repaired=True)
 
 
-def _read(connection: object, name: str, version: Version | None) -> tuple[Index, Snapshot, Snapshot]:
-    from sqlalchemy import Connection
-
-    assert isinstance(connection, Connection)
+def _read(connection: Connection, name: str, version: Version | None) -> tuple[Index, Snapshot, Snapshot]:
     index = definition.load(connection, name)
     if not index.readable:
         raise UsageError(f"index {index.name}: expected one that can be read, found it {index.state}")

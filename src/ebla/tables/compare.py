@@ -39,6 +39,19 @@ class Compared:
     sample_percent: float = 100.0
     repaired: bool = False
 
+    @classmethod
+    def of(cls, kind: str, name: str, version: Version, wrong: Mapping[str, int], percent: float | None) -> Compared:
+        """From the numbers that `counted` gives; without `percent` everything was looked at."""
+        return cls(
+            kind=kind,
+            name=name,
+            version=version,
+            missing=wrong.get(MISSING, 0),
+            spurious=wrong.get(SPURIOUS, 0),
+            different=wrong.get(DIFFERENT, 0),
+            sample_percent=100.0 if percent is None else percent,
+        )
+
 
 def report(done: Compared) -> pa.Table:
     """As users see it; the first column says what was compared."""

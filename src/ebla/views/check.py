@@ -58,12 +58,4 @@ def check(context: Context, name: str, percent: float | None = None) -> Compared
         else:
             key = [k.physical for k in relation.key]
             wrong = compare.counted(compare.differences(should, found, columns, key, near=True))
-    return Compared(
-        kind="view",
-        name=relation.name,
-        version=position.applied_version,
-        missing=wrong.get(compare.MISSING, 0),
-        spurious=wrong.get(compare.SPURIOUS, 0),
-        different=wrong.get(compare.DIFFERENT, 0),
-        sample_percent=100.0 if percent is None else percent,
-    )
+    return Compared.of("view", relation.name, position.applied_version, wrong, percent)

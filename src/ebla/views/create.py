@@ -24,7 +24,7 @@ from ebla.tables.context import Context
 from ebla.validate import KnownRelation, Part, parts_report, refuse, warehouse
 from ebla.validate.spark import SparkAnalyser
 from ebla.views import definition
-from ebla.views.direct import direct
+from ebla.views.direct import direct_of_relations
 from ebla.views.driving import Driving, InOnePiece, driving
 from ebla.views.guard import dropping
 from ebla.views.merge import Sketch
@@ -118,12 +118,8 @@ def _checked(context: Context, part: Part, query: Query) -> Checked:
     facts = report.views[part.number]
     relations = {n: r for n, r in found.items() if r is not None}
     columns = _columns(facts.relation, facts.drawn)
-    made = direct(
-        query if facts.drawn is None else facts.drawn.query,
-        {n: {col.name: col.type for col in r.visible} for n, r in relations.items()},
-        [col.type for col in columns if col.name not in HIDDEN_KEY],
-        settings,
-    )
+    kept = query if facts.drawn is None else facts.drawn.query
+    made = direct_of_relations(kept, relations, [col for col in columns if col.name not in HIDDEN_KEY], settings)
     return Checked(
         relations=relations,
         columns=columns,

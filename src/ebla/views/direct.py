@@ -26,6 +26,7 @@ from functools import lru_cache
 from sqlglot import exp
 
 from ebla.sql.statements import Query
+from ebla.storage.model import Column, Relation
 from ebla.views.nodes import NotUnderstood
 from ebla.views.shape import Types, qualified
 
@@ -121,6 +122,14 @@ def direct(
         settings.get("spark.sql.ansi.enabled", "").lower() == "true",
         settings.get("spark.sql.caseSensitive", "").lower() == "true",
     )
+
+
+def direct_of_relations(
+    query: Query, relations: Mapping[str, Relation], columns: Sequence[Column], settings: Mapping[str, str]
+) -> Direct | None:
+    """The same for a view's query over these relations, by name in lower case; `columns` are those that it computes."""
+    inputs = {name: {col.name: col.type for col in relation.visible} for name, relation in relations.items()}
+    return direct(query, inputs, [col.type for col in columns], settings)
 
 
 @lru_cache(maxsize=256)

@@ -19,7 +19,7 @@ from ebla.storage.model import under_names
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import scans
 from ebla.views.definition import View
-from ebla.views.direct import Direct, direct
+from ebla.views.direct import Direct, direct_of_relations
 from ebla.views.epoch import Bounds, Side, TooWide
 from ebla.views.inputs import Inputs, arrow_schema, column_of
 from ebla.views.rows import matching
@@ -102,13 +102,8 @@ class Evaluation:
     def _direct(self) -> Direct | None:
         if self._inputs.context.settings.epochs_on_spark:
             return None
-        relations = self._inputs.relations
-        return direct(
-            self._view.kept,
-            {name: {col.name: col.type for col in relation.visible} for name, relation in relations.items()},
-            [col.type for col in self._view.columns],
-            self._view.settings,
-        )
+        view = self._view
+        return direct_of_relations(view.kept, self._inputs.relations, view.columns, view.settings)
 
     def _collected(self, frame: DataFrame) -> pa.Table:
         with swrite.translated(self._view.relation.name):
