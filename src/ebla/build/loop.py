@@ -159,14 +159,15 @@ class Loop:
         """One look at the catalog and what follows from it; when to look again, in seconds."""
         state = self._load()
         self.nodes.observed(state)
-        nothing_left = not state.builds and not state.tasks and state.processing is None
+        nothing_left = not state.builds and not state.tasks
         if nothing_left:
             self._checked.clear()
-        if nothing_left or not wanted:
+        tidying = nothing_left and state.processing is not None  # the last view was dropped: its base is let go
+        if not tidying and (nothing_left or not wanted):
             self._resign()
             return float("inf")
         if not self._lead():
-            return self._limits.poll_us / 1e6
+            return self._limits.poll_us / 1e6 if wanted else float("inf")
         coordinator = self._coordinator
         assert coordinator is not None
         with self._changed:
