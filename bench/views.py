@@ -102,7 +102,7 @@ class _Bench:
         orders = self.epochs("orders", "o_custkey", 0.001, 5)
         more = self.epochs("lineitem", "l_quantity", 0.01, 3)
         much = self.epochs("lineitem", "l_quantity", 0.1, 2)
-        all_of_it = self.epochs("lineitem", "l_quantity", 1, 1, warm=0)
+        all_of_it = self.epochs("lineitem", "l_quantity", 1, 2)
         again = self.recompute(CARD, ("l_orderkey", "l_linenumber"))
         baseline = statistics.mean((card, again))
         idle = self.jobs_of_an_idle_epoch()

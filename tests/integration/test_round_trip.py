@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ebla.errors import DuplicateKeyError
+from ebla.spark import scan
 from ebla.storage import types
 from support.warehouse import connect, file_of, live_runs, rows
 
@@ -202,6 +203,18 @@ def test_every_value_survives_compaction_and_a_merge_with_level_0(db, spark, fol
     assert exactly(db.table("t").scan().toArrow()) == exactly(EXPECTED)
     db.table("t").upsert(EXPECTED.slice(1, 2))
     assert exactly(db.table("t").scan().toArrow()) == exactly(EXPECTED)
+
+
+def test_a_first_load_is_read_as_a_file(db, spark, folder, monkeypatch):
+    monkeypatch.setattr(scan, "LOCAL_ROWS_MAX", 0)
+    as_arrow(db, spark, folder)
+    frame = db.table("t").scan()
+    assert "LocalRelation" not in frame._jdf.queryExecution().optimizedPlan().toString()
+    assert exactly(frame.toArrow()) == exactly(EXPECTED)
+    db.sql("ALTER TABLE t ADD COLUMN more STRING")
+    assert db.sql("SELECT count(*), count(more) FROM t").one() == (len(ROWS), 0)
+    db.sql("DELETE FROM t WHERE id = 1")
+    assert db.sql("SELECT count(*), min(id) FROM t").one() == (len(ROWS) - 1, 0)
 
 
 def test_csv_holds_every_atomic_type(spark, tmp_path):

@@ -33,6 +33,8 @@ from ebla.tables.context import Context
 
 log = logging.getLogger("ebla.build")
 
+LOOK_AGAIN_S = 0.25
+"""How often whoever waits for a view looks at it, and has the loop look, though nothing was said."""
 QUIET_S = 5.0
 """How long whoever waited for a view waits, at most, for the loop to give its lease back."""
 
@@ -93,14 +95,19 @@ class Loop:
             for view in views:
                 self._errors.pop(view, None)
         try:
+            self.wake()
             while not over():
-                self.wake()
                 with self._changed:
                     found = {view: self._errors[view] for view in views if view in self._errors}
                     if found or self._stopping:
                         return found
                     rounds = self._rounds
-                    self._changed.wait_for(lambda before=rounds: self._rounds != before or self._stopping, 0.25)  # type: ignore[misc]
+                    went_on = self._changed.wait_for(
+                        lambda before=rounds: self._rounds != before or self._stopping,  # type: ignore[misc]
+                        LOOK_AGAIN_S,
+                    )
+                if not went_on:  # never after a round of its own: the two would keep each other, and a core, busy
+                    self.wake()
             return {}
         finally:
             with self._changed:

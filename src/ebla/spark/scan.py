@@ -115,6 +115,8 @@ def merged(
     base = files(spark, [roots[copies[r.id]].full(r.path) for r in snapshot.level1], schema)
     if not snapshot.level0:
         return base
+    if _stands_alone(snapshot):
+        return files(spark, [roots[copies[r.id]].full(r.path) for r in snapshot.level0], schema)
     if sum(r.rows for r in snapshot.level0) <= rows_max:
         table = rf.mutations(relation, snapshot.level0, roots, cache, snapshot)
         keys = local_keys(spark, table, relation)
@@ -130,6 +132,20 @@ def merged(
     if not snapshot.level1:
         return upserts
     return without(base, keys, relation).unionAll(upserts)
+
+
+LOCAL_ROWS_MAX = 10_000
+"""Rows of level 0 that go into a plan as they are, though they could be read as a file."""
+
+
+def _stands_alone(snapshot: Snapshot) -> bool:
+    """Whether the one run there is holds the rows and nothing else, as after a first load, and is worth a scan.
+
+    A plan that carries many rows is slow to make: the optimizer copies them with every rule.
+    """
+    only = snapshot.level0[0]
+    one = not snapshot.level1 and len(snapshot.level0) == 1
+    return one and only.tombstones == 0 and only.rows > LOCAL_ROWS_MAX and snapshot.uniform_cutoff
 
 
 def local_keys(spark: SparkSession, table: pa.Table, relation: Relation) -> DataFrame:
