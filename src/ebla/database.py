@@ -156,7 +156,6 @@ class Database:
         self.indexes.stop()
         self.maintainer.stop()
         self.pins.release_all()
-        self.reader.close()
         self.context.close()
 
     def __enter__(self) -> Self:

@@ -27,7 +27,7 @@ from ebla.query.fresh import Fresh, fresh, reached
 from ebla.query.paths import expressions_of, index_path, paths_of
 from ebla.query.plan import AccessPath, Plan, choose, fit, plan
 from ebla.query.scan import Scan
-from ebla.query.store import Lru, Store, single
+from ebla.query.store import Lru, single
 from ebla.query.streams import Place, Seek, Source, TooMany
 from ebla.result import Facts, Result
 from ebla.storage import runs as rf
@@ -83,7 +83,7 @@ class Reader:
     def __init__(self, context: Context, wake: Callable[[], None] = lambda: None) -> None:
         self._context = context
         self._wake = wake
-        self._store = Store()
+        self._store = context.store
         self._prepared: Lru[Prepared] = Lru(PREPARED_MAX)
 
     def query(
@@ -122,9 +122,6 @@ class Reader:
         prepared = self._prepare(name)
         paths = [path for path, _ in prepared.paths if path.settings]
         return expressions_of(paths, self._context.expression_settings()) if paths else {}
-
-    def close(self) -> None:
-        self._store.close()
 
     # ---- the catalog ------------------------------------------------------------------------------------
 

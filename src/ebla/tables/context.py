@@ -22,7 +22,7 @@ from ebla.catalog.store import Catalog
 from ebla.errors import EblaError
 from ebla.ids import NodeId, TransactionId
 from ebla.indexes.definition import Known
-from ebla.query.store import FOOTERS_MAX, Footer, Lru
+from ebla.query.store import Store
 from ebla.settings import Settings
 from ebla.spark import session as spark_session
 from ebla.storage.files import Root
@@ -47,7 +47,7 @@ class Context:
         self.cache = LevelZeroCache()
         self.frames = Frames()
         self.indexes = Known()
-        self.footers: Lru[Footer] = Lru(FOOTERS_MAX)
+        self.store = Store()
         self.progress: Progress = lambda what, part: None
         self._given = spark
         self._started: spark_session.Started | None = None
@@ -150,6 +150,7 @@ class Context:
 
     def close(self) -> None:
         self._heart.stop()
+        self.store.close()
         self._duck.close()
         if self._started is not None:
             self._started.stop()
