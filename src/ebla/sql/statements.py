@@ -412,12 +412,14 @@ class Check:
     what: Literal["index", "view", "table"]
     name: str
     percent: float | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
     what: Literal["index", "view", "table"]
     name: str
+    options: Mapping[str, object] = field(default_factory=dict)
 
 
 IndexStatement = CreateIndex | DropIndex | BuildIndexes | ShowIndexes
