@@ -248,8 +248,9 @@ class World:
     def alter_rate(self) -> None:
         if self.catalog.builds:
             view = self.chance.choice(sorted(self.catalog.builds))
-            rate = self.chance.choice([0, None])
-            self.catalog.commit((c.AlterBuild(view=view, rows_per_minute=rate, chunk_rows=None),))
+            rate, most = self.chance.choice([0, None]), self.chance.choice([None, 1, 2])
+            altered = c.AlterBuild(view=view, rows_per_minute=rate, chunk_rows=None, concurrency=most)
+            self.catalog.commit((altered,))
 
     def stage(self) -> None:
         """A run arrives outside a write: invisible until its task has made it visible, with the entries of indexes."""

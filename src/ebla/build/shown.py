@@ -32,6 +32,7 @@ SCHEMA = pa.schema(
         ("eta_s", pa.float64()),
         ("rows_per_minute", pa.int64()),
         ("chunk_rows", pa.int64()),
+        ("concurrency", pa.int64()),
         ("detail", pa.string()),
     ]
 )
@@ -61,6 +62,7 @@ class Shown:
             "eta_s": None if at.eta_s is None else round(at.eta_s, 1),
             "rows_per_minute": None if self.build is None else self.build.rows_per_minute,
             "chunk_rows": None if self.build is None else self.build.chunk_rows,
+            "concurrency": None if self.build is None else self.build.concurrency,
             "detail": at.detail,
         }
 

@@ -340,10 +340,14 @@ class ShowHandlers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterBuild:
-    """`ALTER MATERIALIZED VIEW v PAUSE | RESUME | SET (name = value, …)`: how fast it is built, as options."""
+    """`ALTER MATERIALIZED VIEW v PAUSE | RESUME | SET (name = value, …)`: how fast it is built.
+
+    `on_hold` is true for PAUSE and false for RESUME, which have no options.
+    """
 
     name: str
-    options: Mapping[str, object]
+    options: Mapping[str, object] = field(default_factory=dict)
+    on_hold: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
