@@ -97,6 +97,27 @@ def test_a_partial_index_answers_only_what_its_condition_implies(db: ebla.Databa
     assert "path: t (" in plan(db, "SELECT id FROM t WHERE name = 'Name 3' AND total >= 9 LIMIT 5")
 
 
+def test_a_partial_index_with_any_condition_answers_a_query_that_says_the_same(db: ebla.Database):
+    db.sql("CREATE INDEX odd ON t (name, total) WHERE total % 2 = 1 AND (tags IS NOT NULL OR total > 5) AND id >= 50")
+    db.table("t").upsert([{"id": 700 + i, "name": "Name 3", "total": i, "tags": None} for i in range(10)])
+    db.table("t").delete([{"id": 53}])
+    said = "total%2 = 1 AND id >= 60 AND (tags is not null or total > 5)"
+    both(db, f"SELECT id FROM t WHERE name = 'Name 3' AND {said} ORDER BY name, total, id LIMIT 30", "odd")
+    both(db, f"SELECT * FROM t WHERE {said} AND name LIKE 'Name 2%' ORDER BY name, total, id LIMIT 7", "odd")
+    found = plan(db, f"SELECT id FROM t WHERE name = 'Name 3' AND {said} ORDER BY total LIMIT 3")
+    assert "true of all its rows: tags IS NOT NULL OR total > 5 AND total % 2 = 1" in found
+    assert "not usable: t: tags IS NOT NULL OR total > 5 is no condition of it, and only Spark understands it" in found
+    # Fewer words would be more rows; more words are Spark's.
+    fewer = plan(db, "SELECT id FROM t WHERE name = 'Name 3' AND id >= 60 LIMIT 3")
+    assert "path: t (" in fewer
+    assert "not usable: odd: it has only rows with tags IS NOT NULL OR total > 5, which the query does not say" in fewer
+    more = plan(db, f"SELECT id FROM t WHERE {said} AND total % 3 = 1 LIMIT 3")
+    assert "path:" not in more
+    assert "total % 3 = 1 is no comparison of a column with a literal, and no index's condition" in more
+    assert db.query("t", where={"name": "Name 3", "id": ebla.between(60, None)}, limit=5).to_arrow().num_rows == 5
+    assert_exact(db, "odd")
+
+
 def test_an_expression_index_answers_an_equal_expression(db: ebla.Database):
     db.sql("CREATE INDEX by_lower ON t (lower(name), total)")
     db.table("t").upsert([{"id": 100, "name": "NAME 3", "total": 99}])
@@ -116,7 +137,9 @@ def test_an_index_that_is_being_filled_answers_nothing(db: ebla.Database):
     begin_index(db, "CREATE INDEX i ON t (name)")
     step_until(db, "i", Permission.BACKFILLING)
     db.table("t").upsert([{"id": 100, "name": "Name 3", "total": 1}])
-    assert "path: t (" in plan(db, "SELECT id FROM t WHERE name = 'Name 3' LIMIT 3")
+    found = plan(db, "SELECT id FROM t WHERE name = 'Name 3' LIMIT 3")
+    assert "path: t (" in found
+    assert "not usable: i: it cannot be read while it is backfilling" in found
     step_until(db, "i", Permission.READ_WRITE_AND_DELETE)
     assert (100,) in db.query("t", where={"name": "Name 3"}, columns=["id"]).rows()
     assert "path: i (" in plan(db, "SELECT id FROM t WHERE name = 'Name 3' LIMIT 3")

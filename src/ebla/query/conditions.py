@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError, UsageError
@@ -120,6 +120,8 @@ class Filter:
 
     column: Column
     condition: Condition
+    text: str = field(default="", compare=False)
+    """In a SELECT, as it was written, normalized: a partial index may have the same."""
 
     def __str__(self) -> str:
         return f"{self.column.name} {self.condition}"
@@ -148,6 +150,10 @@ class Request:
     """Comparable values of `order`: only rows behind them are wanted."""
     any_order: bool = False
     """The order does not matter, as in a SELECT without ORDER BY."""
+    said: frozenset[str] = frozenset()
+    """More conditions, which only Spark understands, normalized: an index whose every row fulfils them can answer."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of the session in which the expressions of the request mean what they say, if it has any."""
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -158,6 +164,18 @@ class Request:
             *(() if self.any_order else (b.column for b in self.order)),
         )
         return tuple(dict.fromkeys(c.physical for c in used))
+
+    @property
+    def texts(self) -> frozenset[str]:
+        """All conditions as they were written, normalized."""
+        return self.said | {f.text for f in self.where if f.text}
+
+    def without(self, promises: frozenset[str]) -> Request:
+        """The same where every row fulfils these conditions."""
+        if not promises:
+            return self
+        left = tuple(f for f in self.where if f.text not in promises)
+        return replace(self, where=left, said=self.said - promises)
 
 
 def request(
@@ -316,12 +334,13 @@ def parse_cursor(relation: Relation, order: Sequence[By], text: str) -> tuple[An
         number, signature, last = json.loads(base64.urlsafe_b64decode(text.encode("ascii")))
     except (ValueError, TypeError):
         raise UsageError(f"after: expected the `next` of a result, found {text!r}") from None
-    if number != relation.id or signature != _signature(order) or len(last) != len(order):
+    same = number == relation.id and signature == _signature(order) and isinstance(last, list)
+    if not same or len(last) != len(order):
         raise UsageError(
             f"after: expected a cursor of {relation.name} in the order {', '.join(map(str, order))}, "
             "found one of another query; begin with its first page"
         )
-    return tuple(v.from_json(value) for value in last)
+    return tuple(v.from_json(value, by.column) for value, by in zip(last, order, strict=True))
 
 
 def _signature(order: Sequence[By]) -> list[str]:
