@@ -304,11 +304,36 @@ def test_an_index_is_no_table(db: ebla.Database):
         db.sql("CREATE INDEX i ON t (total)")
 
 
-def test_a_frame_written_by_spark_s_own_writer_is_refused(db: ebla.Database):
-    db.sql("CREATE INDEX i ON t (name)")
-    frame = db.spark.createDataFrame([(1, "x")], "id long, name string")
-    with pytest.raises(Exception, match="expected a table without indexes, found 1"):
-        frame.write.format("ebla").options(url=db.context.catalog.where, table="t").mode("append").save()
+def test_a_frame_written_by_spark_s_own_writer_keeps_indexes(db: ebla.Database):
+    db.sql("CREATE INDEX i ON t (name DESC, total) WHERE total >= 1")
+    frame = db.spark.createDataFrame([(1, "x", 7), (601, "y", 0), (602, "z", 3)], "id long, name string, total long")
+    writer = frame.write.format("ebla").options(url=db.context.catalog.where, table="t")
+    before = db.version
+    writer.mode("append").save()
+    assert db.version == before + 1
+    assert_exact(db, "i")
+    assert both(db, "SELECT id FROM t WHERE total >= 1 ORDER BY name DESC LIMIT 2", "i") == [(602,), (1,)]
+    db.sql("CREATE INDEX lowered ON t (lower(name))")
+    with pytest.raises(Exception, match="found lowered, which has an expression or a condition that only Spark"):
+        writer.mode("append").save()
+    assert_exact(db, "i", "lowered")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(name) WHERE row_number() OVER (ORDER BY id) = 1", "(row_number() OVER (ORDER BY id))", "(max(name))",
+        "(explode(tags))", "((SELECT max(id) FROM t))", "(name) WHERE EXISTS (SELECT 1 FROM t)",
+        "(name) WHERE total IN (SELECT id FROM t)", "(name) WHERE sum(total) > 1",
+    ],
+)  # fmt: skip
+def test_an_index_is_of_one_row(db: ebla.Database, text: str):
+    before = db.version
+    with pytest.raises(
+        UsageError, match="index j: expected expressions of one row, found an aggregate, a window, a gen"
+    ):
+        db.sql(f"CREATE INDEX j ON t {text}")
+    assert db.version == before
 
 
 def test_an_expression_that_fails_on_a_row(db: ebla.Database):
