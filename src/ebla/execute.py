@@ -335,7 +335,9 @@ class Executor:
         table = self._database.table(load.table)
         written = table.load(load.path, format=load.format, options=load.options, wait=not load.asynchronous)
         version = None if written.version is None else int(written.version)
-        return self._row(rows=written.rows, version=version, staged=written.staged)
+        numbers = {"rows": written.rows, "version": version, "staged": written.staged}
+        columns = {name: pa.array([value], pa.int64()) for name, value in numbers.items()}
+        return self._table({**columns, "note": pa.array([_load_note(load, written)], pa.string())})
 
     # ---- definitions ------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from ebla.build import chunks
 from ebla.build import segments as sg
 from ebla.build.model import Build
 from ebla.build.progress import Measured, Phase, Progress, progress, waiting_for
-from ebla.catalog import building, reads
+from ebla.catalog import building, loads, reads
 from ebla.ids import NodeId, RelationId, TabletId
 from ebla.storage.model import Kind, Relation
 from ebla.storage.token import token_range
@@ -161,7 +161,9 @@ def _waiting_for(
 
 
 def table(connection: Connection, now: int) -> pa.Table:
-    return pa.Table.from_pylist([one.row() for one in shown(connection, now)], schema=SCHEMA)
+    return pa.Table.from_pylist(
+        [*(one.row() for one in shown(connection, now)), *loads.rows(connection)], schema=SCHEMA
+    )
 
 
 def words(at: Progress) -> str:
