@@ -192,7 +192,7 @@ def request(
     shown = relation.visible if columns is None else _columns(relation, columns)
     return Request(
         relation=relation,
-        where=tuple(_filters(relation, where or {})),
+        where=tuple(_filters(relation, {} if where is None else where)),
         order=order,
         asked=asked,
         columns=shown,
@@ -230,6 +230,8 @@ def _columns(relation: Relation, names: Sequence[str]) -> tuple[Column, ...]:
 
 
 def _order(relation: Relation, order_by: str | Sequence[str] | None) -> tuple[tuple[By, ...], int]:
+    if order_by is not None and not isinstance(order_by, str | list | tuple):
+        raise UsageError(f"order_by: expected a name such as 'total' or '-total', or a list, found {order_by!r}")
     names = [order_by] if isinstance(order_by, str) else list(order_by or ())
     found: list[By] = []
     for name in names:
@@ -257,8 +259,10 @@ def _filters(relation: Relation, where: Mapping[str, object]) -> list[Filter]:
     for name, wanted in where.items():
         column = column_of(relation, name, "where")
         wanted_list = wanted if isinstance(wanted, list) else [wanted]
-        if isinstance(wanted, list) and not all(isinstance(w, Condition) for w in wanted):
-            raise TypeMismatchError(f"where: expected a value for {column.name}, found a list; use one_of(…)")
+        if isinstance(wanted, list) and not (wanted and all(isinstance(w, Condition) for w in wanted)):
+            raise TypeMismatchError(
+                f"where: expected a value for {column.name}, or a list of conditions, found {wanted!r}; use one_of(…)"
+            )
         found += [checked(relation, column, one if isinstance(one, Condition) else Equals(one)) for one in wanted_list]
     return found
 
@@ -310,7 +314,7 @@ def _after(relation: Relation, order: Sequence[By], after: object) -> tuple[Any,
             "after: expected the `next` of a result, or a dict of the last row's order and key columns, "
             f"found {type(after).__name__}"
         )
-    given = {str(name).lower(): value for name, value in after.items()}
+    given = {column_of(relation, name, "after").name.lower(): value for name, value in after.items()}
     missing = [by.column.name for by in order if by.column.name.lower() not in given]
     if missing:
         wanted = ", ".join(by.column.name for by in order)

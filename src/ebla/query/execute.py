@@ -16,7 +16,7 @@ import pyarrow as pa
 from sqlalchemy import Connection
 
 from ebla.catalog import reads
-from ebla.errors import CorruptRunError, SnapshotError, StorageError
+from ebla.errors import CorruptRunError, SnapshotError, StorageError, UsageError
 from ebla.ids import NodeId, Version
 from ebla.query import conditions as c
 from ebla.query import filters as fl
@@ -106,6 +106,10 @@ class Reader:
         indexes, `down` their columns that are sorted downwards.
         """
         if at_least is not None:
+            if type(at_least) is not int or at_least < 0:
+                raise UsageError(f"at_least: expected a version, a whole number from 0, found {at_least!r}")
+            if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not wait_s >= 0:
+                raise UsageError(f"wait_s: expected seconds from 0, found {wait_s!r}")
             self._wait(name, at_least, wait_s)
         for attempt in range(ATTEMPTS):
             prepared = self._prepare(name, tuple(also), tuple(down))
@@ -133,6 +137,8 @@ class Reader:
 
     def _prepare(self, name: str, also: tuple[str, ...] = (), down: tuple[str, ...] = ()) -> Prepared:
         """Every commit makes a version, so what was read at this version is still so."""
+        if not isinstance(name, str):
+            raise UsageError(f"relation: expected the name of a table or view, found {name!r}")
         signature = (name.lower(), also, down)
         with self._context.catalog.reading() as connection:
             version = reads.current_version(connection)
