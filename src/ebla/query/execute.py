@@ -108,7 +108,7 @@ class Reader:
         if at_least is not None:
             if type(at_least) is not int or at_least < 0:
                 raise UsageError(f"at_least: expected a version, a whole number from 0, found {at_least!r}")
-            if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not wait_s >= 0:
+            if type(wait_s) not in (int, float) or not wait_s >= 0:
                 raise UsageError(f"wait_s: expected seconds from 0, found {wait_s!r}")
             self._wait(name, at_least, wait_s)
         for attempt in range(ATTEMPTS):
