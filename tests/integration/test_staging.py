@@ -206,7 +206,7 @@ def test_b15_rows_that_nobody_would_miss_are_visible_at_once(
 ) -> None:
     def load(row: tuple[int, int]) -> None:
         written = db.sql(f"LOAD INTO orders FROM '{file_of(tmp_path, [row])}'").one()
-        assert written == (1, db.version, 0)
+        assert written == (1, db.version, 0, None)
         assert db.query("orders", where={"id": row[0]}).rows() == [row]
 
     load((50, 20))  # no view

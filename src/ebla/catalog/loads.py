@@ -28,7 +28,7 @@ def rows(connection: Connection) -> list[dict[str, object]]:
         func.max(runs.c.state).label("state"),
     ).join(loads, of_load)
     parts = parts.group_by(runs.c.relation_id, runs.c.transaction_id, runs.c.run_id)
-    names = dict(connection.execute(select(s.relations.c.relation_id, s.relations.c.name)).tuples().all())
+    names = {r.relation_id: r.name for r in connection.execute(select(s.relations.c.relation_id, s.relations.c.name))}
     found: dict[tuple[int, int], list[tuple[int, bool]]] = {}
     for part in connection.execute(parts):
         visible = part.state != RunState.STAGING.value
