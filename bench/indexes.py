@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,8 @@ import pyarrow.compute as pc
 import ebla
 from bench.data import tpch
 from bench.measure import Result, seconds
-from bench.query import ROW_GROUP_BYTES, Case, cases_of, scanner
+from bench.query import ROW_GROUP_BYTES, Case, cases_of, latency, load_lineitem, scanner
 from ebla.query import conditions as c
-from ebla.query.execute import Answer
 
 INDEX = "CREATE INDEX by_mode ON lineitem (l_shipmode, l_extendedprice)"
 THREE = (
@@ -55,11 +54,7 @@ def run(scale: float = 1.0) -> list[Result]:
 
 def _build(place: str, file: str) -> list[Result]:
     with ebla.connect(place, auto_compact=False, spark_memory="4g", row_group_bytes=ROW_GROUP_BYTES) as db:
-        fields = {f.name: f.dataType.simpleString() for f in db.spark.read.parquet(file).schema}
-        columns = ", ".join(f"{name} {kind}" for name, kind in fields.items())
-        db.sql(f"CREATE TABLE lineitem ({columns}, PRIMARY KEY (l_orderkey, l_linenumber)) WITH (tablets = 16)")
-        db.sql(f"LOAD INTO lineitem FROM '{file}'")
-        db.compact("lineitem")
+        load_lineitem(db, file)
         for text in THREE:  # Spark and the disk are warm after this
             db.sql(text)
         _drop(db, "three_a", "three_b", "three_c")
@@ -98,7 +93,7 @@ def _read(db: ebla.Database, file: str) -> list[Result]:
     compacted: dict[str, float] = {}
     with scanner(db) as duck, _postgres(file) as server:
         for case in cases:
-            p50, p99 = _latency(db, case.requests)
+            p50, p99 = latency(db, case.requests)
             compacted[case.work] = p50
             text = [case.sql(one) for one in case.requests[:7]]
             scanned = statistics.median([seconds(lambda t=t: duck.sql(t).to_arrow_table()) for t in text])  # type: ignore[misc]
@@ -123,7 +118,7 @@ def _read(db: ebla.Database, file: str) -> list[Result]:
     for number in range(20):
         db.table("lineitem").upsert(_rows(db, random.Random(100 + number), number))
     for case in cases:
-        p50, p99 = _latency(db, case.requests)
+        p50, p99 = latency(db, case.requests)
         results.append(
             Result(
                 work=f"index: {case.work}, 20 level 0 runs unmerged",
@@ -134,18 +129,6 @@ def _read(db: ebla.Database, file: str) -> list[Result]:
             )
         )
     return results
-
-
-def _ask(db: ebla.Database, one: dict[str, Any]) -> Answer:
-    return db.reader.query("lineitem", lambda relation: c.request(relation, **one))
-
-
-def _latency(db: ebla.Database, requests: Sequence[dict[str, Any]]) -> tuple[float, float]:
-    for one in requests:
-        found = _ask(db, one)
-        assert found.plan.fitted.path.name == "by_mode", found.plan
-    times = sorted(seconds(lambda one=one: _ask(db, one)) for one in requests)  # type: ignore[misc]
-    return statistics.median(times), times[int(len(times) * 0.99)]
 
 
 # ---- writing --------------------------------------------------------------------------------------------

@@ -169,13 +169,19 @@ class Executor:
         if wanted is None:
             return None
         try:
-            known = self._database.reader.expressions(wanted.relation) if wanted.has_expressions else {}
             answer = self._database.reader.query(
-                wanted.relation, lambda relation: _require(wanted, relation, known), scan_rows_max=SCAN_ROWS_MAX
+                wanted.relation, lambda relation: self._request(wanted, relation), scan_rows_max=SCAN_ROWS_MAX
             )
         except (select.NotSimple, TooMany, UnknownNameError):
             return None  # Spark reads large relations in parallel, and knows the user's temporary views
         return result_of(answer, self._context)
+
+    def _request(self, wanted: select.Select, relation: Relation) -> Request:
+        """What a SELECT asks for. What indexes say is looked up only if it has more than comparisons of columns."""
+        try:
+            return select.bound(wanted, relation)
+        except select.NotSimple:
+            return select.bound(wanted, relation, self._database.reader.spoken(wanted.relation))
 
     def _read(self, query: st.Query, parameters: Parameters, *, at: Version | None = None) -> Reading:
         """A query over one consistent snapshot of all relations that it names, pinned."""
@@ -273,16 +279,15 @@ class Executor:
 
     def _explain(self, statement: st.Explain, parameters: Parameters) -> Result:
         wanted = None if statement.mode is not None else select.recognize(statement.query, parameters)
+        why = ""
         if wanted is not None:
             try:
-                known = self._database.reader.expressions(wanted.relation) if wanted.has_expressions else {}
-                plan = self._database.reader.explain(
-                    wanted.relation, lambda relation: _require(wanted, relation, known)
-                )
-            except (select.NotSimple, TooMany, UnknownNameError):
-                plan = None
-            if plan is not None and not (plan.scan and plan.extent.rows > SCAN_ROWS_MAX):
-                return self._table({"plan": [query_explain.as_text(plan)]})
+                plan = self._database.reader.explain(wanted.relation, lambda relation: self._request(wanted, relation))
+                if not (plan.scan and plan.extent.rows > SCAN_ROWS_MAX):
+                    return self._table({"plan": [query_explain.as_text(plan)]})
+                why = f"{plan.extent.rows:,} rows would be read one by one"
+            except (select.NotSimple, TooMany, UnknownNameError) as error:
+                why = str(error)
         read = self._read(statement.query, parameters)
         mode = statement.mode or "formatted"
         jvm = self._context.spark._jvm
@@ -290,7 +295,8 @@ class Executor:
             read.frame._jdf.queryExecution(), mode
         )
         read.release()
-        return self._table({"plan": [str(shown)]})
+        said = f"\nNot answered as first rows, without Spark: {why}\n" if why else ""
+        return self._table({"plan": [f"{shown}{said}"]})
 
     # ---- changes ----------------------------------------------------------------------------------------
 
@@ -329,7 +335,9 @@ class Executor:
         table = self._database.table(load.table)
         written = table.load(load.path, format=load.format, options=load.options, wait=not load.asynchronous)
         version = None if written.version is None else int(written.version)
-        return self._row(rows=written.rows, version=version, staged=written.staged)
+        numbers = {"rows": written.rows, "version": version, "staged": written.staged}
+        columns = {name: pa.array([value], pa.int64()) for name, value in numbers.items()}
+        return self._table({**columns, "note": pa.array([_load_note(load, written)], pa.string())})
 
     # ---- definitions ------------------------------------------------------------------------------------
 
@@ -420,11 +428,13 @@ class Executor:
         return self._table({name: pa.array([value], pa.int64()) for name, value in values.items()})
 
 
-def _require(wanted: select.Select, relation: Relation, expressions: Mapping[str, Column]) -> Request:
-    request = select.bound(wanted, relation, expressions)
-    if request is None:
-        raise select.NotSimple
-    return request
+def _load_note(load: st.Load, written: Written) -> str | None:
+    """What the version of a staged load means."""
+    if not written.staged:
+        return None
+    if load.asynchronous:
+        return f"staged at version {written.version}; becomes visible tablet by tablet: SHOW PROGRESS"
+    return f"was staged and became visible tablet by tablet, the last one at version {written.version}"
 
 
 def _column(spec: st.ColumnSpec) -> Column:

@@ -61,6 +61,12 @@ class Settings(BaseSettings):
     index_tablets_per_job: int = Field(
         8, gt=0, description="So many tablets of a table are read by one Spark job that fills its indexes."
     )
+    check_rows_per_minute: int | None = Field(
+        None, gt=0, description="`CHECK` and `REPAIR` look at no more rows a minute than this, unless they say so."
+    )
+    check_chunk_rows: int = Field(
+        4_000_000, gt=0, description="`CHECK` and `REPAIR` look at about so many rows at a time."
+    )
     spark_memory: str = Field("4g", description="Memory of a Spark session that Ebla starts.")
     spark_cores: str = Field("*", description="Cores of a Spark session that Ebla starts.")
 

@@ -212,6 +212,11 @@ def test_the_rate_is_altered_while_it_builds(catalog: Catalog):
     with catalog.reading() as connection:
         found = building.builds(connection)[view.id]
     assert (found.rows_per_minute, found.chunk_rows, found.paused) == (0, 10, True)
+    commit(catalog, c.AlterBuild(view=view.id, rows_per_minute=600, chunk_rows=None, concurrency=3, on_hold=True))
+    with catalog.reading() as connection:
+        found = building.builds(connection)[view.id]
+    assert (found.rows_per_minute, found.chunk_rows, found.concurrency) == (600, None, 3)
+    assert (found.on_hold, found.paused, found.rate) == (True, True, 0)
 
 
 def test_the_base_being_processed(catalog: Catalog):

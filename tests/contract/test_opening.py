@@ -16,14 +16,15 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg import sql
-from sqlalchemy import func, insert, select
+from sqlalchemy import delete, func, insert, select, text
 from sqlalchemy.engine import make_url
 
+from ebla.catalog import building, migrations
 from ebla.catalog import changes as c
-from ebla.catalog import migrations
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog, is_postgres
 from ebla.errors import CatalogError
+from ebla.ids import RelationId
 from support.catalogs import add, create, dump, relation, run
 from support.processes import Processes
 
@@ -91,6 +92,21 @@ def test_migrations_are_recorded(catalog_url: str):
         found = connection.execute(select(s.migrations.c.number, s.migrations.c.name)).all()
     assert [tuple(row) for row in found] == [(m.number, m.name) for m in migrations.MIGRATIONS]
     catalog.close()
+
+
+def test_a_catalog_of_an_older_release_gets_the_columns_that_it_lacks(catalog_url: str):
+    catalog = Catalog.open(catalog_url)
+    with catalog.writing() as connection:
+        connection.execute(insert(s.view_builds), {"view_id": 7, "base_id": 1, "created_version": 3})
+        for column in ("concurrency", "on_hold"):
+            connection.execute(text(f"ALTER TABLE view_builds DROP COLUMN {column}"))
+        connection.execute(delete(s.migrations).where(s.migrations.c.number == 5))
+    catalog.close()
+    again = Catalog.open(catalog_url, create=False)
+    with again.reading() as connection:
+        build = building.builds(connection)[RelationId(7)]
+    assert (build.concurrency, build.on_hold, build.rate) == (None, False, None)
+    again.close()
 
 
 @pytest.mark.process

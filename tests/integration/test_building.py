@@ -388,7 +388,7 @@ def test_b10_a_rate_of_zero_pauses_and_a_rate_is_kept(spark: SparkSession, tmp_p
     with ebla.connect(where, spark=spark, **{**QUIET, "auto_refresh": True}) as db:
         prepare(db)
         db.sql(f"CREATE ASYNC MATERIALIZED VIEW card WITH (rows_per_minute = 0) AS {CARD}")
-        assert db.progress("card").progress.detail == "RESUME: its rate is 0"
+        assert db.progress("card").progress.detail == "RESUME: it is paused"
         db.table("orders").upsert([{"id": 1, "customer": 2, "total": 55}])  # writes go on
         db.sql("ALTER MATERIALIZED VIEW card SET (rows_per_minute = 0, chunk_rows = 2)")
         assert chunks(db, "card") == 0
@@ -402,6 +402,23 @@ def test_b10_a_rate_of_zero_pauses_and_a_rate_is_kept(spark: SparkSession, tmp_p
         assert_exact(db)
         with refused(db, ebla.UsageError, "expected a build that goes on, found it built"):
             db.sql("ALTER MATERIALIZED VIEW card PAUSE")
+
+
+def test_b10_a_pause_keeps_the_rate_and_a_concurrency_bounds_the_tablets_of_a_chunk(db: ebla.Database) -> None:
+    def pace() -> tuple[Any, ...]:
+        return db.sql("SELECT rows_per_minute, concurrency, on_hold FROM system.view_builds").one()
+
+    db.sql(f"CREATE ASYNC MATERIALIZED VIEW card WITH (rows_per_minute = 6000000) AS {CARD}")
+    db.sql("ALTER MATERIALIZED VIEW card PAUSE")
+    assert pace() == (6000000, None, True)
+    assert db.progress("card").progress.detail == "RESUME: it is paused"
+    db.sql("ALTER MATERIALIZED VIEW card SET (concurrency = 1)")
+    assert pace() == (6000000, 1, True)
+    db.sql("ALTER MATERIALIZED VIEW card RESUME")
+    assert pace() == (6000000, 1, False)
+    db.sql("WAIT FOR card")
+    assert chunks(db, "card") == QUIET["tablets"]
+    assert_exact(db)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
-from ebla.errors import CorruptRunError, SnapshotError, SqlError, UnknownNameError
+from ebla.errors import CorruptRunError, SnapshotError, SqlError, UnknownNameError, UsageError
 from ebla.storage.model import ROW_SEQ, ROW_TXN
 from ebla.tables import batch as b
+from ebla.tables import check
 from support.indexes import damage
 
 pytestmark = pytest.mark.spark
@@ -98,6 +100,81 @@ def test_sums_of_floating_numbers_may_differ_in_the_last_digit(db: ebla.Database
     assert wrong(db, "CHECK VIEW sums") == (0, 0, 1)
 
 
+SPLIT = "SELECT o.customer, o.id, o.total FROM orders o JOIN customers c ON o.customer = c.id"
+GROUPED = "SELECT customer, count(*) AS n FROM orders GROUP BY customer"
+
+
+@pytest.mark.parametrize(
+    ("query", "wrong_rows"),
+    [
+        (CARD, [({"id": 1}, b.DELETE), ({"id": 999, "total": 1, "name": "ghost"}, b.UPSERT)]),
+        (SPLIT, [({"customer": 1, "id": 1}, b.DELETE), ({"customer": 9, "id": 999, "total": 1}, b.UPSERT)]),
+        (GROUPED, [({"customer": 1}, b.DELETE), ({"customer": 99, "n": 1}, b.UPSERT)]),
+        (NAMES, [({"name": "ghost", ROW_TXN: 10**6, ROW_SEQ: 1}, b.UPSERT)]),
+    ],
+    ids=["by the key of its base", "base in another place", "by its own key", "by all columns"],
+)
+def test_parts_find_what_the_whole_finds(db: ebla.Database, query: str, wrong_rows: list[Any]) -> None:
+    db.sql(f"CREATE MATERIALIZED VIEW v AS {query}")
+    assert wrong(db, "CHECK VIEW v WITH (chunk_rows = 2)") == (0, 0, 0)
+    damage(db, "v", wrong_rows)
+    whole = wrong(db, "CHECK VIEW v")
+    said = []
+    db.context.progress = lambda what, part: said.append(what)
+    assert wrong(db, "CHECK VIEW v WITH (chunk_rows = 20)") == whole
+    assert whole[:2] == (len(wrong_rows) - 1, 1)
+    rows = db.sql("SELECT count(*) FROM v").one()[0]
+    assert sum(f"checking view v: part {i} of " in line for line in said for i in (1, 2)) == (2 if rows > 20 else 1)
+
+
+def test_a_check_that_is_stopped_leaves_nothing_behind(db: ebla.Database) -> None:
+    db.sql(f"CREATE MATERIALIZED VIEW card AS {CARD}; CREATE INDEX i ON card (name)")
+    damage(db, "i", [({"name": f"ghost{n}", "id": n}, b.UPSERT) for n in range(60)])
+    before = wrong(db, "CHECK INDEX i WITH (chunk_rows = 8)")
+    assert before == wrong(db, "CHECK INDEX i") == (0, 60, 0)
+
+    def stop(what: str, part: float | None) -> None:
+        if "part 3 of" in what:
+            raise KeyboardInterrupt
+
+    db.context.progress = stop
+    for statement in ("CHECK VIEW card", "CHECK INDEX i", "REPAIR INDEX i"):
+        with pytest.raises(KeyboardInterrupt):
+            db.sql(f"{statement} WITH (chunk_rows = 8)")
+    db.context.progress = lambda what, part: None
+    db.pins.tidy()
+    assert db.sql("SELECT count(*) FROM system.pins WHERE reason LIKE 'check%'").one()[0] == 0
+    assert db.sql("SELECT count(*) FROM system.transactions WHERE state = 'open'").one()[0] == 0
+    left = wrong(db, "CHECK INDEX i")[1]
+    assert 0 < left < 60  # two parts are mended
+    assert wrong(db, "REPAIR INDEX i WITH (chunk_rows = 8)") == (0, left, 0)
+    assert wrong(db, "CHECK INDEX i") == (0, 0, 0)
+
+
+def test_a_check_is_no_faster_than_its_rate(db: ebla.Database) -> None:
+    began = time.monotonic()
+    db.sql("CHECK TABLE orders WITH (rows_per_minute = 3600)")  # 60 rows, two copies of each
+    assert time.monotonic() - began >= 2.0
+
+
+def test_spark_reads_large_files(db: ebla.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    db.sql("COMPACT orders")
+    whole = db.sql("CHECK TABLE orders").to_arrow().to_pylist()[0]
+    monkeypatch.setattr(check, "HERE_BYTES_MAX", 0)
+    assert db.sql("CHECK TABLE orders").to_arrow().to_pylist()[0] == whole
+    first, second = [
+        f for f in sorted((tmp_path / "second").rglob("*.parquet")) if f"/{_folder(db, 'orders')}/" in str(f)
+    ][-2:]
+    os.remove(first)
+    data = bytearray(second.read_bytes())
+    data[20:60] = bytes(40)
+    second.write_bytes(data)
+    found = db.sql("CHECK TABLE orders WITH (chunk_rows = 1)").to_arrow().to_pylist()[0]
+    assert (found["missing"], found["damaged"]) == (1, 1)
+    db.sql("REPAIR TABLE orders")
+    assert db.sql("CHECK TABLE orders").to_arrow().to_pylist()[0] == whole
+
+
 def test_files_of_a_table_are_mended_from_copies(db: ebla.Database, tmp_path: Path) -> None:
     whole = db.sql("CHECK TABLE orders").to_arrow().to_pylist()[0]
     assert (whole["missing"], whole["damaged"], whole["copies"]) == (0, 0, 2 * whole["runs"])
@@ -143,6 +220,8 @@ def _folder(db: ebla.Database, table: str) -> str:
         ("CHECK TABLE nope", UnknownNameError, "nope"),
         ("CHECK VIEW card SAMPLE 0", SqlError, "a percentage above 0 and up to 100"),
         ("CHECK VIEW card SAMPLE 101", SqlError, "a percentage above 0 and up to 100"),
+        ("CHECK TABLE orders WITH (rows_per_second = 1)", UnknownNameError, "rows_per_minute or chunk_rows"),
+        ("REPAIR TABLE orders WITH (rows_per_minute = -1)", UsageError, "expected a whole number from 1"),
         ("CHECK card", SqlError, "INDEX, VIEW or TABLE"),
     ],
 )

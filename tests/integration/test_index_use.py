@@ -97,6 +97,27 @@ def test_a_partial_index_answers_only_what_its_condition_implies(db: ebla.Databa
     assert "path: t (" in plan(db, "SELECT id FROM t WHERE name = 'Name 3' AND total >= 9 LIMIT 5")
 
 
+def test_a_partial_index_with_any_condition_answers_a_query_that_says_the_same(db: ebla.Database):
+    db.sql("CREATE INDEX odd ON t (name, total) WHERE total % 2 = 1 AND (tags IS NOT NULL OR total > 5) AND id >= 50")
+    db.table("t").upsert([{"id": 700 + i, "name": "Name 3", "total": i, "tags": None} for i in range(10)])
+    db.table("t").delete([{"id": 53}])
+    said = "total%2 = 1 AND id >= 60 AND (tags is not null or total > 5)"
+    both(db, f"SELECT id FROM t WHERE name = 'Name 3' AND {said} ORDER BY name, total, id LIMIT 30", "odd")
+    both(db, f"SELECT * FROM t WHERE {said} AND name LIKE 'Name 2%' ORDER BY name, total, id LIMIT 7", "odd")
+    found = plan(db, f"SELECT id FROM t WHERE name = 'Name 3' AND {said} ORDER BY total LIMIT 3")
+    assert "true of all its rows: tags IS NOT NULL OR total > 5 AND total % 2 = 1" in found
+    assert "not usable: t: tags IS NOT NULL OR total > 5 is no condition of it, and only Spark understands it" in found
+    # Fewer words would be more rows; more words are Spark's.
+    fewer = plan(db, "SELECT id FROM t WHERE name = 'Name 3' AND id >= 60 LIMIT 3")
+    assert "path: t (" in fewer
+    assert "not usable: odd: it has only rows with tags IS NOT NULL OR total > 5, which the query does not say" in fewer
+    more = plan(db, f"SELECT id FROM t WHERE {said} AND total % 3 = 1 LIMIT 3")
+    assert "path:" not in more
+    assert "total % 3 = 1 is no comparison of a column with a literal, and no index's condition" in more
+    assert db.query("t", where={"name": "Name 3", "id": ebla.between(60, None)}, limit=5).to_arrow().num_rows == 5
+    assert_exact(db, "odd")
+
+
 def test_an_expression_index_answers_an_equal_expression(db: ebla.Database):
     db.sql("CREATE INDEX by_lower ON t (lower(name), total)")
     db.table("t").upsert([{"id": 100, "name": "NAME 3", "total": 99}])
@@ -116,7 +137,9 @@ def test_an_index_that_is_being_filled_answers_nothing(db: ebla.Database):
     begin_index(db, "CREATE INDEX i ON t (name)")
     step_until(db, "i", Permission.BACKFILLING)
     db.table("t").upsert([{"id": 100, "name": "Name 3", "total": 1}])
-    assert "path: t (" in plan(db, "SELECT id FROM t WHERE name = 'Name 3' LIMIT 3")
+    found = plan(db, "SELECT id FROM t WHERE name = 'Name 3' LIMIT 3")
+    assert "path: t (" in found
+    assert "not usable: i: it cannot be read while it is backfilling" in found
     step_until(db, "i", Permission.READ_WRITE_AND_DELETE)
     assert (100,) in db.query("t", where={"name": "Name 3"}, columns=["id"]).rows()
     assert "path: i (" in plan(db, "SELECT id FROM t WHERE name = 'Name 3' LIMIT 3")
@@ -281,11 +304,36 @@ def test_an_index_is_no_table(db: ebla.Database):
         db.sql("CREATE INDEX i ON t (total)")
 
 
-def test_a_frame_written_by_spark_s_own_writer_is_refused(db: ebla.Database):
-    db.sql("CREATE INDEX i ON t (name)")
-    frame = db.spark.createDataFrame([(1, "x")], "id long, name string")
-    with pytest.raises(Exception, match="expected a table without indexes, found 1"):
-        frame.write.format("ebla").options(url=db.context.catalog.where, table="t").mode("append").save()
+def test_a_frame_written_by_spark_s_own_writer_keeps_indexes(db: ebla.Database):
+    db.sql("CREATE INDEX i ON t (name DESC, total) WHERE total >= 1")
+    frame = db.spark.createDataFrame([(1, "x", 7), (601, "y", 0), (602, "z", 3)], "id long, name string, total long")
+    writer = frame.write.format("ebla").options(url=db.context.catalog.where, table="t")
+    before = db.version
+    writer.mode("append").save()
+    assert db.version == before + 1
+    assert_exact(db, "i")
+    assert both(db, "SELECT id FROM t WHERE total >= 1 ORDER BY name DESC LIMIT 2", "i") == [(602,), (1,)]
+    db.sql("CREATE INDEX lowered ON t (lower(name))")
+    with pytest.raises(Exception, match="found lowered, which has an expression or a condition that only Spark"):
+        writer.mode("append").save()
+    assert_exact(db, "i", "lowered")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(name) WHERE row_number() OVER (ORDER BY id) = 1", "(row_number() OVER (ORDER BY id))", "(max(name))",
+        "(explode(tags))", "((SELECT max(id) FROM t))", "(name) WHERE EXISTS (SELECT 1 FROM t)",
+        "(name) WHERE total IN (SELECT id FROM t)", "(name) WHERE sum(total) > 1",
+    ],
+)  # fmt: skip
+def test_an_index_is_of_one_row(db: ebla.Database, text: str):
+    before = db.version
+    with pytest.raises(
+        UsageError, match="index j: expected expressions of one row, found an aggregate, a window, a gen"
+    ):
+        db.sql(f"CREATE INDEX j ON t {text}")
+    assert db.version == before
 
 
 def test_an_expression_that_fails_on_a_row(db: ebla.Database):

@@ -30,6 +30,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from sqlalchemy import select
 
 import ebla
+from ebla.build.states import Permission
 from ebla.catalog import schema as s
 from ebla.errors import (
     CatalogError,
@@ -43,11 +44,12 @@ from ebla.errors import (
     UnknownNameError,
     UsageError,
 )
-from ebla.spark import source_read, source_write
+from ebla.spark import source_indexes, source_read, source_write
 from ebla.spark.source import EblaDataSource
 from ebla.storage import types
 from ebla.storage.files import MARKER
 from ebla.tables import ddl
+from support.indexes import assert_exact, begin_index, step_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -589,6 +591,103 @@ def test_a_write_to_a_table_without_a_key_keeps_every_row(db: ebla.Database):
     written(db, "log", [rows, rows, rows], batch_rows_max=1000)
     written(db, "log", [rows])
     assert pulled(db, "log").num_rows == db.table("log").scan().count() == 10_000
+
+
+# ---- indexes --------------------------------------------------------------------------------------------
+
+
+def indexed(db: ebla.Database, *indexes: str) -> ebla.Table:
+    table = orders(db)
+    table.upsert([order(n) for n in range(20)])
+    db.compact("orders")
+    table.upsert([order(n, "b") for n in range(3)])
+    for text in indexes:
+        db.sql(f"CREATE {text}")
+    return table
+
+
+def some(*numbers: int, mark: str = "s", total: int | None = None) -> pa.Table:
+    rows = [{**order(n, mark), "total": n * 10 if total is None else total} for n in numbers]
+    return pa.Table.from_pylist(rows).cast(
+        pa.schema([("id", pa.int64()), ("name", pa.string()), ("total", pa.int32())])
+    )
+
+
+def test_indexes_are_kept_in_the_commit_of_the_rows(db: ebla.Database):
+    indexed(db, "INDEX i ON orders (name DESC) INCLUDE (total)", "UNIQUE INDEX u ON orders (name)",
+            "INDEX p ON orders (total, name) WHERE total >= 100")  # fmt: skip
+    before = db.version
+    written(db, "orders", [some(1, 5, 30), some(2, 31)], batch_rows_max=2)
+    assert db.version == before + 1
+    assert_exact(db, "i", "u", "p")
+    written(db, "orders", [some(7, 8, mark="t")], overwrite=True)
+    assert_exact(db, "i", "u", "p")
+    assert db.query("orders", order_by="-name", columns=["id"]).rows() == [(8,), (7,)]
+    assert files(db) == manifest(db)
+
+
+def test_rows_in_several_pieces_and_without_a_key(db: ebla.Database):
+    indexed(db, "INDEX i ON orders (total)")
+    written(db, "orders", [some(*range(5, 30)), some(*range(40, 47))], batch_rows_max=4)
+    assert_exact(db, "i")
+    db.sql("CREATE TABLE log (who STRING); CREATE INDEX w ON log (who)")
+    for _ in range(2):
+        written(db, "log", [pa.table({"who": ["a", "b", "a"]})], batch_rows_max=2)
+    assert_exact(db, "w")
+    assert db.query("log", where={"who": "a"}).to_arrow().num_rows == 4
+
+
+@pytest.mark.parametrize(
+    "rows", [some(1, 2, mark="twice", total=0).set_column(1, "name", pa.array(["x", "x"])), some(9, mark="b")],
+    ids=["in the frame", "in the table"],
+)  # fmt: skip
+def test_a_unique_index_refuses_a_value_that_is_there(db: ebla.Database, rows: pa.Table):
+    table = indexed(db, "UNIQUE INDEX u ON orders (name)")
+    table.upsert([{"id": 50, "name": "b9"}])
+    before = bag(table.scan())
+    with pytest.raises(DuplicateKeyError, match="unique index u of orders: expected every value once, found name ="):
+        written(db, "orders", [rows])
+    assert bag(table.scan()) == before
+    assert_exact(db, "u")
+    assert open_transactions(db) == []
+    assert files(db) == manifest(db)
+
+
+@pytest.mark.parametrize("key", [5, 6], ids=["another key", "the same key"])
+def test_a_write_that_comes_between_costs_no_entry(db: ebla.Database, monkeypatch: pytest.MonkeyPatch, key: int):
+    table = indexed(db, "INDEX i ON orders (name)")
+    made = []
+    real = source_indexes.Indexed.make
+
+    def make(self: source_indexes.Indexed) -> None:
+        real(self)
+        made.append(self.at)
+        if len(made) == 1:
+            table.upsert([order(key, "between")])
+
+    monkeypatch.setattr(source_indexes.Indexed, "make", make)
+    written(db, "orders", [some(6)])
+    assert len(made) == (1 if key == 5 else 2)
+    assert_exact(db, "i")
+    assert db.query("orders", where={"id": 6}, columns=["name"]).one() == ("s6",)
+    assert files(db) == manifest(db)
+
+
+def test_a_write_that_began_before_an_index_keeps_it(db: ebla.Database):
+    indexed(db)
+    writer = begun(db, "orders", some(1).schema)
+    done = attempt(writer, some(1, 77), attempt=1)
+    begin_index(db, "CREATE INDEX i ON orders (name)")
+    writer.commit([done])
+    step_until(db, "i", Permission.READ_WRITE_AND_DELETE)
+    assert_exact(db, "i")
+
+
+def test_an_index_that_needs_spark_is_refused_before_a_task_runs(db: ebla.Database):
+    indexed(db, "INDEX lowered ON orders (lower(name))")
+    with pytest.raises(UsageError, match=r"found lowered, which has an expression .* db\.table"):
+        begun(db, "orders", some(1).schema)
+    assert open_transactions(db) == []
 
 
 def test_only_the_attempts_that_spark_names_are_seen(db: ebla.Database):

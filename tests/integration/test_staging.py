@@ -108,8 +108,14 @@ def test_b15_staged_files_are_invisible_survive_a_restart_and_are_processed_once
 ) -> None:
     begun(db, monkeypatch)
     before = db.table("orders").version
-    rows, version, waiting = db.sql(f"LOAD ASYNC INTO orders FROM '{file_of(tmp_path, LOADED)}'").one()
+    rows, version, waiting, note = db.sql(f"LOAD ASYNC INTO orders FROM '{file_of(tmp_path, LOADED)}'").one()
     assert (rows, version, waiting) == (11, db.version, 11)
+    assert note == f"staged at version {version}; becomes visible tablet by tablet: SHOW PROGRESS"
+    shown = (
+        "SELECT base, phase, percent, rows, rows_expected, tablets FROM system.build_progress WHERE phase = 'staged'"
+    )
+    assert db.sql(shown).rows() == [("orders", "staged", 0.0, 0, 11, "0/2")]
+    assert db.sql("SHOW PROGRESS").rows()[0][0] == "card"
     assert db.sql(STAGED).one() == (2, 11)
     assert db.sql(TASKS).rows() == [(0, None), (1, None)]
 
@@ -129,6 +135,7 @@ def test_b15_staged_files_are_invisible_survive_a_restart_and_are_processed_once
         assert again.sql(STAGED).one() == (2, 11)
     last = db.version
     settle(db, spark)
+    assert db.sql(shown).rows() == []
     assert bag(db, "SELECT * FROM orders") == orders(*LOADED)
     assert bag(db, f"SELECT * FROM orders VERSION AS OF {last}") == orders()
     assert db.sql(FLIPS).one() == (1,)
@@ -199,7 +206,7 @@ def test_b15_rows_that_nobody_would_miss_are_visible_at_once(
 ) -> None:
     def load(row: tuple[int, int]) -> None:
         written = db.sql(f"LOAD INTO orders FROM '{file_of(tmp_path, [row])}'").one()
-        assert written == (1, db.version, 0)
+        assert written == (1, db.version, 0, None)
         assert db.query("orders", where={"id": row[0]}).rows() == [row]
 
     load((50, 20))  # no view

@@ -223,9 +223,10 @@ class Catalog:
             case c.CreateBuild(build=build, tasks=tasks):
                 self.builds[build.view] = replace(build, created=self.version)
                 self._create(tasks)
-            case c.AlterBuild(view=view, rows_per_minute=rate):
+            case c.AlterBuild(view=view, rows_per_minute=rate, concurrency=most, on_hold=on_hold):
                 if view in self.builds:
-                    self.builds[view] = replace(self.builds[view], rows_per_minute=rate)
+                    altered = replace(self.builds[view], rows_per_minute=rate, concurrency=most, on_hold=on_hold)
+                    self.builds[view] = altered
             case c.CreateTasks(tasks=tasks):
                 self._create(tasks)
             case c.AbortTasks(tasks=ids):

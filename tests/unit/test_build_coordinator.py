@@ -302,6 +302,32 @@ def test_paused_builds_and_indexes_that_are_not_ready_get_no_calls(held: bool):
     assert bench.step().calls == (call(A0, "paused"),)
 
 
+def altered(bench: Bench, concurrency: int | None) -> None:
+    bench.state.builds = {**bench.state.builds, VIEW: Build(view=VIEW, base=BASE, concurrency=concurrency)}
+
+
+def test_no_more_tablets_of_a_view_are_in_flight_than_it_may_have():
+    tasks = [task(f"v{n}", tablet=n, replica=A0 if n < 3 else B0) for n in range(5)]
+    bench = Bench(*tasks, task("s0", view=SECOND), task("s1", view=SECOND, tablet=1))
+    altered(bench, 2)
+    assert bench.begun() == (call(A0, "v0", "s0", "v1", "s1"),)  # none is left for the other node
+    assert bench.step(answer(A0, "v0")).calls == (call(A0, "s0", "v1", "s1"), call(B0, "v3"))
+    assert bench.step(answer(B0, "v3")).calls == (call(B0, "v4"),)
+    altered(bench, None)
+    assert bench.soon() == ()  # a batch is asked for as a whole
+    assert bench.step(answer(A0, "s0", "v1", "s1")).calls == (call(A0, "v2"),)
+
+
+def test_a_concurrency_that_is_lowered_holds_at_once():
+    bench = Bench(*[task(f"v{n}", tablet=n) for n in range(3)], task("v3", tablet=3, replica=B0))
+    assert bench.begun() == (call(A0, "v0", "v1", "v2"), call(B0, "v3"))
+    altered(bench, 1)
+    assert bench.step(ms=10).calls == ()
+    assert bench.step(answer(A0, "v0")).calls == (call(A0, "v1"),)
+    assert bench.step(answer(B0, "v3")).calls == ()  # late, and true
+    assert bench.step(answer(A0, "v1")).calls == (call(A0, "v2"),)
+
+
 # ---- drops and built ------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebla.build import model, moves, segments, states
-from ebla.build.model import Replica, Task, TaskKind, TaskState, is_open, is_stored
+from ebla.build.model import Build, Replica, Task, TaskKind, TaskState, held, is_open, is_stored
 from ebla.build.progress import Measured, Phase, progress, waiting_for
 from ebla.build.segments import Segment, Segments, advance, applies, cover, is_readable, position
 from ebla.build.staging import Arrival, Destination, ViewStage, destination
@@ -21,6 +21,14 @@ from ebla.catalog import changes as c
 from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
 
 # ---- tasks ----------------------------------------------------------------------------------------------
+
+
+def test_a_pause_keeps_the_rate_and_a_rate_of_0_has_none_behind_it():
+    build = Build(view=RelationId(1), base=RelationId(2), rows_per_minute=600)
+    paused = held(build, True)
+    assert (paused.paused, paused.rate, paused.rows_per_minute) == (True, 0, 600)
+    assert held(paused, False) == build
+    assert held(held(replace(build, rows_per_minute=0), True), False).rate is None
 
 
 def test_a_task_knows_its_kind():
@@ -293,7 +301,7 @@ def test_an_empty_base_and_a_partial_index_reach_100_too():
 def test_what_is_waited_for_is_said():
     nothing = {"paused": False, "other_base": None, "hosts_down": (), "transactions": ()}
     assert waiting_for(**nothing) is None  # type: ignore[arg-type]
-    assert waiting_for(paused=True, other_base="x", hosts_down=["a"], transactions=[]) == "RESUME: its rate is 0"
+    assert waiting_for(paused=True, other_base="x", hosts_down=["a"], transactions=[]) == "RESUME: it is paused"
     assert waiting_for(paused=False, other_base="x", hosts_down=["b", "a"], transactions=[]) == "node a, b to come back"
     assert waiting_for(paused=False, other_base="orders", hosts_down=[], transactions=[]) == "the build on orders"
     assert waiting_for(paused=False, other_base=None, hosts_down=[], transactions=["transaction 7"]) == "transaction 7"

@@ -94,6 +94,16 @@ def test_aborted_dropped_and_paused_tasks_are_stopped():
         assert called(worker, 2, T0, state=state) == [reply(2)]
 
 
+def test_what_is_too_much_for_a_concurrency_is_stopped():
+    worker = Worker(HOST)
+    called(worker, 1, T0, T1)
+    state = State.of([T0, T1], builds={VIEW: Build(view=VIEW, base=BASE, concurrency=1)})
+    assert worker.observed(state) == [Stop(shard=0, ids=(T1.id,))]
+    assert worker.observed(state) == []
+    assert worker.finished(0, [T0.id]) == [reply(1, T0)]
+    assert called(worker, 2, T1, state=state) == [Start(shard=0, tasks=(T1,))]
+
+
 def test_what_was_stopped_does_not_stop_the_others():
     worker = Worker(HOST)
     called(worker, 1, T0, T1)

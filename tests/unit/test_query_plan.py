@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 
 import ebla
@@ -10,6 +13,7 @@ from ebla.query import explain, plan
 from ebla.query import values as v
 from ebla.query.paths import index_path
 from ebla.query.plan import AccessPath, Extent, Fitted, base_path
+from ebla.storage.model import Column
 from support.relations import relation
 
 ORDERS = relation("orders", "id", "id bigint", "status string", "total int", "note string")
@@ -156,3 +160,51 @@ def test_ranks_sort_as_spark_does():
     values = [2.5, float("nan"), None, float("-inf"), 0.0]
     assert [str(x) for x in sorted(values, key=v.rank)] == ["None", "-inf", "0.0", "2.5", "nan"]
     assert [str(x) for x in sorted(values, key=v.descending)] == ["nan", "2.5", "0.0", "-inf", "None"]
+
+
+# ---- why a path cannot serve ----------------------------------------------------------------------------
+
+EVEN, ODD = "=total % 2 = 0", "=total % 2 = 1"
+TOKYO, UTC = {"zone": "Tokyo"}, {"zone": "UTC"}
+
+
+def partial(*promises: str, predicate: tuple[c.Filter, ...] = ()) -> AccessPath:
+    return replace(PATH, promises=frozenset(promises), predicate=predicate, settings=UTC)
+
+
+def saying(*texts: str, settings: Mapping[str, str] = UTC, **asked: object) -> c.Request:
+    made = c.request(ORDERS, **asked)  # type: ignore[arg-type]
+    return replace(made, said=frozenset(texts), settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("path", "request_", "why"),
+    [
+        (partial(EVEN), saying(EVEN), None),
+        (partial(EVEN), saying(), "it has only rows with total % 2 = 0, which the query does not say in these words"),
+        (partial(EVEN), saying(ODD), "it has only rows with total % 2 = 0, which"),
+        (partial(EVEN), saying(EVEN, ODD), "total % 2 = 1 is no condition of it, and only Spark understands it"),
+        (PATH, saying(EVEN), "total % 2 = 0 is no condition of it"),
+        (partial(EVEN), saying(EVEN, settings=TOKYO), "its expressions were written in a session with other settings"),
+        (
+            partial(predicate=(c.Filter(ORDERS.columns[1], c.Equals("open")),)),
+            saying(where={"status": "paid"}),
+            "it has only rows with status = 'open', and the query may want others",
+        ),
+    ],
+)
+def test_why_a_path_cannot_serve(path: AccessPath, request_: c.Request, why: str | None):
+    found = plan.lacks(path, request_)
+    assert found == why if why is None or found is None else why in found
+    assert (plan.fit(path, request_) is None) == (why is not None)
+
+
+def test_a_condition_that_every_row_fulfils_is_not_looked_at_again():
+    """Also where another index has its expression as a column, so that it could be compared."""
+    lower = Column(name="lower", physical="=lower ( note )", type="string")
+    told = c.Filter(lower, c.Equals("a"), text="=lower ( note ) = 'a'")
+    asked = replace(saying(where={"status": "open"}), where=(told,))
+    assert plan.lacks(PATH, asked) == "it does not have lower(note)"
+    found = plan.fit(partial(told.text), asked)
+    assert found is not None
+    assert (found.filters, found.late) == ((), ())

@@ -20,7 +20,10 @@ T = relation(
 
 def taken(text: str, **parameters: object) -> c.Request | None:
     found = select.recognize(find(text), parameters)
-    return None if found is None else select.bound(found, T)
+    try:
+        return None if found is None else select.bound(found, T)
+    except select.NotSimple:
+        return None
 
 
 def filters(text: str, **parameters: object) -> list[str]:
@@ -114,3 +117,68 @@ def test_the_order_of_a_query_without_one_does_not_matter():
     assert found is not None
     assert found.any_order
     assert found.order == ()
+
+
+# ---- conditions of partial indexes ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "compared", "as_text"),
+    [
+        ("n > 5", ["n > 5"], []),
+        ("n % 2 = 0", [], ["n % 2 = 0"]),
+        ("n > 5 AND lower( s )='a' and b", ["n > 5"], ["lower ( s ) = 'a'", "b"]),
+        ("n between 1 and 2 AND (n = 5 or s is null)", ["n BETWEEN 1 AND 2"], ["n = 5 OR s IS NULL"]),
+        ("n = 5 OR s = 'a' AND b", [], ["n = 5 OR s = 'a' AND b"]),  # AND binds tighter
+        ("((n) = (5))", [], ["( n ) = ( 5 )"]),
+        ("(n = 1) = (b = true)", [], ["( n = 1 ) = ( b = true )"]),  # these parentheses are two
+        ("CASE WHEN n = 1 AND b THEN true END AND b", [], ["CASE WHEN n = 1 AND b THEN true END", "b"]),
+        ("n + 1 BETWEEN 2 AND 3 AND not b", [], ["n + 1 BETWEEN 2 AND 3", "NOT b"]),
+        ('s = "a"', [], ['s = "a"']),  # a name or a string, as the session says
+    ],
+)
+def test_a_condition_is_taken_apart(text: str, compared: list[str], as_text: list[str]):
+    filters, promises = select.promises_of(text, T)
+    assert [str(f) for f in filters] == compared
+    assert promises == {f"={one}" for one in as_text}
+
+
+def asked(where: str, *promises: str, relation: str = "t") -> c.Request:
+    found = select.recognize(find(f"SELECT id FROM {relation} WHERE {where} LIMIT 5"), {})
+    assert found is not None, where
+    return select.bound(found, T, select.Spoken(promises=frozenset(f"={one}" for one in promises)))
+
+
+def test_what_an_index_promises_is_taken_in_its_own_words():
+    found = asked("n = 1 AND ( LOWER(s) = 'a' ) and n % 2=1", "lower ( s ) = 'a'", "n % 2 = 1")
+    assert [str(f) for f in found.where] == ["n = 1"]
+    assert found.said == {"=lower ( s ) = 'a'", "=n % 2 = 1"}
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("lower(s) = 'b'", "lower(s) = 'b' is no comparison of a column with a literal, and no index's condition"),
+        ("lower(S) = 'a'", "lower(S) = 'a' is no comparison"),  # another name, perhaps
+        ("lower(s) = 'a' OR n = 1", "is no comparison"),
+        ("NOT lower(s) = 'a'", "is no comparison"),
+        ("lower(s) = 'a' GROUP BY id", "is no comparison"),
+    ],
+)
+def test_other_words_are_sparks(where: str, why: str):
+    with pytest.raises(select.NotSimple) as caught:
+        asked(where, "lower ( s ) = 'a'")
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["lower(s) = 'a ( b'", "(n = 5 OR f(a, s.b[1])) AND NOT (b)", "n IN (1, 2)", "n % 2 = 1", "`a b` IS NULL"]
+)
+def test_normalized_text_is_shown_as_people_write_it(text: str):
+    assert select.in_words(select.normalized(text)) == text
+
+
+def test_a_word_that_may_be_the_relations_name_is_sparks():
+    for where in ("s.n % 2 = 1", "s.n % 2 = 1 OR b", "id = 1 AND `S`.b"):
+        assert select.recognize(find(f"SELECT id FROM t AS s WHERE {where} LIMIT 5"), {}) is None
+    assert select.recognize(find("SELECT id FROM t AS s WHERE lower(s) = 'a' OR b LIMIT 5"), {}) is not None

@@ -13,7 +13,8 @@ passed over, and returns to its turn when they come back. Before the turn change
 ends.
 
 For each replica `(host, shard)` of the base one batch is in flight: all open tasks of one kind in up to `tablets_max`
-tablets. The worker answers as soon as some are finished; the coordinator asks again for the rest, until nothing is
+tablets. Of a view with a `concurrency` no more tablets than that are in all batches together; where it is lowered, the
+oldest stay. The worker answers as soon as some are finished; the coordinator asks again for the rest, until nothing is
 left of the batch, then sends the next. A call that nobody answers is repeated, which is safe. Finished ids are
 gathered, and removed in one commit 200 ms after the first; until the state shows that they are gone they stay
 remembered.
@@ -29,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from ebla.build.model import Replica, Task
-from ebla.build.state import ByTablet, State
+from ebla.build.state import ByTablet, Room, State
 from ebla.catalog import changes as c
 from ebla.ids import RelationId, TaskId, Term
 
@@ -235,8 +236,20 @@ class Coordinator:
                 del flight.ids[task_id]
             if not flight.ids or replica.host not in state.alive:
                 del self._flights[replica]
+        self._let_go_of_too_many(state)
         for replica in [r for r in self._slow_replicas if r.host not in state.alive]:
             del self._slow_replicas[replica]  # it starts afresh when it comes back
+
+    def _let_go_of_too_many(self, state: State) -> None:
+        """A concurrency that was lowered holds at once: the oldest stay, and workers stop the others by themselves."""
+        room = Room(state.builds)
+        if not room:
+            return
+        for replica, flight in list(self._flights.items()):
+            for task_id in [t for t in flight.ids if not room.take(state.tasks[t])]:
+                del flight.ids[task_id]
+            if not flight.ids:
+                del self._flights[replica]
 
     def _to_remove(self, state: State, now_us: int) -> frozenset[TaskId]:
         if self._gathering_us is None or now_us < self._gathering_us + self.limits.gather_us:
@@ -284,12 +297,17 @@ class Coordinator:
     def _calls(self, state: State, base: RelationId, now_us: int) -> tuple[Call, ...]:
         calls = []
         more = self._oldest(state, now_us) in (base, None)  # else it is drained, and the turn changes
+        room = Room(state.builds)
+        if room:
+            for flown in self._flights.values():
+                for task_id in flown.ids:
+                    room.take(state.tasks[task_id])
         for replica, by_tablet in state.replicas(base):
             flight = self._flights.get(replica)
             if flight is None:
                 if not more or self._waits(self._slow_replicas.get(replica), now_us):
                     continue
-                ids = self._batch(state, by_tablet, now_us)
+                ids = self._batch(state, by_tablet, now_us, room)
                 if not ids:
                     continue
                 flight = self._flights[replica] = _Flight(base=base, ids=ids, asked_us=None)
@@ -298,8 +316,8 @@ class Coordinator:
                 calls.append(Call(replica=replica, term=self.term, ids=tuple(flight.ids)))
         return tuple(calls)
 
-    def _batch(self, state: State, by_tablet: ByTablet, now_us: int) -> dict[TaskId, None]:
-        """The tasks of one kind in the next tablets of a replica, oldest first."""
+    def _batch(self, state: State, by_tablet: ByTablet, now_us: int, room: Room) -> dict[TaskId, None]:
+        """The tasks of one kind in the next tablets of a replica, oldest first, as far as their views have room."""
         ids: dict[TaskId, None] = {}
         tablets = 0
         kind = None
@@ -307,10 +325,14 @@ class Coordinator:
             if kind is not None and kind_here is not kind:
                 continue
             due = [t for t, task in group.items() if t not in self._finished and self._can(state, task, now_us)]
+            if room:
+                due = [t for t in due if room.has(group[t])]
             if not due:
                 continue
             if kind is not None and len(ids) + len(due) > self.limits.tasks_max:
                 break
+            for task_id in due:
+                room.take(group[task_id])
             kind = kind_here
             ids.update(dict.fromkeys(due))
             tablets += 1

@@ -222,9 +222,9 @@ class SparkEngine:
         if build is None:
             return 0.0
         now = self._clock()
-        throttle = self._throttles.get(view) or Throttle(rows_per_minute=build.rows_per_minute, at_us=now)
-        if throttle.rows_per_minute != build.rows_per_minute:
-            throttle = throttle.altered(build.rows_per_minute, now)
+        throttle = self._throttles.get(view) or Throttle(rows_per_minute=build.rate, at_us=now)
+        if throttle.rows_per_minute != build.rate:
+            throttle = throttle.altered(build.rate, now)
         self._throttles[view] = throttle
         wait = throttle.wait_us(now)
         return PAUSE_S if wait is None else wait / 1e6

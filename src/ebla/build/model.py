@@ -117,8 +117,24 @@ class Build:
     rows_per_minute: int | None = None
     """A bound for each of its tasks. `None`: as fast as it goes; 0: paused."""
     chunk_rows: int | None = None
+    concurrency: int | None = None
+    """So many of its tablets at most are worked on at a time. `None`: as many as a batch takes."""
+    on_hold: bool = False
+    """`PAUSE`: nothing is done until `RESUME`, and the rate stays what it was."""
     created: Version = NOT_YET
 
     @property
     def paused(self) -> bool:
-        return self.rows_per_minute == 0
+        return self.on_hold or self.rows_per_minute == 0
+
+    @property
+    def rate(self) -> int | None:
+        """Rows per minute that hold now."""
+        return 0 if self.paused else self.rows_per_minute
+
+
+def held(build: Build, on_hold: bool) -> Build:
+    """Paused, or going on. A rate of 0 is a pause as well, with no other rate behind it."""
+    if on_hold or build.rows_per_minute != 0:
+        return replace(build, on_hold=on_hold)
+    return replace(build, on_hold=False, rows_per_minute=None)

@@ -139,7 +139,7 @@ def waiting_for(
 ) -> str | None:
     """What keeps a build from going on, the first that holds."""
     if paused:
-        return "RESUME: its rate is 0"
+        return "RESUME: it is paused"
     if transactions:
         return ", ".join(sorted(transactions))
     if hosts_down:

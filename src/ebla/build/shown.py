@@ -12,7 +12,7 @@ from ebla.build import chunks
 from ebla.build import segments as sg
 from ebla.build.model import Build
 from ebla.build.progress import Measured, Phase, Progress, progress, waiting_for
-from ebla.catalog import building, reads
+from ebla.catalog import building, loads, reads
 from ebla.ids import NodeId, RelationId, TabletId
 from ebla.storage.model import Kind, Relation
 from ebla.storage.token import token_range
@@ -32,6 +32,7 @@ SCHEMA = pa.schema(
         ("eta_s", pa.float64()),
         ("rows_per_minute", pa.int64()),
         ("chunk_rows", pa.int64()),
+        ("concurrency", pa.int64()),
         ("detail", pa.string()),
     ]
 )
@@ -61,6 +62,7 @@ class Shown:
             "eta_s": None if at.eta_s is None else round(at.eta_s, 1),
             "rows_per_minute": None if self.build is None else self.build.rows_per_minute,
             "chunk_rows": None if self.build is None else self.build.chunk_rows,
+            "concurrency": None if self.build is None else self.build.concurrency,
             "detail": at.detail,
         }
 
@@ -159,7 +161,9 @@ def _waiting_for(
 
 
 def table(connection: Connection, now: int) -> pa.Table:
-    return pa.Table.from_pylist([one.row() for one in shown(connection, now)], schema=SCHEMA)
+    return pa.Table.from_pylist(
+        [*(one.row() for one in shown(connection, now)), *loads.rows(connection)], schema=SCHEMA
+    )
 
 
 def words(at: Progress) -> str:

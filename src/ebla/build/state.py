@@ -27,6 +27,29 @@ class Span(NamedTuple):
     newest: Version
 
 
+class Room:
+    """How many more tablets of each view with a `concurrency` may be worked on; others have no bound."""
+
+    def __init__(self, builds: Mapping[RelationId, Build]) -> None:
+        self._left: dict[RelationId | None, int] = {
+            view: build.concurrency for view, build in builds.items() if build.concurrency is not None
+        }
+
+    def has(self, task: Task) -> bool:
+        return self._left.get(task.view, 1) > 0
+
+    def take(self, task: Task) -> bool:
+        """Whether there was room for one more."""
+        if not self.has(task):
+            return False
+        if task.view in self._left:
+            self._left[task.view] -= 1
+        return True
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
+
 @dataclass(slots=True, kw_only=True)
 class State:
     tasks: ByTask = field(default_factory=dict)

@@ -12,9 +12,9 @@ Finished ids are remembered until the catalog no longer has the task; so a leade
 gets it at once. A restart forgets them, and then the engine finds the position at the end and finishes at once too. A
 failure is told once: asking again is how the task is tried again.
 
-The worker looks at the catalog itself. A task that was aborted, that is gone or whose rate is 0 is stopped, whatever
-any leader says. Stopping is only fast; what makes it safe is that the engine's commits require that their tasks are
-open.
+The worker looks at the catalog itself. A task that was aborted, that is gone or paused, or that is one too many on this
+node for its view's `concurrency`, is stopped, whatever any leader says. Stopping is only fast; what makes it safe is
+that the engine's commits require that their tasks are open.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from ebla.build.model import Replica, Task
-from ebla.build.state import State
+from ebla.build.state import Room, State
 from ebla.ids import NodeId, TaskId, Term
 
 CallId = int
@@ -138,8 +138,9 @@ class Worker:
     def observed(self, state: State) -> list[Effect]:
         """The catalog may have changed: stop what must not go on, forget what nobody will ask for again."""
         effects: list[Effect] = []
+        room = Room(state.builds)
         for shard, here in self._shards.items():
-            stopped = tuple(task_id for task_id in here.batch if not self._may(task_id, state))
+            stopped = tuple(t for t in here.batch if not (self._may(t, state) and room.take(state.tasks[t])))
             for task_id in stopped:
                 del here.batch[task_id]
             if stopped:

@@ -24,6 +24,9 @@ PROCESSING_BASE = "view_building_processing_base"
 
 CHUNK = 500
 
+_PACE = ("rows_per_minute", "chunk_rows", "concurrency", "on_hold")
+"""How fast a view is built, as columns and as fields of `Build` and `AlterBuild`."""
+
 _tasks = s.view_building_tasks
 _segments = s.view_building_segments
 
@@ -79,9 +82,9 @@ def apply(connection: Connection, change: c.BuildingUpdate, version: Version, cr
     match change:
         case c.CreateBuild():
             _create_build(connection, change, version, created)
-        case c.AlterBuild(view=view, rows_per_minute=rate, chunk_rows=rows):
-            altered = update(s.view_builds).where(s.view_builds.c.view_id == view)
-            connection.execute(altered.values(rows_per_minute=rate, chunk_rows=rows))
+        case c.AlterBuild(view=view):
+            pace = {name: getattr(change, name) for name in _PACE}
+            connection.execute(update(s.view_builds).where(s.view_builds.c.view_id == view).values(pace))
         case c.CreateTasks(tasks=tasks):
             _insert_tasks(connection, tasks, version)
         case c.AbortTasks(tasks=ids):
@@ -122,9 +125,8 @@ def _create_build(connection: Connection, new: c.CreateBuild, version: Version, 
     row = {
         "view_id": build.view,
         "base_id": build.base,
-        "rows_per_minute": build.rows_per_minute,
-        "chunk_rows": build.chunk_rows,
         "created_version": version,
+        **{name: getattr(build, name) for name in _PACE},
     }
     connection.execute(insert(s.view_builds), row)
     _insert_tasks(connection, tasks, version)
@@ -236,6 +238,8 @@ def builds(connection: Connection) -> dict[RelationId, Build]:
             base=RelationId(r.base_id),
             rows_per_minute=r.rows_per_minute,
             chunk_rows=r.chunk_rows,
+            concurrency=r.concurrency,
+            on_hold=bool(r.on_hold),
             created=Version(r.created_version),
         )
         for r in rows

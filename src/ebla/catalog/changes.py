@@ -341,11 +341,13 @@ class CreateBuild:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterBuild:
-    """Another rate or chunk size, from now on. Nothing happens where the view is built already."""
+    """Another pace from now on, all of it as given. Nothing happens where the view is built already."""
 
     view: RelationId
     rows_per_minute: int | None
     chunk_rows: int | None
+    concurrency: int | None = None
+    on_hold: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,9 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, insert, inspect, select
+from sqlalchemy import Connection, insert, inspect, select, text
 from sqlalchemy.exc import OperationalError, ProgrammingError
+from sqlalchemy.schema import CreateColumn
 
 from ebla.catalog import schema
 from ebla.errors import CatalogError
@@ -57,11 +58,22 @@ def _add_indexes(connection: Connection) -> None:
     schema.metadata.create_all(connection, tables=[schema.index_states])
 
 
+def _add_pace(connection: Connection) -> None:
+    """Columns that a catalog created by this release has already."""
+    table = schema.view_builds
+    there = {column["name"] for column in inspect(connection).get_columns(table.name, schema=namespace(connection))}
+    for column in (table.c.concurrency, table.c.on_hold):
+        if column.name not in there:
+            clause = CreateColumn(column).compile(dialect=connection.dialect)
+            connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {clause}"))
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=1, name="create tables", run=_create_tables),
     Migration(number=2, name="add handlers", run=_add_handlers),
     Migration(number=3, name="add online building", run=_add_building),
     Migration(number=4, name="add indexes", run=_add_indexes),
+    Migration(number=5, name="add concurrency and pauses of builds", run=_add_pace),
 )
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, and_, exists, func, select
 
 from ebla.catalog import schema as s
 from ebla.catalog.apply import counter
-from ebla.errors import SnapshotError, UnknownNameError
+from ebla.errors import SnapshotError, UnknownNameError, UsageError
 from ebla.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
 from ebla.storage.model import (
     FOREVER,
@@ -58,6 +58,8 @@ def relation_names(connection: Connection, kind: Kind | None = None) -> list[str
 
 
 def find_relation(connection: Connection, name: str, *, version: Version | None = None) -> Relation | None:
+    if not isinstance(name, str):
+        raise UsageError(f"expected a name, which is a string, found {name!r}")
     row = connection.execute(
         select(s.relations).where(s.relations.c.folded_name == s.folded(name), s.relations.c.dropped_version.is_(None))
     ).one_or_none()
@@ -68,7 +70,7 @@ def relation(connection: Connection, name: str, *, version: Version | None = Non
     """The living relation of this name, with the columns it had at a version."""
     found = find_relation(connection, name, version=version)
     if found is None:
-        known = relation_names(connection)
+        known = sorted({*relation_names(connection, Kind.TABLE), *relation_names(connection, Kind.VIEW)})
         have = f"tables are {', '.join(known[:20])}" if known else "there are no tables yet"
         raise UnknownNameError(f"table {name}: expected a table of this name, found none; {have}")
     return found

@@ -16,6 +16,7 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     Text,
+    false,
 )
 
 metadata = MetaData()
@@ -286,6 +287,8 @@ view_builds = Table(
     Column("rows_per_minute", BigInteger),
     Column("chunk_rows", BigInteger),
     Column("created_version", BigInteger, nullable=False),
+    Column("concurrency", BigInteger),
+    Column("on_hold", Boolean, nullable=False, server_default=false()),
 )
 
 # Not a part of the tasks: a covered tablet has no task any more, and epochs need its version until the view is built.

@@ -1,13 +1,16 @@
-"""An index compared with its definition, and mended.
+"""An index compared with its definition, and mended, part by part.
 
-Plan: the entries that the base's rows make and those that are stored, at one version, joined on the entry's key. One
-scan of each, one shuffled join. A sample takes rows by their token, which both sides have, so it needs no more than the
-part of the join that it looks at.
+Plan of a part: the entries that the base's rows make and those that are stored, at one version, joined on the entry's
+key. One scan of each, one shuffled join. Entries lie where their rows lie, so a part reads the same tablets of both. A
+sample takes rows by their token, which both sides have, so it needs no more than the part of the join that it looks at.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
@@ -22,68 +25,97 @@ from ebla.spark import session as ssession
 from ebla.spark import write as swrite
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
-from ebla.tables import compare
+from ebla.tables import compare, scans
+from ebla.tables import parts as pt
 from ebla.tables.compare import Compared
 from ebla.tables.context import Context
+from ebla.tables.parts import Pace, Part
 from ebla.tables.writes import Work, begin, until_committed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def check(context: Context, name: str, percent: float | None = None) -> Compared:
-    with context.catalog.reading() as connection:
-        index, base, stored = _read(connection, name, None)
-    frame = differences(context, index, base, stored, percent)
-    with swrite.translated(index.name):
-        counted = compare.counted(frame)
-    return Compared.of("index", index.name, base.version, counted, percent)
+def check(context: Context, pins: scans.Pins, name: str, percent: float | None, pace: Pace) -> Compared:
+    found, rows = _size(context, name)
+    wrong: Counter[str] = Counter()
+    for part in pt.parts(context, f"checking index {found.name}", rows, pace):
+        read = partial(_read, name=name, part=part)
+        (index, base, stored), holds = scans.at_version(context, pins, None, f"check of {name}", read)
+        try:
+            frame = differences(context, index, base, stored, percent, part)
+            with swrite.translated(index.name), pt.stoppable(context.spark):
+                wrong.update(compare.counted(frame))
+        finally:
+            for hold in holds:
+                hold.release()
+    return Compared.of("index", index.name, base.version, wrong, percent)
 
 
-def repair(context: Context, name: str) -> Compared:
+def repair(context: Context, name: str, pace: Pace) -> Compared:
     """Write what is missing and different, and tombstones of what is spurious, as any writer would.
 
-    A commit that touches one of these entries meanwhile makes it start over.
+    Each part is a commit. A commit that touches one of its entries meanwhile makes it start over.
     """
-
-    def attempt() -> Compared:
-        relation, transaction = begin(context, name, reason=f"repair index {name}")
-        work = Work(context, relation, transaction)
-        try:
-            with context.kept_alive(transaction.id):
-                with context.catalog.reading() as connection:
-                    index, base, stored = _read(connection, name, transaction.snapshot)
-                frame = differences(context, index, base, stored, None).persist()
-                try:
-                    return _mend(work, index, base, frame)
-                finally:
-                    frame.unpersist()
-        except BaseException as error:
-            work.give_up(error)
-            raise
-
-    return until_committed(context, attempt)
+    index, rows = _size(context, name)
+    version, wrong = Version(0), Counter[str]()
+    for part in pt.parts(context, f"repairing index {index.name}", rows, pace):
+        version, found = until_committed(context, partial(_mended, context, name, part))
+        wrong.update(found)
+    return replace(Compared.of("index", index.name, version, wrong, None), repaired=True)
 
 
-def _mend(work: Work, index: Index, base: Snapshot, frame: DataFrame) -> Compared:
+def _size(context: Context, name: str) -> tuple[Index, int]:
+    """An index, and how many rows are looked at: those of its base."""
+    with context.catalog.reading() as connection:
+        index, base, _ = _read(connection, reads.current_version(connection), name, Part(number=0, count=1))
+    return index, base.rows_at_most
+
+
+def _mended(context: Context, name: str, part: Part) -> tuple[Version, Mapping[str, int]]:
+    relation, transaction = begin(context, name, reason=f"repair index {name}")
+    work = Work(context, relation, transaction)
+    try:
+        with context.kept_alive(transaction.id), pt.stoppable(context.spark):
+            with context.catalog.reading() as connection:
+                index, base, stored = _read(connection, transaction.snapshot, name, part)
+            frame = differences(context, index, base, stored, None, part).persist()
+            try:
+                return base.version, _mend(work, index, frame)
+            finally:
+                frame.unpersist()
+    except BaseException as error:
+        work.give_up(error)
+        raise
+
+
+def _mend(work: Work, index: Index, frame: DataFrame) -> Mapping[str, int]:
     with swrite.translated(index.name):
-        counted = compare.counted(frame)
+        wrong = compare.counted(frame)
+    if not wrong:
+        work.roll_back()
+        return wrong
     kind = f"IF({compare.DIFFERENCE} = '{compare.SPURIOUS}', '{b.DELETE}', '{b.UPSERT}') AS {b.KIND}"
     names = [sscan.quoted(c.physical) for c in index.relation.columns]
-    work.put(b.FrameBatch(frame=frame.selectExpr(*names, kind), kind=None, rows=sum(counted.values())))
+    work.put(b.FrameBatch(frame=frame.selectExpr(*names, kind), kind=None, rows=sum(wrong.values())))
     work.commit(f"repair index {index.name}", reads_target=True)
-    return replace(Compared.of("index", index.name, base.version, counted, None), repaired=True)
+    return wrong
 
 
-def _read(connection: Connection, name: str, version: Version | None) -> tuple[Index, Snapshot, Snapshot]:
+def _read(connection: Connection, at: Version, name: str, part: Part) -> tuple[Index, Snapshot, Snapshot]:
     index = definition.load(connection, name)
     if not index.readable:
         raise UsageError(f"index {index.name}: expected one that can be read, found it {index.state}")
-    at = reads.current_version(connection) if version is None else version
-    return index, reads.snapshot(connection, index.base, at), reads.snapshot(connection, index.relation, at)
+    base, stored = (
+        reads.snapshot(connection, relation, at, part.tablets(relation.tablets))
+        for relation in (index.base, index.relation)
+    )
+    return index, base, stored
 
 
-def differences(context: Context, index: Index, base: Snapshot, stored: Snapshot, percent: float | None) -> DataFrame:
+def differences(
+    context: Context, index: Index, base: Snapshot, stored: Snapshot, percent: float | None, part: Part
+) -> DataFrame:
     """Entries that are wrong: the columns as they should be (of a spurious one, as they are) and what is wrong."""
     rows_max = context.settings.level0_rows_max
     spark = context.view_session(index.settings, small=False) if index.settings else context.writer
@@ -91,6 +123,6 @@ def differences(context: Context, index: Index, base: Snapshot, stored: Snapshot
     should = entries.entries_of(entries.computed(rows, index.base, [index]), index)
     found = sscan.merged(context.writer, stored, context.roots(), context.cache, rows_max=rows_max)
     token = sscan.token_sql(index.relation.placed_by)
-    should, found = (compare.sampled(side, token, percent) for side in (should, found))
+    should, found = (compare.sampled(side.filter(part.within(token)), token, percent) for side in (should, found))
     key = [c.physical for c in index.relation.key]
     return compare.differences(ssession.rebind(should, context.writer), found, index.relation.columns, key)

@@ -142,10 +142,10 @@ def _analysed(
     patterns = spark._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
     if not plan.deterministic() or plan.containsPattern(patterns.CURRENT_LIKE()):
         raise _not_deterministic(statement, ", ".join((*texts, *condition)))
-    if str(plan.nodeName()) != "Project" or plan.containsPattern(patterns.PLAN_EXPRESSION()):
-        raise UsageError(
-            f"index {statement.name}: expected expressions of one row, found an aggregate, a window or a subquery"
-        )
+    below = rows._jdf.queryExecution().analyzed()
+    is_projection = str(plan.nodeName()) == "Project" and str(plan.child().nodeName()) == str(below.nodeName())
+    if not is_projection or plan.containsPattern(patterns.PLAN_EXPRESSION()):
+        raise _not_of_one_row(statement)
     kinds = [types.from_spark(field.dataType) for field in frame.schema.fields]
     if condition and kinds[-1] != "boolean":
         raise TypeMismatchError(f"index {statement.name}: expected a condition behind WHERE, found {kinds[-1]}")
@@ -170,7 +170,16 @@ def _not_deterministic(statement: CreateIndex, what: str) -> UsageError:
     )
 
 
+def _not_of_one_row(statement: CreateIndex) -> UsageError:
+    return UsageError(
+        f"index {statement.name}: expected expressions of one row, "
+        "found an aggregate, a window, a generator or a subquery"
+    )
+
+
 def _unresolved(base: Relation, statement: CreateIndex, error: EblaError) -> EblaError:
+    if "TABLE_OR_VIEW_NOT_FOUND" in str(error):
+        return _not_of_one_row(statement)
     if "UNRESOLVED_COLUMN" in str(error):
         have = ", ".join(column.name for column in base.visible)
         return UnknownNameError(f"{error}; {base.name} has columns {have}")

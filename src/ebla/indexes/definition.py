@@ -21,7 +21,7 @@ from ebla.catalog.indexing import IndexState
 from ebla.errors import UnknownNameError, UsageError
 from ebla.ids import RelationId, Version
 from ebla.query.conditions import Filter
-from ebla.query.select import conditions_of, normalized
+from ebla.query.select import conditions_of, normalized, promises_of
 from ebla.sql.lex import Kind as TokenKind
 from ebla.sql.lex import lex, unquote_name
 from ebla.storage.model import Column, Kind, Relation
@@ -76,6 +76,11 @@ class Index:
     def conditions(self) -> tuple[Filter, ...] | None:
         """The condition of a partial index as comparisons of columns; `None` if only Spark understands it."""
         return () if self.where is None else conditions_of(self.where, self.base)
+
+    @cached_property
+    def promises(self) -> tuple[tuple[Filter, ...], frozenset[str]]:
+        """What holds of every row: comparisons of columns, and as normalized text what only Spark understands."""
+        return ((), frozenset()) if self.where is None else promises_of(self.where, self.base)
 
     @property
     def expressions(self) -> tuple[Item, ...]:

@@ -133,13 +133,13 @@ def _change(index: Index, was: pa.Table, comes: pa.Table) -> Change:
     return Change(gained=gained, lost=lost)
 
 
-def level0(context: Context, index: Index, change: Change, transaction: TransactionId) -> list[Run]:
+def level0(context: Context, index: Index, change: Change, transaction: TransactionId, *, first: int = 0) -> list[Run]:
     """One level 0 file for each set of replicas, as of any write."""
     table = pa.concat_tables([change.gained, _whole(index, change.lost)])
     if table.num_rows == 0:
         return []
     kinds = pa.array([b.UPSERT] * change.gained.num_rows + [b.DELETE] * change.lost.num_rows, pa.string())
-    return b.level0_runs(table, kinds, index.relation, transaction, context.roots())
+    return b.level0_runs(table, kinds, index.relation, transaction, context.roots(), first=first)
 
 
 def _whole(index: Index, lost: pa.Table) -> pa.Table:

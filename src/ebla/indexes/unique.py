@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebla.build.states import Permission
-from ebla.errors import CorruptRunError, DuplicateKeyError
+from ebla.errors import DuplicateKeyError
 from ebla.indexes.definition import Index
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
@@ -23,7 +22,7 @@ from ebla.storage import runs as rf
 from ebla.storage.model import DELETED, Column, Run
 from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
-from ebla.tables.lookup import READ, literally, quoted
+from ebla.tables.lookup import in_both
 from ebla.views.lookup import rows_by
 
 if TYPE_CHECKING:
@@ -80,30 +79,11 @@ def _keys(table: pa.Table, key: Sequence[str]) -> list[tuple[object, ...]]:
 
 
 def shared_value(context: Context, index: Index, mine: Sequence[Run], theirs: Sequence[Run]) -> list[object] | None:
-    """A value that two sets of runs write, under different keys, if there is one."""
+    """A value that two sets of runs write, if there is one."""
     if not mine or not theirs:
         return None
-    roots = context.roots()
     values = [column.physical for column in index.value_columns]
-    key = [column.physical for column in index.relation.key]
-
-    def paths(runs: Sequence[Run]) -> list[str]:
-        return [literally(roots[rf.readable_node(roots, r) or r.nodes[0]].inner(r.path)) for r in runs]
-
-    names = ", ".join(quoted(k) for k in key)
-    same = " AND ".join(f"m.{quoted(n)} = t.{quoted(n)}" for n in values)
-    cursor = context.duck()
-    try:
-        found = cursor.sql(
-            f"SELECT {', '.join('m.' + quoted(n) for n in values)} FROM (SELECT {names} FROM {READ}) m "
-            f"JOIN (SELECT {names} FROM {READ}) t ON {same} LIMIT 1",
-            params=[paths(mine), paths(theirs)],
-        ).to_arrow_table()
-    except duckdb.Error as error:
-        raise CorruptRunError(f"{index.name}: expected readable runs, found: {error}") from error
-    finally:
-        cursor.close()
-    return None if found.num_rows == 0 else [found[n][0].as_py() for n in values]
+    return in_both(context, index.name, values, mine, theirs, context.roots(), nulls_equal=False)
 
 
 def refuse_in_files(context: Context, index: Index, runs: Sequence[Run], snapshot: Snapshot | None) -> None:

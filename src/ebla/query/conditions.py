@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError, UsageError
@@ -120,6 +120,8 @@ class Filter:
 
     column: Column
     condition: Condition
+    text: str = field(default="", compare=False)
+    """In a SELECT, as it was written, normalized: a partial index may have the same."""
 
     def __str__(self) -> str:
         return f"{self.column.name} {self.condition}"
@@ -148,6 +150,10 @@ class Request:
     """Comparable values of `order`: only rows behind them are wanted."""
     any_order: bool = False
     """The order does not matter, as in a SELECT without ORDER BY."""
+    said: frozenset[str] = frozenset()
+    """More conditions, which only Spark understands, normalized: an index whose every row fulfils them can answer."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of the session in which the expressions of the request mean what they say, if it has any."""
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -158,6 +164,18 @@ class Request:
             *(() if self.any_order else (b.column for b in self.order)),
         )
         return tuple(dict.fromkeys(c.physical for c in used))
+
+    @property
+    def texts(self) -> frozenset[str]:
+        """All conditions as they were written, normalized."""
+        return self.said | {f.text for f in self.where if f.text}
+
+    def without(self, promises: frozenset[str]) -> Request:
+        """The same where every row fulfils these conditions."""
+        if not promises:
+            return self
+        left = tuple(f for f in self.where if f.text not in promises)
+        return replace(self, where=left, said=self.said - promises)
 
 
 def request(
@@ -174,7 +192,7 @@ def request(
     shown = relation.visible if columns is None else _columns(relation, columns)
     return Request(
         relation=relation,
-        where=tuple(_filters(relation, where or {})),
+        where=tuple(_filters(relation, {} if where is None else where)),
         order=order,
         asked=asked,
         columns=shown,
@@ -212,6 +230,8 @@ def _columns(relation: Relation, names: Sequence[str]) -> tuple[Column, ...]:
 
 
 def _order(relation: Relation, order_by: str | Sequence[str] | None) -> tuple[tuple[By, ...], int]:
+    if order_by is not None and not isinstance(order_by, str | list | tuple):
+        raise UsageError(f"order_by: expected a name such as 'total' or '-total', or a list, found {order_by!r}")
     names = [order_by] if isinstance(order_by, str) else list(order_by or ())
     found: list[By] = []
     for name in names:
@@ -239,8 +259,10 @@ def _filters(relation: Relation, where: Mapping[str, object]) -> list[Filter]:
     for name, wanted in where.items():
         column = column_of(relation, name, "where")
         wanted_list = wanted if isinstance(wanted, list) else [wanted]
-        if isinstance(wanted, list) and not all(isinstance(w, Condition) for w in wanted):
-            raise TypeMismatchError(f"where: expected a value for {column.name}, found a list; use one_of(…)")
+        if isinstance(wanted, list) and not (wanted and all(isinstance(w, Condition) for w in wanted)):
+            raise TypeMismatchError(
+                f"where: expected a value for {column.name}, or a list of conditions, found {wanted!r}; use one_of(…)"
+            )
         found += [checked(relation, column, one if isinstance(one, Condition) else Equals(one)) for one in wanted_list]
     return found
 
@@ -292,7 +314,7 @@ def _after(relation: Relation, order: Sequence[By], after: object) -> tuple[Any,
             "after: expected the `next` of a result, or a dict of the last row's order and key columns, "
             f"found {type(after).__name__}"
         )
-    given = {str(name).lower(): value for name, value in after.items()}
+    given = {column_of(relation, name, "after").name.lower(): value for name, value in after.items()}
     missing = [by.column.name for by in order if by.column.name.lower() not in given]
     if missing:
         wanted = ", ".join(by.column.name for by in order)
@@ -316,12 +338,13 @@ def parse_cursor(relation: Relation, order: Sequence[By], text: str) -> tuple[An
         number, signature, last = json.loads(base64.urlsafe_b64decode(text.encode("ascii")))
     except (ValueError, TypeError):
         raise UsageError(f"after: expected the `next` of a result, found {text!r}") from None
-    if number != relation.id or signature != _signature(order) or len(last) != len(order):
+    same = number == relation.id and signature == _signature(order) and isinstance(last, list)
+    if not same or len(last) != len(order):
         raise UsageError(
             f"after: expected a cursor of {relation.name} in the order {', '.join(map(str, order))}, "
             "found one of another query; begin with its first page"
         )
-    return tuple(v.from_json(value) for value in last)
+    return tuple(v.from_json(value, by.column) for value, by in zip(last, order, strict=True))
 
 
 def _signature(order: Sequence[By]) -> list[str]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from sqlalchemy import Connection
 
 from ebla.catalog import reads
-from ebla.errors import CorruptRunError, SnapshotError, StorageError
+from ebla.errors import CorruptRunError, SnapshotError, StorageError, UsageError
 from ebla.ids import NodeId, Version
 from ebla.query import conditions as c
 from ebla.query import filters as fl
@@ -24,9 +24,10 @@ from ebla.query import plan as planning
 from ebla.query import values as v
 from ebla.query.fetch import fetch
 from ebla.query.fresh import Fresh, fresh, reached
-from ebla.query.paths import expressions_of, index_path, paths_of
-from ebla.query.plan import AccessPath, Plan, choose, fit, plan
+from ebla.query.paths import index_path, paths_of, spoken_of, unreadable
+from ebla.query.plan import AccessPath, Plan, choose, fit, lacks, plan
 from ebla.query.scan import Scan
+from ebla.query.select import Spoken
 from ebla.query.store import Lru, single
 from ebla.query.streams import Place, Seek, Source, TooMany
 from ebla.result import Facts, Result
@@ -54,6 +55,8 @@ class Prepared:
     roots: Mapping[NodeId, Root]
     fresh: Fresh | None
     """Of a view."""
+    unreadable: tuple[tuple[str, str], ...] = ()
+    """Indexes that are not among the paths, and why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +106,10 @@ class Reader:
         indexes, `down` their columns that are sorted downwards.
         """
         if at_least is not None:
+            if type(at_least) is not int or at_least < 0:
+                raise UsageError(f"at_least: expected a version, a whole number from 0, found {at_least!r}")
+            if type(wait_s) not in (int, float) or not wait_s >= 0:
+                raise UsageError(f"wait_s: expected seconds from 0, found {wait_s!r}")
             self._wait(name, at_least, wait_s)
         for attempt in range(ATTEMPTS):
             prepared = self._prepare(name, tuple(also), tuple(down))
@@ -117,16 +124,18 @@ class Reader:
         prepared = self._prepare(name, tuple(also))
         return self._plan(prepared, make(prepared.relation))[0]
 
-    def expressions(self, name: str) -> dict[str, Column]:
+    def spoken(self, name: str) -> Spoken:
         """What indexes of a relation have besides its columns, as far as it means the same in this session."""
         prepared = self._prepare(name)
         paths = [path for path, _ in prepared.paths if path.settings]
-        return expressions_of(paths, self._context.expression_settings()) if paths else {}
+        return spoken_of(paths, self._context.expression_settings()) if paths else Spoken()
 
     # ---- the catalog ------------------------------------------------------------------------------------
 
     def _prepare(self, name: str, also: tuple[str, ...] = (), down: tuple[str, ...] = ()) -> Prepared:
         """Every commit makes a version, so what was read at this version is still so."""
+        if not isinstance(name, str):
+            raise UsageError(f"relation: expected the name of a table or view, found {name!r}")
         signature = (name.lower(), also, down)
         with self._context.catalog.reading() as connection:
             version = reads.current_version(connection)
@@ -151,6 +160,7 @@ class Reader:
             paths=found,
             roots=self._context.roots_in(connection),
             fresh=fresh(connection, relation),
+            unreadable=tuple(unreadable(connection, relation, self._context.indexes)),
         )
 
     def _wait(self, name: str, version: int, wait_s: float) -> None:
@@ -197,18 +207,22 @@ class Reader:
     def _plan(self, prepared: Prepared, request: c.Request, *, can_seek: bool = True) -> tuple[Plan, Seek]:
         plans: list[Plan] = []
         seeks: list[Seek] = []
+        unfit = list(prepared.unreadable)
         for path, snapshot in prepared.paths:
-            fitted = fit(path, request)
+            why = lacks(path, request)
+            fitted = None if why is not None else fit(path, request)
             if fitted is None or not (can_seek or fitted.covering):
+                unfit.append((path.name, why or "it has not all columns, and rows by key would be too many"))
                 continue
-            seek = Seek(self._source(prepared, snapshot), fitted, request.order)
+            asked = request.without(path.promises)
+            seek = Seek(self._source(prepared, snapshot), fitted, asked.order)
             level0_rows = sum(r.rows for r in snapshot.level0)
             seekable = can_seek and level0_rows <= self._context.settings.level0_rows_max
-            plans.append(plan(request, fitted, seek.extent(), can_seek=seekable))
+            plans.append(plan(asked, fitted, seek.extent(), can_seek=seekable))
             seeks.append(seek)
         if not plans:
-            raise TooMany  # an expression whose index went meanwhile
-        best = choose(plans)
+            raise TooMany("; ".join(f"{name}: {why}" for name, why in unfit))  # its index went meanwhile, or must scan
+        best = choose(plans, unfit)
         return best, next(s for s in seeks if s.fitted is best.fitted)
 
     def _answer(self, prepared: Prepared, request: c.Request, scan_rows_max: int | None) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ebla.query.plan import Plan
+from ebla.query.select import in_words
 
 
 def as_text(plan: Plan) -> str:
@@ -13,6 +14,7 @@ def as_text(plan: Plan) -> str:
     lines.append(f"  runs: {extent.runs_read} of {extent.runs}, row groups: {at_most(plan)} of {extent.groups}")
     lines.append(f"  level 0: {extent.level0_runs} runs, {extent.level0_rows} rows, merged in memory")
     lines += [f"  not taken: {name}, {_ms(cost)} instead of {_ms(plan.cost_us)}" for name, cost in plan.others]
+    lines += [f"  not usable: {name}: {why}" for name, why in plan.unfit]
     lines.append("  no Spark job")
     return "\n".join(lines)
 
@@ -47,6 +49,7 @@ def _steps(plan: Plan) -> list[tuple[str, str]]:
         sort = f"{order} (sorted after reading{f', within equal {inside}' if inside else ''})"
     return [
         ("sought" if not plan.scan else "row groups by", " AND ".join(sought)),
+        ("true of all its rows", " AND ".join(map(in_words, sorted(fitted.path.promises)))),
         ("filtered", " AND ".join(map(str, fitted.filters))),
         ("filtered after the fetch", " AND ".join(map(str, fitted.late))),
         ("order", sort),
@@ -70,6 +73,7 @@ def as_json(plan: Plan) -> dict[str, object]:
         "late_filters": [str(f) for f in fitted.late],
         "sort": bool(plan.scan or not fitted.exact) and not plan.request.any_order,
         "fetch": not fitted.covering,
+        "unfit": dict(plan.unfit),
         "runs": extent.runs,
         "runs_read": extent.runs_read,
         "row_groups": extent.groups,

@@ -9,25 +9,27 @@ from sqlalchemy import Connection
 from ebla.errors import UsageError
 from ebla.indexes.definition import Index, Known
 from ebla.query.plan import AccessPath, PathColumn, base_path, is_expression
-from ebla.query.select import normalized
+from ebla.query.select import Spoken, normalized
 from ebla.storage.model import Column, Relation
 
 
 def paths_of(connection: Connection, relation: Relation, indexes: Known) -> list[AccessPath]:
-    """The relation by its primary key, and its readable indexes.
-
-    One whose condition is more than comparisons of columns with literals is left out: nothing tells whether a request
-    asks for no other rows.
-    """
+    """The relation by its primary key, and its readable indexes."""
     found = [index for index in indexes.of_base(connection, relation) if index.readable]
-    return [base_path(relation), *(_of_index(index) for index in found if index.conditions is not None)]
+    return [base_path(relation), *(_of_index(index) for index in found)]
+
+
+def unreadable(connection: Connection, relation: Relation, indexes: Known) -> list[tuple[str, str]]:
+    """The other indexes, and why they cannot be read."""
+    found = [index for index in indexes.of_base(connection, relation) if not index.readable]
+    return [(index.name, f"it cannot be read while it is {index.state}") for index in found]
 
 
 def _of_index(index: Index) -> AccessPath:
     """Expressions go by their normalized text."""
     expressions = {item.physical: normalized(item.text) for item in index.expressions}
     relation = index.relation
-    assert index.conditions is not None
+    predicate, promises = index.promises
     return AccessPath(
         relation=relation,
         key=tuple(
@@ -39,22 +41,25 @@ def _of_index(index: Index) -> AccessPath:
             for c in relation.key
         ),
         columns={expressions.get(c.physical, c.physical): c.physical for c in relation.columns},
-        predicate=index.conditions,
+        predicate=predicate,
+        promises=promises,
         settings=index.settings,
     )
 
 
-def expressions_of(paths: Collection[AccessPath], settings: Mapping[str, str]) -> dict[str, Column]:
-    """The expressions that indexes have, as columns of the relation: those that mean the same in this session."""
+def spoken_of(paths: Collection[AccessPath], settings: Mapping[str, str]) -> Spoken:
+    """What indexes have besides columns of the relation: that which means the same in this session."""
     found: dict[str, Column] = {}
+    promises: set[str] = set()
     for path in paths:
         if path.settings == settings:
+            promises |= path.promises
             by_physical = {c.physical: c for c in path.relation.columns}
             for base, name in path.columns.items():
                 if is_expression(base):
                     column = by_physical[name]
                     found[base] = Column(name=column.name, physical=base, type=column.type)
-    return found
+    return Spoken(expressions=found, promises=frozenset(promises), settings=settings)
 
 
 def index_path(base: Relation, index: Relation, *, descending: Collection[str] = ()) -> AccessPath:

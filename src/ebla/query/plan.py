@@ -32,6 +32,7 @@ from ebla.query.conditions import (
     after_prefix,
     in_range,
 )
+from ebla.query.select import EXPRESSION, in_words
 from ebla.storage.model import Relation
 
 INTERVALS_MAX = 64
@@ -57,6 +58,8 @@ class AccessPath:
     """Every column that can be read here: physical name in the asked relation to the name here."""
     predicate: tuple[Filter, ...] = ()
     """What holds of every row of a partial index."""
+    promises: frozenset[str] = frozenset()
+    """What holds of every row besides, as normalized text: conditions that only Spark understands."""
     is_base: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     """Of the session in which its expressions mean what they say."""
@@ -130,12 +133,31 @@ class Fitted:
         return tuple(column.descending != self.backwards for column in self.path.key)
 
 
+def lacks(path: AccessPath, request: Request) -> str | None:
+    """Why the path cannot serve the request: it lacks rows that are wanted, or what they are told by."""
+    unsaid = sorted(path.promises - request.texts)
+    if unsaid:
+        return f"it has only rows with {in_words(unsaid[0])}, which the query does not say in these words"
+    missed = next((one for one in path.predicate if not _is_implied(one, request.where)), None)
+    if missed is not None:
+        return f"it has only rows with {missed}, and the query may want others"
+    unknown = sorted(request.said - path.promises)
+    if unknown:
+        return f"{in_words(unknown[0])} is no condition of it, and only Spark understands it"
+    needed = request.without(path.promises).needed
+    strange = next((name for name in needed if is_expression(name) and name not in path.columns), None)
+    if strange is not None:
+        return f"it does not have {in_words(strange)}"
+    if (path.promises or any(map(is_expression, needed))) and path.settings != request.settings:
+        return "its expressions were written in a session with other settings, and may mean something else in this one"
+    return None
+
+
 def fit(path: AccessPath, request: Request) -> Fitted | None:
     """How the path would serve the request; `None` if it lacks rows that are wanted."""
-    if not all(_is_implied(promise, request.where) for promise in path.predicate):
+    if lacks(path, request) is not None:
         return None
-    if any(is_expression(name) and name not in path.columns for name in request.needed):
-        return None
+    request = request.without(path.promises)
     fixed, choices, settled = _fixed(path, request)
     settled |= {n for n, f in enumerate(request.where) if f in path.predicate}
     constants = _constants(request)
@@ -162,7 +184,7 @@ def fit(path: AccessPath, request: Request) -> Fitted | None:
 
 def is_expression(physical: str) -> bool:
     """Whether a column of a request is no column of the relation, but an expression that an index has."""
-    return physical.startswith("=")
+    return physical.startswith(EXPRESSION)
 
 
 def _is_implied(promise: Filter, where: Sequence[Filter]) -> bool:
@@ -413,6 +435,8 @@ class Plan:
     cost_us: float
     others: tuple[tuple[str, float], ...] = field(default=())
     """Paths that were not taken, with their costs."""
+    unfit: tuple[tuple[str, str], ...] = field(default=())
+    """Indexes that cannot serve the request, and why."""
 
 
 def plan(request: Request, fitted: Fitted, extent: Extent, *, can_seek: bool = True) -> Plan:
@@ -452,7 +476,7 @@ def _inside(fitted: Fitted, extent: Extent) -> float:
     return found + 0.1 * extent.level0_rows
 
 
-def choose(plans: Sequence[Plan]) -> Plan:
+def choose(plans: Sequence[Plan], unfit: Sequence[tuple[str, str]] = ()) -> Plan:
     """The cheapest; of equal ones the one that uses more leading columns, then the relation itself."""
     best = min(plans, key=lambda p: (p.cost_us, -p.fitted.used, not p.fitted.path.is_base))
     others = tuple((p.fitted.path.name, p.cost_us) for p in plans if p is not best)
@@ -463,4 +487,5 @@ def choose(plans: Sequence[Plan]) -> Plan:
         scan=best.scan,
         cost_us=best.cost_us,
         others=others,
+        unfit=tuple(unfit),
     )

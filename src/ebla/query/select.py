@@ -7,6 +7,9 @@ A condition compares a column with a literal or a parameter of its own type: `=`
 `LIKE 'text%'`, `IS [NOT] NULL`. What could mean something else to Spark, by a setting of its session or by a cast, is
 not taken: names that are spelled otherwise than declared, strings with a backslash, comparisons across types, times
 without a zone. A query that names the whole key needs no LIMIT.
+
+Any other condition is kept as text. A partial index with the same text, word for word, has only rows that fulfil it, so
+the query can be answered through that index, and by nothing else but Spark.
 """
 
 from __future__ import annotations
@@ -16,15 +19,15 @@ import itertools
 import math
 import re
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
 from ebla.errors import EblaError
 from ebla.query import conditions as c
 from ebla.sql.cursor import Cursor, words
-from ebla.sql.lex import Kind, StatementText, lex, unquote_name, unquote_string
+from ebla.sql.lex import Kind, StatementText, Token, lex, unquote_name, unquote_string
 from ebla.sql.statements import Query
 from ebla.storage import types
 from ebla.storage.model import Column, Relation
@@ -44,11 +47,12 @@ _OPERATORS = {"=": "=", "==": "=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
 _COMPARISONS = frozenset({*_OPERATORS, "<=>", "<>", "!=", *words("IS BETWEEN LIKE IN NOT AND OR ORDER LIMIT")})
+_JOINING = words("AND OR NOT IS NULL LIKE IN BETWEEN")
 _ORDER_ENDS = frozenset({",", *words("ASC DESC NULLS LIMIT")})
 
 
 class NotSimple(Exception):
-    """The query is for Spark."""
+    """The query is for Spark; the message says why, where that is worth saying."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,26 @@ class Compared:
     operator: str
     """One of = < <= > >= between in like null not null."""
     values: tuple[Literal, ...] = ()
+    text: str = ""
+    """The whole condition, normalized."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A condition that compares no column with a literal, normalized."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoken:
+    """What indexes of a relation have besides its columns, in the words of a session with these settings."""
+
+    expressions: Mapping[str, Column] = field(default_factory=dict)
+    """By their normalized text."""
+    promises: frozenset[str] = frozenset()
+    """Normalized conditions of partial indexes that only Spark understands."""
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +99,9 @@ class Select:
     relation: str
     shown: tuple[tuple[str, str], ...] | None
     """Columns and the names they are shown under; `None` for all."""
-    where: tuple[Compared, ...] = ()
+    where: tuple[Compared | Said, ...] = ()
     order: tuple[tuple[str, bool], ...] = ()
     limit: int | None = None
-
-    @property
-    def has_expressions(self) -> bool:
-        names = [*(one.column for one in self.where), *(name for name, _ in self.order)]
-        return any(name.startswith(EXPRESSION) for name in names)
 
 
 def recognize(query: Query, parameters: Mapping[str, object]) -> Select | None:
@@ -122,7 +141,7 @@ class _Parser:
         return Select(
             relation=relation,
             shown=names,
-            where=tuple(replace(one, column=self._bare(one.column)) for one in where),
+            where=tuple(self._of_relation(one) for one in where),
             order=tuple((self._bare(name), down) for name, down in order),
             limit=limit,
         )
@@ -151,11 +170,25 @@ class _Parser:
 
     def _bare(self, name: str) -> str:
         if name.startswith(EXPRESSION):
+            self._refuse_qualified(name)
             return name
         qualifier, dot, column = name.rpartition(".")
         if dot and qualifier != self._alias:
             raise NotSimple
         return column
+
+    def _of_relation(self, one: Compared | Said) -> Compared | Said:
+        if isinstance(one, Compared):
+            return replace(one, column=self._bare(one.column))
+        self._refuse_qualified(one.text)
+        return one
+
+    def _refuse_qualified(self, text: str) -> None:
+        """In an expression, a name before a dot could be the relation's, or that of a column."""
+        assert self._alias is not None
+        parts = text.removeprefix(EXPRESSION).lower().split(" ")
+        if any(name.strip("`") == self._alias.lower() and dot == "." for name, dot in itertools.pairwise(parts)):
+            raise NotSimple
 
     def _shown(self) -> tuple[tuple[str, str], ...]:
         found: list[tuple[str, str]] = []
@@ -169,13 +202,29 @@ class _Parser:
             raise NotSimple
         return tuple(found)
 
-    def _where(self) -> tuple[Compared, ...]:
-        found = [self._compared()]
-        while self._cursor.accept("AND"):
-            found.append(self._compared())
+    def _where(self) -> tuple[Compared | Said, ...]:
+        """The conditions that AND joins. Where OR stands outside all parentheses, all of it is one."""
+        ends = _condition_ends(self._cursor)
+        found = [self._condition(ends[0])]
+        for end in ends[1:]:
+            self._need("AND")
+            found.append(self._condition(end))
         return tuple(found)
 
-    def whole_condition(self) -> tuple[Compared, ...]:
+    def _condition(self, end: int) -> Compared | Said:
+        cursor, first = self._cursor, self._cursor.at
+        try:
+            compared = self._compared()
+            if cursor.at == end:
+                return replace(compared, text=said(cursor.text(first)))
+        except NotSimple:
+            pass
+        if end == first:
+            raise NotSimple
+        cursor.at = end
+        return Said(said(cursor.text(first)))
+
+    def whole_condition(self) -> tuple[Compared | Said, ...]:
         """The text is a condition and nothing else, of columns without a qualifier."""
         found = self._where()
         if self._cursor.peek().kind is not Kind.END:
@@ -272,10 +321,33 @@ def conditions_of(text: str, relation: Relation) -> tuple[c.Filter, ...] | None:
         return None
     try:
         parser = _Parser(Cursor(StatementText(text=text)), {})
-        found = parser.whole_condition()
-        return tuple(_filter(relation, _plain_column(relation, one.column), one) for one in found)
+        return tuple(_plain_filter(relation, one) for one in parser.whole_condition())
     except (NotSimple, EblaError):
         return None
+
+
+def promises_of(text: str, relation: Relation) -> tuple[tuple[c.Filter, ...], frozenset[str]]:
+    """A condition as comparisons of the relation's columns with literals, and as normalized text what is none.
+
+    What could be one and means something else to Spark, by a setting of its session, stays as it is written.
+    """
+    try:
+        conditions = _Parser(Cursor(StatementText(text=text)), {}).whole_condition()
+    except (NotSimple, EblaError):
+        return (), frozenset({said(text)})
+    filters, texts = [], set()
+    for one in conditions:
+        try:
+            filters.append(_plain_filter(relation, one))
+        except (NotSimple, EblaError):
+            texts.add(one.text)
+    return tuple(filters), frozenset(texts)
+
+
+def _plain_filter(relation: Relation, one: Compared | Said) -> c.Filter:
+    if isinstance(one, Said) or any(character in one.text for character in '"\\$'):
+        raise NotSimple
+    return _filter(relation, _plain_column(relation, one.column), one)
 
 
 def _plain_column(relation: Relation, name: str) -> Column:
@@ -290,39 +362,107 @@ EXPRESSION = "="
 
 
 def normalized(text: str) -> str:
-    """An expression such that two spellings of it are equal: words of calls in lower case, one space between tokens.
+    """An expression such that two spellings of it are equal.
 
-    Names stay as they are: whether another spelling is the same name depends on the session.
+    One space is between tokens, words of calls are in lower case, words that join conditions in upper case. Names stay
+    as they are: whether another spelling is the same name depends on the session.
     """
     tokens = lex(StatementText(text=text))
     parts = []
     for token, after in itertools.pairwise(tokens):
-        called = token.kind is Kind.WORD and after.key == "("
-        parts.append(token.text.lower() if called else token.text)
+        is_word = token.kind is Kind.WORD
+        joins, called = is_word and token.key in _JOINING, is_word and after.key == "("
+        parts.append(token.key if joins else token.text.lower() if called else token.text)
     return EXPRESSION + " ".join(parts)
+
+
+def in_words(text: str) -> str:
+    """A normalized expression for people."""
+    found, before = "", None
+    for token in lex(StatementText(text=text.removeprefix(EXPRESSION))):
+        calls = token.key == "(" and before is not None and before.kind is Kind.WORD and before.key not in _JOINING
+        opens = before is None or before.key in ("(", "[", ".")
+        found += ("" if opens or calls or token.key in (")", "]", ",", ".", "[") else " ") + token.text
+        before = token
+    return found.rstrip()
+
+
+_DEEPER = {"(": 1, "[": 1, "CASE": 1, ")": -1, "]": -1, "END": -1}
+
+
+def said(text: str) -> str:
+    """A condition, normalized, without parentheses around all of it."""
+    tokens = [token for token in lex(StatementText(text=text)) if token.kind is not Kind.END]
+    while len(tokens) > 2 and tokens[0].key == "(" and _closes_at(tokens) == len(tokens) - 1:
+        tokens = tokens[1:-1]
+    return normalized(text[tokens[0].start : tokens[-1].end]) if tokens else ""
+
+
+def _closes_at(tokens: Sequence[Token]) -> int | None:
+    depth = 0
+    for at, token in enumerate(tokens):
+        depth += {"(": 1, ")": -1}.get(token.key, 0)
+        if depth == 0:
+            return at
+    return None
+
+
+def _condition_ends(cursor: Cursor) -> list[int]:
+    """Where each of the conditions that AND joins ends, from the cursor on: one, if OR joins some of them."""
+    ends: list[int] = []
+    depth = betweens = at = 0
+    alternatives = False
+    while (token := cursor.peek(at)).kind is not Kind.END:
+        if depth == 0:
+            if token.key in ("ORDER", "LIMIT"):
+                break
+            alternatives = alternatives or token.key == "OR"
+            if token.key == "BETWEEN":
+                betweens += 1
+            elif token.key == "AND" and betweens:
+                betweens -= 1
+            elif token.key == "AND":
+                ends.append(cursor.at + at)
+        depth += _DEEPER.get(token.key, 0)
+        at += 1
+    last = cursor.at + at
+    return [last] if alternatives else [*ends, last]
 
 
 # ---- the relation ---------------------------------------------------------------------------------------
 
 
-def bound(select: Select, relation: Relation, expressions: Mapping[str, Column] | None = None) -> c.Request | None:
-    """The request, if it is certain to mean what Spark would make of the query.
+def bound(select: Select, relation: Relation, spoken: Spoken | None = None) -> c.Request:
+    """The request, if it is certain to mean what Spark would make of the query; raises NotSimple if it is not.
 
-    `expressions` are those that indexes of the relation have, by their normalized text.
+    `spoken` is what indexes of the relation have besides its columns.
     """
     try:
-        return _bound(select, relation, expressions or {})
-    except (NotSimple, EblaError):
-        return None
+        return _bound(select, relation, spoken or Spoken())
+    except EblaError as error:
+        raise NotSimple(str(error)) from error
 
 
-def _bound(select: Select, relation: Relation, expressions: Mapping[str, Column]) -> c.Request:
-    columns = {**{column.name: column for column in relation.visible}, **expressions}
+def _bound(select: Select, relation: Relation, spoken: Spoken) -> c.Request:
+    columns = {**{column.name: column for column in relation.visible}, **spoken.expressions}
 
     def column_of(name: str) -> Column:
         if name not in columns:  # another spelling is another name in a case-sensitive session
-            raise NotSimple
+            what = "an expression that no index has in this session" if name.startswith(EXPRESSION) else "no column"
+            raise NotSimple(f"{in_words(name) if name.startswith(EXPRESSION) else name} is {what}")
         return columns[name]
+
+    def filter_of(one: Compared | Said) -> c.Filter | str:
+        try:
+            if isinstance(one, Compared):
+                return replace(_filter(relation, column_of(one.column), one), text=one.text)
+        except (NotSimple, EblaError):
+            pass  # as a promise of an index it may be known all the same
+        if one.text not in spoken.promises:
+            raise NotSimple(
+                f"{in_words(one.text)} is no comparison of a column with a literal, and no index's condition"
+            )
+        return one.text
 
     shown = relation.visible
     if select.shown is not None:
@@ -330,7 +470,8 @@ def _bound(select: Select, relation: Relation, expressions: Mapping[str, Column]
         if any(name_as != name and name_as.lower() in map(str.lower, columns) for name, name_as in select.shown):
             raise NotSimple
         shown = tuple(replace(column_of(name), name=name_as) for name, name_as in select.shown)
-    where = tuple(_filter(relation, column_of(one.column), one) for one in select.where)
+    conditions = [filter_of(one) for one in select.where]
+    where = tuple(one for one in conditions if isinstance(one, c.Filter))
     order: list[c.By] = []
     for name, down in select.order:
         column = column_of(name)
@@ -347,6 +488,8 @@ def _bound(select: Select, relation: Relation, expressions: Mapping[str, Column]
         columns=shown,
         limit=limit,
         any_order=not order,
+        said=frozenset(one for one in conditions if isinstance(one, str)),
+        settings=spoken.settings,
     )
 
 

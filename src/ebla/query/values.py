@@ -129,20 +129,38 @@ def to_json(value: Any) -> Any:
             return value
 
 
-def from_json(value: Any) -> Any:
+_COMPARABLE: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "decimal": (Decimal,),
+    "float": (float, int),
+    "double": (float, int),
+    "binary": (bytes,),
+}
+"""What comparable values are; whole numbers, dates and times are `int`."""
+
+
+def from_json(value: Any, column: Column) -> Any:
+    """A comparable value of the column, from a cursor."""
+    found: Any = ()
     try:
         match value:
             case {"f": str(text)}:
-                return float(text)
+                found = float(text)
             case {"d": str(text)}:
-                return Decimal(text)
+                found = Decimal(text)
             case {"b": str(text)}:
-                return base64.b64decode(text, validate=True)
+                found = base64.b64decode(text, validate=True)
             case None | bool() | int() | float() | str():
-                return value
+                found = value
     except (ValueError, ArithmeticError, binascii.Error):
         pass
-    raise UsageError(f"after: expected a cursor that a result gave as `next`, found {value!r} in it")
+    kinds = _COMPARABLE.get(column.type.partition("(")[0], (int,))
+    if found is None or (isinstance(found, kinds) and (bool in kinds or not isinstance(found, bool))):
+        return found
+    raise UsageError(
+        f"after: expected a cursor that a result gave as `next`, found {value!r} for {column.name} {column.type} in it"
+    )
 
 
 def from_text(text: str, column: Column, relation: str) -> object:

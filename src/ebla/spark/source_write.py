@@ -2,7 +2,8 @@
 
 One write's way. Spark asks for a writer: the columns are checked and a transaction begins (a catalog row with a lease)
 → every task fits its rows to the columns and writes runs whose names carry the transaction and the task's attempt →
-the driver gets the messages of one attempt per task, refuses a key that stands twice in them, and commits their runs.
+the driver gets the messages of one attempt per task, refuses a key that stands twice in them, makes the entries of the
+table's indexes (`ebla.spark.source_indexes`), and commits all of it.
 Files of other attempts are never named by the manifest, and a sweep removes them.
 
 A task with few rows writes one level 0 run that spans tablets. One with many sorts them in pieces to local disk and
@@ -28,9 +29,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from ebla.catalog import changes as c
 from ebla.catalog import indexing, reads
 from ebla.catalog import transactions as tx
-from ebla.errors import TypeMismatchError, UsageError
+from ebla.errors import TypeMismatchError
 from ebla.failpoint import hit
 from ebla.ids import NodeId, TabletId, Token
+from ebla.indexes import definition
+from ebla.spark.source_indexes import Alone, Indexed, refuse_what_needs_spark
 from ebla.spark.source_options import Origin, Request
 from ebla.storage import runs as rf
 from ebla.storage import token as tokens
@@ -75,13 +78,9 @@ def begin_write(request: Request, schema: T.StructType, *, overwrite: bool) -> E
         with origin.catalog.reading() as connection:
             relation = reads.relation(connection, request.table)
             roots = origin.roots(connection)
-            indexed = indexing.of_base(connection, relation.id)
+            indexes = definition.of_base(connection, relation)
         require_table(relation)
-        if indexed:
-            raise UsageError(
-                f"{relation.name}: expected a table without indexes, found {len(indexed)}; "
-                "write to it with db.table(…).upsert(frame) or MERGE, which maintain them"
-            )
+        refuse_what_needs_spark(relation, [index for index in indexes if index.maintained])
         check_columns(schema, relation)
         transaction = tx.begin(
             origin.catalog,
@@ -140,18 +139,47 @@ class EblaWriter(DataSourceArrowWriter):
                 self._refuse_duplicates((*level0, *tablets))
                 hit("source.commit.checked")
                 if level0 or tablets or self.overwrite:
-                    origin.catalog.commit(self._decision(level0, tablets), node=origin.node)
+                    self._commit(origin, level0, tablets)
                 else:
                     self._roll_back(origin)
             except BaseException:
                 self._roll_back(origin)
                 raise
 
+    def _commit(self, origin: Origin, level0: tuple[Run, ...], tablets: tuple[Run, ...]) -> None:
+        """Rows and the entries of all indexes that there are by now, in one commit."""
+        context = Alone(origin.catalog, origin.settings)
+        indexed = Indexed(
+            context=context,
+            relation=self.relation,
+            transaction=self.transaction.id,
+            runs=(*level0, *tablets),
+            roots={node: Root(location) for node, location in self.roots.items()},
+            emptied=self.overwrite,
+        )
+
+        def decide(requires: Sequence[c.Requirement], updates: Sequence[c.Update]) -> None:
+            origin.catalog.commit(self._decision(level0, tablets, requires, updates), node=origin.node)
+
+        try:
+            if indexed.upkeep.indexes:
+                indexed.commit(decide)
+            else:
+                decide([indexed.upkeep.requirement()], [])
+        finally:
+            context.close()
+
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         with Origin(self.request) as origin:
             self._roll_back(origin)
 
-    def _decision(self, level0: tuple[Run, ...], tablets: tuple[Run, ...]) -> c.Decision:
+    def _decision(
+        self,
+        level0: tuple[Run, ...],
+        tablets: tuple[Run, ...],
+        requires: Sequence[c.Requirement],
+        updates: Sequence[c.Update],
+    ) -> c.Decision:
         relation, transaction = self.relation, self.transaction.id
         # Updates are applied in order: the table is emptied before the new rows are there.
         emptied = (c.TruncateRelation(relation=relation.id),) if self.overwrite else ()
@@ -163,12 +191,13 @@ class EblaWriter(DataSourceArrowWriter):
                 c.TransactionOpen(transaction=transaction),
                 c.SchemaWithinOne(relation=relation.id, schema_version=relation.schema_version),
                 c.PlacementIs(relation=relation.id, placement_version=relation.placement_version),
-                c.IndexesFollow(base=relation.id, planned={}),
+                *requires,
             ),
             updates=(
                 *emptied,
                 c.AddRuns(runs=tablets, level1_if_empty=True),
                 c.AddRuns(runs=level0),
+                *updates,
                 c.EndTransaction(transaction=transaction),
             ),
         )
@@ -189,11 +218,14 @@ class EblaWriter(DataSourceArrowWriter):
         """Close the transaction and remove its files. One that is closed has committed, or a sweep has its files."""
         if not tx.abort(origin.catalog, self.transaction.id):
             return
+        with origin.catalog.reading() as connection:
+            indexes = indexing.of_base(connection, self.relation.id)
         for location in self.roots.values():
             root = Root(location)
-            for path, _, folder in root.listing(f"r{self.relation.id}"):
-                if not folder and owner(path) == self.transaction.id:
-                    root.remove(path)
+            for relation in (self.relation.id, *(one.index for one in indexes)):
+                for path, _, folder in root.listing(f"r{relation}"):
+                    if not folder and owner(path) == self.transaction.id:
+                        root.remove(path)
 
 
 def _keys(relation: Relation, runs: Sequence[Run], roots: Mapping[NodeId, Root], tablet: int | None) -> pa.Table:

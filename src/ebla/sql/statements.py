@@ -340,10 +340,14 @@ class ShowHandlers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterBuild:
-    """`ALTER MATERIALIZED VIEW v PAUSE | RESUME | SET (name = value, …)`: how fast it is built, as options."""
+    """`ALTER MATERIALIZED VIEW v PAUSE | RESUME | SET (name = value, …)`: how fast it is built.
+
+    `on_hold` is true for PAUSE and false for RESUME, which have no options.
+    """
 
     name: str
-    options: Mapping[str, object]
+    options: Mapping[str, object] = field(default_factory=dict)
+    on_hold: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,12 +416,14 @@ class Check:
     what: Literal["index", "view", "table"]
     name: str
     percent: float | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
     what: Literal["index", "view", "table"]
     name: str
+    options: Mapping[str, object] = field(default_factory=dict)
 
 
 IndexStatement = CreateIndex | DropIndex | BuildIndexes | ShowIndexes

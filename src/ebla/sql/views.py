@@ -57,9 +57,9 @@ def alter_view(cursor: Cursor) -> Statement:
     cursor.expect("MATERIALIZED", "VIEW")
     name = ddl.table_name(cursor)
     if cursor.accept("PAUSE"):
-        return AlterBuild(name=name, options={"rows_per_minute": 0})
+        return AlterBuild(name=name, on_hold=True)
     if cursor.accept("RESUME"):
-        return AlterBuild(name=name, options={"rows_per_minute": None})
+        return AlterBuild(name=name, on_hold=False)
     if cursor.accept("SET"):
         return AlterBuild(name=name, options=ddl.assignments(cursor))
     if not cursor.sees("RENAME"):

@@ -132,8 +132,12 @@ def level0_runs(
     roots: Mapping[NodeId, Root],
     *,
     by_tablet: bool = False,
+    first: int = 0,
 ) -> list[Run]:
-    """Write a settled batch as level 0, one file per set of replicas or tablet, under every root of the set."""
+    """Write a settled batch as level 0, one file per set of replicas or tablet, under every root of the set.
+
+    `first` is the number of the first file: this transaction's files before it have others.
+    """
     key = [c.physical for c in relation.key]
     order = pc.sort_indices(table.select(key), sort_keys=[(k, "ascending", "at_start") for k in key])
     table, kinds = table.take(order), kinds.take(order)
@@ -146,7 +150,7 @@ def level0_runs(
         groups = [(nodes, [TabletId(tablet)]) for tablet, nodes in enumerate(relation.placement)]
     written: list[Run] = []
     of_row = tokens.tablets_of(token, relation.tablets) if len(groups) > 1 else None
-    for number, (nodes, tablets) in enumerate(groups):
+    for number, (nodes, tablets) in enumerate(groups, start=first):
         part = full if of_row is None else full.filter(pa.array(np.isin(of_row, tablets)))
         if part.num_rows == 0:
             continue

@@ -1,24 +1,37 @@
 """The files of a table, compared with what the catalog says about them; and mended from sound copies.
 
-Every copy of every run is read to its end, with the checksums of its pages. A run without a sound copy cannot be mended
-here, and says which tablets are concerned.
+Every copy of every run is read to its end, with the checksums of its pages: some runs at a time, no faster than the
+rate, and on Spark where they are many or large. The version with which it began is kept from vacuum meanwhile. A run
+without a sound copy cannot be mended here, and says which tablets are concerned.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+from sqlalchemy import Connection
 
 from ebla.catalog import reads
 from ebla.errors import CorruptRunError
 from ebla.ids import NodeId, Version
+from ebla.spark import write as swrite
 from ebla.storage import runs as rf
 from ebla.storage.files import Root
 from ebla.storage.model import Relation, Run
+from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
+from ebla.tables.parts import Pace, paced, stoppable
+from ebla.tables.scans import Pins, at_version
+
+HERE_RUNS_MAX = 1_000
+HERE_BYTES_MAX = 256 * 2**20
+"""More runs or bytes than this are read by Spark, less by threads of the driver."""
+TASKS_MAX = 1_000
+MISSING, DAMAGED = "missing", "damaged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,37 +64,107 @@ class Stored:
         )
 
 
-def check(context: Context, name: str, percent: float | None = None) -> Stored:
-    return _stored(context, name, percent, mend=False)
+def check(context: Context, pins: Pins, name: str, percent: float | None, pace: Pace) -> Stored:
+    return _stored(context, pins, name, percent, pace, mend=False)
 
 
-def repair(context: Context, name: str) -> Stored:
+def repair(context: Context, pins: Pins, name: str, pace: Pace) -> Stored:
     """Put a sound copy where one is missing or damaged."""
-    return _stored(context, name, None, mend=True)
+    return _stored(context, pins, name, None, pace, mend=True)
 
 
-def _stored(context: Context, name: str, percent: float | None, *, mend: bool) -> Stored:
-    with context.catalog.reading() as connection:
-        relation = reads.relation(connection, name)
-        snapshot = reads.snapshot(connection, relation)
-    roots = context.roots()
+def _stored(context: Context, pins: Pins, name: str, percent: float | None, pace: Pace, *, mend: bool) -> Stored:
+    def read(connection: Connection, at: Version) -> Snapshot:
+        return reads.snapshot(connection, reads.relation(connection, name), at)
+
+    snapshot, holds = at_version(context, pins, None, f"check of {name}", read)
+    relation = snapshot.relation
     runs = [run for run in (*snapshot.level1, *snapshot.level0) if _chosen(run, percent)]
-    found = rf.in_threads(lambda run: _problems(roots, run, relation), runs)
-    if mend:
-        for run, problems in zip(runs, found, strict=True):
-            _mend(roots, run, problems, relation)
-    every = [problem for problems in found for problem in problems.values()]
+    look = _on_spark if is_large(runs) else _here
+    pieces = in_pieces(runs, pace.part_rows)
+    every: Counter[str] = Counter()
+    what = f"{'repairing' if mend else 'checking'} table {relation.name}"
+    try:
+        for number in paced(context, what, [sum(map(_rows_read, piece)) for piece in pieces], pace):
+            holds.append(pins.hold(snapshot.version, f"check of {name}"))  # the lease of a slow one is renewed
+            found = look(context, relation, pieces[number])
+            for run, problems in zip(pieces[number], found, strict=True):
+                every.update(problems.values())
+                if mend:
+                    _mend(context.roots(), run, problems, relation)
+    finally:
+        for hold in holds:
+            hold.release()
     return Stored(
         name=relation.name,
         version=snapshot.version,
         runs=len(runs),
         copies=sum(len(run.nodes) for run in runs),
         rows=sum(run.rows for run in runs),
-        missing=every.count("missing"),
-        damaged=every.count("damaged"),
+        missing=every[MISSING],
+        damaged=every[DAMAGED],
         sample_percent=100.0 if percent is None else percent,
         repaired=mend,
     )
+
+
+def is_large(runs: Sequence[Run]) -> bool:
+    """Whether Spark reads these files; fewer are read before it has begun."""
+    return len(runs) > HERE_RUNS_MAX or sum(run.bytes * len(run.nodes) for run in runs) > HERE_BYTES_MAX
+
+
+def _rows_read(run: Run) -> int:
+    return run.rows * len(run.nodes)
+
+
+def in_pieces(runs: Sequence[Run], rows_max: int) -> list[list[Run]]:
+    """Runs in the same order, together as long as no more rows than this are read; a larger run is by itself."""
+    pieces: list[list[Run]] = []
+    rows = 0
+    for run in runs:
+        rows += _rows_read(run)
+        if not pieces or rows > rows_max:
+            pieces.append([])
+            rows = _rows_read(run)
+        pieces[-1].append(run)
+    return pieces
+
+
+def _here(context: Context, relation: Relation, runs: Sequence[Run]) -> list[dict[NodeId, str]]:
+    roots = context.roots()
+    return rf.in_threads(lambda run: _problems(roots, run, relation), runs)
+
+
+def _on_spark(context: Context, relation: Relation, runs: Sequence[Run]) -> list[dict[NodeId, str]]:
+    """Plan: one job, a task for each run; the rows stay where they are read, and what is wrong comes back."""
+    task = _Task({node: root.location for node, root in context.roots().items()}, relation, runs)
+    spark = context.writer
+    found: list[dict[NodeId, str]] = [{} for _ in runs]
+    with swrite.translated(relation.name), stoppable(spark):
+        numbers = spark.range(0, len(runs), 1, min(len(runs), TASKS_MAX))
+        for row in numbers.mapInArrow(task, "run long, node string, problem string").collect():
+            found[row.run][NodeId(row.node)] = row.problem
+    return found
+
+
+class _Task:
+    """Reads the runs whose numbers come to it. Runs in Spark's Python workers."""
+
+    def __init__(self, locations: Mapping[NodeId, str], relation: Relation, runs: Sequence[Run]) -> None:
+        self.locations = dict(locations)
+        self.relation = relation
+        self.runs = list(runs)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        roots = {node: Root(location) for node, location in self.locations.items()}
+        for batch in batches:
+            found = [
+                {"run": number, "node": str(node), "problem": problem}
+                for number in batch.column(0).to_pylist()
+                for node, problem in _problems(roots, self.runs[number], self.relation).items()
+            ]
+            if found:
+                yield pa.RecordBatch.from_pylist(found)
 
 
 def _chosen(run: Run, percent: float | None) -> bool:
@@ -94,9 +177,9 @@ def _problems(roots: Mapping[NodeId, Root], run: Run, relation: Relation) -> dic
     for node in run.nodes:
         root = roots[node]
         if root.size(run.path) is None:
-            found[node] = "missing"
+            found[node] = MISSING
         elif rf.unreadable(root, run) is not None or _other_rows(root, run, relation):
-            found[node] = "damaged"
+            found[node] = DAMAGED
     return found
 
 

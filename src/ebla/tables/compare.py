@@ -1,6 +1,6 @@
 """Rows as they should be beside rows as they are: what is missing, spurious or different.
 
-Plan: one scan of each side, one shuffled join on the key. A sample takes rows by a hash that both sides have.
+Plan of a part: one scan of each side, one shuffled join on the key. A sample takes rows by a hash that both sides have.
 """
 
 from __future__ import annotations
@@ -51,6 +51,10 @@ class Compared:
             different=wrong.get(DIFFERENT, 0),
             sample_percent=100.0 if percent is None else percent,
         )
+
+    @property
+    def wrong(self) -> bool:
+        return bool(self.missing or self.spurious or self.different)
 
 
 def report(done: Compared) -> pa.Table:

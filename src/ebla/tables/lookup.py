@@ -103,21 +103,35 @@ def shared_key(
     theirs = [r for r in theirs if r.token_min <= high and r.token_max >= low]
     if not theirs:
         return None
-    key = [c.physical for c in relation.key]
+    return in_both(context, relation.name, [c.physical for c in relation.key], mine, theirs, roots, nulls_equal=True)
+
+
+def in_both(
+    context: Context,
+    name: str,
+    columns: Sequence[str],
+    mine: Sequence[Run],
+    theirs: Sequence[Run],
+    roots: Mapping[NodeId, Root],
+    *,
+    nulls_equal: bool,
+) -> list[object] | None:
+    """Values of some columns that both sets of runs have, if there are such: one semi join by DuckDB."""
 
     def paths(runs: Sequence[Run]) -> list[str]:
         return [literally(roots[rf.readable_node(roots, r) or r.nodes[0]].inner(r.path)) for r in runs]
 
-    names = ", ".join(quoted(k) for k in key)
+    names = ", ".join(quoted(n) for n in columns)
+    same = _equal("m", "t", columns) if nulls_equal else " AND ".join(f"m.{quoted(n)} = t.{quoted(n)}" for n in columns)
     cursor = context.duck()
     try:
         found = cursor.sql(
             f"SELECT {names} FROM (SELECT {names} FROM {READ}) m "
-            f"SEMI JOIN (SELECT {names} FROM {READ}) t ON {_equal('m', 't', key)} LIMIT 1",
+            f"SEMI JOIN (SELECT {names} FROM {READ}) t ON {same} LIMIT 1",
             params=[paths(mine), paths(theirs)],
         ).to_arrow_table()
     except duckdb.Error as error:
-        raise CorruptRunError(f"{relation.name}: expected readable runs, found: {error}") from error
+        raise CorruptRunError(f"{name}: expected readable runs, found: {error}") from error
     finally:
         cursor.close()
-    return None if found.num_rows == 0 else [found[k][0].as_py() for k in key]
+    return None if found.num_rows == 0 else [found[n][0].as_py() for n in columns]

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from ebla.build import shown
 from ebla.build.loop import Loop
-from ebla.build.model import Build
+from ebla.build.model import Build, held
 from ebla.build.stored import NO_RELATION, first_tasks
 from ebla.catalog import building, reads
 from ebla.catalog import changes as c
@@ -161,19 +161,24 @@ class Builder:
 
     # ---- statements -------------------------------------------------------------------------------------
 
-    def alter(self, name: str, options: Mapping[str, object]) -> None:
-        """Another rate or chunk size, from the next chunk on."""
+    def alter(self, name: str, options: Mapping[str, object], *, on_hold: bool | None = None) -> None:
+        """Another pace, from the next chunk on; `on_hold`: pause, or go on at the rate that was set before."""
         given = create.pace(options)
 
         def decide(connection: Connection, at: Version) -> c.Decision:
             build = self._require(connection, name)
-            altered = c.AlterBuild(
+            said = ", ".join(f"{k} = {'NULL' if v is None else v}" for k, v in given.items())
+            said = said or ("pause" if on_hold else "resume")
+            if on_hold is not None:
+                build = held(build, on_hold)
+            update = c.AlterBuild(
                 view=build.view,
                 rows_per_minute=given.get("rows_per_minute", build.rows_per_minute),
                 chunk_rows=given.get("chunk_rows", build.chunk_rows),
+                concurrency=given.get("concurrency", build.concurrency),
+                on_hold=build.on_hold,
             )
-            said = ", ".join(f"{k} = {'NULL' if v is None else v}" for k, v in given.items())
-            return c.Decision(reason=f"build of {name}: {said}", relation=build.view, updates=(altered,))
+            return c.Decision(reason=f"build of {name}: {said}", relation=build.view, updates=(update,))
 
         self._context.catalog.decide(decide, node=self._context.node)
         self.wake()

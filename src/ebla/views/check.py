@@ -1,61 +1,162 @@
-"""A view compared with its query at the versions that it names."""
+"""A view compared with its query at the versions that it names, part by part.
+
+A view that is driven by its base is cut by the base's key: a part runs the query over some tablets of the base. Any
+other is cut by its own key, or without one by all its columns: a part runs the query over all its inputs and keeps some
+rows.
+"""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ebla.catalog import reads
 from ebla.ids import Version
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite
-from ebla.storage.model import HIDDEN_KEY
+from ebla.storage.model import HIDDEN_KEY, Column, Relation
+from ebla.storage.snapshot import Snapshot
 from ebla.tables import compare, scans
+from ebla.tables import parts as pt
 from ebla.tables.compare import Compared
 from ebla.tables.context import Context
+from ebla.tables.parts import Pace, Part
 from ebla.views import definition
+from ebla.views.backfill import how_built
+from ebla.views.definition import Position, View
+from ebla.views.driving import Driving
 from ebla.views.evaluate import Evaluation
 from ebla.views.guard import require_built
-from ebla.views.inputs import Inputs, Round
+from ebla.views.inputs import unchanged
 from ebla.views.run import shape_of, used_columns
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from sqlalchemy import Connection
 
-def check(context: Context, name: str, percent: float | None = None) -> Compared:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """A view and all that a part of it is made of, at the versions that it names."""
+
+    view: View
+    position: Position
+    relations: Mapping[str, Relation]
+    now: Mapping[str, Snapshot]
+    mine: Snapshot
+    how: Driving | None
+    """By whose key it is cut; `None`: by its own."""
+    base: Snapshot | None
+    """The part of the base."""
+
+
+def check(context: Context, pins: scans.Pins, name: str, percent: float | None, pace: Pace) -> Compared:
     """Missing, spurious and different rows; of a view without a key, missing and spurious ones."""
     with context.catalog.reading() as connection:
-        view = definition.load(connection, name)
-        require_built(connection, view.relation)
-        assert view.position is not None
-        position = view.position
-        relations = {n: reads.relation(connection, n) for n in view.inputs}
-        now = {n: reads.snapshot(connection, r, Version(position.read[n])) for n, r in relations.items()}
-        mine = reads.snapshot(connection, view.relation)
-    shape, _ = shape_of(view, relations)
-    inputs = Inputs(
-        round=Round(context),
+        view, _ = _load(connection, name)
+        rows = reads.snapshot(connection, view.relation).rows_at_most
+    wrong: Counter[str] = Counter()
+    for part in pt.parts(context, f"checking view {view.relation.name}", rows, pace):
+        with _seen(context, pins, name, part) as seen, pt.stoppable(context.spark):
+            wrong.update(_compared(context, seen, part, percent))
+    return Compared.of("view", seen.view.relation.name, seen.position.applied_version, wrong, percent)
+
+
+def _load(connection: Connection, name: str) -> tuple[View, Position]:
+    view = definition.load(connection, name)
+    require_built(connection, view.relation)
+    assert view.position is not None
+    return view, view.position
+
+
+@contextmanager
+def _seen(context: Context, pins: scans.Pins, name: str, part: Part) -> Iterator[_Seen]:
+    """What a part reads, kept from vacuum. An epoch that moves the view before it is pinned costs another look."""
+    while True:
+        with context.catalog.reading() as connection:
+            view, position = _load(connection, name)
+            newest = reads.current_version(connection)
+        holds = [pins.hold(Version(v), f"check of {name}") for v in sorted({*position.read.values(), newest})]
+        try:
+            with context.catalog.reading() as connection:
+                seen = _read(connection, name, part)
+            if seen.view.stored == view.stored:
+                yield seen
+                return
+        finally:
+            for hold in holds:
+                hold.release()
+
+
+def _read(connection: Connection, name: str, part: Part) -> _Seen:
+    view, position = _load(connection, name)
+    relations = {n: reads.relation(connection, n) for n in view.inputs}
+    how = how_built(view, relations)
+    driven = how if isinstance(how, Driving) else None
+    own = driven is None or list(driven.scope) == [k.name for k in view.relation.key]
+    base = None
+    if driven is not None and part.count > 1:
+        relation = relations[driven.base]
+        at = Version(position.read[driven.base])
+        base = reads.snapshot(connection, relation, at, part.tablets(relation.tablets))
+    tablets = part.tablets(view.relation.tablets) if own and not view.relation.keyless else None
+    return _Seen(
+        view=view,
+        position=position,
         relations=relations,
-        before=dict.fromkeys(relations),
-        now=now,
-        used=used_columns(shape, relations),
-        rows_max=context.settings.batch_rows_max,
+        now={n: reads.snapshot(connection, r, Version(position.read[n])) for n, r in relations.items()},
+        mine=reads.snapshot(connection, view.relation, None, tablets),
+        how=driven,
+        base=base,
     )
-    relation = view.relation
+
+
+def _compared(context: Context, seen: _Seen, part: Part, percent: float | None) -> Mapping[str, int]:
+    relation = seen.view.relation
     columns = [c for c in relation.columns if c.name not in HIDDEN_KEY]
-    hashed = ", ".join(
-        f"CAST({sscan.quoted(c.physical)} AS STRING)" for c in (columns if relation.keyless else relation.key)
-    )
+    of = columns if relation.keyless else relation.key
+    hashed = ", ".join(f"CAST({sscan.quoted(c.physical)} AS STRING)" for c in of)
+    within = part.within(_token(seen, columns))
     with swrite.translated(relation.name):
-        should = swrite.fitted(Evaluation(view, inputs).frame({}), relation, hidden=True)
-        found = scans.frame_of(context, mine, hidden=True).selectExpr(
+        should = swrite.fitted(_query(context, seen, part), relation, hidden=True)
+        found = scans.frame_of(context, seen.mine, hidden=True).selectExpr(
             *sscan.renamed([(c.name, c.physical) for c in relation.columns])
         )
         should, found = (
-            compare.sampled(ssession.rebind(side, context.writer), hashed, percent).select(
+            compare.sampled(ssession.rebind(side, context.writer).filter(within), hashed, percent).select(
                 *[sscan.quoted(c.physical) for c in columns]
             )
             for side in (should, found)
         )
         if relation.keyless:
-            wrong = compare.counted_bags(should, found, columns)
-        else:
-            key = [k.physical for k in relation.key]
-            wrong = compare.counted(compare.differences(should, found, columns, key, near=True))
-    return Compared.of("view", relation.name, position.applied_version, wrong, percent)
+            return compare.counted_bags(should, found, columns)
+        key = [k.physical for k in relation.key]
+        return compare.counted(compare.differences(should, found, columns, key, near=True))
+
+
+def _token(seen: _Seen, columns: list[Column]) -> str:
+    """The long by which the view is cut, from its physical columns."""
+    relation = seen.view.relation
+    if seen.how is not None:
+        named = {c.name: c for c in relation.columns}
+        return sscan.token_sql([named[n] for n in seen.how.scope])
+    if relation.keyless:
+        return f"xxhash64({', '.join(f'CAST({sscan.quoted(c.physical)} AS STRING)' for c in columns)})"
+    return sscan.token_sql(relation.placed_by)
+
+
+def _query(context: Context, seen: _Seen, part: Part) -> DataFrame:
+    """The view's query, over a part of its base where that is enough."""
+    shape, _ = shape_of(seen.view, seen.relations)
+    evaluation = Evaluation(
+        seen.view, unchanged(context, seen.relations, seen.now, used_columns(shape, seen.relations))
+    )
+    if seen.how is None or seen.base is None:
+        return evaluation.frame({})
+    key = ", ".join(sscan.quoted(k.name) for k in seen.base.relation.key)
+    rows = scans.frame_of(context, seen.base).filter(part.within(f"xxhash64({key})"))
+    return evaluation.frame({seen.how.leaf: rows})

@@ -32,7 +32,7 @@ from ebla.views.nodes import Shape
 from ebla.views.plan import EpochPlan, FullRefresh, plan
 from ebla.views.shape import keys_of
 
-PACE = ("rows_per_minute", "chunk_rows")
+PACE = ("rows_per_minute", "chunk_rows", "concurrency")
 """How fast a view is built: `WITH (…)` when it is created, `SET (…)` while it is built."""
 
 
@@ -41,9 +41,9 @@ def pace(options: Mapping[str, object]) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     for name, value in options.items():
         if name not in PACE:
-            raise UnknownNameError(f"build: expected {' or '.join(PACE)}, found {name}")
+            raise UnknownNameError(f"build: expected one of {', '.join(PACE)}, found {name}")
         least = 0 if name == "rows_per_minute" else 1
-        if value is not None and (type(value) is not int or value < least):
+        if value is not None and not (type(value) is int and least <= value < 2**63):
             raise UsageError(f"{name}: expected a whole number from {least}, or NULL for no limit, found {value!r}")
         found[name] = value if type(value) is int else None
     return found
@@ -219,6 +219,7 @@ def create_view(
                 base=NO_RELATION if base is None else base.id,
                 rows_per_minute=speed.get("rows_per_minute"),
                 chunk_rows=speed.get("chunk_rows"),
+                concurrency=speed.get("concurrency"),
             ),
             tasks=first_tasks(connection, base, context.node, together=isinstance(how, InOnePiece)),
             of_created=True,

@@ -101,6 +101,24 @@ class Round:
         return future.result()
 
 
+def unchanged(
+    context: Context,
+    relations: Mapping[str, Relation],
+    now: Mapping[str, Snapshot],
+    used: Mapping[str, frozenset[str]],
+    round_: Round | None = None,
+) -> Inputs:
+    """The inputs of a view in which nothing changed: its query is run, and nothing is followed."""
+    return Inputs(
+        round=round_ or Round(context),
+        relations=relations,
+        before=dict.fromkeys(relations),
+        now=now,
+        used=used,
+        rows_max=context.settings.batch_rows_max,
+    )
+
+
 @dataclass(kw_only=True)
 class Inputs:
     """The inputs of one view's epoch: each relation as it was read before, and now."""

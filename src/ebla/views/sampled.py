@@ -26,7 +26,7 @@ from ebla.views.definition import Position, View
 from ebla.views.driving import Driving
 from ebla.views.epoch import TooWide, distinct, narrowed_to
 from ebla.views.evaluate import Evaluation
-from ebla.views.inputs import Inputs, Round
+from ebla.views.inputs import unchanged
 from ebla.views.lookup import named, rows_by
 from ebla.views.plan import of_scope
 from ebla.views.rows import difference
@@ -75,14 +75,7 @@ def _compare(
     shape, _ = shape_of(view, relations)
     assert shape is not None, "a view that is built in chunks is understood"
     base = relations[how.base]
-    inputs = Inputs(
-        round=Round(context),
-        relations=relations,
-        before=dict.fromkeys(relations),
-        now=now,
-        used=used_columns(shape, relations),
-        rows_max=context.settings.batch_rows_max,
-    )
+    inputs = unchanged(context, relations, now, used_columns(shape, relations))
     plan = of_scope(shape, (), how.scope)
     assert plan is not None, "nothing changed, so there is nothing to follow"
     values = _sample(context, now[how.base], base.key, base.key)

@@ -54,8 +54,8 @@ class Views:
                 return self.wait_for(*names)
             case st.ExplainView():
                 return self._explain(statement)
-            case st.AlterBuild(name=name, options=options):
-                self._database.builder.alter(name, options)
+            case st.AlterBuild(name=name, options=options, on_hold=on_hold):
+                self._database.builder.alter(name, options, on_hold=on_hold)
                 return Result(table=pa.table({}))
             case st.CancelBuild(name=name, if_exists=if_exists):
                 self._database.builder.cancel(name, if_exists=if_exists)

@@ -241,18 +241,23 @@ def close_shop(db: Database, rows: data.Rows, teller: Teller) -> Times:
     teller.title("The shop is closed")
     with teller.step("FLUSH"):
         db.sql("FLUSH")
+    schema.run_handler(db, False)  # else an epoch in the background may come before the one that is timed
     with teller.step(f"{SMALL_CHANGE} more orders, and FLUSH"):
         numbers = np.random.default_rng(1)
         orders = data.new_orders(FREE_ID, SMALL_CHANGE, rows.customers.num_rows, numbers)
         db.table("orders").upsert(orders)
         db.table("lines").upsert(data.new_lines(orders["id"].to_numpy(), rows.products, numbers))
-        flushed = {row["view"]: row["seconds"] for row in db.sql("FLUSH").to_arrow().to_pylist()}
+        flushed = {row["view"]: row for row in db.sql(f"FLUSH {', '.join(schema.VIEWS)}").to_arrow().to_pylist()}
+    schema.run_handler(db, True)
+    card = flushed["card"]
+    if card["gained"] == 0:
+        raise RuntimeError(f"expected FLUSH to apply the small change to card, found {card}")
     with teller.step("card's query computed from nothing, and written as Parquet by Spark"):
         began = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="ebla-shop-") as folder:
             db.sql(schema.VIEWS["card"]).to_spark().write.parquet(f"{folder}/card")
         recompute_s = time.perf_counter() - began
-    return Times(small_change_s=flushed["card"], recompute_s=recompute_s)
+    return Times(small_change_s=card["seconds"], recompute_s=recompute_s)
 
 
 def prove_all(db: Database, teller: Teller) -> list[Proof]:

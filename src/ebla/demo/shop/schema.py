@@ -90,6 +90,11 @@ def create_handler(db: Database) -> None:
     )
 
 
+def run_handler(db: Database, should_run: bool) -> None:
+    """Let epochs go on in the background, or only where somebody asks for one."""
+    db.sql(f"ALTER HANDLER shop SET (should_run = {str(should_run).lower()})")
+
+
 def explained(db: Database, name: str) -> list[tuple[str, str]]:
     """EXPLAIN MATERIALIZED VIEW in short: for each input, the way from its changed rows to the view's."""
     found = db.sql(f"EXPLAIN MATERIALIZED VIEW {name}").to_arrow()
