@@ -27,7 +27,7 @@ from ebla.ids import NodeId
 from ebla.storage import runs as rf
 from ebla.tables import batch as b
 from ebla.tables.writes import Work, begin
-from ebla.views import backfill
+from ebla.views import backfill, region
 from support.processes import Processes
 from support.steps import Steps
 from support.warehouse import eventually, later, named, refused, stored
@@ -299,7 +299,7 @@ def test_b7_views_of_one_base_share_a_scan_and_one_may_go(
     db: ebla.Database, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scanned: list[int] = []
-    rows = backfill.base_rows
+    rows = region.base_rows
 
     def counted(*given: Any) -> Any:
         scanned.append(1)

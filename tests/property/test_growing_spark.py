@@ -37,7 +37,7 @@ from support.view_states import bag, key_of, put
 
 pytestmark = pytest.mark.spark
 
-EXAMPLES = 6
+EXAMPLES = 4
 RELATIONS = {
     table: relation(table, " ".join(KEYS[table]), *(f"{n} {kind}" for n, kind in columns.items()), number=number)
     for number, (table, columns) in enumerate(TABLES.items(), start=1)
@@ -168,7 +168,6 @@ def test_random_views_grow_chunk_by_chunk(
             last[0] = watched.now
             expected = DuckEngine(TABLES, watched.now, watched.now).evaluate(sql.text, watched.now)
             assert bag(db.sql("SELECT * FROM v").rows()) == bag(expected.elements()), sql.text
-            assert db.sql("CHECK VIEW v").one()[0] is not None
             db.sql("DROP MATERIALIZED VIEW v")
 
         one_view()
