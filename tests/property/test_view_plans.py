@@ -167,3 +167,19 @@ def test_inputs_are_narrowed_in_whatever_order_the_text_lists_them(text: str) ->
         made = plan(understood, [table], KEYS)
         assert isinstance(made, Incremental), table
         assert made.whole == (), table
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT n FROM (SELECT count(*) AS n FROM a) AS w",
+        "WITH w AS (SELECT max(x) AS n FROM a) SELECT n + 1 AS n FROM w",
+        "SELECT b.id, w.n FROM b CROSS JOIN (SELECT count(x) FILTER (WHERE y > 1) AS n FROM a) AS w",
+        "SELECT b.id, w.n FROM b JOIN (SELECT sum(x) AS n FROM a) AS w ON w.n = b.x",
+    ],
+)
+def test_an_aggregate_over_all_rows_is_seen_in_a_subquery(text: str) -> None:
+    """One row of it depends on every row, so that no rows alone tell how it changes."""
+    query = parse(text)
+    assert isinstance(query, Query)
+    assert isinstance(plan(shape(query, TABLES), ["a"], KEYS), FullRefresh)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import decimal
-import math
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, note, seed, settings
@@ -16,35 +12,12 @@ from pyspark.sql import SparkSession
 import ebla
 from support.duck import DuckEngine, State
 from support.view_queries import KEYS, TABLES, Sql, queries
-from support.view_states import states
+from support.view_states import bag, put, states
 
 pytestmark = pytest.mark.spark
 
 ROUNDS = 4
 VIEWS = 6
-
-
-def plain(value: Any) -> Any:
-    """Spark and DuckDB give some numbers different types."""
-    if isinstance(value, decimal.Decimal):
-        return int(value) if value == int(value) else float(value)
-    if isinstance(value, float) and not math.isnan(value):
-        return round(value, 9)
-    return value
-
-
-def bag(rows: Any) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(plain(v) for v in row) for row in rows)
-
-
-def put(db: ebla.Database, old: State, new: State) -> None:
-    for table in TABLES:
-        upserts = [row for key, row in new[table].items() if old[table].get(key) != row]
-        gone = [dict(zip(KEYS[table], key, strict=True)) for key in old[table] if key not in new[table]]
-        if upserts:
-            db.table(table).upsert(upserts)
-        if gone:
-            db.table(table).delete(gone)
 
 
 @pytest.mark.parametrize("on_spark", [False, True], ids=["driver", "spark"])

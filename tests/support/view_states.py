@@ -1,11 +1,16 @@
-"""States of the tables that random views read, before and after random changes."""
+"""States of the tables that random views read, before and after random changes; on DuckDB and in a warehouse."""
 
 from __future__ import annotations
 
 import copy
+import decimal
+import math
+from collections import Counter
+from typing import Any
 
 from hypothesis import strategies as st
 
+import ebla
 from support.duck import Row, State
 from support.view_queries import KEYS, TABLES, rows_of
 
@@ -29,3 +34,26 @@ def states(draw: st.DrawFn) -> tuple[State, State]:
         for key in draw(st.lists(st.sampled_from(sorted(old[table], key=repr) or [()]), max_size=2)):
             new[table].pop(key, None)
     return old, new
+
+
+def plain(value: Any) -> Any:
+    """Spark and DuckDB give some numbers different types."""
+    if isinstance(value, decimal.Decimal):
+        return int(value) if value == int(value) else float(value)
+    if isinstance(value, float) and not math.isnan(value):
+        return round(value, 9)
+    return value
+
+
+def bag(rows: Any) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(plain(v) for v in row) for row in rows)
+
+
+def put(db: ebla.Database, old: State, new: State) -> None:
+    for table in TABLES:
+        upserts = [row for key, row in new[table].items() if old[table].get(key) != row]
+        gone = [dict(zip(KEYS[table], key, strict=True)) for key in old[table] if key not in new[table]]
+        if upserts:
+            db.table(table).upsert(upserts)
+        if gone:
+            db.table(table).delete(gone)

@@ -229,9 +229,11 @@ class SparkEngine:
         wait = throttle.wait_us(now)
         return PAUSE_S if wait is None else wait / 1e6
 
-    def _rows_max(self, view: RelationId, seen: _Seen) -> int:
-        build = seen.builds[view]
-        return self._throttles[view].rows_now(build.chunk_rows or chunks.CHUNK_ROWS)
+    def _rows_max(self, view: RelationId, seen: _Seen, filler: Filler) -> int:
+        rows = seen.builds[view].chunk_rows
+        if rows is None:
+            rows = filler.chunk_rows(view, sum(map(sg.rows, seen.covered[view].values())))
+        return self._throttles[view].rows_now(rows)
 
     # ---- a chunk ----------------------------------------------------------------------------------------
 
@@ -253,7 +255,7 @@ class SparkEngine:
         tablets = {v: t for v, t in tablets.items() if v == first or not filler.in_one_piece(v)}
         assert seen.base is not None, "only a view in one piece has no base"
         cuts = Cuts(self._context, seen.base)
-        rows_max = {view: self._rows_max(view, seen) for view in tablets}
+        rows_max = {view: self._rows_max(view, seen, filler) for view in tablets}
         fits = cuts.fits(tablets[first], min(rows_max.values()))
         chunk = chunks.next_chunk(seen.covered, tablets, rows_max, cuts.evenly if fits else cuts.exactly)
         if chunk is None:

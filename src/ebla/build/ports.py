@@ -64,6 +64,10 @@ class Filler(Protocol):
         """Whether it cannot be filled part by part."""
         ...
 
+    def chunk_rows(self, relation: RelationId, rows_covered: int) -> int:
+        """How many rows of the base the next chunk should have, unless the build says."""
+        ...
+
     def fill_whole(self, relation: RelationId) -> None:
         """Fill a relation that is filled in one piece: one commit covers all tablets of the base."""
         ...

@@ -59,7 +59,8 @@ def held(connection: Connection, views: Mapping[RelationId, Reached | None]) -> 
 def first_tasks(connection: Connection, base: Relation | None, node: NodeId, *, together: bool) -> tuple[Task, ...]:
     """The tasks that build a new view: one for each tablet of its base, on its first replica.
 
-    A view that is built in one piece has all of them in one place, so that one worker does it.
+    A view that is not driven by its base has all of them in one place (`together`): it stands at one version, so that
+    two workers would only be in each other's way.
     """
     places = {TabletId(0): Replica(node, 0)} if base is None else _places(connection, base)
     first = next(iter(places.values()))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from sqlalchemy import Connection
 
 from ebla.catalog import reads
-from ebla.errors import ConflictError, EblaError
+from ebla.errors import ConflictError, EblaError, UnknownNameError
 from ebla.failpoint import hit
 from ebla.ids import Version
 from ebla.jobs import dictionary, stored
@@ -24,6 +24,7 @@ from ebla.jobs.readers import readers
 from ebla.tables.context import Context
 from ebla.views import definition, maintain
 from ebla.views.definition import View
+from ebla.views.growing import Piece
 from ebla.views.maintain import Epoch, Pace, Target
 
 ATTEMPTS = 5
@@ -102,9 +103,18 @@ class Epochs:
         """
         return self._now(names, lambda view: True)
 
-    def build(self, name: str) -> list[Epoch]:
-        """Build a view that is built in one piece, behind epochs of the views that it reads."""
-        return self._now([name], lambda view: True, build=name.lower())
+    def build(self, piece: Piece) -> list[Epoch]:
+        """Build a view in one piece, or a chunk of one that grows, behind epochs of the views that it reads."""
+        with self._context.catalog.reading() as connection:
+            views = _views(connection)
+        if piece.view not in views:
+            raise UnknownNameError(f"view {piece.view}: expected to be there, found dropped")
+        if not piece.parts or any(n in views for n in views[piece.view][0].inputs):
+            return self._now([piece.view], lambda view: True, build=piece)
+        with self._views.of(piece.view):
+            with self._context.catalog.reading() as connection:
+                newest = reads.current_version(connection)
+            return self._refresh({piece.view: Target(stream=newest)}, views, retry=[piece.view], build=piece)
 
     def repair(self, name: str) -> list[Epoch]:
         """Bring a view up to date, then compute it anew at the same versions."""
@@ -130,7 +140,7 @@ class Epochs:
                 return []
             return self._refresh({name.lower(): Target(stream=newest)}, views)
 
-    def _now(self, names: Sequence[str], wanted: Callable[[View], bool], *, build: str | None = None) -> list[Epoch]:
+    def _now(self, names: Sequence[str], wanted: Callable[[View], bool], *, build: Piece | None = None) -> list[Epoch]:
         asked = {n.lower() for n in names}
         for attempt in range(ATTEMPTS):
             with self._context.catalog.reading() as connection:
@@ -152,17 +162,18 @@ class Epochs:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _to_newest(
-        self, chosen: Collection[str], wanted: Callable[[View], bool], asked: set[str], build: str | None
+        self, chosen: Collection[str], wanted: Callable[[View], bool], asked: set[str], build: Piece | None
     ) -> list[Epoch]:
         with self._context.catalog.reading() as connection:
             views = _views(connection)
             newest = reads.current_version(connection)
             batch = {v.relation.name.lower(): inputs for v, _, inputs in readers(connection)}
+        built = None if build is None else build.view
         # A view among the inputs is read as its own epoch, which comes first, leaves it.
         targets = {
             n: Target(stream=newest, batch={i: newest for i in batch.get(n, ()) if i not in views})
             for n in chosen
-            if n in views and wanted(views[n][0]) and (n == build or not views[n][0].building)
+            if n in views and wanted(views[n][0]) and (n == built or not views[n][0].building)
         }
         return self._refresh(targets, views, retry=asked, build=build)
 
@@ -171,7 +182,7 @@ class Epochs:
         targets: Mapping[str, Target],
         views: Mapping[str, tuple[View, Handler]],
         retry: Collection[str] = (),
-        build: str | None = None,
+        build: Piece | None = None,
     ) -> list[Epoch]:
         """Epochs in order; handlers that set their own limits get them."""
         if not targets:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ebla.build import segments as sg
-from ebla.build.chunks import Part, spans
+from ebla.build.chunks import Part
 from ebla.build.segments import Segment
 from ebla.catalog import building, reads
 from ebla.catalog import changes as c
@@ -29,18 +29,17 @@ from ebla.failpoint import hit
 from ebla.ids import TabletId, TaskId, Version
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
-from ebla.storage import token
 from ebla.storage.model import SPANS_TABLETS, Relation
 from ebla.tables import batch as b
-from ebla.tables import scans
 from ebla.tables.context import Context
 from ebla.tables.writes import Work
 from ebla.views import definition
 from ebla.views.culprit import culprit_anywhere
 from ebla.views.definition import View
-from ebla.views.driving import Driving, InOnePiece, driving
+from ebla.views.driving import Driving, HowBuilt, driving
 from ebla.views.evaluate import Evaluation
 from ebla.views.inputs import Inputs, Round
+from ebla.views.region import base_rows
 from ebla.views.run import shape_of, used_columns
 
 if TYPE_CHECKING:
@@ -61,33 +60,10 @@ class Filling:
     """Those of the chunk's tablets."""
 
 
-def how_built(view: View, relations: Mapping[str, Relation]) -> Driving | InOnePiece:
-    """Whether a view is built in chunks."""
+def how_built(view: View, relations: Mapping[str, Relation]) -> HowBuilt:
+    """Whether a view is built in chunks, and of which kind."""
     shape, _ = shape_of(view, relations)
-    return driving(shape, view.inputs, relations, view.relation.columns)
-
-
-def within(columns: Sequence[str], ranges: Sequence[tuple[int, int]]) -> str:
-    """A condition: the token of these columns lies in one of the ranges."""
-    hashed = f"xxhash64({', '.join(map(sscan.quoted, columns))})"
-    parts = [f"{hashed} BETWEEN {_long(first)} AND {_long(last)}" for first, last in ranges]
-    return f"({' OR '.join(parts)})" if parts else "false"
-
-
-def _long(value: int) -> str:
-    return f"{value}L" if value > -(2**63) else "(-9223372036854775807L - 1L)"
-
-
-def base_rows(context: Context, base: Relation, version: Version, parts: Sequence[Part]) -> DataFrame:
-    """The rows of these parts at a version, under the names that users know."""
-    tablets = [part.tablet for part in parts]
-    with context.catalog.reading() as connection:
-        snapshot = reads.snapshot(connection, base, version, None if len(tablets) == base.tablets else tablets)
-    frame = scans.frame_of(context, snapshot)
-    if all(part.whole for part in parts):
-        return frame
-    ranges = spans(parts, lambda tablet: token.token_range(tablet, base.tablets))
-    return frame.filter(within([k.name for k in base.key], ranges))
+    return driving(shape, view.inputs, relations, view.relation.columns, merges=view.roles is not None)
 
 
 def fill(

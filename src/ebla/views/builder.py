@@ -22,7 +22,7 @@ from ebla.tables.writes import Written
 from ebla.views import create, definition, sampled
 from ebla.views.backfill import how_built
 from ebla.views.definition import View
-from ebla.views.driving import InOnePiece
+from ebla.views.driving import Driving
 from ebla.views.filler import Stopped, ViewFiller
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Builder:
             return (c.MarkBuilt(view=view.relation.id),)
         how = how_built(view, {n: reads.relation(connection, n) for n in view.inputs})
         base = None if how.base is None else reads.relation(connection, how.base)
-        tasks = first_tasks(connection, base, self._context.node, together=isinstance(how, InOnePiece))
+        tasks = first_tasks(connection, base, self._context.node, together=not isinstance(how, Driving))
         build = Build(view=view.relation.id, base=NO_RELATION if base is None else base.id)
         return (c.CreateBuild(build=build, tasks=tuple(replace(task, view=view.relation.id) for task in tasks)),)
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebla.build import segments as sg
-from ebla.build.chunks import Part, position_of, spans
+from ebla.build.chunks import Part, position_of
 from ebla.build.segments import Segments
 from ebla.catalog import building, reads
 from ebla.catalog import changes as c
@@ -31,7 +31,6 @@ from ebla.tables import batch as b
 from ebla.tables import scans
 from ebla.tables.writes import Work
 from ebla.views import definition
-from ebla.views.backfill import within
 from ebla.views.definition import View
 from ebla.views.driving import Driving
 from ebla.views.epoch import TooWide, affected, narrowed_to
@@ -39,6 +38,7 @@ from ebla.views.evaluate import Evaluation
 from ebla.views.inputs import Inputs, Round
 from ebla.views.lookup import rows_by
 from ebla.views.plan import of_scope
+from ebla.views.region import ranges_of, within
 from ebla.views.rows import difference, without_keys
 from ebla.views.run import Epoch, shape_of, used_columns
 
@@ -221,7 +221,7 @@ class Covering:
         """Compute all rows of the segments that are older, and write them over what is there."""
         from pyspark.sql import functions as F
 
-        ranges = spans(self._older(), lambda tablet: token.token_range(tablet, self._base.tablets))
+        ranges = ranges_of(self._base, self._older())
         relation, inputs = self._view.relation, self._inputs(None)
         base = scans.frame_of(self._context, self._now[self._driven.base])
         base = base.filter(within([k.name for k in self._base.key], ranges))

@@ -25,7 +25,7 @@ from ebla.validate import KnownRelation, Part, parts_report, refuse, warehouse
 from ebla.validate.spark import SparkAnalyser
 from ebla.views import definition
 from ebla.views.direct import direct_of_relations
-from ebla.views.driving import Driving, InOnePiece, driving
+from ebla.views.driving import Driving, HowBuilt, driving
 from ebla.views.guard import dropping
 from ebla.views.merge import Sketch
 from ebla.views.nodes import Shape
@@ -64,13 +64,14 @@ class Checked:
     direct: bool = False
     """Whether small epochs compute it on the driver, without Spark."""
 
-    def how_built(self, names: Sequence[str]) -> Driving | InOnePiece:
+    def how_built(self, names: Sequence[str]) -> HowBuilt:
         """Whether the view is built in chunks; `names` are its inputs in the order of the text."""
+        merges = self.drawn is not None
         if self.shape is None:
-            return driving(None, names, self.relations, self.columns)
+            return driving(None, names, self.relations, self.columns, merges=merges)
         shown = (column.name for column in self.columns if not column.hidden)
         outputs = tuple(zip(shown, (value for _, value in self.shape.outputs), strict=True))
-        return driving(replace(self.shape, outputs=outputs), names, self.relations, self.columns)
+        return driving(replace(self.shape, outputs=outputs), names, self.relations, self.columns, merges=merges)
 
     def plans(self) -> dict[str, EpochPlan]:
         """What an epoch does after a change of each input alone."""
@@ -221,7 +222,7 @@ def create_view(
                 chunk_rows=speed.get("chunk_rows"),
                 concurrency=speed.get("concurrency"),
             ),
-            tasks=first_tasks(connection, base, context.node, together=isinstance(how, InOnePiece)),
+            tasks=first_tasks(connection, base, context.node, together=not isinstance(how, Driving)),
             of_created=True,
         )
         return c.Decision(reason=f"create materialized view {name}", updates=(made, build))

@@ -14,7 +14,6 @@ import pyarrow as pa
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
 from ebla.storage.model import under_names
-from ebla.tables import scans
 from ebla.views.definition import View
 from ebla.views.evaluate import Evaluation
 from ebla.views.inputs import Inputs, column_of
@@ -69,14 +68,14 @@ def _failure(
 
 def _few_rows(inputs: Inputs, table: str, fails: Callable[[DataFrame], bool]) -> pa.Table | None:
     """A part of an input that fails and fits the driver, or `None` if no part of it fails alone."""
-    snapshot, relation = inputs.now[table], inputs.relations[table]
-    everything = scans.frame_of(inputs.context, snapshot, hidden=True)
+    relation = inputs.relations[table]
+    everything = inputs.frame(table, hidden=True)
     token = f"xxhash64({', '.join(sscan.quoted(k.name) for k in relation.key)})"
     seen = [sscan.quoted(col.name) for col in relation.visible]
     if fails(everything.select(*seen).limit(0)):
         return None  # it fails without them, too
     parts, chosen, part = 1, 0, everything
-    while snapshot.rows_at_most // parts > HERE_MAX:
+    while inputs.size(table) // parts > HERE_MAX:
         halves = [(n, everything.filter(f"pmod({token}, {2 * parts}) = {n}")) for n in (chosen, chosen + parts)]
         bad = next(((n, half) for n, half in halves if fails(half.select(*seen))), None)
         if bad is None:

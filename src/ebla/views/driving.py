@@ -6,7 +6,10 @@ gives exactly the view's rows of that part, and no two parts have a row in commo
 times, and a change can be told by the base's key to belong to this part or that. Projection, filter and joins of any
 depth keep that, as long as no row can be there without a row of the base.
 
-Any other view (groups, `DISTINCT`, set operations, windows, a base that is mentioned twice) is built in one piece.
+Any other view (groups, `DISTINCT`, set operations, windows, a base that is mentioned twice, a view on a view) *grows*
+with the part of the base that it knows (`ebla.views.region`): a chunk is an epoch in which rows of the base appear.
+That needs a change of the base that can be followed, and a key that the query implies: whether a declared one holds,
+only all rows together tell. What is left is built in one piece.
 """
 
 from __future__ import annotations
@@ -16,7 +19,10 @@ from dataclasses import dataclass
 
 from ebla.storage.model import Column, Kind, Relation
 from ebla.views.follow import reach
+from ebla.views.keys import view_key
 from ebla.views.nodes import Branches, Group, Join, JoinKind, Leaf, Node, Pass, Shape, Value, holds, leaves
+from ebla.views.plan import FullRefresh, aggregated, branches, plan
+from ebla.views.shape import keys_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,23 +35,72 @@ class Driving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Growing:
+    base: str
+    reason: str
+    """Why it is not driven by its base."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InOnePiece:
     base: str | None
     """The table whose tablets the build is counted by; `None` for a query without tables."""
     reason: str
 
 
+HowBuilt = Driving | Growing | InOnePiece
+
+
 def driving(
-    shape: Shape | None, names: Sequence[str], relations: Mapping[str, Relation], columns: Sequence[Column]
-) -> Driving | InOnePiece:
-    """How a view is built. `names` are the inputs in the order of the text, `columns` those of the view."""
+    shape: Shape | None,
+    names: Sequence[str],
+    relations: Mapping[str, Relation],
+    columns: Sequence[Column],
+    *,
+    merges: bool,
+) -> HowBuilt:
+    """How a view is built. `names` are the inputs in the order of the text, `columns` those of the view.
+
+    `merges`: it keeps sums and counts.
+    """
     if shape is None:
         return InOnePiece(base=next(iter(names), None), reason="its query is recomputed as a whole")
     base = _leftmost(shape.root)
     if base.table not in relations:  # a query without tables
         return InOnePiece(base=next(iter(names), None), reason="it begins with no table")
     found = _driven(shape, base, relations, columns)
-    return found if isinstance(found, Driving) else InOnePiece(base=base.table, reason=found)
+    if isinstance(found, Driving):
+        return found
+    keys = keys_of(relations)
+    followed = plan(shape, [base.table], keys, merges=merges)
+    if isinstance(followed, FullRefresh):
+        return InOnePiece(base=base.table, reason=followed.reason)
+    key = {col.name for col in columns if col.key_position is not None and not col.hidden}
+    implied = view_key(shape, keys)
+    if key and not (implied and set(implied) <= key):
+        return InOnePiece(base=base.table, reason="only all rows together tell whether its declared key holds")
+    return Growing(base=base.table, reason=found)
+
+
+def adding(shape: Shape, base: str, *, merges: bool) -> tuple[Leaf, tuple[int, ...]] | None:
+    """The mention of the base, and those to leave out, if the query over rows that appear gives all that they change.
+
+    That is rows of the view, or with `merges` what is added to its groups.
+    """
+    top = aggregated(shape.root) if merges else shape.root
+    return None if top is None else one_by_one(top, base)
+
+
+def one_by_one(top: Node, table: str) -> tuple[Leaf, tuple[int, ...]] | None:
+    """The mention of a table, and those in other branches of `UNION ALL`, if each row comes of one row of the table.
+
+    Or of none. Then rows of the table that appear add what the query makes of them alone, and take nothing away.
+    """
+    mentions = [leaf for leaf in leaves(top) if leaf.table == table]
+    if len(mentions) != 1:
+        return None
+    part, others = next((part, others) for part, others in branches(top) if holds(part, mentions[0]))
+    return (mentions[0], others) if _blocked(part, mentions[0], several=True) is None else None
 
 
 def _driven(shape: Shape, base: Leaf, relations: Mapping[str, Relation], columns: Sequence[Column]) -> Driving | str:
@@ -82,13 +137,18 @@ def _leftmost(node: Node) -> Leaf:
             return _leftmost(children[0])
 
 
-def _blocked(node: Node, base: Leaf) -> str | None:
-    """What on the way to the base makes a row of several, or one without a row of the base."""
+def _blocked(node: Node, base: Leaf, *, several: bool = False) -> str | None:
+    """What on the way to the base makes a row of several, or one without a row of the base.
+
+    `several`: one row of the base may make many.
+    """
     match node:
         case Leaf():
             return None
         case Pass(child=child, multiplies=multiplies):
-            return "a generator makes several rows of one" if multiplies else _blocked(child, base)
+            if multiplies and not several:
+                return "a generator makes several rows of one"
+            return _blocked(child, base, several=several)
         case Group(what=what):
             return f"a row may come of several rows of {base.table}: {what}"
         case Branches():
@@ -98,7 +158,7 @@ def _blocked(node: Node, base: Leaf) -> str | None:
             kept = kind is JoinKind.INNER or (kind is JoinKind.RIGHT) != on_left
             if kind is JoinKind.FULL or not kept:
                 return f"a row may come without a row of {base.table}: a {kind} join"
-            return _blocked(left if on_left else right, base)
+            return _blocked(left if on_left else right, base, several=several)
 
 
 def _shown_key(shape: Shape, base: Leaf, relation: Relation, columns: Sequence[Column]) -> tuple[str, ...] | None:

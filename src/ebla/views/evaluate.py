@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from ebla.catalog import reads
-from ebla.ids import Version
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
 from ebla.spark.query import over
 from ebla.storage import runs as rf
 from ebla.storage.model import under_names
-from ebla.storage.snapshot import Snapshot
-from ebla.tables import scans
 from ebla.views.definition import View
 from ebla.views.direct import Direct, direct_of_relations
-from ebla.views.epoch import Bounds, Side, TooWide
+from ebla.views.epoch import Bounds, Side, State, TooWide
 from ebla.views.inputs import Inputs, arrow_schema, column_of
 from ebla.views.rows import matching
 
@@ -105,6 +101,10 @@ class Evaluation:
         view = self._view
         return direct_of_relations(view.kept, self._inputs.relations, view.columns, view.settings)
 
+    def collected(self, frame: DataFrame) -> pa.Table:
+        """Rows of the query, here, if they are not too many."""
+        return self._collected(self._few(frame))
+
     def _collected(self, frame: DataFrame) -> pa.Table:
         with swrite.translated(self._view.relation.name):
             found = frame.toArrow()
@@ -145,20 +145,13 @@ class Evaluation:
             if number in unread:
                 given = self._empty(table)
             if given is None:
-                frames[number] = scans.frame_of(self._inputs.context, self._snapshot(table, old=number in old))
+                frames[number] = self._inputs.frame(table, State.OLD if number in old else State.NEW)
             elif isinstance(given, pa.Table):
                 frames[number] = self._as_frame(table, given, small=small)
             else:
                 frames[number] = given
         with swrite.translated(self._view.relation.name):
             return over(self.session(small=small), self._view.kept, frames).toDF(*self.names)
-
-    def _snapshot(self, table: str, *, old: bool) -> Snapshot:
-        before = self._inputs.before[table]
-        if not old or before is None:
-            return self._inputs.now[table]
-        with self._inputs.context.catalog.reading() as connection:
-            return reads.snapshot(connection, self._inputs.relations[table], Version(before))
 
     def _as_frame(self, table: str, rows: pa.Table, *, small: bool) -> DataFrame:
         """The rows as a DataFrame.

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
-from ebla.views.driving import Driving, InOnePiece
+from ebla.views.driving import Driving, Growing, HowBuilt, InOnePiece
 from ebla.views.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
 from ebla.views.plan import Affected, Difference, EpochPlan, FullRefresh, Incremental, Merge, Term
 
@@ -99,14 +100,20 @@ def name_of(made: EpochPlan) -> str:
     return "full refresh" if isinstance(made, FullRefresh) else "incremental"
 
 
-def built(how: Driving | InOnePiece) -> str:
+def built(how: HowBuilt) -> str:
     """How the view is built, in words."""
-    if isinstance(how, Driving):
-        return f"in chunks of {how.base}, by ({', '.join(how.scope)})"
-    return f"in one chunk: {how.reason}"
+    match how:
+        case Driving(base=base, scope=scope):
+            return f"in chunks of {base}, by ({', '.join(scope)})"
+        case Growing(base=base, reason=reason):
+            return f"in chunks of {base}, each an epoch: {reason}"
+        case InOnePiece(reason=reason):
+            return f"in one chunk: {reason}"
+        case _:
+            assert_never(how)
 
 
-def as_text(name: str, plans: Mapping[str, EpochPlan], how: Driving | InOnePiece, *, direct: bool) -> str:
+def as_text(name: str, plans: Mapping[str, EpochPlan], how: HowBuilt, *, direct: bool) -> str:
     """`direct`: what few rows make of the view is computed without Spark."""
     lines = [f"view {name}", f"  build: {built(how)}"]
     if any(not isinstance(made, FullRefresh) for made in plans.values()):
@@ -119,9 +126,9 @@ def as_text(name: str, plans: Mapping[str, EpochPlan], how: Driving | InOnePiece
     return "\n".join(lines)
 
 
-def as_json(name: str, plans: Mapping[str, EpochPlan], how: Driving | InOnePiece, *, direct: bool) -> dict[str, object]:
+def as_json(name: str, plans: Mapping[str, EpochPlan], how: HowBuilt, *, direct: bool) -> dict[str, object]:
     inputs = {table: _value(made) for table, made in sorted(plans.items())}
-    build: dict[str, object] = {"base": how.base, "chunks": isinstance(how, Driving)}
+    build: dict[str, object] = {"base": how.base, "chunks": not isinstance(how, InOnePiece)}
     build |= {"by": list(how.scope)} if isinstance(how, Driving) else {"reason": how.reason}
     return {"view": name, "build": build, "few_rows": "driver" if direct else "spark", "inputs": inputs}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from ebla.build.chunks import Part
+from ebla.build.chunks import CHUNK_ROWS, Part
 from ebla.catalog import reads
 from ebla.errors import ConflictError, UnknownNameError, UsageError
 from ebla.ids import RelationId, TaskId
@@ -17,7 +17,9 @@ from ebla.tables.context import Context
 from ebla.views import definition, maintain
 from ebla.views.backfill import Filling, fill, how_built
 from ebla.views.definition import View
-from ebla.views.driving import Driving, InOnePiece
+from ebla.views.driving import Driving, Growing, InOnePiece, adding
+from ebla.views.growing import Piece
+from ebla.views.run import shape_of
 
 
 class Stopped(Exception):
@@ -34,19 +36,36 @@ class ViewFiller:
             view, relations = _load(connection, relation)
         return isinstance(how_built(view, relations), InOnePiece)
 
+    def chunk_rows(self, relation: RelationId, rows_covered: int) -> int:
+        """A chunk that makes all that is covered be computed again is as large as that: the whole is computed twice."""
+        with self.context.catalog.reading() as connection:
+            view, relations = _load(connection, relation)
+            groups = 0 if view.roles is None else reads.snapshot(connection, view.relation).rows_at_most
+        how = how_built(view, relations)
+        shape, _ = shape_of(view, relations)
+        if not isinstance(how, Growing) or shape is None:
+            return CHUNK_ROWS
+        few = groups <= self.context.settings.batch_rows_max  # so many groups are added to on the driver
+        if few and adding(shape, how.base, merges=view.roles is not None) is not None:
+            return CHUNK_ROWS
+        return max(CHUNK_ROWS, rows_covered)
+
     def fill_whole(self, relation: RelationId) -> None:
         with self.context.catalog.reading() as connection:
             view, _ = _load(connection, relation)
-        name = view.relation.name
-        self.context.progress(f"building {name}", None)
-        for done in self.epochs.build(name):
-            if done.view == name and done.plan == "failed":
+        self.context.progress(f"building {view.relation.name}", None)
+        self._build(view, Piece(view=view.relation.name.lower()))
+
+    def _build(self, view: View, piece: Piece) -> None:
+        for done in self.epochs.build(piece):
+            if done.view == view.relation.name and done.plan == "failed":
                 raise Stopped(done.reason)
 
     def fill(
         self, base: Relation, parts: Sequence[Part], tasks: Mapping[RelationId, frozenset[TaskId]]
     ) -> Mapping[RelationId, Exception]:
         fillings: list[Filling] = []
+        growing: list[tuple[View, frozenset[TaskId]]] = []
         wrong: dict[RelationId, Exception] = {}
         with self.context.catalog.reading() as connection:
             for relation, ids in tasks.items():
@@ -58,13 +77,27 @@ class ViewFiller:
                 how = how_built(view, relations)
                 if isinstance(how, Driving):
                     fillings.append(Filling(view=view, driven=how, relations=relations, tasks=ids))
+                elif isinstance(how, Growing):
+                    growing.append((view, ids))
                 else:
                     wrong[relation] = ConflictError(
                         f"view {view.relation.name}: expected it built in chunks, found not"
                     )
         errors = fill(self.context, base, parts, fillings) if fillings else []
         found = {one.view.relation.id: error for one, error in zip(fillings, errors, strict=True) if error is not None}
-        return wrong | found
+        return wrong | found | self._grow(growing, parts)
+
+    def _grow(
+        self, views: Sequence[tuple[View, frozenset[TaskId]]], parts: Sequence[Part]
+    ) -> dict[RelationId, Exception]:
+        """A chunk for each view that grows, by an epoch of its own; what kept one from it does not stop the others."""
+        wrong: dict[RelationId, Exception] = {}
+        for view, tasks in views:
+            try:
+                self._build(view, Piece(view=view.relation.name.lower(), parts=tuple(parts), tasks=tasks))
+            except Exception as error:
+                wrong[view.relation.id] = error
+        return wrong
 
     def failed(self, relation: RelationId, error: Exception) -> bool:
         if isinstance(error, Stopped):

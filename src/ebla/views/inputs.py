@@ -18,13 +18,16 @@ import pyarrow.compute as pc
 
 from ebla.catalog import reads
 from ebla.ids import Version
+from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
 from ebla.storage import types
-from ebla.storage.model import DELETED, Column, Relation, Run
+from ebla.storage.model import DELETED, Column, Relation, Run, under_names
 from ebla.storage.snapshot import Snapshot
+from ebla.tables import scans
 from ebla.tables.context import Context
 from ebla.views.epoch import State, TooWide
 from ebla.views.lookup import replaced_rows, rows_by
+from ebla.views.region import Region, base_rows, inside
 from ebla.views.rows import difference, matching
 
 if TYPE_CHECKING:
@@ -129,6 +132,8 @@ class Inputs:
     now: Mapping[str, Snapshot]
     used: Mapping[str, frozenset[str]]
     rows_max: int
+    region: Region | None = None
+    """Of one input the view knows only a part: it is being built. Everything here is as if there were no more."""
     _writes: dict[str, list[Run]] = field(default_factory=dict)
     _changes: dict[str, tuple[pa.Table, pa.Table]] = field(default_factory=dict)
 
@@ -146,6 +151,33 @@ class Inputs:
         relation = self.relations[table]
         used = self.used.get(table, frozenset()) | {k.name.lower() for k in relation.key}
         return [col.name for col in relation.columns if col.name.lower() in used]
+
+    def frame(self, table: str, state: State = State.NEW, *, hidden: bool = False) -> DataFrame:
+        """All rows of an input that the view may see, as they were or are."""
+        relation, snapshot, before = self.relations[table], self.now[table], self.before[table]
+        if state is State.OLD and before is not None:
+            with self.context.catalog.reading() as connection:
+                snapshot = reads.snapshot(connection, relation, before)
+        region = self.region_of(table)
+        if region is None:
+            return scans.frame_of(self.context, snapshot, hidden=hidden)
+        parts = region.known if state is State.OLD else region.after
+        return base_rows(self.context, relation, snapshot.version, parts, hidden=hidden)
+
+    def added(self, table: str) -> DataFrame | None:
+        """The rows, hidden columns too, that the view sees for the first time, as they are; `None`: there are none."""
+        region = self.region_of(table)
+        if region is None or not region.added:
+            return None
+        return base_rows(self.context, self.relations[table], self.now[table].version, region.added, hidden=True)
+
+    def region_of(self, table: str) -> Region | None:
+        return self.region if self.region is not None and self.region.table == table else None
+
+    def size(self, table: str) -> int:
+        """How many rows the view may see, about."""
+        region = self.region_of(table)
+        return self.now[table].rows_at_most if region is None else region.rows
 
     # ---- changes ----------------------------------------------------------------------------------------
 
@@ -167,8 +199,9 @@ class Inputs:
             return reads.writes_between(connection, relation, since, now.version)
 
     def written(self, table: str) -> int:
-        """How many rows were written: at least as many as changed."""
-        return sum(run.rows for run in self.writes(table))
+        """How many rows were written, or are seen for the first time: at least as many as changed."""
+        region = self.region_of(table)
+        return sum(run.rows for run in self.writes(table)) + (0 if region is None else region.rows_added)
 
     def moved(self) -> list[str]:
         """Inputs with a change in a column that the view uses."""
@@ -180,18 +213,37 @@ class Inputs:
     def sides(self, table: str) -> tuple[pa.Table, pa.Table]:
         """New and old rows of the keys that changed, as far as the view sees them: gained, lost."""
         if table not in self._changes:
-            names = self.columns(table)
-            runs = self.writes(table)
-            if not runs:
-                nothing = arrow_schema(self.relations[table], names).empty_table()
-                self._changes[table] = (nothing, nothing)
-                return self._changes[table]
-            if sum(r.rows for r in runs) > self.rows_max:
-                raise TooWide(f"{sum(r.rows for r in runs)} changed rows of {table}")
-            key = ("changes", self.relations[table].id, self.before[table], self.now[table].version)
-            both: pa.Table = self.round.once(key, lambda: self._find_changes(table, runs))
-            self._changes[table] = difference(_of(both, NEW).select(names), _of(both, OLD).select(names))
+            gained, lost = self._written_sides(table)
+            region = self.region_of(table)
+            if region is not None:
+                gained, lost = (inside(rows, self.relations[table], region.known) for rows in (gained, lost))
+            came = self.added(table)
+            self._changes[table] = (
+                gained if came is None else pa.concat_tables([gained, self._few(table, came)]),
+                lost,
+            )
         return self._changes[table]
+
+    def _written_sides(self, table: str) -> tuple[pa.Table, pa.Table]:
+        names = self.columns(table)
+        runs = self.writes(table)
+        if not runs:
+            nothing = arrow_schema(self.relations[table], names).empty_table()
+            return nothing, nothing
+        if sum(r.rows for r in runs) > self.rows_max:
+            raise TooWide(f"{sum(r.rows for r in runs)} changed rows of {table}")
+        key = ("changes", self.relations[table].id, self.before[table], self.now[table].version)
+        both: pa.Table = self.round.once(key, lambda: self._find_changes(table, runs))
+        return difference(_of(both, NEW).select(names), _of(both, OLD).select(names))
+
+    def _few(self, table: str, rows: DataFrame) -> pa.Table:
+        """Rows that Spark reads, here, with the columns that the view uses."""
+        relation, names = self.relations[table], self.columns(table)
+        found = rows.select(*[sscan.quoted(n) for n in names]).limit(self.rows_max + 1).toArrow()
+        if found.num_rows > self.rows_max:
+            raise TooWide(f"more than {self.rows_max} rows of {table} in a chunk")
+        aligned = rf.align(found, under_names([column_of(relation, n) for n in names]))
+        return aligned.cast(arrow_schema(relation, names))
 
     def _find_changes(self, table: str, runs: Sequence[Run]) -> pa.Table:
         relation, since = self.relations[table], self.before[table]
@@ -223,6 +275,9 @@ class Inputs:
         names = self.round.columns(relation, self.used.get(table, frozenset()))
         key = ("rows", relation.id, self.before[table], now.version, tuple(by), digest(values))
         found: pa.Table = self.round.once(key, lambda: self._rows(table, by, values, names))
+        region = self.region_of(table)
+        if region is not None:
+            found = inside(found, relation, region.after)
         if state is State.OLD and any(side.num_rows for side in self.sides(table)):
             found = self._as_it_was(table, by, values, found.select(self.columns(table)))
         if found.num_rows > self.read_max:
@@ -249,7 +304,7 @@ class Inputs:
 
     def _written_rows(self, table: str) -> pa.Table | None:
         """What was written since the view last read the input, if that is known already and has all columns."""
-        if not any(side.num_rows for side in self._changes.get(table, ())):
+        if not any(side.num_rows for side in self._changes.get(table, ())) or not self.writes(table):
             return None
         key = ("changes", self.relations[table].id, self.before[table], self.now[table].version)
         return self.round.once(key, lambda: self._find_changes(table, self.writes(table)))

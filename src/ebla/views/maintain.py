@@ -23,7 +23,8 @@ from ebla.views import definition
 from ebla.views.backfill import how_built
 from ebla.views.covering import Covering, Standing, standing
 from ebla.views.definition import Position, View
-from ebla.views.driving import Driving
+from ebla.views.driving import Driving, Growing, InOnePiece
+from ebla.views.growing import Growth, OnePiece, Piece, growth, in_one_piece
 from ebla.views.inputs import Round
 from ebla.views.run import Epoch, Pace, Run, Target, shape_of, used_columns
 
@@ -42,66 +43,88 @@ def apply_epoch(
     pace: Pace | None = None,
     round_: Round | None = None,
     *,
-    build: bool = False,
+    build: Piece | None = None,
     repair: bool = False,
 ) -> Epoch:
     """Bring a view up to the newest version of its inputs, or to those of the target. `repair`: compute it anew.
 
     A view that is being built in chunks is brought there as far as it is covered. One that is built in one piece is
-    left alone, unless this is the epoch that builds it (`build`).
+    left alone, unless this is the epoch that builds it (`build`). One that grows gets the chunk that `build` says.
     """
     started = time.perf_counter()
     stands: Standing | None = None
+    building: OnePiece | Growth | None = None
     with context.catalog.reading() as connection:
         view = definition.load(connection, name)
         target = target or Target(stream=reads.current_version(connection))
         relations = {n: reads.relation(connection, n) for n in view.inputs}
         how = how_built(view, relations) if view.building else None
         nothing = Epoch(view=view.relation.name, applied_version=_applied(view), plan="nothing to do")
-        if view.building and isinstance(how, Driving):
-            stands = standing(connection, view, relations[how.base], relations, target.stream)
-            if not stands.due:
-                return nothing
-        elif view.building:
-            if not build:
-                return nothing
-        elif not repair and not _anything_new(connection, view, relations, target):
-            return nothing
+        match how:
+            case Driving():
+                stands = standing(connection, view, relations[how.base], relations, target.stream)
+                if not stands.due:
+                    return nothing
+            case Growing():
+                target = Target(stream=target.stream)  # dictionaries get their own versions once it is built
+                building = growth(connection, view, how.base)
+                if build is None and not (
+                    building.begun and _anything_new(connection, view.reached, relations, target)
+                ):
+                    return nothing
+            case InOnePiece():
+                if build is None:
+                    return nothing
+                building = in_one_piece(connection, view)
+            case None:
+                if not repair and not _anything_new(connection, view.position, relations, target):
+                    return nothing
+    work = _begun(context, view)
+    try:
+        with context.kept_alive(work.transaction.id):
+            if stands is not None and isinstance(how, Driving):
+                covering = Covering(
+                    view, how, relations, stands, target.stream, work, round_ or Round(context), started
+                )
+                return covering.run()
+            if build is not None and isinstance(how, Growing):
+                # What is covered comes to the target first, by an epoch of its own; then nothing but rows is added.
+                apply_epoch(context, name, target, None, round_)
+                with context.catalog.reading() as connection:
+                    view = definition.load(connection, name)
+                    relations = {n: reads.relation(connection, n) for n in view.inputs}
+                    building = growth(connection, view, how.base, build)
+            run = Run(view, relations, target, pace, work, round_ or Round(context), started, building)
+            return run.anew("repair") if repair else run.run()
+    except BaseException:
+        work.roll_back()
+        raise
+
+
+def _begun(context: Context, view: View) -> Work:
     transaction = tx.begin(
         context.catalog,
         view.relation,
         node=context.node,
         holder=context.holder,
-        reason=f"epoch of {name}",
+        reason=f"epoch of {view.relation.name}",
         lease_us=context.lease_us,
     )
-    work = Work(context, view.relation, transaction)
-    try:
-        with context.kept_alive(transaction.id):
-            if stands is not None and isinstance(how, Driving):
-                covering = Covering(
-                    view, how, relations, stands, target.stream, work, round_ or Round(context), started
-                )
-                done = covering.run()
-            else:
-                run = Run(view, relations, target, pace, work, round_ or Round(context), started)
-                done = run.anew("repair") if repair else run.run()
-    except BaseException:
-        work.roll_back()
-        raise
-    return done
+    return Work(context, view.relation, transaction)
 
 
 def _applied(view: View) -> Version:
     return Version(0) if view.position is None else view.position.applied_version
 
 
-def _anything_new(connection: Connection, view: View, relations: Mapping[str, Relation], target: Target) -> bool:
-    """Whether an input has a commit that the view has not read. The history knows, even of runs that are vacuumed."""
-    if view.position is None or view.position.status != "ready":
+def _anything_new(
+    connection: Connection, position: Position | None, relations: Mapping[str, Relation], target: Target
+) -> bool:
+    """Whether an input has a commit that a view has not read. The history knows, even of runs that are vacuumed."""
+    if position is None or position.status != "ready":
         return True
     for name, relation in relations.items():
-        seen = view.position.read.get(name, 0)
+        seen = position.read.get(name, 0)
         until = target.batch.get(name, target.stream if relation.kind is Kind.TABLE else FOREVER)
         if seen >= until:
             continue
@@ -119,12 +142,12 @@ def refresh(
     *,
     retry: Container[str] = (),
     pace: Pace | None = None,
-    build: str | None = None,
+    build: Piece | None = None,
 ) -> list[Epoch]:
     """One epoch for each of these views (names in lower case), each behind the views that it reads.
 
     Views that do not read each other share what they read and run side by side. A view that failed waits for somebody
-    who mends its rows and asks for it by name (`retry`). One that is built in one piece is built if it is `build`.
+    who mends its rows and asks for it by name (`retry`). `build` says what is built of a view that is not driven.
     """
     with context.catalog.reading() as connection:
         views = [v for v in definition.all_views(connection) if v.relation.name.lower() in targets]
@@ -134,7 +157,7 @@ def refresh(
             v.relation.id
             for v in due
             if all(r.kind is Kind.TABLE for r in relations[v.relation.id].values())
-            and not _anything_new(connection, v, relations[v.relation.id], targets[v.relation.name.lower()])
+            and not _anything_new(connection, v.position, relations[v.relation.id], targets[v.relation.name.lower()])
         }
     done: dict[str, Epoch] = {}
     for level in _levels(due):
@@ -177,12 +200,12 @@ def _side_by_side(
     targets: Mapping[str, Target],
     pace: Pace | None,
     round_: Round,
-    build: str | None,
+    build: Piece | None,
 ) -> list[Epoch]:
     def one(view: View) -> Epoch | None:
         name = view.relation.name.lower()
         try:
-            return _apply_or_fail(context, view, targets[name], pace, round_, build=name == build)
+            return _apply_or_fail(context, view, targets[name], pace, round_, build=_of(build, name))
         except UnknownNameError:
             with context.catalog.reading() as connection:
                 if reads.find_relation(connection, view.relation.name) is not None:
@@ -196,13 +219,20 @@ def _side_by_side(
         return [epoch for epoch in pool.map(one, views) if epoch is not None]
 
 
+def _of(build: Piece | None, view: str) -> Piece | None:
+    return build if build is not None and build.view == view else None
+
+
 def _apply_or_fail(
-    context: Context, view: View, target: Target, pace: Pace | None, round_: Round, *, build: bool
+    context: Context, view: View, target: Target, pace: Pace | None, round_: Round, *, build: Piece | None
 ) -> Epoch:
     """An epoch whose expressions fail stops its view and no other; what went wrong is kept with the view."""
     try:
         return apply_epoch(context, view.relation.name, target, pace, round_, build=build)
     except (SqlError, TypeMismatchError) as error:
+        if build is not None:
+            with context.catalog.reading() as connection:
+                view = definition.load(connection, view.relation.name)  # an epoch came before the chunk
         stop(context, view, error)
         return Epoch(view=view.relation.name, applied_version=_applied(view), plan="failed", reason=str(error))
 

@@ -100,7 +100,7 @@ def _plan(
     if by_scope is not None:
         found.append((by_scope[0], by_scope[1]))
     if merges:
-        below = _aggregated(shape.root)
+        below = aggregated(shape.root)
         terms = None if below is None else _terms(below, moved, keys)
         if terms is not None:
             found.append(((terms[0][0], -1, *terms[0][1:]), Merge(terms=terms[1])))
@@ -196,7 +196,7 @@ def _candidates(shape: Shape, keys: Keys) -> Iterable[tuple[tuple[str, Value], .
 # ---- by the query before and after ----------------------------------------------------------------------
 
 
-def _aggregated(root: Node) -> Node | None:
+def aggregated(root: Node) -> Node | None:
     """What the outermost aggregation reads."""
     node = root
     while isinstance(node, Pass):
@@ -212,7 +212,7 @@ def _terms(top: Node, moved: Sequence[Leaf], keys: Keys) -> tuple[Cost, tuple[Te
     made: list[Term] = []
     total = [0, 0, 0, 0]
     done: tuple[int, ...] = ()
-    for part, unread in _branches(top):
+    for part, unread in branches(top):
         inside = [leaf for leaf in moved if holds(part, leaf)]
         one = _term(part, inside, keys, done=done, unread=unread) if inside else None
         steps = [inside] if one is not None else _by_number(inside)
@@ -233,14 +233,14 @@ def _by_number(moved: Sequence[Leaf]) -> list[list[Leaf]]:
     return [[leaf for leaf in moved if leaf.number == number] for number in numbers]
 
 
-def _branches(top: Node) -> list[tuple[Node, tuple[int, ...]]]:
+def branches(top: Node) -> list[tuple[Node, tuple[int, ...]]]:
     """The branches of an outermost `UNION ALL`, each with the mentions outside it."""
     node = top
     while isinstance(node, Pass):
         node = node.child
     if not isinstance(node, Branches):
         return [(top, ())]
-    parts = [part for child in node.children for part, _ in _branches(child)]
+    parts = [part for child in node.children for part, _ in branches(child)]
     numbers = [{leaf.number for leaf in leaves(part)} for part in parts]
     if sum(map(len, numbers)) > len(set().union(*numbers)):
         return [(top, ())]  # a CTE that several branches use cannot be left out of one of them

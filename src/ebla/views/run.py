@@ -11,17 +11,16 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import pyarrow as pa
-from sqlalchemy import Connection
 
-from ebla.build.segments import Segment
-from ebla.catalog import building, reads
 from ebla.catalog import changes as c
+from ebla.catalog import reads
 from ebla.errors import DuplicateKeyError, SqlError, TypeMismatchError
 from ebla.failpoint import hit
-from ebla.ids import RelationId, TabletId, TaskId, Version
+from ebla.ids import Version
+from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
 from ebla.storage import runs as rf
 from ebla.storage.model import HIDDEN_KEY, Kind, Relation, under_names
@@ -30,11 +29,13 @@ from ebla.tables import scans
 from ebla.tables.writes import Work
 from ebla.views import definition
 from ebla.views.adding import added
-from ebla.views.cost import Way, estimate
+from ebla.views.cost import Estimate, Way, estimate
 from ebla.views.culprit import culprit, culprit_anywhere
 from ebla.views.definition import View
+from ebla.views.driving import adding
 from ebla.views.epoch import Bounds, TooWide, bound, distinct, narrowed_to, sides
 from ebla.views.evaluate import Evaluation
+from ebla.views.growing import Growth, OnePiece
 from ebla.views.inputs import Inputs, Round, arrow_schema
 from ebla.views.lookup import rows_by
 from ebla.views.merge import Call, Merged, Role, merge
@@ -44,6 +45,10 @@ from ebla.views.rows import difference, stored_rows, without_keys
 from ebla.views.shape import keys_of, understood
 from ebla.views.wide import Wide, rest, slice_count
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FIRST_BUILD = "first build"
 KEPT_ROWS_MAX = 50_000
 """A view of at most this many rows is refreshed by difference, so that what reads it sees only what changed."""
 
@@ -78,41 +83,8 @@ class Epoch:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OnePiece:
-    """The build of a view in one piece: one commit covers all tablets of the base, for all tasks."""
-
-    view: RelationId
-    tasks: frozenset[TaskId]
-    rows: Mapping[TabletId, int]
-    """Of each tablet of the base, about."""
-
-    def requires(self) -> list[c.Requirement]:
-        untouched = [c.SegmentsBegin(view=self.view, tablet=t, segments=(), exactly=True) for t in self.rows]
-        return [c.TasksOpen(tasks=self.tasks), *untouched]
-
-    def covered(self, since: Version) -> list[c.Update]:
-        return [
-            c.CoverSegment(view=self.view, tablet=tablet, segment=Segment(up_to=None, since=since, rows=rows))
-            for tablet, rows in self.rows.items()
-        ]
-
-
-def of_build(connection: Connection, view: View) -> OnePiece:
-    """What a build in one piece requires and covers. A task whose tablet moves makes it wait."""
-    tasks = building.tasks_of(connection, view.relation.id)
-    base = reads.relation_by_id(connection, building.builds(connection)[view.relation.id].base)
-    rows = 0 if base is None else reads.snapshot(connection, base).rows_at_most
-    tablets = 1 if base is None else base.tablets
-    return OnePiece(
-        view=view.relation.id,
-        tasks=frozenset(task.id for task in tasks),
-        rows={TabletId(t): rows // tablets + (t < rows % tablets) for t in range(tablets)},
-    )
-
-
 class Run:
-    """One attempt of one epoch."""
+    """One attempt of one epoch. `building`: what it builds of a view that is not built."""
 
     def __init__(
         self,
@@ -123,51 +95,65 @@ class Run:
         work: Work,
         round_: Round,
         started: float,
+        building: OnePiece | Growth | None = None,
     ) -> None:
         self.context = round_.context
         self.view = view
         self.work = work
-        self.until = target.stream
         self.pace = pace
         self.started = started
+        self.building = building
+        self.growth = building if isinstance(building, Growth) else None
+        self.stands = view.position
+        """Where the rows stand that are there; `None`: there are none."""
+        if building is not None:
+            self.stands = view.reached if self.growth is not None and self.growth.begun else None
+        read = {} if self.stands is None else {n: Version(v) for n, v in self.stands.read.items()}
+        adds = self.growth is not None and bool(self.growth.parts) and self.stands is not None
+        self.until = target.stream
         with self.context.catalog.reading() as connection:
-            # Tables are read at the epoch's version; a view among the inputs as it is now: its own epoch came first.
-            newest = reads.current_version(connection)
-            versions = {
-                n: target.batch.get(n, target.stream if r.kind is Kind.TABLE else newest) for n, r in relations.items()
-            }
+            if adds:
+                # Nothing but the base's rows of the chunk is new. What was read then is as it is at the target.
+                assert self.stands is not None
+                self.until = max(target.stream, self.stands.applied_version)
+                versions = {n: max(target.stream, read[n]) for n in relations}
+            else:
+                # Tables are read at the epoch's version; a view among the inputs as it is now: its epoch came first.
+                newest = reads.current_version(connection)
+                versions = {
+                    n: target.batch.get(n, target.stream if r.kind is Kind.TABLE else newest)
+                    for n, r in relations.items()
+                }
             now = {n: reads.snapshot(connection, r, versions[n]) for n, r in relations.items()}
             self.mine = reads.snapshot(connection, view.relation)
-            self.building = of_build(connection, view) if view.building else None
-        before = {
-            n: None if view.position is None else Version(view.position.read[n]) if n in view.position.read else None
-            for n in relations
-        }
         self.shape, self.blocked = shape_of(view, relations)
         self.inputs = Inputs(
             round=round_,
             relations=relations,
-            before=before,
+            before={n: versions[n] if adds else read.get(n) for n in relations},
             now=now,
             used=used_columns(self.shape, relations),
             rows_max=self.context.settings.batch_rows_max,
+            region=None if self.growth is None else self.growth.region(),
         )
         self.evaluation = Evaluation(view, self.inputs)
 
     def run(self) -> Epoch:
-        if self.building is not None or self.view.position is None or not self.view.position.built:
-            return self._recompute("first build", "build")
+        if self.stands is None or not self.stands.built:
+            return self._recompute(FIRST_BUILD, "build")
         try:
             written = {n: self.inputs.written(n) for n in self.inputs.relations}
         except TooWide as reason:
             return self._recompute(str(reason))
         if not any(written.values()):
             return self._nothing()
-        sizes = {n: snapshot.rows_at_most for n, snapshot in self.inputs.now.items()}
+        sizes = {n: self.inputs.size(n) for n in self.inputs.relations}
         guess = estimate(written, sizes, rows_max=self.inputs.rows_max, view_rows=self.mine.rows_at_most)
+        changed = [n for n, rows in written.items() if rows]
+        if self.growth is not None and self.growth.parts and sum(written.values()) > self.inputs.rows_max:
+            return self._chunk(changed, guess)
         if guess.way is Way.RECOMPUTE:
             return self._recompute(guess.reason)
-        changed = [n for n, rows in written.items() if rows]
         touched = int(self.mine.rows_at_most * guess.share)
         slices = 1 if self.pace is None else slice_count(touched, self.pace.rows_per_scan)
         if guess.way is Way.NARROW and slices == 1:
@@ -266,6 +252,9 @@ class Run:
             pa.concat_tables([_empty_like(self.view), *(rows for sign, rows in found if sign == side)])
             for side in (1, -1)
         )
+        return self._merged(roles, came, went, steps=len(terms))
+
+    def _merged(self, roles: Sequence[Role], came: pa.Table, went: pa.Table, *, steps: int) -> Epoch:
         by = [r.column for r in roles if r.call is Call.GROUP]
         old = self._groups(by, pa.concat_tables([came, went]))
         plain = self._added(roles, old, came, went)
@@ -274,7 +263,7 @@ class Run:
             return (
                 self._write(gained, gone, "incremental", None) if gained.num_rows or gone.num_rows else self._nothing()
             )
-        done = merge(roles, old.to_pylist(), came.to_pylist(), went.to_pylist(), steps=len(terms))
+        done = merge(roles, old.to_pylist(), came.to_pylist(), went.to_pylist(), steps=steps)
         if done.stale:
             return self._regroup(by, done)
         # The one row of a global aggregate keeps its id, so that it is replaced.
@@ -342,6 +331,46 @@ class Run:
         gone = sum(run.tombstones for run in self.work.runs)
         return self._commit("incremental", reason, rows - gone, gone)
 
+    # ---- many rows of the base that the view sees for the first time ------------------------------------
+
+    def _chunk(self, changed: Sequence[str], guess: Estimate) -> Epoch:
+        """A chunk that is too large for the driver, by what it adds if that can be told, else as any large change."""
+        added, roles = self._added_alone(), self.view.roles
+        if added is not None and roles is None:
+            return self._append(added)
+        if added is not None and roles is not None:
+            try:
+                with self._finding_culprits():
+                    came = self.evaluation.collected(added)
+                return self._merged(roles, came, _empty_like(self.view), steps=1)
+            except (SqlError, TypeMismatchError) as error:
+                return self._recompute("an expression fails on the chunk alone", failed=error)
+            except TooWide:
+                pass  # so many groups are better found by Spark
+        if guess.way is Way.RECOMPUTE:
+            return self._recompute(guess.reason)
+        return self._wide(changed, 1, guess.reason)
+
+    def _added_alone(self) -> DataFrame | None:
+        """The query over the chunk's rows alone, if what it gives is what the chunk adds: rows, or parts of sums."""
+        region = self.inputs.region
+        if self.shape is None or region is None:
+            return None
+        found = adding(self.shape, region.table, merges=self.view.roles is not None)
+        rows = self.inputs.added(region.table)
+        if found is None or rows is None:
+            return None
+        leaf, others = found
+        visible = [sscan.quoted(col.name) for col in self.inputs.relations[region.table].visible]
+        return self.evaluation.frame({leaf.number: rows.select(*visible)}, unread=others)
+
+    def _append(self, added: DataFrame) -> Epoch:
+        """Rows that nothing is looked up for: no other row has their key."""
+        with self._finding_culprits():
+            fitted = swrite.fitted(added, self.view.relation, hidden=True)
+            self.work.put(b.FrameBatch(frame=fitted, kind=b.UPSERT, plain=True, rows=None))
+        return self._commit("incremental", None, sum(r.rows for r in self.work.runs), 0)
+
     # ---- everything -------------------------------------------------------------------------------------
 
     def _nothing(self) -> Epoch:
@@ -359,7 +388,7 @@ class Run:
 
     def _anew(self, reason: str, how: str) -> Epoch:
         relation = self.view.relation
-        if self.mine.rows_at_most <= KEPT_ROWS_MAX and self.view.position is not None and self.view.position.built:
+        if self.mine.rows_at_most <= KEPT_ROWS_MAX and self.stands is not None and self.stands.built:
             frame = self.evaluation.frame({})
             with swrite.translated(relation.name):
                 found = frame.limit(KEPT_ROWS_MAX * 2).toArrow()
@@ -436,6 +465,10 @@ class Run:
     def _commit(self, how: str, reason: str | None, gained: int, lost: int, *, replace_all: bool = False) -> Epoch:
         view, relation = self.view, self.view.relation
         seconds = round(time.perf_counter() - self.started, 4)
+        if self.growth is not None:
+            how, reason = "build", reason or how
+            if self.growth.parts:
+                hit("build.chunk_written")
         position = definition.advanced(
             view.reached,
             applied_version=self.until,
@@ -462,11 +495,11 @@ class Run:
         ]
         if self.building is not None:
             requires += self.building.requires()
-            updates += self.building.covered(self.until)
-        hit("epoch.before_commit")
+            updates += self.building.updates(self.until)
+        self._before_commit()
         self.context.catalog.commit(
             c.Decision(
-                reason=f"epoch of {relation.name} to version {self.until}: {how}, +{gained} -{lost}",
+                reason=f"{self._said(how)}, +{gained} -{lost}",
                 relation=relation.id,
                 transaction=self.work.transaction.id,
                 requires=tuple(requires),
@@ -474,7 +507,7 @@ class Run:
             ),
             node=self.context.node,
         )
-        hit("epoch.committed")
+        self._committed()
         self.work.forget_scratch()
         return Epoch(
             view=relation.name,
@@ -485,6 +518,32 @@ class Run:
             lost=lost,
             seconds=seconds,
         )
+
+    def _said(self, how: str) -> str:
+        """What the commit is, for the history."""
+        name = self.view.relation.name
+        if self.growth is None:
+            return f"epoch of {name} to version {self.until}: {how}"
+        if not self.growth.parts:
+            return f"epoch of {name}, being built, to version {self.until}"
+        tablets = "1 tablet" if len(self.growth.parts) == 1 else f"{len(self.growth.parts)} tablets"
+        return f"build of {name}: {tablets}, {self.growth.rows_read} rows read"
+
+    def _before_commit(self) -> None:
+        if self.growth is None:
+            hit("epoch.before_commit")
+        elif self.growth.parts:
+            hit("build.before_chunk_commit")
+        else:
+            hit("build.before_epoch_commit")
+
+    def _committed(self) -> None:
+        if self.growth is None:
+            hit("epoch.committed")
+        elif self.growth.parts:
+            hit("build.chunk_committed")
+        else:
+            hit("build.epoch_committed")
 
 
 def shape_of(view: View, relations: Mapping[str, Relation]) -> tuple[Shape | None, str | None]:

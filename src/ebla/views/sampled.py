@@ -2,13 +2,16 @@
 
 Keys of the base are taken from the middle of some of its runs, and from some runs of the view itself, so that both a
 missing row and one too many can be found. The query is run on these keys alone, by the means of an epoch: a few lookups
-and one small Spark job. A view that was built in one piece is counted instead: its runs must hold what was computed.
+and one small Spark job. For a view that grew, the keys are those that an epoch would compute again if these rows of the
+base had changed, its groups for one. A view that one commit has filled is counted instead: its runs must hold what was
+computed.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -17,20 +20,21 @@ from ebla.errors import CorruptRunError
 from ebla.ids import Version
 from ebla.storage import runs as rf
 from ebla.storage import types
-from ebla.storage.model import Column, Relation
+from ebla.storage.model import Column
 from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
 from ebla.views import definition
 from ebla.views.backfill import how_built
 from ebla.views.definition import Position, View
-from ebla.views.driving import Driving
-from ebla.views.epoch import TooWide, distinct, narrowed_to
+from ebla.views.driving import Driving, Growing, InOnePiece
+from ebla.views.epoch import State, TooWide, affected, distinct, narrowed_to
 from ebla.views.evaluate import Evaluation
-from ebla.views.inputs import unchanged
+from ebla.views.inputs import Inputs, unchanged
 from ebla.views.lookup import named, rows_by
-from ebla.views.plan import of_scope
+from ebla.views.plan import Incremental, by_scope, of_scope
 from ebla.views.rows import difference
-from ebla.views.run import shape_of, used_columns
+from ebla.views.run import FIRST_BUILD, shape_of, used_columns
+from ebla.views.shape import keys_of
 
 log = logging.getLogger("ebla.build")
 
@@ -48,46 +52,75 @@ def check(context: Context, name: str) -> None:
         position = view.reached
         assert position is not None, "a view that is level has been reached by an epoch"
         how = how_built(view, relations)
-        if not isinstance(how, Driving):
+        if isinstance(how, InOnePiece) or (isinstance(how, Growing) and position.epoch.get("reason") == FIRST_BUILD):
             _count(view, position, mine)
             return
         now = {n: reads.snapshot(connection, r, Version(position.read[n])) for n, r in relations.items()}
-    _compare(context, view, how, relations, now, mine)
+    shape, _ = shape_of(view, relations)
+    assert shape is not None, "a view that is built in chunks is understood"
+    inputs = unchanged(context, relations, now, used_columns(shape, relations))
+    if isinstance(how, Driving):
+        base = relations[how.base]
+        plan = of_scope(shape, (), how.scope)
+        assert plan is not None, "nothing changed, so there is nothing to follow"
+        values = _sample(context, now[how.base], base.key, base.key)
+        shown = _sample(context, mine, named(view.relation, how.scope), base.key)
+        _compare(context, view, plan, distinct(pa.concat_tables([values, shown])), inputs, mine)
+        return
+    grown = by_scope(shape, [how.base], keys_of(relations))
+    if grown is not None and not grown.whole:
+        _compare(context, view, grown, _grown(context, view, grown, how.base, inputs, mine), inputs, mine)
+
+
+def _grown(context: Context, view: View, plan: Incremental, base: str, inputs: Inputs, mine: Snapshot) -> pa.Table:
+    """Values of the scope: of rows that the view has, and of those that rows of the base should have made."""
+    scope = named(view.relation, plan.scope)
+    shown = _sample(context, mine, scope, scope)
+    key = inputs.relations[base].key
+    keys = _sample(context, inputs.now[base], key, key)
+    try:
+        rows = inputs.lookup(base, [k.name for k in key], keys.slice(0, inputs.rows_max), None, State.NEW)
+        due = affected(plan, _AsIfChanged(base, rows, inputs), rows_max=inputs.rows_max)
+    except TooWide:
+        return distinct(shown)  # a row of the base stands for too many
+    return distinct(pa.concat_tables([shown, due.rename_columns(shown.schema.names).cast(shown.schema)]))
+
+
+@dataclass(frozen=True, slots=True)
+class _AsIfChanged:
+    """The inputs as they are, and some rows of one of them as if they had changed."""
+
+    table: str
+    rows: pa.Table
+    inputs: Inputs
+
+    def changed(self, table: str) -> pa.Table:
+        return self.rows if table == self.table else self.rows.slice(0, 0)
+
+    def lookup(
+        self, table: str, by: Sequence[str], values: pa.Table, columns: Sequence[str] | None, state: State
+    ) -> pa.Table:
+        return self.inputs.lookup(table, by, values, columns, State.NEW)
 
 
 def _count(view: View, position: Position, mine: Snapshot) -> None:
     computed = position.epoch.get("gained")
-    if position.epoch.get("plan") == "build" and mine.rows_at_most != computed:
+    if position.epoch.get("reason") == FIRST_BUILD and mine.rows_at_most != computed:
         raise CorruptRunError(
             f"view {view.relation.name}: expected {computed} rows, as computed, found {mine.rows_at_most} in its runs; "
             "drop it and create it again"
         )
 
 
-def _compare(
-    context: Context,
-    view: View,
-    how: Driving,
-    relations: dict[str, Relation],
-    now: dict[str, Snapshot],
-    mine: Snapshot,
-) -> None:
-    shape, _ = shape_of(view, relations)
-    assert shape is not None, "a view that is built in chunks is understood"
-    base = relations[how.base]
-    inputs = unchanged(context, relations, now, used_columns(shape, relations))
-    plan = of_scope(shape, (), how.scope)
-    assert plan is not None, "nothing changed, so there is nothing to follow"
-    values = _sample(context, now[how.base], base.key, base.key)
-    values = distinct(pa.concat_tables([values, _sample(context, mine, named(view.relation, how.scope), base.key)]))
+def _compare(context: Context, view: View, plan: Incremental, values: pa.Table, inputs: Inputs, mine: Snapshot) -> None:
     while values.num_rows:
         try:
             bounds = narrowed_to(plan, values, inputs, rows_max=inputs.rows_max)
             new = Evaluation(view, inputs).in_scope(bounds, whole=bool(plan.whole))
-            old = rows_by(context, mine, how.scope, values, new.schema.names, most=inputs.read_max)
+            old = rows_by(context, mine, plan.scope, values, new.schema.names, most=inputs.read_max)
             break
         except TooWide:
-            values = values.slice(0, values.num_rows // 2)  # each key stands for many rows
+            values = values.slice(0, values.num_rows // 4)  # each key stands for many rows
     else:
         return
     missing, spurious = difference(new, old)

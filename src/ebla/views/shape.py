@@ -581,8 +581,14 @@ def _generates(tree: exp.Expr) -> bool:
 
 
 def _aggregates(tree: exp.Expr) -> bool:
-    """Whether an expression aggregates: it has an aggregate function that is not a window's."""
-    for found in tree.find_all(exp.AggFunc):
-        if found.find_ancestor(exp.Window) is None and found.find_ancestor(exp.Subquery, exp.Exists) is None:
+    """Whether an expression aggregates: it has an aggregate function that is not a window's, nor of a subquery."""
+    return any(not _inside(found, tree, (exp.Window, exp.Subquery, exp.Exists)) for found in tree.find_all(exp.AggFunc))
+
+
+def _inside(part: exp.Expr, tree: exp.Expr, kinds: tuple[type[exp.Expr], ...]) -> bool:
+    """Whether a part of an expression stands below one of these kinds, within that expression: not above it."""
+    while part is not tree and part.parent is not None:
+        part = part.parent
+        if isinstance(part, kinds):
             return True
     return False

@@ -14,18 +14,18 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from ebla.catalog import reads
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
 from ebla.storage.model import DELETED
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import scans
 from ebla.views.definition import View
-from ebla.views.epoch import TooWide
+from ebla.views.epoch import State, TooWide
 from ebla.views.evaluate import Evaluation, semi
 from ebla.views.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
 from ebla.views.inputs import Inputs, column_of
 from ebla.views.plan import Incremental
+from ebla.views.region import ranges_of, within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -140,9 +140,19 @@ class Wide:
                 raise TooWide("a large change of the list of NOT IN")
 
     def _now(self, table: str) -> DataFrame:
-        return scans.frame_of(self._inputs.context, self._inputs.now[table])
+        return self._inputs.frame(table)
 
     def _changed(self, table: str, columns: Sequence[str]) -> DataFrame:
+        """Columns of the changed rows, old and new, and of those that the view sees for the first time."""
+        came = self._inputs.added(table)
+        shown = [sscan.quoted(n) for n in columns]
+        if came is None:
+            return self._written(table, columns)
+        if not self._inputs.writes(table):
+            return came.selectExpr(*shown)
+        return self._written(table, columns).unionAll(came.selectExpr(*shown))
+
+    def _written(self, table: str, columns: Sequence[str]) -> DataFrame:
         """Columns of the changed rows, old and new; of the new alone if they are the key, which both share."""
         relation = self._inputs.relations[table]
         latest = self._latest(table)
@@ -150,11 +160,8 @@ class Wide:
         physical = [column_of(relation, n).physical for n in columns]
         if {c.lower() for c in columns} <= key:
             return latest.selectExpr(*[sscan.quoted(p) for p in physical])
-        since = self._inputs.before[table]
-        assert since is not None
-        with self._inputs.context.catalog.reading() as connection:
-            before = reads.snapshot(connection, relation, since)
-        old = scans.frame_of(self._inputs.context, before, hidden=True)
+        assert self._inputs.before[table] is not None
+        old = self._inputs.frame(table, State.OLD, hidden=True)
         keys = latest.selectExpr(*[sscan.quoted(k.physical) for k in relation.key])
         was = semi(old, [k.name for k in relation.key], keys).selectExpr(*[sscan.quoted(n) for n in columns])
         alive = latest.filter(f"NOT coalesce({DELETED}, false)").selectExpr(*[sscan.quoted(p) for p in physical])
@@ -162,15 +169,25 @@ class Wide:
 
     def _new_rows(self, table: str) -> DataFrame:
         relation = self._inputs.relations[table]
+        came = self._inputs.added(table)
+        if came is not None:
+            came = came.select(*[sscan.quoted(col.name) for col in relation.visible])
+            if not self._inputs.writes(table):
+                return came
         alive = self._latest(table).filter(f"NOT coalesce({DELETED}, false)")
-        return sscan.logical(alive.select(*[sscan.quoted(c.physical) for c in relation.visible]), relation.visible)
+        found = sscan.logical(alive.select(*[sscan.quoted(c.physical) for c in relation.visible]), relation.visible)
+        return found if came is None else found.unionAll(came)
 
     def _latest(self, table: str) -> DataFrame:
-        """The last mutation of each changed key."""
+        """The last mutation of each changed key that the view knows."""
         context, relation = self._inputs.context, self._inputs.relations[table]
         runs, roots = self._inputs.writes(table), self._inputs.context.roots()
         copies = {r.id: rf.readable_node(roots, r) or r.nodes[0] for r in runs}
-        return sscan.latest_mutations(context.spark, relation, runs, copies, roots)
+        latest = sscan.latest_mutations(context.spark, relation, runs, copies, roots)
+        region = self._inputs.region_of(table)
+        if region is None:
+            return latest
+        return latest.filter(within([k.physical for k in relation.key], ranges_of(relation, region.known)))
 
 
 def _numbered(frame: DataFrame) -> DataFrame:

@@ -1,0 +1,64 @@
+"""Rows of a base that appear chunk by chunk: what the query makes of a chunk alone is what the chunk adds.
+
+On DuckDB, for random queries: the base is cut in two at random, everything else is there.
+"""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, event, given, note, settings
+from hypothesis import strategies as st
+
+from ebla.sql.parse import parse
+from ebla.sql.statements import Query
+from ebla.views.driving import adding
+from ebla.views.epoch import Side
+from ebla.views.merge import Call, merge, settled, sketch
+from ebla.views.nodes import NotUnderstood, leaves
+from ebla.views.shape import shape
+from support.duck import DuckEngine, State
+from support.view_queries import TABLES, Sql, queries
+from support.view_states import states
+
+
+@settings(max_examples=1200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(sql=queries(), both=states(), chosen=st.integers(0, 2**12))
+def test_a_chunk_adds_what_the_query_makes_of_it_alone(sql: Sql, both: tuple[State, State], chosen: int) -> None:
+    state = both[0]
+    note(sql.text)
+    query = parse(sql.text)
+    assert isinstance(query, Query)
+    try:
+        understood = shape(query, TABLES)
+    except NotUnderstood:
+        return
+    base = next(leaves(understood.root)).table
+    known = {key: row for at, (key, row) in enumerate(state[base].items()) if chosen >> at & 1}
+    before: State = {**state, base: known}
+    engine = DuckEngine(TABLES, before, state)
+    chunk = engine.table(base, [row for key, row in state[base].items() if key not in known])
+    names = [n for n, _ in sql.columns]
+    drawn = sketch(query, understood, names)
+    roles = None if drawn is None else settled(drawn.roles, engine.kinds(drawn.query.text, len(names), sql))
+    found = adding(understood, base, merges=roles is not None)
+    if found is None:
+        event("not one by one")
+        return
+    leaf, others = found
+    text = sql.text if roles is None or drawn is None else drawn.query.text
+    alone = Side(sign=1, leaves={leaf.number: chunk}, old=frozenset(), unread=others)
+    added = engine.evaluate_side(text, alone).fetchall()
+    if roles is None:
+        event(f"rows, other branches: {bool(others)}")
+        after = engine.evaluate(text, before)
+        after.update(tuple(row) for row in added)
+        assert after == engine.evaluate(text, state)
+        return
+    event("sums")
+    columns = [role.column for role in roles]
+    by = [columns.index(role.column) for role in roles if role.call is Call.GROUP]
+    stored = [dict(zip(columns, row, strict=True)) for row in engine.evaluate(text, before)]
+    done = merge(roles, stored, [dict(zip(columns, row, strict=True)) for row in added], [])
+    assert not done.gone, "rows that come take nothing away"
+    assert not done.stale
+    groups = {tuple(row[columns[i]] for i in by): row for row in (*stored, *done.rows)}
+    assert {tuple(row[n] for n in columns) for row in groups.values()} == set(engine.evaluate(text, state))
