@@ -1,14 +1,11 @@
-"""Views built while everything goes on: the scenarios B1 to B14 by name, chunk by chunk.
-
-`Steps` lets a test act at the named places of a build, between one chunk and the next.
-"""
+"""Views built while everything goes on: the scenarios B1 to B14 by name, chunk by chunk."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import delete
 
 import ebla
-from ebla.build import engine, loop
+from ebla.build import scanned
 from ebla.build.coordinator import LEASE
 from ebla.catalog import building
 from ebla.catalog import schema as s
@@ -28,8 +25,8 @@ from ebla.ids import NodeId
 from ebla.storage import runs as rf
 from ebla.tables import batch as b
 from ebla.tables.writes import Work, begin
-from ebla.views import backfill, covering
 from support.processes import Processes
+from support.steps import Steps
 from support.warehouse import eventually, later, named, refused, stored
 
 pytestmark = [pytest.mark.spark]
@@ -38,26 +35,6 @@ CARD = "SELECT o.id, o.total, c.name FROM orders o LEFT JOIN customers c ON o.cu
 SUMS = "SELECT o.customer, count(*) AS n, sum(o.total) AS total FROM orders o GROUP BY o.customer"
 QUIET: dict[str, Any] = {"auto_compact": False, "auto_refresh": False, "fsync": False, "tablets": 2}
 LEFT_OVER = ("view_building_tasks", "view_builds", "view_building_segments")
-
-
-class Steps:
-    """Calls a function at a named place of a build, each time it is passed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.passed: Counter[str] = Counter()
-        self._actions: dict[str, Callable[[int], object]] = {}
-        for module in (engine, loop, backfill, covering):
-            monkeypatch.setattr(module, "hit", self._hit)
-
-    def at(self, point: str, action: Callable[[int], object]) -> None:
-        """The action is given how often the place was passed before."""
-        self._actions[point] = action
-
-    def _hit(self, point: str) -> None:
-        self.passed[point] += 1
-        action = self._actions.get(point)
-        if action is not None:
-            action(self.passed[point] - 1)
 
 
 @pytest.fixture
@@ -318,19 +295,19 @@ def test_b6_of_two_processes_that_wait_one_leads_and_no_chunk_is_read_twice(
 def test_b7_views_of_one_base_share_a_scan_and_one_may_go(
     db: ebla.Database, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scanned: list[int] = []
-    rows = backfill.base_rows
+    scans: list[int] = []
+    rows = scanned.base_rows
 
     def counted(*given: Any) -> Any:
-        scanned.append(1)
+        scans.append(1)
         return rows(*given)
 
-    monkeypatch.setattr(backfill, "base_rows", counted)
+    monkeypatch.setattr(scanned, "base_rows", counted)
     for name in ("one", "two", "three"):
         db.sql(f"CREATE ASYNC MATERIALIZED VIEW {name} AS {CARD}")
     steps.at("build.chunk_written", lambda number: db.sql("DROP MATERIALIZED VIEW two") if number == 0 else None)
     db.sql("WAIT FOR one, three")
-    assert len(scanned) == 1
+    assert len(scans) == 1
     assert_exact(db, "one")
     assert_exact(db, "three")
 

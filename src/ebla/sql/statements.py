@@ -340,15 +340,16 @@ class ShowHandlers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterBuild:
-    """`ALTER MATERIALIZED VIEW v PAUSE | RESUME | SET (name = value, …)`: how fast it is built, as options."""
+    """`ALTER MATERIALIZED VIEW v | INDEX i PAUSE | RESUME | SET (name = value, …)`: how fast it is built."""
 
     name: str
     options: Mapping[str, object]
+    of: Literal["view", "index"] = "view"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelBuild:
-    """Build a view no further: it goes, with all that was built."""
+    """Build a view or an index no further: it goes, with all that was built."""
 
     name: str
     if_exists: bool = False

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ebla.build import segments as sg
 from ebla.build.chunks import Part, position_of, spans
+from ebla.build.scanned import within
 from ebla.build.segments import Segments
 from ebla.catalog import building, reads
 from ebla.catalog import changes as c
@@ -31,7 +32,6 @@ from ebla.tables import batch as b
 from ebla.tables import scans
 from ebla.tables.writes import Work
 from ebla.views import definition
-from ebla.views.backfill import within
 from ebla.views.definition import View
 from ebla.views.driving import Driving
 from ebla.views.epoch import TooWide, affected, narrowed_to

@@ -85,8 +85,8 @@ def _compare(
     )
     plan = of_scope(shape, (), how.scope)
     assert plan is not None, "nothing changed, so there is nothing to follow"
-    values = _sample(context, now[how.base], base.key, base.key)
-    values = distinct(pa.concat_tables([values, _sample(context, mine, named(view.relation, how.scope), base.key)]))
+    values = sample(context, now[how.base], base.key, base.key)
+    values = distinct(pa.concat_tables([values, sample(context, mine, named(view.relation, how.scope), base.key)]))
     while values.num_rows:
         try:
             bounds = narrowed_to(plan, values, inputs, rows_max=inputs.rows_max)
@@ -106,7 +106,7 @@ def _compare(
     log.info("view=%s checked keys=%d rows=%d", view.relation.name, values.num_rows, new.num_rows)
 
 
-def _sample(context: Context, snapshot: Snapshot, columns: Sequence[Column], key: Sequence[Column]) -> pa.Table:
+def sample(context: Context, snapshot: Snapshot, columns: Sequence[Column], key: Sequence[Column]) -> pa.Table:
     """Values of some columns in rows of some runs, as columns `c0`, `c1`, … with the types of a key."""
     names = [f"c{i}" for i in range(len(key))]
     schema = pa.schema([pa.field(n, types.to_arrow(k.type)) for n, k in zip(names, key, strict=True)])
