@@ -65,9 +65,7 @@ class Database:
         self._executor = Executor(self)
         self.runner.also_wakes = self.builder.wake
         self.builder.adopt()
-        self.wake()  # what was written while nobody was here
-        if context.settings.auto_refresh:
-            self.indexes.carry_on()  # what somebody began and did not end
+        self.wake()  # what was written, or begun and not ended, while nobody was here
 
     def wake(self) -> None:
         """Look whether there is anything to build or to bring up to date."""
@@ -132,7 +130,7 @@ class Database:
         return self.context.spark
 
     def progress(self, name: str) -> Shown:
-        """How far the build of a view is."""
+        """How far the build of a view or an index is."""
         return self.builder.progress(name)
 
     def metrics(self) -> str:
@@ -153,7 +151,6 @@ class Database:
         _OPEN.discard(self)
         self.builder.stop()
         self.runner.stop()
-        self.indexes.stop()
         self.maintainer.stop()
         self.pins.release_all()
         self.context.close()

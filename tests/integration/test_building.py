@@ -1,7 +1,4 @@
-"""Views built while everything goes on: the scenarios B1 to B14 by name, chunk by chunk.
-
-`Steps` lets a test act at the named places of a build, between one chunk and the next.
-"""
+"""Views built while everything goes on: the scenarios B1 to B14 by name, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import delete
 
 import ebla
+from ebla.build import scanned
 from ebla.build.coordinator import LEASE
 from ebla.catalog import building
 from ebla.catalog import schema as s
@@ -27,7 +25,6 @@ from ebla.ids import NodeId
 from ebla.storage import runs as rf
 from ebla.tables import batch as b
 from ebla.tables.writes import Work, begin
-from ebla.views import backfill, region
 from support.processes import Processes
 from support.steps import Steps
 from support.warehouse import eventually, later, named, refused, stored
@@ -298,19 +295,19 @@ def test_b6_of_two_processes_that_wait_one_leads_and_no_chunk_is_read_twice(
 def test_b7_views_of_one_base_share_a_scan_and_one_may_go(
     db: ebla.Database, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scanned: list[int] = []
-    rows = region.base_rows
+    scans: list[int] = []
+    rows = scanned.base_rows
 
     def counted(*given: Any) -> Any:
-        scanned.append(1)
+        scans.append(1)
         return rows(*given)
 
-    monkeypatch.setattr(backfill, "base_rows", counted)
+    monkeypatch.setattr(scanned, "base_rows", counted)
     for name in ("one", "two", "three"):
         db.sql(f"CREATE ASYNC MATERIALIZED VIEW {name} AS {CARD}")
     steps.at("build.chunk_written", lambda number: db.sql("DROP MATERIALIZED VIEW two") if number == 0 else None)
     db.sql("WAIT FOR one, three")
-    assert len(scanned) == 1
+    assert len(scans) == 1
     assert_exact(db, "one")
     assert_exact(db, "three")
 

@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.process]
 SOURCES = Path(ebla.__file__).parent / "indexes"
 CREATE = "CREATE UNIQUE INDEX i ON t (n) INCLUDE (a)"
 BUILDING = [
+    "index.created=exit",
     "index.barrier_passed=exit",
     "index.barrier_passed=exit@2",
     "index.advanced=exit",

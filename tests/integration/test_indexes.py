@@ -17,7 +17,7 @@ from ebla.catalog import building, reads
 from ebla.catalog import changes as c
 from ebla.catalog import schema as s
 from ebla.errors import ConflictError, DuplicateKeyError, SnapshotError, TransactionClosedError
-from ebla.indexes import create, definition, drive
+from ebla.indexes import create, definition
 from ebla.storage import runs as rf
 from ebla.storage import types
 from ebla.tables import batch as b
@@ -25,7 +25,7 @@ from ebla.tables.writes import Work
 from ebla.tables.writes import begin as begin_write
 from support.folding import fold
 from support.indexes import STATES, assert_exact, begin_index, damage, entries, state, step_until
-from support.warehouse import begin, connect, named, open_transactions, pins, stored
+from support.warehouse import begin, connect, eventually, named, open_transactions, pins, stored
 
 READABLE = Permission.READ_WRITE_AND_DELETE
 
@@ -142,9 +142,9 @@ def test_i3_an_old_transaction_is_waited_for_named_and_aborted(db: ebla.Database
     said: list[str] = []
     db.context.progress = lambda what, part: said.append(what)
     db.sql("CREATE INDEX i ON t (n)")
-    waits = [what for what in said if "waiting" in what]
+    waits = [what for what in said if "for transaction" in what]
     assert waits
-    assert all(f"waiting for transaction {old.id} (slow writer, test)" in what for what in waits)
+    assert all("waiting" in what and f"for transaction {old.id} (slow writer, test)" in what for what in waits)
     assert old.id not in open_transactions(db)
     assert_exact(db, "i")
 
@@ -154,10 +154,9 @@ def test_i3_a_writer_from_before_the_index_leaves_no_phantom(db: ebla.Database):
     write(db, *range(10))
     relation, transaction = begin_write(db.context, "t", reason="old writer")
     work = Work(db.context, relation, transaction)
-    base = begin_index(db, "CREATE INDEX i ON t (n)")
+    begin_index(db, "CREATE INDEX i ON t (n)")
     work.put(b.ArrowBatch(table=_arrow(db, [row(3, n=333)]), kinds=b.UPSERT, ordered=True))
-    while drive.step(db.context, base):
-        pass
+    db.sql("WAIT FOR i")
     with pytest.raises(TransactionClosedError, match=r"expected open, found aborted"):
         work.commit("old writer", reads_target=False)
     work.roll_back()
@@ -216,11 +215,11 @@ def test_i5_a_conflicting_insert_after_the_read_version(db: ebla.Database):
     begin_index(db, "CREATE UNIQUE INDEX u ON t (x)")
     step_until(db, "u", Permission.BACKFILLING)
     write(db, 100, x=1.0)  # as row 2 has, which nobody has read yet
-    base = definition_of(db, "u").base.id
-    failures = drive.run(db.context, base)
-    assert [str(error) for error in failures.values()] == [
+    with pytest.raises(DuplicateKeyError) as caught:
+        db.sql("BUILD INDEXES ON t")
+    assert str(caught.value) == (
         "unique index u of t: expected every value once, found x = 1.0 more than once; change or delete one of the rows"
-    ]
+    )
     assert state(db, "u") is None
 
 
@@ -231,7 +230,7 @@ def test_i5_delete_and_insert_again_is_no_violation(db: ebla.Database):
     delete(db, 2)
     write(db, 100, x=1.0)  # as row 2 had
     db.table("t").upsert([row(5, x=3.0), row(6, x=2.5)])  # two rows exchange their values
-    assert drive.run(db.context, definition_of(db, "u").base.id) == {}
+    db.sql("BUILD INDEXES ON t")
     assert_exact(db, "u")
 
 
@@ -360,17 +359,15 @@ def test_truncate_while_it_is_filled(db: ebla.Database):
 def test_i7_history_collected_past_the_read_version(db: ebla.Database):
     write(db, *range(40))
     fold(db, "t")
-    base = begin_index(db, "CREATE INDEX i ON t (n)")
+    begin_index(db, "CREATE INDEX i ON t (n)")
     step_until(db, "i", Permission.BACKFILLING)
     with db.context.catalog.writing() as connection:
         connection.execute(s.pins.delete())
     write(db, 1, n=5)
     db.compact("t")
     db.vacuum(retain_s=0)
-    failures = drive.run(db.context, base)
-    [error] = failures.values()
-    assert isinstance(error, SnapshotError)
-    assert "older rows were vacuumed" in str(error)
+    with pytest.raises(SnapshotError, match="older rows were vacuumed"):
+        db.sql("BUILD INDEXES ON t")
     assert state(db, "i") is None
     write(db, 2, n=6)
     db.sql("CREATE INDEX i ON t (n)")
@@ -380,12 +377,12 @@ def test_i7_history_collected_past_the_read_version(db: ebla.Database):
 def test_i7_the_pin_keeps_what_is_read(db: ebla.Database):
     write(db, *range(40))
     fold(db, "t")
-    base = begin_index(db, "CREATE INDEX i ON t (n)")
+    begin_index(db, "CREATE INDEX i ON t (n)")
     step_until(db, "i", Permission.BACKFILLING)
     write(db, 1, n=5)
     db.compact("t")
     db.vacuum(retain_s=0)
-    assert drive.run(db.context, base) == {}
+    db.sql("BUILD INDEXES ON t")
     assert_exact(db, "i")
 
 
@@ -430,10 +427,10 @@ def test_i9_indexes_built_together_share_one_scan(db: ebla.Database):
 
 def test_i9_one_that_begins_while_another_waits_joins_it(db: ebla.Database):
     write(db, *range(40))
-    base = begin_index(db, "CREATE INDEX first ON t (a)")
+    begin_index(db, "CREATE INDEX first ON t (a)")
     step_until(db, "first", Permission.BACKFILLING)
     begin_index(db, "CREATE INDEX second ON t (n)")
-    assert drive.run(db.context, base) == {}
+    db.sql("WAIT FOR first, second")
     assert fills(db) == ["fill index first, second"]
     assert_exact(db, "first", "second")
 
@@ -473,10 +470,11 @@ def test_dropping_the_table_drops_its_indexes(db: ebla.Database):
     nothing_left(db)
 
 
-def test_an_asynchronous_index_becomes_readable_by_itself(db: ebla.Database):
+def test_an_asynchronous_index_becomes_readable_by_itself(db: ebla.Database, spark: SparkSession):
     write(db, *range(20))
-    db.sql("CREATE ASYNC INDEX i ON t (n)")
-    db.indexes.wait()
+    with connect(db.context.catalog.where, spark) as background:
+        background.sql("CREATE ASYNC INDEX i ON t (n)")
+        eventually(lambda: state(background, "i") is READABLE)
     assert_exact(db, "i")
 
 
@@ -485,8 +483,7 @@ def test_what_was_begun_is_carried_on_by_whoever_comes(db: ebla.Database, spark:
     begin_index(db, "CREATE INDEX i ON t (n)")
     step_until(db, "i", Permission.WRITE_AND_DELETE)
     with connect(db.context.catalog.where, spark) as other:
-        other.indexes.wait()
-        assert state(other, "i") is READABLE
+        eventually(lambda: state(other, "i") is READABLE)
     assert_exact(db, "i")
 
 

@@ -10,7 +10,7 @@ import ebla
 def connect(where: str) -> ebla.Database:
     return ebla.connect(
         where, auto_compact=False, auto_refresh=False, fsync=False, spark_cores="1", spark_memory="1g",
-        index_tablets_per_job=1, barrier_grace_s=0.1,
+        index_tablets_per_job=1, barrier_grace_s=0.1, leader_lease_s=1.0,
     )  # fmt: skip
 
 

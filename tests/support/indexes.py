@@ -11,7 +11,7 @@ import ebla
 from ebla.build.states import Permission
 from ebla.catalog import reads
 from ebla.ids import RelationId
-from ebla.indexes import create, definition, drive
+from ebla.indexes import create, definition, walk
 from ebla.sql import statements as st
 from ebla.sql.parse import parse
 from ebla.storage import runs as rf
@@ -24,7 +24,7 @@ STATES = (Permission.DELETE_ONLY, Permission.WRITE_AND_DELETE, Permission.BACKFI
 
 
 def begin_index(db: ebla.Database, text: str) -> RelationId:
-    """What CREATE INDEX commits first; the base's id, for `step`."""
+    """What CREATE INDEX commits first; the base's id."""
     statement = parse(text)
     assert isinstance(statement, st.CreateIndex)
     made = create.create_index(db.context, statement)
@@ -39,11 +39,12 @@ def state(db: ebla.Database, name: str) -> Permission | None:
 
 
 def step_until(db: ebla.Database, name: str, wanted: Permission) -> None:
-    """Walk until the index is in a state."""
-    with db.context.catalog.reading() as connection:
-        base = definition.load(connection, name).base.id
+    """Walk until the index is in a state; to be readable it is filled, by whoever leads."""
+    if wanted is Permission.READ_WRITE_AND_DELETE:
+        db.sql(f"WAIT FOR {name}")
     while state(db, name) is not wanted:
-        assert drive.step(db.context, base), f"{name} is {state(db, name)} and goes no further"
+        walked = walk.step(db.context)
+        assert walked.moved or walked.wait_us is not None, f"{name} is {state(db, name)} and goes no further"
 
 
 def entries(db: ebla.Database, name: str) -> Counter[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""Acting at the named places of a build, between one chunk and the next."""
+"""Lets a test act at the named places of a build, between one step and the next."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ebla.build import engine, loop
+from ebla.indexes import filler, validate, walk
 from ebla.views import backfill, covering, run
 
 
@@ -17,7 +18,7 @@ class Steps:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.passed: Counter[str] = Counter()
         self._actions: dict[str, Callable[[int], object]] = {}
-        for module in (engine, loop, backfill, covering, run):
+        for module in (engine, loop, backfill, covering, run, filler, validate, walk):
             monkeypatch.setattr(module, "hit", self._hit)
 
     def at(self, point: str, action: Callable[[int], object]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from ebla.build.coordinator import LEASE, Answered, Call, CallFailed, Coordinator, Decision, Event, Limits, TermRefused
 from ebla.build.model import Build, Replica, Task, TaskKind
 from ebla.build.state import Span, State
+from ebla.build.states import Permission
 from ebla.catalog import changes as c
 from ebla.ids import NodeId, RelationId, TabletId, TaskId, Term, Version
 
@@ -136,6 +137,46 @@ def test_what_is_left_of_a_batch_is_asked_for_again_and_a_new_view_waits_for_the
     bench.state.put(task("new", view=SECOND, created=9))
     assert bench.step(answer(A0, "t0")).calls == (call(A0, "t1"),)
     assert bench.step(answer(A0, "t1")).calls == (call(A0, "new"),)
+
+
+# ---- indexes --------------------------------------------------------------------------------------------
+
+
+def index_state(*, held: bool = False, unchecked: bool = False) -> State:
+    found = c.IndexIs(index=VIEW, state=Permission.BACKFILLING, since=Version(7), read_version=Version(7))
+    return State.of(
+        (),
+        builds={VIEW: Build(view=VIEW, base=BASE)},
+        spans={VIEW: Span(oldest=Version(7), newest=Version(9))},
+        applied={VIEW: None},
+        unmoved={VIEW: found},
+        walking=[VIEW],
+        held=[VIEW] if held else [],
+        unchecked=[VIEW] if unchecked else [],
+    )
+
+
+def test_an_index_becomes_readable_in_the_commit_that_marks_it_built():
+    """Covered, whatever versions its chunks were read at, and checked; by a leader whose term holds."""
+    state = index_state()
+    decision = Coordinator("me", TERM).step(state, (), 0)
+    assert decision.updates == (
+        c.SetIndexState(index=VIEW, state=Permission.READ_WRITE_AND_DELETE),
+        c.MarkBuilt(view=VIEW),
+    )
+    assert set(decision.requires) == {
+        c.TermIs(lease=LEASE, holder="me", term=TERM),
+        c.NothingLeftToBuild(view=VIEW),
+        state.unmoved[VIEW],
+    }
+    made = decision.commit()
+    assert made is not None
+    assert made.exclusive, "writers have to know"
+
+
+@pytest.mark.parametrize("why", ["held", "unchecked"])
+def test_an_index_that_goes_or_was_not_checked_is_not_readable(why: str):
+    assert Coordinator("me", TERM).step(index_state(**{why: True}), (), 0).updates == ()
 
 
 # ---- finished -------------------------------------------------------------------------------------------

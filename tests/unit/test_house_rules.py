@@ -21,10 +21,11 @@ DECISION_MODULES = [
     "catalog/changes.py",
     "query/plan.py",
     "views/driving.py",
+    "indexes/steps.py",
     "query/conditions.py",
 ]
 # Of building, all but what reads the catalog and runs the loops. Time, chance and identifiers are given to it.
-BUILD_EFFECTS = {"__init__", "stored", "shown", "cuts", "engine", "node", "loop"}
+BUILD_EFFECTS = {"__init__", "stored", "shown", "cuts", "scanned", "engine", "node", "loop"}
 BUILD_DECISIONS = [path.stem for path in sorted((EBLA / "build").glob("*.py")) if path.stem not in BUILD_EFFECTS]
 EFFECTS = {"pyspark", "sqlalchemy"}
 # Patterns of modules under src/ebla, and the packages they must not import.

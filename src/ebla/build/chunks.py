@@ -66,10 +66,12 @@ def next_chunk(
     tablets: Mapping[RelationId, Sequence[TabletId]],
     rows_max: Mapping[RelationId, int],
     cut: Cut,
+    parts_max: int | None = None,
 ) -> Chunk | None:
     """The next rows of the first view (they come in the order of turns), and who reads them with it.
 
-    `tablets` are those that each view has a task for; `rows_max` is what each would like to read at once.
+    `tablets` are those that each view has a task for; `rows_max` is what each would like to read at once, `parts_max`
+    of how many tablets at most.
     """
     for view, mine in tablets.items():
         left = [tablet for tablet in mine if not sg.is_covered(covered[view].get(tablet, ()))]
@@ -77,7 +79,7 @@ def next_chunk(
             continue
         first = (left[0], _at(covered[view], left[0]))
         sharing = [v for v in tablets if v == view or _stands(covered[v], tablets[v], [first])]
-        parts = _parts(covered[view], left, min(rows_max[v] for v in sharing), cut)
+        parts = _parts(covered[view], left[:parts_max], min(rows_max[v] for v in sharing), cut)
         ends = [(part.tablet, part.after) for part in parts]
         return Chunk(views=tuple(v for v in sharing if _stands(covered[v], tablets[v], ends)), parts=tuple(parts))
     return None

@@ -31,6 +31,7 @@ from typing import assert_never
 
 from ebla.build.model import Replica, Task
 from ebla.build.state import ByTablet, Room, State
+from ebla.build.states import Permission
 from ebla.catalog import changes as c
 from ebla.ids import RelationId, TaskId, Term
 
@@ -105,6 +106,8 @@ class Decision:
     reason: str = ""
     requires: tuple[c.Requirement, ...] = ()
     updates: tuple[c.Update, ...] = ()
+    exclusive: bool = False
+    """Whether the updates change what writers have to know: an index can be read."""
     calls: tuple[Call, ...] = ()
     resigned: bool = False
     """Another leader rules: this one must not be asked again."""
@@ -113,7 +116,9 @@ class Decision:
 
     def commit(self) -> c.Decision | None:
         """What to commit, if anything."""
-        return c.Decision(reason=self.reason, requires=self.requires, updates=self.updates) if self.updates else None
+        if not self.updates:
+            return None
+        return c.Decision(reason=self.reason, requires=self.requires, updates=self.updates, exclusive=self.exclusive)
 
 
 @dataclass(slots=True)
@@ -158,7 +163,10 @@ class Coordinator:
             updates.append(c.FinishTasks(tasks=finished))
             reasons.append(f"{len(finished)} building tasks finished")
         requires: list[c.Requirement] = [c.TermIs(lease=LEASE, holder=self.holder, term=self.term)]
-        for view in state.readable():
+        readable = state.readable()
+        for view in readable:
+            if view in state.walking:
+                updates.append(c.SetIndexState(index=view, state=Permission.READ_WRITE_AND_DELETE))
             updates.append(c.MarkBuilt(view=view))
             requires.append(c.NothingLeftToBuild(view=view))
             # An epoch that began before the last chunk came would move the view on and leave that chunk behind.
@@ -175,6 +183,7 @@ class Coordinator:
             reason="; ".join(reasons),
             requires=tuple(requires) if updates else (),
             updates=tuple(updates),
+            exclusive=any(view in state.walking for view in readable),
             calls=calls,
             wake_us=self._wake_us(now_us),
         )

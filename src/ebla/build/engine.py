@@ -3,9 +3,10 @@
 Theory of operation. A batch is tasks of one base on one shard, perhaps of several views and indexes. The engine has one
 thread for it. Before every chunk it looks at the catalog anew: which of the tasks are still open, how far each tablet
 is covered, how fast each build may go. What it finds covered is finished. Then it takes the next chunk
-(`ebla.build.chunks`) and lets the filler of each kind of relation compute and commit it. So a batch that is started
-again, here or elsewhere, goes on at the positions in the catalog, and a rate that is altered holds from the next chunk
-on. A view that is not built in chunks is built whole by the first of its tasks; the others find it covered.
+(`ebla.build.chunks`), reads it once (`ebla.build.scanned`) and lets the filler of each kind of relation compute and
+commit it. So a batch that is started again, here or elsewhere, goes on at the positions in the catalog, and a rate that
+is altered holds from the next chunk on. A view that is not built in chunks is built whole by the first of its tasks;
+the others find it covered.
 
 A batch of `process_staging` tasks makes the loads that are staged in its tablets visible, one commit for each
 (`ebla.tables.staged`), until none is left.
@@ -26,10 +27,11 @@ from ebla.build import segments as sg
 from ebla.build.cuts import Cuts
 from ebla.build.model import Build, Task, TaskKind
 from ebla.build.ports import Filler
+from ebla.build.scanned import Scan
 from ebla.build.segments import Segments
 from ebla.build.throttle import Throttle
 from ebla.catalog import building, reads
-from ebla.errors import ConflictError, UnknownNameError, UsageError
+from ebla.errors import ConflictError, SnapshotError, UnknownNameError, UsageError
 from ebla.failpoint import hit
 from ebla.ids import NodeId, RelationId, TabletId, TaskId
 from ebla.storage.model import Kind, Relation
@@ -162,7 +164,10 @@ class SparkEngine:
         """Report what is covered, then one chunk of what is not."""
         tasks = batch.left()
         seen = self._look(tasks)
-        batch.leave(tasks.keys() - seen.open)  # whoever aborted or dropped them knows
+        gone = tasks.keys() - seen.open
+        # A filler may have ended a task in the commit of its last chunk; whoever aborted or dropped the others knows.
+        self._finish(batch, [i for i in gone if tasks[i].view is not None and sg.is_covered(_covered(seen, tasks[i]))])
+        batch.leave(gone)
         tasks = {i: task for i, task in tasks.items() if i in seen.open}
         if any(task.kind is TaskKind.PROCESS_STAGING for task in tasks.values()):
             self._process_staging(batch, tasks)  # a batch has tasks of one kind
@@ -238,39 +243,62 @@ class SparkEngine:
     # ---- a chunk ----------------------------------------------------------------------------------------
 
     def _chunk(self, batch: _Batch, due: Mapping[TaskId, Task], seen: _Seen) -> None:
-        first = next(task.view for task in due.values() if task.view is not None)
-        filler = self._fillers[seen.kinds[first]]
-        hit("build.before_chunk")
-        if filler.in_one_piece(first):
-            ids = [i for i, task in due.items() if task.view == first]
-            try:
-                filler.fill_whole(first)
-            except Exception as error:
-                self._went_wrong(batch, filler, first, ids, error)
-            return
         tablets: dict[RelationId, list[TabletId]] = {}
         for task in due.values():
-            if task.view is not None and self._fillers[seen.kinds[task.view]] is filler:
+            if task.view is not None:
                 tablets.setdefault(task.view, []).append(task.tablet)
-        tablets = {v: t for v, t in tablets.items() if v == first or not filler.in_one_piece(v)}
+        fillers = {view: self._fillers[seen.kinds[view]] for view in tablets}
+        first = next(iter(tablets))
+        hit("build.before_chunk")
+        if fillers[first].in_one_piece(first):
+            ids = [i for i, task in due.items() if task.view == first]
+            try:
+                fillers[first].fill_whole(first)
+            except Exception as error:
+                self._went_wrong(batch, fillers[first], first, ids, error)
+            return
+        tablets = {v: t for v, t in tablets.items() if v == first or not fillers[v].in_one_piece(v)}
         assert seen.base is not None, "only a view in one piece has no base"
         cuts = Cuts(self._context, seen.base)
-        rows_max = {view: self._rows_max(view, seen, filler) for view in tablets}
+        rows_max = {view: self._rows_max(view, seen, fillers[view]) for view in tablets}
         fits = cuts.fits(tablets[first], min(rows_max.values()))
-        chunk = chunks.next_chunk(seen.covered, tablets, rows_max, cuts.evenly if fits else cuts.exactly)
+        bounds = [most for view in tablets if (most := fillers[view].tablets_max) is not None]
+        cut = cuts.evenly if fits else cuts.exactly
+        chunk = chunks.next_chunk(seen.covered, tablets, rows_max, cut, min(bounds, default=None))
         if chunk is None:
             return
         read = {part.tablet for part in chunk.parts}
         ids_of = {
             view: frozenset(i for i, t in due.items() if t.view == view and t.tablet in read) for view in chunk.views
         }
-        errors = filler.fill(seen.base, chunk.parts, ids_of)
+        errors = self._fill(seen, chunk, ids_of)
         now = self._clock()
         for view in chunk.views:
             if view not in errors:
                 self._throttles[view] = self._throttles[view].spent(chunk.rows, now)
         for view, found in errors.items():
-            self._went_wrong(batch, filler, view, ids_of[view], found)
+            self._went_wrong(batch, fillers[view], view, ids_of[view], found)
+
+    def _fill(
+        self, seen: _Seen, chunk: chunks.Chunk, ids_of: Mapping[RelationId, frozenset[TaskId]]
+    ) -> dict[RelationId, Exception]:
+        """One scan for all kinds of relations that take part; what went wrong, by relation."""
+        assert seen.base is not None
+        groups: dict[Kind, dict[RelationId, frozenset[TaskId]]] = {}
+        for view in chunk.views:
+            groups.setdefault(seen.kinds[view], {})[view] = ids_of[view]
+        readings = {kind: self._fillers[kind].reading(seen.base, group) for kind, group in groups.items()}
+        errors: dict[RelationId, Exception] = {}
+        with Scan(self._context, seen.base, chunk.parts, readings.values()) as scan:
+            try:
+                if scan.at is not None:
+                    scan.snapshot(scan.at)
+            except SnapshotError as error:
+                # Those for whose sake it is read at that version cannot be filled; the others go without them.
+                return {v: error for kind, group in groups.items() if readings[kind].at is not None for v in group}
+            for kind, group in groups.items():
+                errors |= self._fillers[kind].fill(scan, group)
+        return errors
 
     def _went_wrong(
         self, batch: _Batch, filler: Filler, view: RelationId, ids: Collection[TaskId], error: Exception

@@ -6,7 +6,8 @@ lease, reads the state, lets the coordinator step, commits under its term and se
 the coordinator names, starts the next round. With nothing left to build it gives the lease back and sleeps.
 
 A view whose last task is done is *settled*: an epoch brings what chunks of different versions left to one version, and
-a sample of its rows is compared with its query. Then the coordinator marks it built.
+a sample of its rows is compared with its query. Then the coordinator marks it built. An index needs no epoch; it is
+compared with its base. And whoever leads takes indexes from state to state (`ebla.indexes.walk`): a step in each round.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
 
 from ebla.build import stored
 from ebla.build.coordinator import LEASE, Answered, Call, CallFailed, Coordinator, Event, Limits, TermRefused
@@ -22,10 +24,10 @@ from ebla.build.node import LocalNode, LocalNodes
 from ebla.build.node import TermRefused as Refused
 from ebla.build.ports import Filler
 from ebla.build.state import State
-from ebla.catalog import building, reads
+from ebla.catalog import building
 from ebla.catalog import changes as c
 from ebla.catalog import transactions as tx
-from ebla.errors import ConflictError, EblaError, StaleTermError, UnknownNameError
+from ebla.errors import ConflictError, CorruptRunError, EblaError, StaleTermError, UnknownNameError, UsageError
 from ebla.failpoint import hit
 from ebla.ids import NodeId, RelationId
 from ebla.storage.model import Kind
@@ -37,6 +39,18 @@ LOOK_AGAIN_S = 0.25
 """How often whoever waits for a view looks at it, and has the loop look, though nothing was said."""
 QUIET_S = 5.0
 """How long whoever waited for a view waits, at most, for the loop to give its lease back."""
+POLL_S = 0.02
+"""A check that somebody is in the way of is made again so soon."""
+
+
+class Walked(Protocol):
+    """What came of a step of indexes from state to state."""
+
+    @property
+    def moved(self) -> bool: ...
+
+    @property
+    def wait_us(self) -> int | None: ...
 
 
 class Loop:
@@ -47,13 +61,15 @@ class Loop:
         context: Context,
         fillers: Mapping[Kind, Filler],
         settle: Callable[[RelationId], None],
-        check: Callable[[RelationId], None],
+        check: Callable[[RelationId], bool],
+        walk: Callable[[Sequence[c.Requirement]], Walked],
         on_built: Callable[[Collection[RelationId]], None],
         limits: Limits | None = None,
     ) -> None:
         self._context = context
         self._settle = settle
         self._check = check
+        self._walk = walk
         self._on_built = on_built
         self._limits = limits or Limits()
         hosts = [NodeId(context.settings.node), *map(NodeId, context.settings.nodes)]
@@ -66,6 +82,7 @@ class Loop:
         self._woken = False
         self._stopping = False
         self._waiting = 0
+        self._waiting_for_walk = 0
         self._thread: threading.Thread | None = None
         self._coordinator: Coordinator | None = None
         self._lease: tx.Lease | None = None
@@ -88,10 +105,16 @@ class Loop:
                 self._thread.start()
             self._changed.notify_all()
 
-    def wait(self, views: Sequence[RelationId], over: Callable[[], bool]) -> dict[RelationId, list[Exception]]:
-        """Build until a condition holds, or one of these views fails; what went wrong meanwhile, by view."""
+    def wait(
+        self, views: Sequence[RelationId], over: Callable[[], bool], *, only_walk: bool = False
+    ) -> dict[RelationId, list[Exception]]:
+        """Build until a condition holds, or one of these views fails; what went wrong meanwhile, by view.
+
+        `only_walk`: for this one nothing has to be filled; indexes are taken from state to state, and that is all.
+        """
         with self._changed:
-            self._waiting += 1
+            self._waiting += not only_walk
+            self._waiting_for_walk += only_walk
             for view in views:
                 self._errors.pop(view, None)
         try:
@@ -111,7 +134,8 @@ class Loop:
             return {}
         finally:
             with self._changed:
-                self._waiting -= 1
+                self._waiting -= not only_walk
+                self._waiting_for_walk -= only_walk
                 self._woken = True
                 self._changed.notify_all()
                 # Nobody is left who wants to lead: whoever waited finds no trace of it.
@@ -131,6 +155,10 @@ class Loop:
     # ---- the thread -------------------------------------------------------------------------------------
 
     def _wanted(self) -> bool:
+        return self._builds() or self._waiting_for_walk > 0
+
+    def _builds(self) -> bool:
+        """Whether this process has workers do tasks."""
         background = self._context.settings.auto_refresh and self._context.has_spark
         return background or self._waiting > 0
 
@@ -145,9 +173,9 @@ class Loop:
                 if self._stopping:
                     break
                 self._woken = False
-                wanted = self._wanted()
+                wanted, builds = self._wanted(), self._builds()
             try:
-                wake_at = time.monotonic() + self._round(wanted)
+                wake_at = time.monotonic() + (self._round(builds) if builds or not wanted else self._walk_only())
             except EblaError as error:
                 log.warning("building: round failed reason=%s", error)
                 wake_at = time.monotonic() + 0.2
@@ -166,7 +194,7 @@ class Loop:
         """One look at the catalog and what follows from it; when to look again, in seconds."""
         state = self._load()
         self.nodes.observed(state)
-        nothing_left = not state.builds and not state.tasks
+        nothing_left = not state.builds and not state.tasks and not state.walking
         if nothing_left:
             self._checked.clear()
         tidying = nothing_left and state.processing is not None  # the last view was dropped: its base is let go
@@ -190,36 +218,68 @@ class Loop:
         if state.readable() and committed:
             self._on_built(state.readable())
         self._settle_covered(state)
-        if decision.updates:
+        walked = self._walk_on(state)
+        if decision.updates or (walked is not None and walked.moved):
             return 0.0  # look at what it led to
-        return max(0.0, (decision.wake_us - now) / 1e6)
+        wait_us = max(0, decision.wake_us - now)
+        if walked is not None and walked.wait_us is not None:
+            wait_us = min(wait_us, walked.wait_us)
+        return wait_us / 1e6
+
+    def _walk_only(self) -> float:
+        """A round of a process that somebody waits in for an index to go, and for nothing to be filled."""
+        state = self._load()
+        self._forget()
+        if not state.walking:
+            return self._round(wanted=False)
+        walked = self._walk_on(state) if self._lead() else None
+        if walked is not None and walked.moved:
+            return 0.0
+        return (self._limits.poll_us if walked is None or walked.wait_us is None else walked.wait_us) / 1e6
+
+    def _walk_on(self, state: State) -> Walked | None:
+        """Take indexes one step on, under this leader's term."""
+        if not state.walking or self._lease is None:
+            return None
+        try:
+            return self._walk([c.TermIs(lease=LEASE, holder=self._lease.holder, term=self._lease.term)])
+        except StaleTermError:
+            self._lease = self._coordinator = None
+            return None
 
     def _load(self) -> State:
         with self._context.catalog.reading() as connection:
             unchecked = [v for v in building.builds(connection) if v not in self._checked]
-            kinds = {v: reads.relation_by_id(connection, v) for v in unchecked}
-            views = [v for v, r in kinds.items() if r is not None and r.kind is Kind.VIEW]
-            return stored.load(connection, self.nodes.alive, views)
+            return stored.load(connection, self.nodes.alive, unchecked)
 
     # ---- leading ----------------------------------------------------------------------------------------
 
     def _lead(self) -> bool:
         lease_us = int(self._context.settings.leader_lease_s * 1e6)
         now = self._context.catalog.clock()
+        fresh = self._lease is None
         if self._lease is None or self._lease.expires_at - now < lease_us * 2 // 3:
             self._lease = tx.lead(self._context.catalog, LEASE, self._context.holder, lease_us)
         if self._lease is None:
-            self._coordinator = None
+            self._forget()
             return False
-        if self._coordinator is None or self._coordinator.term != self._lease.term:
+        if fresh:
             log.info("building: leads term=%d", self._lease.term)
+        if self._coordinator is None or self._coordinator.term != self._lease.term:
             self._coordinator = Coordinator(self._context.holder, self._lease.term, self._limits)
         return True
 
     def _resign(self) -> None:
         if self._lease is not None:
             tx.resign(self._context.catalog, self._lease)
-        self._lease = self._coordinator = None
+        self._lease = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Who does not lead remembers nothing: answers to calls of before mean nothing, and must not wake anybody."""
+        self._coordinator = None
+        with self._changed:
+            self._events.clear()
 
     def _commit(self, decision: c.Decision | None) -> bool:
         if decision is None:
@@ -270,7 +330,7 @@ class Loop:
     # ---- settling ---------------------------------------------------------------------------------------
 
     def _settle_covered(self, state: State) -> None:
-        """Views whose tasks are done: to one version, then checked. One thread for each, which looks for itself."""
+        """Those whose tasks are done: to one version, then checked. One thread for each, which looks for itself."""
         for view in state.builds:
             if view in state.open_of or view in state.held or view not in state.spans:
                 continue
@@ -289,15 +349,19 @@ class Loop:
         try:
             if level:
                 hit("build.before_check")
-                self._check(view)
-                self._checked.add(view)
+                if self._check(view):
+                    self._checked.add(view)
+                else:
+                    with self._changed:
+                        self._changed.wait_for(lambda: self._stopping, POLL_S)
             else:
                 hit("build.before_catching_up")
                 self._settle(view)
         except (ConflictError, UnknownNameError):
             pass  # another epoch came first, or it was dropped: look again
         except Exception as error:
-            log.error("relation=%d cannot be settled", view, exc_info=error)
+            expected = isinstance(error, UsageError | CorruptRunError)
+            log.error("relation=%d cannot be settled reason=%s", view, error, exc_info=None if expected else error)
             self._went_wrong(view, error)
             failed = True
         with self._changed:

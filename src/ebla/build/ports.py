@@ -6,16 +6,18 @@ protocols differs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Protocol
 
-from ebla.build.chunks import Part
 from ebla.build.coordinator import Decision
 from ebla.build.model import Task
 from ebla.build.state import State
 from ebla.build.worker import Answer
 from ebla.ids import NodeId, RelationId, TaskId, Term
 from ebla.storage.model import Relation
+
+if TYPE_CHECKING:
+    from ebla.build.scanned import Reading, Scan
 
 
 class Clock(Protocol):
@@ -60,6 +62,11 @@ class Filler(Protocol):
     (`SegmentsBegin`, exactly), and covers the part (`CoverSegment`).
     """
 
+    @property
+    def tablets_max(self) -> int | None:
+        """So many tablets are filled at once, if there is a bound besides the number of rows."""
+        ...
+
     def in_one_piece(self, relation: RelationId) -> bool:
         """Whether it cannot be filled part by part."""
         ...
@@ -72,10 +79,12 @@ class Filler(Protocol):
         """Fill a relation that is filled in one piece: one commit covers all tablets of the base."""
         ...
 
-    def fill(
-        self, base: Relation, parts: Sequence[Part], tasks: Mapping[RelationId, frozenset[TaskId]]
-    ) -> Mapping[RelationId, Exception]:
-        """Fill some relations with parts of the base, by one scan; what went wrong, by relation."""
+    def reading(self, base: Relation, relations: Collection[RelationId]) -> Reading:
+        """What filling them with a chunk reads of the base."""
+        ...
+
+    def fill(self, scan: Scan, tasks: Mapping[RelationId, frozenset[TaskId]]) -> Mapping[RelationId, Exception]:
+        """Fill some relations with a chunk of the base that others read as well; what went wrong, by relation."""
         ...
 
     def failed(self, relation: RelationId, error: Exception) -> bool:

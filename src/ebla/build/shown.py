@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import assert_never
 
 import pyarrow as pa
 from sqlalchemy import Connection
@@ -12,8 +13,13 @@ from ebla.build import chunks
 from ebla.build import segments as sg
 from ebla.build.model import Build
 from ebla.build.progress import Measured, Phase, Progress, progress, waiting_for
+from ebla.build.segments import Segments
+from ebla.build.states import Permission
 from ebla.catalog import building, loads, reads
-from ebla.ids import NodeId, RelationId, TabletId
+from ebla.catalog import transactions as tx
+from ebla.ids import NodeId, RelationId, TabletId, Version
+from ebla.indexes import definition as index_definition
+from ebla.indexes.definition import Index
 from ebla.storage.model import Kind, Relation
 from ebla.storage.token import token_range
 from ebla.views import definition
@@ -40,7 +46,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """One view, built or being built."""
+    """One view or index, built or being built."""
 
     name: str
     base: str | None
@@ -68,12 +74,13 @@ class Shown:
 
 
 def shown(connection: Connection, now: int) -> list[Shown]:
-    """Every view, by name. `now` is in microseconds, as the catalog's clock."""
+    """Every view, then every index, by name. `now` is in microseconds, as the catalog's clock."""
     builds = building.builds(connection)
-    return [
+    views = [
         of_view(connection, definition.load(connection, name), builds, now)
         for name in reads.relation_names(connection, Kind.VIEW)
     ]
+    return views + [of_index(connection, index, builds, now) for index in index_definition.all_indexes(connection)]
 
 
 def of_view(
@@ -87,32 +94,64 @@ def of_view(
     build = builds.get(view.relation.id)
     if build is None:
         return Shown(name=view.relation.name, base=None, progress=progress(_done(now)))
-    base = reads.relation_by_id(connection, build.base)
     covered = building.segments(connection, view.relation.id)
+    applied = None if view.reached is None else view.reached.applied_version
+    level = all(s.since == applied for segments in covered.values() for s in segments)
+    return _measured(
+        connection, view.relation, build, covered, now, level, _waiting_for(connection, view, build, builds, alive)
+    )
+
+
+def of_index(
+    connection: Connection,
+    index: Index,
+    builds: Mapping[RelationId, Build],
+    now: int,
+    alive: Collection[NodeId] | None = None,
+) -> Shown:
+    """One index. It is never behind: what is scanned is validated, and then readable."""
+    build = builds.get(index.id)
+    covered = building.segments(connection, index.id)
+    if index.readable:
+        return Shown(name=index.name, base=None, progress=progress(_done(now)))
+    if build is None:
+        build = Build(view=index.id, base=index.base.id, created=index.stands.since)
+    waiting = _index_waits_for(connection, index, build, alive)
+    return _measured(connection, index.relation, build, covered, now, True, waiting)
+
+
+def _measured(
+    connection: Connection,
+    relation: Relation,
+    build: Build,
+    covered: Mapping[TabletId, Segments[str]],
+    now: int,
+    level: bool,
+    waiting: str | None,
+) -> Shown:
+    base = reads.relation_by_id(connection, build.base)
     tablets = 1 if base is None else base.tablets
     expected = None if base is None else reads.snapshot(connection, base).rows_at_most
     read = sum(map(sg.rows, covered.values()))
     if base is not None and read:
         # By the tokens that are covered, not by today's rows: those grow while it is built, and progress would fall.
         expected = max(read, round(read / chunks.share(covered, tablets, lambda t: token_range(t, tablets))))
-    applied = None if view.reached is None else view.reached.applied_version
-    processing = building.processing_base(connection)
-    begun = bool(covered) or processing == build.base
+    begun = bool(covered) or building.processing_base(connection) == build.base
     created = reads.committed_at(connection, [build.created]).get(build.created)
     measured = Measured(
         tablets=tablets,
         tablets_covered=sum(1 for t in range(tablets) if sg.is_covered(covered.get(TabletId(t), ()))),
         rows_read=read,
         rows_expected=expected,
-        applied=all(s.since == applied for segments in covered.values() for s in segments),
+        applied=level,
         validated=False,
         built=False,
         started_us=created if begun else None,
         now_us=now,
-        waiting_for=_waiting_for(connection, view, build, builds, processing, alive),
+        waiting_for=waiting,
     )
     return Shown(
-        name=view.relation.name,
+        name=relation.name,
         base=None if base is None else base.name,
         progress=progress(measured),
         rows_expected=expected,
@@ -139,7 +178,6 @@ def _waiting_for(
     view: View,
     build: Build,
     builds: Mapping[RelationId, Build],
-    processing: RelationId | None,
     alive: Collection[NodeId] | None,
 ) -> str | None:
     if view.reached is not None and view.reached.status == "failed":
@@ -148,16 +186,54 @@ def _waiting_for(
         read = reads.find_relation(connection, name)
         if read is not None and read.id in builds:
             return f"the build of {read.name}"
-    hosts = {task.replica.host for task in building.tasks_of(connection, view.relation.id)}
+    return _tasks_wait_for(connection, build, alive)
+
+
+def _tasks_wait_for(connection: Connection, build: Build, alive: Collection[NodeId] | None) -> str | None:
+    hosts = {task.replica.host for task in building.tasks_of(connection, build.view)}
     if not hosts:
         return None
     down = hosts if alive is not None and not hosts & set(alive) else set()
     other: Relation | None = None
+    processing = building.processing_base(connection)
     if processing is not None and processing != build.base:
         other = reads.relation_by_id(connection, processing)
     return waiting_for(
-        paused=build.paused, other_base=None if other is None else other.name, hosts_down=down, transactions=()
+        paused=build.paused,
+        other_base=None if other is None else other.name,
+        hosts_down=down,
+        transactions=(),
     )
+
+
+def _index_waits_for(
+    connection: Connection,
+    index: Index,
+    build: Build,
+    alive: Collection[NodeId] | None,
+) -> str | None:
+    """What keeps an index from its next step, or its tasks from beginning."""
+    since = index.stands.since
+    match index.state:
+        case Permission.ABSENT:
+            return f"BUILD INDEXES ON {index.base.name}"
+        case Permission.REMOVING_WRITES | Permission.REMOVING_DELETES:
+            return f"its removal: {index.stands.message or 'it was dropped'}"
+        case Permission.BACKFILLING:
+            if building.tasks_of(connection, index.id) or not index.unique:
+                return _tasks_wait_for(connection, build, alive)
+            # Writers who may not have seen all entries: those from before the last tablet came.
+            runs = reads.snapshot(connection, index.relation).level1
+            since = max((run.begin_version for run in runs), default=Version(0))
+        case Permission.DELETE_ONLY | Permission.WRITE_AND_DELETE | Permission.READ_WRITE_AND_DELETE:
+            pass
+        case _:
+            assert_never(index.state)
+    waiting = tx.begun_before(connection, index.base.id, since)
+    named = [f"transaction {one.transaction} ({one.reason}, {one.holder})" for one in waiting]
+    if named or index.state is Permission.BACKFILLING:
+        return ", ".join(sorted(named)) or None
+    return _tasks_wait_for(connection, build, alive) or f"its next state, behind {index.state}"
 
 
 def table(connection: Connection, now: int) -> pa.Table:

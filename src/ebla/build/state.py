@@ -64,11 +64,13 @@ class State:
     applied: Mapping[RelationId, Version | None] = field(default_factory=dict)
     """Up to where epochs have brought each view; `None` for an index, which its writers keep."""
     unmoved: Mapping[RelationId, Requirement] = field(default_factory=dict)
-    """What holds as long as no epoch has moved a view since the state was read."""
+    """What holds as long as no epoch has moved a view, and nobody an index, since the state was read."""
     held: frozenset[RelationId] = frozenset()
     """Views and indexes whose tasks cannot begin yet: an index before `BACKFILLING`."""
+    walking: frozenset[RelationId] = frozenset()
+    """Indexes on their way from one permission state to the next, be it to be read or to go."""
     unchecked: frozenset[RelationId] = frozenset()
-    """Views whose rows nobody has compared with their query yet."""
+    """Views and indexes whose rows nobody has compared with the base yet."""
     processing: RelationId | None = None
     alive: frozenset[NodeId] = frozenset()
 
@@ -82,6 +84,7 @@ class State:
         applied: Mapping[RelationId, Version | None] | None = None,
         unmoved: Mapping[RelationId, Requirement] | None = None,
         held: Iterable[RelationId] = (),
+        walking: Iterable[RelationId] = (),
         unchecked: Iterable[RelationId] = (),
         processing: RelationId | None = None,
         alive: Iterable[NodeId] = (),
@@ -93,6 +96,7 @@ class State:
             applied=applied or {},
             unmoved=unmoved or {},
             held=frozenset(held),
+            walking=frozenset(walking),
             unchecked=frozenset(unchecked),
             processing=processing,
             alive=frozenset(alive),

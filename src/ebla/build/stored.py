@@ -1,4 +1,4 @@
-"""The coordinator's state as the catalog keeps it; the first tasks of a view, and those of staged runs."""
+"""The coordinator's state as the catalog keeps it; the first tasks of a view or index, and those of staged runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from sqlalchemy import Connection, select
 from ebla.build.model import Replica, Task, TaskKind
 from ebla.build.staging import Arrival, Destination, ViewStage, destination
 from ebla.build.state import Span, State
-from ebla.catalog import building
+from ebla.build.states import Permission
+from ebla.catalog import building, indexing, reads
 from ebla.catalog import changes as c
 from ebla.catalog import schema as s
+from ebla.catalog import transactions as tx
 from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
+from ebla.indexes.steps import Standing, not_yet
 from ebla.storage.model import Kind, Relation
 from ebla.views.definition import Position, progress_name
 
@@ -26,26 +29,53 @@ NO_RELATION = RelationId(0)
 def load(connection: Connection, alive: Iterable[NodeId], unchecked: Iterable[RelationId] = ()) -> State:
     """All of it, in one consistent read. Which nodes are alive, and what is checked already, is not in the catalog."""
     builds = building.builds(connection)
+    tasks = building.tasks(connection)
+    spans = {v: Span(*span) for v, span in building.spans(connection).items()}
+    processing = building.processing_base(connection)
     stored = positions(connection, builds)
+    standing = standings(connection)
+    unmoved: dict[RelationId, c.Requirement] = {one.index: one.unmoved for one in standing}
+    for view, reached in stored.items():
+        if reached is not None:
+            unmoved[view] = c.ProgressIs(name=progress_name(view), value=reached.text)
+    unread = {view: build.base for view, build in builds.items() if view not in spans and build.base != processing}
+    open_of = {task.view for task in tasks if task.view is not None}
     return State.of(
-        building.tasks(connection),
+        tasks,
         builds=builds,
-        spans={v: Span(*span) for v, span in building.spans(connection).items()},
+        spans=spans,
         applied={v: None if p is None else p.applied_version for v, p in stored.items()},
-        unmoved={v: c.ProgressIs(name=progress_name(v), value=p.text) for v, p in stored.items() if p is not None},
-        processing=building.processing_base(connection),
+        unmoved=unmoved,
+        processing=processing,
         alive=alive,
-        held=held(connection, stored),
+        held=held(connection, stored) | not_yet(standing, unread, open_of),
+        walking=[one.index for one in standing],
         unchecked=unchecked,
     )
 
 
-def held(connection: Connection, views: Mapping[RelationId, Reached | None]) -> set[RelationId]:
-    """Views that wait: for a view that they read and that is not built, or for somebody who mends what failed.
+def standings(connection: Connection, base: RelationId | None = None) -> list[Standing]:
+    """Indexes that are on their way somewhere, of all bases or of one, and who keeps each from its next step."""
+    states = indexing.all_states(connection) if base is None else indexing.of_base(connection, base)
+    moving = [one for one in states if one.state not in (Permission.ABSENT, Permission.READ_WRITE_AND_DELETE)]
+    began = reads.committed_at(connection, [one.since for one in moving]) if moving else {}
+    return [
+        Standing(
+            index=one.index,
+            base=one.base,
+            state=one.state,
+            since=one.since,
+            read_version=one.read_version,
+            began_us=began.get(one.since, 0),
+            blockers=tuple(w.transaction for w in tx.begun_before(connection, one.base, one.since)),
+        )
+        for one in moving
+    ]
 
-    Indexes always do: whoever walks them from state to state fills them, too (`ebla.indexes.drive`).
-    """
-    waiting = {view for view, reached in views.items() if reached is None or reached.failed}
+
+def held(connection: Connection, views: Mapping[RelationId, Reached | None]) -> set[RelationId]:
+    """Views that wait: for a view that they read and that is not built, or for somebody who mends what failed."""
+    waiting = {view for view, reached in views.items() if reached is not None and reached.failed}
     options = connection.execute(
         select(s.relations.c.relation_id, s.relations.c.options).where(s.relations.c.relation_id.in_(list(views)))
     )
@@ -57,7 +87,7 @@ def held(connection: Connection, views: Mapping[RelationId, Reached | None]) -> 
 
 
 def first_tasks(connection: Connection, base: Relation | None, node: NodeId, *, together: bool) -> tuple[Task, ...]:
-    """The tasks that build a new view: one for each tablet of its base, on its first replica.
+    """The tasks that build a new view or index: one for each tablet of its base, on its first replica.
 
     A view that is not driven by its base has all of them in one place (`together`): it stands at one version, so that
     two workers would only be in each other's way.

@@ -1,22 +1,34 @@
 """An index comes to be and goes: its definition is checked, its relation and its tasks are made in one commit.
 
-Nothing is read here; `ebla.indexes.drive` takes it from there.
+Nothing is read here; whoever leads building takes it from there (`ebla.indexes.walk`, `ebla.indexes.filler`).
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
-from ebla.build.model import Build, Replica, Task, TaskKind
+from ebla.build.model import Build
 from ebla.build.states import Permission, back
+from ebla.build.stored import NO_RELATION, first_tasks
 from ebla.catalog import changes as c
 from ebla.catalog import reads
-from ebla.errors import DuplicateNameError, EblaError, TypeMismatchError, UnknownNameError, UsageError
-from ebla.ids import RelationId, TabletId, TaskId, Version
+from ebla.catalog import schema as s
+from ebla.errors import (
+    CorruptRunError,
+    DuplicateKeyError,
+    DuplicateNameError,
+    EblaError,
+    SnapshotError,
+    SqlError,
+    TypeMismatchError,
+    UnknownNameError,
+    UsageError,
+)
+from ebla.failpoint import hit
+from ebla.ids import NodeId, RelationId, Version
 from ebla.indexes import definition
 from ebla.indexes.definition import Index, Item
 from ebla.query.select import conditions_of
@@ -29,9 +41,10 @@ from ebla.storage.model import Column, Kind, Relation, under_names
 from ebla.tables import ddl
 from ebla.tables.context import Context
 from ebla.validate import chance
+from ebla.views.create import PACE, pace
 from ebla.views.guard import require_built
 
-UNKNOWN = RelationId(0)
+UNKNOWN = NO_RELATION
 """In place of the relation that the same commit creates."""
 
 
@@ -192,7 +205,7 @@ def _unresolved(base: Relation, statement: CreateIndex, error: EblaError) -> Ebl
 def create_index(context: Context, statement: CreateIndex) -> Index | None:
     """Make the index's relation and its tasks. Its entries come with its steps. `None` if it was there already."""
     ddl.check_name(statement.name, "index")
-    deferred = _deferred(statement.options)
+    deferred, speed = _options(statement.options)
     with context.catalog.reading() as connection:
         if _taken(connection, statement):
             return None
@@ -223,7 +236,9 @@ def create_index(context: Context, statement: CreateIndex) -> Index | None:
             comment=None,
             options=kept,
         )
-        build: tuple[c.Update, ...] = () if deferred else (building(current, UNKNOWN, of_created=True),)
+        build: tuple[c.Update, ...] = ()
+        if not deferred:
+            build = (building(connection, current, UNKNOWN, speed, node=context.node),)
         return c.Decision(
             reason=f"create index {statement.name} on {current.name}",
             updates=(made, c.CreateIndex(base=current.id, deferred=deferred), *build),
@@ -231,34 +246,39 @@ def create_index(context: Context, statement: CreateIndex) -> Index | None:
 
     if context.catalog.decide(decide, node=context.node) is None:
         return None
+    hit("index.created")
     with context.catalog.reading() as connection:
         return definition.load(connection, statement.name)
 
 
-def building(base: Relation, index: RelationId, *, of_created: bool = False) -> c.CreateBuild:
+def building(
+    connection: Connection, base: Relation, index: RelationId, speed: Mapping[str, int | None], *, node: NodeId
+) -> c.CreateBuild:
     """The build of an index: a task for each tablet of its base, on the tablet's first replica."""
-    tasks = tuple(
-        Task(
-            id=TaskId(str(uuid.uuid4())),
-            kind=TaskKind.BUILD_RANGE,
-            base=base.id,
-            view=index,
-            tablet=TabletId(tablet),
-            replica=Replica(nodes[0], 0),
-        )
-        for tablet, nodes in enumerate(base.placement)
+    tasks = first_tasks(connection, base, node, together=False)
+    build = Build(
+        view=index, base=base.id, rows_per_minute=speed.get("rows_per_minute"), chunk_rows=speed.get("chunk_rows")
     )
-    return c.CreateBuild(build=Build(view=index, base=base.id), tasks=tasks, of_created=of_created)
+    return c.CreateBuild(
+        build=build, tasks=tuple(replace(task, view=index) for task in tasks), of_created=index == UNKNOWN
+    )
 
 
-def _deferred(options: Mapping[str, object]) -> bool:
+def _options(options: Mapping[str, object]) -> tuple[bool, Mapping[str, int | None]]:
+    """Whether the index waits to be asked for, and how fast it is built."""
     given = {name.lower(): value for name, value in options.items()}
-    unknown = sorted(set(given) - {"build"})
+    unknown = sorted(set(given) - {"build", *PACE})
     if unknown:
-        raise UnknownNameError(f"WITH: expected build, found {unknown[0]}")
+        raise UnknownNameError(f"WITH: expected build, {' or '.join(PACE)}, found {unknown[0]}")
     if given.get("build", "now") not in ("now", "deferred"):
         raise UsageError(f"build: expected 'now' or 'deferred', found {given['build']!r}")
-    return given.get("build") == "deferred"
+    deferred = given.pop("build", "now") == "deferred"
+    if deferred and given:
+        raise UsageError(
+            f"{next(iter(given))}: expected an index that is built now, found it deferred; "
+            "ALTER INDEX i SET (…) says it once it is built"
+        )
+    return deferred, pace(given)
 
 
 def _taken(connection: Connection, statement: CreateIndex) -> bool:
@@ -292,7 +312,7 @@ def ask_for_deferred(context: Context, table: str) -> list[Index]:
         updates: list[c.Update] = []
         for index in waiting:
             updates.append(c.SetIndexState(index=index.id, state=Permission.DELETE_ONLY))
-            updates.append(building(base, index.id))
+            updates.append(building(connection, base, index.id, {}, node=context.node))
         names = ", ".join(index.name for index in waiting)
         return c.Decision(reason=f"build indexes {names}", relation=base.id, updates=tuple(updates))
 
@@ -303,13 +323,17 @@ def ask_for_deferred(context: Context, table: str) -> list[Index]:
     return found
 
 
-def begin_removal(context: Context, index: RelationId, reason: str, message: str | None = None) -> bool:
-    """The first step back. `False` if it is on its way already, or gone."""
+def begin_removal(
+    context: Context, index: RelationId, reason: str, message: str | None = None, *, unless_readable: bool = False
+) -> bool:
+    """The first step back. `False` if it is on its way already, gone, or (where that counts) readable."""
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         relation = reads.relation_by_id(connection, index)
         found = None if relation is None else definition.find(connection, relation.name)
         if found is None or found.state in (Permission.REMOVING_WRITES, Permission.REMOVING_DELETES):
+            return None
+        if unless_readable and found.readable:
             return None
         if found.state is Permission.ABSENT:
             return c.Decision(reason=reason, relation=index, updates=(c.DropRelation(relation=index),))
@@ -320,3 +344,36 @@ def begin_removal(context: Context, index: RelationId, reason: str, message: str
         )
 
     return context.catalog.decide(decide, node=context.node) is not None
+
+
+def give_up(context: Context, index: RelationId, error: Exception) -> None:
+    """An index that cannot be built goes; whoever waits for it elsewhere finds the reason in the history."""
+    with context.catalog.reading() as connection:
+        relation = reads.relation_by_id(connection, index)
+    if relation is None:
+        return
+    begin_removal(context, index, f"index {relation.name} cannot be built: {type(error).__name__}: {error}", str(error))
+    hit("index.failed")
+
+
+_KINDS: tuple[type[EblaError], ...] = (
+    DuplicateKeyError,
+    SnapshotError,
+    CorruptRunError,
+    TypeMismatchError,
+    SqlError,
+)
+
+
+def why_gone(connection: Connection, index: RelationId, name: str) -> EblaError:
+    """What history says of an index that somebody else found impossible to build."""
+    said = connection.execute(
+        select(s.history.c.reason)
+        .where(s.history.c.relation_id == index, s.history.c.reason.like("%cannot be built: %"))
+        .order_by(s.history.c.version.desc())
+        .limit(1)
+    ).scalar()
+    if said is None:
+        return UnknownNameError(f"index {name}: expected it built, found it dropped meanwhile")
+    kind, _, message = str(said).partition("cannot be built: ")[2].partition(": ")
+    return next((known for known in _KINDS if known.__name__ == kind), UsageError)(message)

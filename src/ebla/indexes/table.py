@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 from sqlalchemy import Connection, func, select
 
-from ebla.build.states import Permission
+from ebla.build import shown
+from ebla.build.model import Build
+from ebla.catalog import building
 from ebla.catalog import schema as s
+from ebla.ids import RelationId
 from ebla.indexes import definition
 from ebla.indexes.definition import Index
 from ebla.storage.model import FOREVER
@@ -30,10 +35,12 @@ SCHEMA = pa.schema(
 
 
 def table(connection: Connection) -> pa.Table:
-    return pa.Table.from_pylist([_row(connection, i) for i in definition.all_indexes(connection)], schema=SCHEMA)
+    builds = building.builds(connection)
+    rows = [_row(connection, index, builds) for index in definition.all_indexes(connection)]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-def _row(connection: Connection, index: Index) -> dict[str, object]:
+def _row(connection: Connection, index: Index, builds: Mapping[RelationId, Build]) -> dict[str, object]:
     names = {c.physical: c.name for c in index.base.columns}
     live = (
         select(func.sum(s.runs.c.row_count - 2 * s.runs.c.tombstones), func.sum(s.runs.c.bytes))
@@ -45,7 +52,7 @@ def _row(connection: Connection, index: Index) -> dict[str, object]:
         "name": index.name,
         "relation": index.base.name,
         "state": index.state.value,
-        "percent": percent(connection, index),
+        "percent": shown.of_index(connection, index, builds, now=0).progress.percent,
         "is_unique": index.unique,
         "columns": ", ".join(i.text + (" DESC" if i.descending else "") for i in index.items),
         "included": ", ".join(names[p] for p in index.include) or None,
@@ -55,14 +62,3 @@ def _row(connection: Connection, index: Index) -> dict[str, object]:
         "bytes": int(size or 0),
         "message": index.stands.message,
     }
-
-
-def percent(connection: Connection, index: Index) -> float:
-    """100 exactly when it can be read."""
-    if index.readable:
-        return 100.0
-    if index.state is not Permission.BACKFILLING:
-        return 0.0
-    tasks = s.view_building_tasks
-    left = connection.execute(select(func.count()).where(tasks.c.view_id == index.id)).scalar_one()
-    return min(99.0, round(100.0 * (index.base.tablets - left) / index.base.tablets, 1))

@@ -6,6 +6,7 @@ from ebla.sql import ddl
 from ebla.sql.cursor import Cursor
 from ebla.sql.lex import Kind
 from ebla.sql.statements import (
+    AlterBuild,
     BuildIndexes,
     CreateIndex,
     DropIndex,
@@ -102,6 +103,19 @@ def drop_index(cursor: Cursor) -> Statement:
     cursor.expect("INDEX")
     if_exists = cursor.accept("IF", "EXISTS")
     return DropIndex(name=ddl.table_name(cursor), if_exists=if_exists)
+
+
+def alter_index(cursor: Cursor) -> Statement:
+    """`INDEX i PAUSE | RESUME | SET (…)`"""
+    cursor.expect("INDEX")
+    name = ddl.table_name(cursor)
+    if cursor.accept("PAUSE"):
+        return AlterBuild(name=name, options={"rows_per_minute": 0}, of="index")
+    if cursor.accept("RESUME"):
+        return AlterBuild(name=name, options={"rows_per_minute": None}, of="index")
+    if not cursor.accept("SET"):
+        cursor.fail("PAUSE, RESUME or SET (…)")
+    return AlterBuild(name=name, options=ddl.assignments(cursor), of="index")
 
 
 def build_indexes(cursor: Cursor) -> Statement:

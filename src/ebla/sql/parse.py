@@ -135,7 +135,7 @@ _STATEMENTS: dict[str, Parser] = {
     "LOAD": write.load,
     "CREATE": _by_kind(views.create_view, handlers.create_handler, ddl.create, indexes.create_index),
     "DROP": _by_kind(views.drop_view, handlers.drop_handler, ddl.drop, indexes.drop_index),
-    "ALTER": _by_kind(views.alter_view, handlers.alter_handler, ddl.alter),
+    "ALTER": _by_kind(views.alter_view, handlers.alter_handler, ddl.alter, indexes.alter_index),
     "BUILD": indexes.build_indexes,
     "CHECK": checks.check,
     "REPAIR": checks.repair,
@@ -156,7 +156,7 @@ VERBS = frozenset({*_QUERY_WORDS, *_STATEMENTS, "EXPLAIN"})
 SUPPORTED = (
     "SELECT, WITH, VALUES, FROM, TABLE, EXPLAIN, INSERT INTO, UPSERT INTO, UPDATE, DELETE FROM, MERGE INTO, "
     "TRUNCATE, LOAD INTO, CREATE TABLE, DROP TABLE, ALTER TABLE, CREATE, DROP and ALTER MATERIALIZED VIEW, "
-    "CREATE, DROP and ALTER HANDLER, CREATE and DROP INDEX, BUILD INDEXES, CHECK and REPAIR, FLUSH, WAIT FOR, "
+    "CREATE, DROP and ALTER HANDLER, CREATE, DROP and ALTER INDEX, BUILD INDEXES, CHECK and REPAIR, FLUSH, WAIT FOR, "
     "CANCEL BUILD, COMMENT ON, SHOW TABLES, SHOW VIEWS, SHOW HANDLERS, SHOW INDEXES, SHOW PROGRESS, DESCRIBE, "
     "COMPACT and VACUUM"
 )

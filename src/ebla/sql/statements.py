@@ -340,7 +340,7 @@ class ShowHandlers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterBuild:
-    """`ALTER MATERIALIZED VIEW v PAUSE | RESUME | SET (name = value, …)`: how fast it is built.
+    """`ALTER MATERIALIZED VIEW v | INDEX i PAUSE | RESUME | SET (name = value, …)`: how fast it is built.
 
     `on_hold` is true for PAUSE and false for RESUME, which have no options.
     """
@@ -348,11 +348,12 @@ class AlterBuild:
     name: str
     options: Mapping[str, object] = field(default_factory=dict)
     on_hold: bool | None = None
+    of: Literal["view", "index"] = "view"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelBuild:
-    """Build a view no further: it goes, with all that was built."""
+    """Build a view or an index no further: it goes, with all that was built."""
 
     name: str
     if_exists: bool = False

@@ -69,7 +69,7 @@ def alter_view(cursor: Cursor) -> Statement:
 
 
 def cancel(cursor: Cursor) -> Statement:
-    """`CANCEL BUILD [IF EXISTS] v`"""
+    """`CANCEL BUILD [IF EXISTS] name`"""
     cursor.expect("BUILD")
     if_exists = cursor.accept("IF", "EXISTS")
     return CancelBuild(name=ddl.table_name(cursor), if_exists=if_exists)

@@ -1,25 +1,24 @@
 """Rows of a part of the base, computed for views that are being built, and committed together with the position.
 
-A chunk reads every input at the newest version *t*. The rows that it writes have keys that no other run of the view
-has: the view's key holds the base's, and epochs leave alone what is not covered. So large chunks go straight to level
-1, whatever lies there already, and a chunk may commit whatever epochs have done meanwhile, as long as the position is
-still where it started.
+A chunk reads every input at one version *t*: the newest, or the one at which an index of the same chunk is read. The
+rows that it writes have keys that no other run of the view has: the view's key holds the base's, and epochs leave alone
+what is not covered. So large chunks go straight to level 1, whatever lies there already, and a chunk may commit
+whatever epochs have done meanwhile, as long as the position is still where it started.
 
 Plan of a chunk: the base's files of these tablets, filtered by token where a tablet is read in parts; the view's query
-over them; one shuffle to the view's tablets, sort, write. One Spark job for each view; with several views the rows of
-the base are kept between them, so that they are scanned once.
+over them; one shuffle to the view's tablets, sort, write. One Spark job for each view; the rows of the base are scanned
+once for all (`ebla.build.scanned`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ebla.build import segments as sg
-from ebla.build.chunks import Part
+from ebla.build.scanned import Reading, Scan
 from ebla.build.segments import Segment
 from ebla.catalog import building, reads
 from ebla.catalog import changes as c
@@ -39,7 +38,6 @@ from ebla.views.definition import View
 from ebla.views.driving import Driving, HowBuilt, driving
 from ebla.views.evaluate import Evaluation
 from ebla.views.inputs import Inputs, Round
-from ebla.views.region import base_rows
 from ebla.views.run import shape_of, used_columns
 
 if TYPE_CHECKING:
@@ -66,27 +64,42 @@ def how_built(view: View, relations: Mapping[str, Relation]) -> HowBuilt:
     return driving(shape, view.inputs, relations, view.relation.columns, merges=view.roles is not None)
 
 
-def fill(
-    context: Context, base: Relation, parts: Sequence[Part], fillings: Sequence[Filling]
-) -> list[Exception | None]:
+def reading(base: Relation, fillings: Sequence[Filling], not_before: Version) -> Reading:
+    """What a chunk of these views reads of its base."""
+    used = {k.name.lower() for k in base.key}
+    for one in fillings:
+        shape, _ = shape_of(one.view, one.relations)
+        used |= used_columns(shape, one.relations).get(base.name.lower(), frozenset())
+    columns = frozenset(col.physical for col in base.columns if col.name.lower() in used)
+    return Reading(columns=columns, jobs=len(fillings), not_before=not_before)
+
+
+def fill(context: Context, scan: Scan, fillings: Sequence[Filling]) -> list[Exception | None]:
     """Compute and commit a chunk for each view; what kept one from it, in their order. One does not stop the others."""
     works = [_begun(context, one.view) for one in fillings]
-    version = works[-1].transaction.snapshot  # the newest: those that began before keep it from vacuum, too
+    # The newest, unless somebody needs an older one and keeps it: those that began before keep it from vacuum, too.
+    version = works[-1].transaction.snapshot if scan.at is None else scan.at
     round_ = Round(context)
     found: list[Exception | None] = []
-    with _kept(context, base, version, parts, fillings) as rows:
-        for one, work in zip(fillings, works, strict=True):
-            try:
-                with context.kept_alive(work.transaction.id):
-                    _Chunk(context, one, base, parts, version, work, round_).run(rows)
-                found.append(None)
-            except Exception as error:
-                work.give_up(error)
-                found.append(error)
-            except BaseException:
-                for left in works[len(found) :]:
-                    left.roll_back()
-                raise
+    try:
+        frame = scan.rows(version)
+        rows = sscan.logical(frame, [col for col in scan.base.visible if col.physical in frame.columns])
+    except BaseException:
+        for work in works:
+            work.roll_back()
+        raise
+    for one, work in zip(fillings, works, strict=True):
+        try:
+            with context.kept_alive(work.transaction.id):
+                _Chunk(context, one, scan, version, work, round_).run(rows)
+            found.append(None)
+        except Exception as error:
+            work.give_up(error)
+            found.append(error)
+        except BaseException:
+            for left in works[len(found) :]:
+                left.roll_back()
+            raise
     return found
 
 
@@ -102,26 +115,6 @@ def _begun(context: Context, view: View) -> Work:
     return Work(context, view.relation, transaction)
 
 
-@contextmanager
-def _kept(
-    context: Context, base: Relation, version: Version, parts: Sequence[Part], fillings: Sequence[Filling]
-) -> Iterator[DataFrame]:
-    """The rows of the base; where several views read them, only the columns that they use, and scanned once."""
-    frame = base_rows(context, base, version, parts)
-    if len(fillings) == 1:
-        yield frame
-        return
-    used = {k.name.lower() for k in base.key}
-    for one in fillings:
-        shape, _ = shape_of(one.view, one.relations)
-        used |= used_columns(shape, one.relations).get(base.name.lower(), frozenset())
-    shared = frame.select(*[sscan.quoted(col.name) for col in base.visible if col.name.lower() in used]).persist()
-    try:
-        yield shared
-    finally:
-        shared.unpersist()
-
-
 class _Chunk:
     """One view's part in a chunk."""
 
@@ -129,8 +122,7 @@ class _Chunk:
         self,
         context: Context,
         filling: Filling,
-        base: Relation,
-        parts: Sequence[Part],
+        scan: Scan,
         version: Version,
         work: Work,
         round_: Round,
@@ -138,8 +130,8 @@ class _Chunk:
         self._context = context
         self._filling = filling
         self._view = filling.view
-        self._base = base
-        self._parts = parts
+        self._base = scan.base
+        self._parts = scan.parts
         self._version = version
         self._work = work
         self._started = time.perf_counter()

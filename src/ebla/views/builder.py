@@ -1,9 +1,10 @@
-"""Views come to be: waiting for builds, altering and cancelling them, and how far they are."""
+"""Views and indexes come to be: waiting for builds, altering and cancelling them, and how far they are."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
@@ -11,13 +12,22 @@ from sqlalchemy import Connection
 from ebla.build import shown
 from ebla.build.loop import Loop
 from ebla.build.model import Build, held
+from ebla.build.ports import Filler
+from ebla.build.states import Permission
 from ebla.build.stored import NO_RELATION, first_tasks
-from ebla.catalog import building, reads
+from ebla.catalog import building, indexing, reads
 from ebla.catalog import changes as c
+from ebla.catalog.indexing import IndexState
 from ebla.errors import SqlError, TypeMismatchError, UsageError
 from ebla.ids import RelationId, Version
+from ebla.indexes import create as index_create
+from ebla.indexes import definition as index_definition
+from ebla.indexes import walk
+from ebla.indexes.definition import Index
+from ebla.indexes.filler import IndexFiller
+from ebla.indexes.validate import Validation
 from ebla.jobs.model import with_inputs
-from ebla.storage.model import Kind
+from ebla.storage.model import Kind, Relation
 from ebla.tables.writes import Written
 from ebla.views import create, definition, sampled
 from ebla.views.backfill import how_built
@@ -37,8 +47,12 @@ class Builder:
         self._epochs = database.epochs
         self._wake_runner = database.runner.wake
         self._wake_maintainer = database.maintainer.wake
-        fillers = {Kind.VIEW: ViewFiller(context=self._context, epochs=self._epochs)}
-        self.loop = Loop(self._context, fillers, self._catch_up, self._check, self._on_built)
+        self._validation = Validation(self._context)
+        fillers: dict[Kind, Filler] = {
+            Kind.INDEX: IndexFiller(context=self._context),
+            Kind.VIEW: ViewFiller(context=self._context, epochs=self._epochs),
+        }
+        self.loop = Loop(self._context, fillers, self._catch_up, self._check, self._walk, self._on_built)
 
     def wake(self) -> None:
         self.loop.wake()
@@ -71,27 +85,36 @@ class Builder:
 
     # ---- what the loop asks for -------------------------------------------------------------------------
 
-    def _name(self, view: RelationId) -> str | None:
+    def _relation(self, number: RelationId) -> Relation | None:
         with self._context.catalog.reading() as connection:
-            found = reads.relation_by_id(connection, view)
-        return None if found is None else found.name
+            return reads.relation_by_id(connection, number)
 
     def _catch_up(self, view: RelationId) -> None:
-        name = self._name(view)
-        if name is not None:
-            self._epochs.catch_up(name)
+        relation = self._relation(view)
+        if relation is not None:
+            self._epochs.catch_up(relation.name)
 
-    def _check(self, view: RelationId) -> None:
-        name = self._name(view)
-        if name is not None:
-            sampled.check(self._context, name)
+    def _check(self, number: RelationId) -> bool:
+        relation = self._relation(number)
+        if relation is not None and relation.kind is Kind.INDEX:
+            return self._validation.check(number)
+        if relation is not None:
+            sampled.check(self._context, relation.name)
+        return True
 
-    def _on_built(self, views: Collection[RelationId]) -> None:
+    def _walk(self, requires: Sequence[c.Requirement]) -> walk.Walked:
+        return walk.step(self._context, requires)
+
+    def _on_built(self, built: Collection[RelationId]) -> None:
         self._wake_runner()
-        for view in views:
-            name = self._name(view)
-            if name is not None:
-                self._wake_maintainer(name)  # many small chunks are many runs
+        for number in built:
+            with self._context.catalog.reading() as connection:
+                relation = reads.relation_by_id(connection, number)
+                stands = indexing.of_index(connection, number)
+            if stands is not None:
+                walk.readable(self._context, stands.base)
+            if relation is not None:
+                self._wake_maintainer(relation.name)  # many small chunks are many runs
 
     # ---- waiting ----------------------------------------------------------------------------------------
 
@@ -114,6 +137,51 @@ class Builder:
             for error in errors.get(view.relation.id, ()):
                 if not isinstance(error, Stopped | SqlError | TypeMismatchError):
                     raise error
+
+    def wait_indexes(self, indexes: Sequence[Index]) -> None:
+        """Return when these indexes can be read, or are gone because they cannot be built; then raise why."""
+        wrong: list[Exception] = []
+        left = [index.id for index in indexes]
+        while errors := self.loop.wait(left, partial(self._are_settled, left)):
+            for number, found in errors.items():
+                wrong += found[:1]
+                if self._goes(number):
+                    self.wait_gone(number)
+            left = [number for number in left if number not in errors]
+        if wrong:
+            raise wrong[0]
+        with self._context.catalog.reading() as connection:
+            for index in indexes:
+                if indexing.of_index(connection, index.id) is None:
+                    raise index_create.why_gone(connection, index.id, index.name)
+
+    def wait_gone(self, index: RelationId) -> None:
+        """Return when an index that was asked to go is gone."""
+        self.loop.wait([], lambda: self._stands(index) is None, only_walk=True)
+
+    def _stands(self, index: RelationId) -> IndexState | None:
+        with self._context.catalog.reading() as connection:
+            return indexing.of_index(connection, index)
+
+    def _goes(self, index: RelationId) -> bool:
+        stands = self._stands(index)
+        return stands is None or stands.state in (Permission.REMOVING_WRITES, Permission.REMOVING_DELETES)
+
+    def _are_settled(self, indexes: Sequence[RelationId]) -> bool:
+        """Whether these indexes are readable or gone; says how far the first is that is neither."""
+        now = self._context.catalog.clock()
+        with self._context.catalog.reading() as connection:
+            builds = building.builds(connection)
+            for number in indexes:
+                relation = reads.relation_by_id(connection, number)
+                index = None if relation is None else index_definition.find(connection, relation.name)
+                if index is not None and not index.readable:
+                    at = shown.of_index(connection, index, builds, now, self.loop.nodes.alive)
+                    break
+            else:
+                return True
+        self._context.progress(shown.line(at), at.progress.percent / 100)
+        return False
 
     def wait_visible(self, written: Written) -> Written:
         """Return when rows that a write has staged are visible, with the version at which all of them are."""
@@ -161,12 +229,14 @@ class Builder:
 
     # ---- statements -------------------------------------------------------------------------------------
 
-    def alter(self, name: str, options: Mapping[str, object], *, on_hold: bool | None = None) -> None:
+    def alter(
+        self, name: str, options: Mapping[str, object], kind: Kind = Kind.VIEW, *, on_hold: bool | None = None
+    ) -> None:
         """Another pace, from the next chunk on; `on_hold`: pause, or go on at the rate that was set before."""
         given = create.pace(options)
 
         def decide(connection: Connection, at: Version) -> c.Decision:
-            build = self._require(connection, name)
+            build = self._require(connection, name, kind)
             said = ", ".join(f"{k} = {'NULL' if v is None else v}" for k, v in given.items())
             said = said or ("pause" if on_hold else "resume")
             if on_hold is not None:
@@ -185,12 +255,35 @@ class Builder:
 
     def cancel(self, name: str, *, if_exists: bool) -> None:
         with self._context.catalog.reading() as connection:
-            if if_exists and reads.find_relation(connection, name) is None:
+            found = reads.find_relation(connection, name)
+            if if_exists and found is None:
                 return
+            index = index_definition.load(connection, name) if found is not None and found.kind is Kind.INDEX else None
+        if index is not None:
+            self._cancel_index(index)
+            return
         create.drop_view(self._context, name, while_building=True)
         self.wake()
 
-    def _require(self, connection: Connection, name: str) -> Build:
+    def _cancel_index(self, index: Index) -> None:
+        if index.state in (Permission.ABSENT, Permission.READ_WRITE_AND_DELETE):
+            how = "deferred" if index.state is Permission.ABSENT else "built"
+            raise UsageError(
+                f"index {index.name}: expected a build that can be cancelled, found it {how}; DROP INDEX removes it"
+            )
+        removed = index_create.begin_removal(
+            self._context, index.id, f"cancel the build of {index.name}", unless_readable=True
+        )
+        if not removed:
+            with self._context.catalog.reading() as connection:
+                again = index_definition.find(connection, index.name)
+            if again is not None and again.id == index.id and again.readable:
+                self._cancel_index(again)  # it was faster
+        self.wait_gone(index.id)
+
+    def _require(self, connection: Connection, name: str, kind: Kind) -> Build:
+        if kind is Kind.INDEX:
+            return self._require_index(connection, name)
         view = definition.load(connection, name)
         build = building.builds(connection).get(view.relation.id)
         if build is None:
@@ -200,8 +293,18 @@ class Builder:
             )
         return build
 
+    def _require_index(self, connection: Connection, name: str) -> Build:
+        index = index_definition.load(connection, name)
+        build = building.builds(connection).get(index.id)
+        if build is None or index.state in (Permission.REMOVING_WRITES, Permission.REMOVING_DELETES):
+            how = {Permission.READ_WRITE_AND_DELETE: "built", Permission.ABSENT: "deferred"}.get(index.state, "dropped")
+            raise UsageError(f"index {index.name}: expected a build that goes on, found it {how}")
+        return build
+
     def progress(self, name: str) -> shown.Shown:
         with self._context.catalog.reading() as connection:
-            view = definition.load(connection, name)
-            now = self._context.catalog.clock()
-            return shown.of_view(connection, view, building.builds(connection), now, self.loop.nodes.alive)
+            found = reads.find_relation(connection, name)
+            now, builds, alive = self._context.catalog.clock(), building.builds(connection), self.loop.nodes.alive
+            if found is not None and found.kind is Kind.INDEX:
+                return shown.of_index(connection, index_definition.load(connection, name), builds, now, alive)
+            return shown.of_view(connection, definition.load(connection, name), builds, now, alive)

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ebla.build import segments as sg
 from ebla.build.chunks import Part, position_of
+from ebla.build.scanned import within
 from ebla.build.segments import Segments
 from ebla.catalog import building, reads
 from ebla.catalog import changes as c
@@ -38,7 +39,7 @@ from ebla.views.evaluate import Evaluation
 from ebla.views.inputs import Inputs, Round
 from ebla.views.lookup import rows_by
 from ebla.views.plan import of_scope
-from ebla.views.region import ranges_of, within
+from ebla.views.region import ranges_of
 from ebla.views.rows import difference, without_keys
 from ebla.views.run import Epoch, shape_of, used_columns
 

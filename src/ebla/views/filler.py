@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
 from ebla.build.chunks import CHUNK_ROWS, Part
+from ebla.build.scanned import Reading, Scan
 from ebla.catalog import reads
 from ebla.errors import ConflictError, UnknownNameError, UsageError
-from ebla.ids import RelationId, TaskId
+from ebla.ids import RelationId, TaskId, Version
 from ebla.jobs.epochs import Epochs
 from ebla.storage.model import Relation
 from ebla.tables.context import Context
-from ebla.views import definition, maintain
-from ebla.views.backfill import Filling, fill, how_built
+from ebla.views import backfill, definition, maintain
+from ebla.views.backfill import Filling, how_built
 from ebla.views.definition import View
 from ebla.views.driving import Driving, Growing, InOnePiece, adding
 from ebla.views.growing import Piece
@@ -61,9 +62,25 @@ class ViewFiller:
             if done.view == view.relation.name and done.plan == "failed":
                 raise Stopped(done.reason)
 
-    def fill(
-        self, base: Relation, parts: Sequence[Part], tasks: Mapping[RelationId, frozenset[TaskId]]
-    ) -> Mapping[RelationId, Exception]:
+    @property
+    def tablets_max(self) -> int | None:
+        return None
+
+    def reading(self, base: Relation, relations: Collection[RelationId]) -> Reading:
+        fillings, _, _ = self._fillings(dict.fromkeys(relations, frozenset()))
+        created = [one.view.relation.created_version for one in fillings]
+        return backfill.reading(base, fillings, max(created, default=Version(0)))
+
+    def fill(self, scan: Scan, tasks: Mapping[RelationId, frozenset[TaskId]]) -> Mapping[RelationId, Exception]:
+        fillings, growing, wrong = self._fillings(tasks)
+        errors = backfill.fill(self.context, scan, fillings) if fillings else []
+        found = {one.view.relation.id: error for one, error in zip(fillings, errors, strict=True) if error is not None}
+        return wrong | found | self._grow(growing, scan.parts)
+
+    def _fillings(
+        self, tasks: Mapping[RelationId, frozenset[TaskId]]
+    ) -> tuple[list[Filling], list[tuple[View, frozenset[TaskId]]], dict[RelationId, Exception]]:
+        """Views with a part in the scan, views that grow by an epoch of their own, and what is wrong with others."""
         fillings: list[Filling] = []
         growing: list[tuple[View, frozenset[TaskId]]] = []
         wrong: dict[RelationId, Exception] = {}
@@ -83,9 +100,7 @@ class ViewFiller:
                     wrong[relation] = ConflictError(
                         f"view {view.relation.name}: expected it built in chunks, found not"
                     )
-        errors = fill(self.context, base, parts, fillings) if fillings else []
-        found = {one.view.relation.id: error for one, error in zip(fillings, errors, strict=True) if error is not None}
-        return wrong | found | self._grow(growing, parts)
+        return fillings, growing, wrong
 
     def _grow(
         self, views: Sequence[tuple[View, frozenset[TaskId]]], parts: Sequence[Part]

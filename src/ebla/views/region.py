@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ebla.build import segments as sg
 from ebla.build.chunks import Part, spans
+from ebla.build.scanned import within
 from ebla.build.segments import Segments
 from ebla.catalog import reads
 from ebla.ids import TabletId, Version
@@ -64,17 +65,6 @@ def known(covered: Mapping[TabletId, Segments[str]]) -> tuple[Part, ...]:
         for tablet, segments in sorted(covered.items())
         if segments
     )
-
-
-def within(columns: Sequence[str], ranges: Sequence[tuple[int, int]]) -> str:
-    """A condition: the token of these columns lies in one of the ranges."""
-    hashed = f"xxhash64({', '.join(map(sscan.quoted, columns))})"
-    parts = [f"{hashed} BETWEEN {_long(first)} AND {_long(last)}" for first, last in ranges]
-    return f"({' OR '.join(parts)})" if parts else "false"
-
-
-def _long(value: int) -> str:
-    return f"{value}L" if value > -(2**63) else "(-9223372036854775807L - 1L)"
 
 
 def ranges_of(base: Relation, parts: Sequence[Part]) -> list[tuple[int, int]]:

@@ -63,8 +63,8 @@ def check(context: Context, name: str) -> None:
         base = relations[how.base]
         plan = of_scope(shape, (), how.scope)
         assert plan is not None, "nothing changed, so there is nothing to follow"
-        values = _sample(context, now[how.base], base.key, base.key)
-        shown = _sample(context, mine, named(view.relation, how.scope), base.key)
+        values = sample(context, now[how.base], base.key, base.key)
+        shown = sample(context, mine, named(view.relation, how.scope), base.key)
         _compare(context, view, plan, distinct(pa.concat_tables([values, shown])), inputs, mine)
         return
     grown = by_scope(shape, [how.base], keys_of(relations))
@@ -75,9 +75,9 @@ def check(context: Context, name: str) -> None:
 def _grown(context: Context, view: View, plan: Incremental, base: str, inputs: Inputs, mine: Snapshot) -> pa.Table:
     """Values of the scope: of rows that the view has, and of those that rows of the base should have made."""
     scope = named(view.relation, plan.scope)
-    shown = _sample(context, mine, scope, scope)
+    shown = sample(context, mine, scope, scope)
     key = inputs.relations[base].key
-    keys = _sample(context, inputs.now[base], key, key)
+    keys = sample(context, inputs.now[base], key, key)
     try:
         rows = inputs.lookup(base, [k.name for k in key], keys.slice(0, inputs.rows_max), None, State.NEW)
         due = affected(plan, _AsIfChanged(base, rows, inputs), rows_max=inputs.rows_max)
@@ -132,7 +132,7 @@ def _compare(context: Context, view: View, plan: Incremental, values: pa.Table, 
     log.info("view=%s checked keys=%d rows=%d", view.relation.name, values.num_rows, new.num_rows)
 
 
-def _sample(context: Context, snapshot: Snapshot, columns: Sequence[Column], key: Sequence[Column]) -> pa.Table:
+def sample(context: Context, snapshot: Snapshot, columns: Sequence[Column], key: Sequence[Column]) -> pa.Table:
     """Values of some columns in rows of some runs, as columns `c0`, `c1`, … with the types of a key."""
     names = [f"c{i}" for i in range(len(key))]
     schema = pa.schema([pa.field(n, types.to_arrow(k.type)) for n, k in zip(names, key, strict=True)])

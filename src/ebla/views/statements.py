@@ -11,6 +11,7 @@ import pyarrow as pa
 from ebla.build import shown
 from ebla.catalog import reads
 from ebla.errors import ConflictError, EblaError
+from ebla.indexes import definition as index_definition
 from ebla.result import Result
 from ebla.sql import statements as st
 from ebla.storage.model import Kind
@@ -54,8 +55,8 @@ class Views:
                 return self.wait_for(*names)
             case st.ExplainView():
                 return self._explain(statement)
-            case st.AlterBuild(name=name, options=options, on_hold=on_hold):
-                self._database.builder.alter(name, options, on_hold=on_hold)
+            case st.AlterBuild(name=name, options=options, of=of, on_hold=on_hold):
+                self._database.builder.alter(name, options, Kind(of), on_hold=on_hold)
                 return Result(table=pa.table({}))
             case st.CancelBuild(name=name, if_exists=if_exists):
                 self._database.builder.cancel(name, if_exists=if_exists)
@@ -114,19 +115,25 @@ class Views:
         )
 
     def wait_for(self, *names: str) -> Result:
-        """Return when these views are built; whoever comes first builds them, here or in the background."""
+        """Return when these views and indexes are built; whoever comes first builds them, here or in the background."""
+        with self._context.catalog.reading() as connection:
+            of_index = [n for n in names if (r := reads.find_relation(connection, n)) and r.kind is Kind.INDEX]
+            indexes = [index_definition.load(connection, name) for name in of_index]
+        names = tuple(name for name in names if name not in of_index)
         self._require(names)
         self._database.builder.wait(names)
+        self._database.builder.wait_indexes([index for index in indexes if not index.readable])
         views = self._require(names)
         for view in views:
             if view.position is None or view.position.status != "ready":
                 raise _stopped(view.relation.name, None if view.position is None else view.position.message)
         versions = [int(v.position.applied_version) for v in views if v.position is not None]
+        none = [None] * len(indexes)  # its writers keep it: it is never behind
         return Result(
             table=pa.table(
                 {
-                    "view": pa.array([v.relation.name for v in views], pa.string()),
-                    "applied_version": pa.array(versions, pa.int64()),
+                    "view": pa.array([*(v.relation.name for v in views), *(i.name for i in indexes)], pa.string()),
+                    "applied_version": pa.array([*versions, *none], pa.int64()),
                 }
             )
         )

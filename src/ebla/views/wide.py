@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from ebla.build.scanned import within
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
 from ebla.storage.model import DELETED
@@ -25,7 +26,7 @@ from ebla.views.evaluate import Evaluation, semi
 from ebla.views.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
 from ebla.views.inputs import Inputs, column_of
 from ebla.views.plan import Incremental
-from ebla.views.region import ranges_of, within
+from ebla.views.region import ranges_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -96,7 +96,7 @@ def create_index(db: Database, show: Show) -> float:
     """Create the index of `card` and wait until queries can take it; the seconds that it took."""
     began = time.perf_counter()
     db.sql(schema.INDEX.replace("CREATE INDEX", "CREATE ASYNC INDEX"))
-    for seen in looks(lambda: _index_progress(db)):
+    for seen in looks(lambda: _progress(db, [schema.INDEX_NAME])):
         show(seen)
         if all(one.percent == 100 for one in seen):
             break
@@ -116,7 +116,7 @@ def looks(look: Callable[[], Sequence[BuildSeen]]) -> Iterator[Sequence[BuildSee
 
 
 def _progress(db: Database, names: Sequence[str]) -> list[BuildSeen]:
-    """What `SHOW PROGRESS` says of these views; one that another process has yet to create waits for that."""
+    """What `SHOW PROGRESS` says of these; a view that another process has yet to create waits for that."""
     found = []
     for name in names:
         try:
@@ -136,12 +136,3 @@ def _progress(db: Database, names: Sequence[str]) -> list[BuildSeen]:
             )
         )
     return found
-
-
-def _index_progress(db: Database) -> list[BuildSeen]:
-    rows = db.sql("SHOW INDEXES").to_arrow().to_pylist()
-    return [
-        BuildSeen(name=row["name"], phase=row["state"], percent=row["percent"], rows=row["entries"] or 0)
-        for row in rows
-        if row["name"] == schema.INDEX_NAME
-    ]

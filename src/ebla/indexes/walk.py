@@ -1,0 +1,146 @@
+"""Indexes go from state to state: a part of every round of the one who leads building.
+
+Theory of operation. Level-triggered: each call reads where the indexes of every base stand and who is in their way,
+takes the steps that are due (`ebla.indexes.steps`), and remembers nothing. A step is one guarded commit, under the
+term of whoever leads. So after a crash whoever leads next goes on. Filling is not done here: tasks of an index may
+begin once it is `backfilling`, and the coordinator has workers do them like those of views.
+
+While an index is filled, the version that it is filled from is kept from vacuum, in the name of its base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from sqlalchemy import Connection, func, select
+
+from ebla.build.states import Permission
+from ebla.build.stored import standings
+from ebla.catalog import changes as c
+from ebla.catalog import indexing, reads
+from ebla.catalog import schema as s
+from ebla.catalog import transactions as tx
+from ebla.errors import ConflictError
+from ebla.failpoint import hit
+from ebla.ids import RelationId, Version
+from ebla.indexes.definition import Index
+from ebla.indexes.steps import Advance, Standing, Wait, next_step, version_to_keep
+from ebla.tables.context import Context
+
+POLL_US = 20_000
+"""Transactions that are in the way are looked at so often: their end wakes nobody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walked:
+    moved: bool
+    """Whether there may be more to do at once."""
+    wait_us: int | None
+    """When to look again at the latest, from now; `None`: only the usual events matter."""
+
+
+def step(context: Context, requires: Sequence[c.Requirement] = ()) -> Walked:
+    """Take the next step of every base that has indexes on their way. Each commit requires what the caller says."""
+    tx.reap(context.catalog)
+    with context.catalog.reading() as connection:
+        now = context.catalog.clock()
+        standing = standings(connection)
+    grace_us = int(context.settings.barrier_grace_s * 1e6)
+    moved, wait_us = False, None
+    for base in sorted({one.base for one in standing}):
+        here = [one for one in standing if one.base == base]
+        found = next_step(here, now_us=now, grace_us=grace_us)
+        match found:
+            case None:
+                pass
+            case Wait():
+                wait_us = POLL_US
+            case Advance():
+                moved = _advance(context, base, here, found, requires) or moved
+            case _:
+                assert_never(found)
+        oldest = version_to_keep(here, base)
+        if oldest is not None:
+            keep(context, base, oldest)
+    return Walked(moved=moved, wait_us=wait_us)
+
+
+def _advance(
+    context: Context, base: RelationId, here: Sequence[Standing], todo: Advance, requires: Sequence[c.Requirement]
+) -> bool:
+    """Whether the step was taken; another may have come first."""
+    for transaction in todo.abort:
+        tx.abort(context.catalog, transaction)
+    hit("index.barrier_passed")
+    going = [one for one in here if one.index in todo.indexes]
+    with context.catalog.reading() as connection:
+        names = ", ".join(_names(connection, todo.indexes))
+        messages = {one.index: one.message for one in indexing.of_base(connection, base)}
+    if todo.to is Permission.BACKFILLING and version_to_keep(here, base) is None:
+        # Before the commit, so that there is no moment in which what it reads is not kept.
+        keep(context, base, context.catalog.version())
+    decision = c.Decision(
+        reason=f"index {names}: {going[0].state} -> {todo.to}",
+        relation=base,
+        requires=(*requires, *(one.unmoved for one in going)),
+        updates=tuple(
+            c.SetIndexState(index=one.index, state=todo.to, message=messages.get(one.index)) for one in going
+        ),
+        exclusive=True,
+    )
+    try:
+        context.catalog.commit(decision, node=context.node)
+    except ConflictError as conflict:
+        if not conflict.retryable:
+            raise
+        return True  # somebody else has moved: look again
+    hit("index.advanced")
+    let_go(context, base)
+    return True
+
+
+def _names(connection: Connection, indexes: Sequence[RelationId]) -> list[str]:
+    found = [reads.relation_by_id(connection, index) for index in indexes]
+    return [one.name for one in found if one is not None]
+
+
+def as_found(index: Index) -> c.IndexIs:
+    stands = index.stands
+    return c.IndexIs(index=index.id, state=stands.state, since=stands.since, read_version=stands.read_version)
+
+
+def readable(context: Context, base: RelationId) -> None:
+    """An index of the base can be read."""
+    hit("index.readable")
+    let_go(context, base)
+
+
+# ---- what is read, is kept ------------------------------------------------------------------------------
+
+
+def _holder(base: RelationId) -> str:
+    return f"indexes of relation {base}"
+
+
+def keep(context: Context, base: RelationId, version: Version) -> None:
+    """Keep a version from vacuum in the name of the base's indexes; prolonged in good time."""
+    lease_us = int(context.settings.pin_lease_s * 1e6)
+    enough = context.catalog.clock() + lease_us // 2
+    pins = select(func.count()).where(
+        s.pins.c.holder == _holder(base), s.pins.c.version == version, s.pins.c.expires_at >= enough
+    )
+    with context.catalog.reading() as connection:
+        if connection.execute(pins).scalar_one():
+            return
+    tx.hold(context.catalog, version, holder=_holder(base), reason="fill indexes", lease_us=lease_us)
+
+
+def let_go(context: Context, base: RelationId) -> None:
+    """What was kept for filling is not needed once nothing is filled any more."""
+    with context.catalog.reading() as connection:
+        filling = any(one.state is Permission.BACKFILLING for one in indexing.of_base(connection, base))
+        held = connection.execute(select(s.pins.c.pin_id).where(s.pins.c.holder == _holder(base))).first()
+    if held is not None and not filling:
+        tx.let_go(context.catalog, _holder(base))
