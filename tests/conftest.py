@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
     from support.processes import Processes, Sharing
 
+# Every JVM of the tests, also of the processes that they start, lives for minutes and runs each plan once or twice. The
+# second compiler takes more time from the tests than its code gives back (measured: 43 % of the JVM's work), and so do
+# collectors with threads of their own.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("ebla", deadline=None)
 hypothesis.settings.load_profile("ebla")
