@@ -16,6 +16,13 @@ from support.postgres import PostgresServer, find_binaries
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from support.processes import Processes, Sharing
+
+# Every JVM of the tests, also of the processes that they start, lives for minutes and runs each plan once or twice. The
+# second compiler takes more time from the tests than its code gives back (measured: 43 % of the JVM's work), and so do
+# collectors with threads of their own.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("ebla", deadline=None)
 hypothesis.settings.load_profile("ebla")
@@ -69,6 +76,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Processes]:
+    """Where tests get real processes from, cheaply. One that needs Spark starts its own."""
+    from support.processes import Processes
+
+    with Processes() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def spark_processes(processes: Processes, spark: SparkSession) -> Sharing:
+    """The same for tasks that need Spark: they share the one of the run."""
+    return processes.sharing(spark)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,6 @@ from ebla.catalog import schema
 from ebla.catalog.store import Catalog
 from support.catalogs import Clock, put_nodes
 from support.postgres import PostgresServer
-from support.processes import Processes
 
 BOTH = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 
@@ -113,10 +112,3 @@ def catalog(empty_catalog: Catalog) -> Catalog:
     """One node is registered, so the first version of a test's own is 2."""
     put_nodes(empty_catalog, "node1")
     return empty_catalog
-
-
-@pytest.fixture(scope="session")
-def processes() -> Iterator[Processes]:
-    """Where tests get real processes from, cheaply."""
-    with Processes() as started:
-        yield started

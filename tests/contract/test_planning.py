@@ -39,10 +39,11 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
 
 
 def milliseconds(catalog: Catalog, target: Relation, tablet: int) -> float:
-    begin = time.perf_counter()
+    """Of work in this thread, in which SQLite does its own; a busy machine makes no difference."""
+    begin = time.thread_time()
     with catalog.reading() as connection:
         found = reads.snapshot(connection, target, tablets=[TabletId(tablet)])
-    took = (time.perf_counter() - begin) * 1000
+    took = (time.thread_time() - begin) * 1000
     assert len(found.level0) == SPANNING
     assert {r.tablet for r in found.level1} == {tablet}
     assert len(found.level1) >= RUNS // TABLETS

@@ -26,17 +26,11 @@ from ebla.failpoint import EXIT_CODE
 from ebla.storage import runs as rf
 from ebla.tables import writes as w
 from support import table_tasks as tasks
-from support.processes import ROOT, Processes
+from support.processes import ROOT
 from support.warehouse import begin, connect, later, named, open_transactions, rows, stored
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Processes]:
-    with Processes("support.table_tasks") as started:
-        yield started
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from ebla.failpoint import EXIT_CODE
 from ebla.storage import runs as rf
 from ebla.tables import batch as b
 from ebla.tables.writes import Work, begin
-from support.processes import Processes
+from support.processes import Sharing
 from support.steps import Steps
 from support.warehouse import eventually, later, named, stored
 
@@ -208,18 +208,13 @@ def test_a_rate_makes_small_chunks_of_a_grouped_view(db: ebla.Database, steps: S
 
 
 @pytest.mark.process
-def test_a_process_that_dies_between_two_chunks_is_followed_by_one_that_goes_on(db: ebla.Database) -> None:
+def test_a_process_that_dies_between_two_chunks_is_followed_by_one_that_goes_on(
+    db: ebla.Database, spark_processes: Sharing
+) -> None:
     """What changed below the position after the crash is applied, what changed above it is read by the next chunk."""
     db.sql(f"CREATE ASYNC MATERIALIZED VIEW sums WITH (chunk_rows = 2) AS {SUMS}")
-    with Processes("support.build_tasks") as processes:
-        died = processes.run(
-            "support.build_tasks:wait_for",
-            str(db.context.catalog.where),
-            "sums",
-            {},
-            failpoints="build.chunk_committed=exit@2",
-        )
-    assert died == EXIT_CODE
+    where, point = str(db.context.catalog.where), "build.chunk_committed=exit@2"
+    assert spark_processes.run("support.build_tasks:wait_for", where, "sums", {}, failpoints=point) == EXIT_CODE
     assert db.progress("sums").progress.rows == 4
     change(db, 3)
     db.sql("DELETE FROM orders WHERE id < 3; UPDATE orders SET customer = 7 WHERE id >= 9")

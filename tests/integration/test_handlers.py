@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +21,6 @@ from ebla.failpoint import EXIT_CODE
 from ebla.views import maintain
 from ebla.views.maintain import Epoch, Pace, Target
 from support.catalogs import dump
-from support.processes import Processes
 from support.warehouse import eventually, later, named, refused, stored
 
 pytestmark = pytest.mark.spark
@@ -62,11 +62,19 @@ HANDLER = """CREATE HANDLER shop PROCESS card, sums,
     INPUT orders AS STREAM, INPUT customers AS BATCH, INPUT countries AS BATCH"""
 
 
-@pytest.fixture
-def db(spark: SparkSession, tmp_path: Path) -> Iterator[ebla.Database]:
-    with open_(tmp_path / "warehouse", spark) as database:
+@pytest.fixture(scope="module")
+def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse of which each test gets a copy: to build its views takes longer than most tests."""
+    where: Path = tmp_path_factory.mktemp("prepared") / "warehouse"
+    with open_(where, spark) as database:
         prepare(database)
         database.sql(HANDLER)
+    return where
+
+
+@pytest.fixture
+def db(spark: SparkSession, tmp_path: Path, prepared: Path) -> Iterator[ebla.Database]:
+    with open_(shutil.copytree(prepared, tmp_path / "warehouse"), spark) as database:
         yield database
 
 
@@ -460,22 +468,16 @@ def test_views_equal_their_queries_at_the_versions_they_name(db, seed):
 # ---- processes that die ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Processes]:
-    with Processes("support.view_tasks") as started:
-        yield started
-
-
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("task", "point"), [("of_dictionaries", "dictionary.before_commit"), ("of_handler", "handler.before_epoch")]
 )
-def test_a_process_that_dies_before_it_has_begun_leaves_everything_as_it_was(db, processes, task, point):
+def test_a_process_that_dies_before_it_has_begun_leaves_everything_as_it_was(db, spark_processes, task, point):
     where = db.context.catalog.where
     db.table("customers").upsert([{"id": 1, "name": "new", "note": ""}])
     db.table("orders").upsert([{"id": 1, "customer": 1, "total": 500}])
     before = dump(db.context.catalog)
-    assert processes.run(f"support.view_tasks:{task}", where, "shop", failpoints=f"{point}=exit") == EXIT_CODE
+    assert spark_processes.run(f"support.view_tasks:{task}", where, "shop", failpoints=f"{point}=exit") == EXIT_CODE
     assert dump(db.context.catalog) == before
     db.epochs.of_handler("shop")
     assert_exact(db, "card")
@@ -484,17 +486,17 @@ def test_a_process_that_dies_before_it_has_begun_leaves_everything_as_it_was(db,
 
 
 @pytest.mark.process
-def test_a_process_that_dies_in_a_refresh_is_followed_by_one_that_goes_on(db, processes):
-    """With a Spark of its own, killed when the rows are written and not committed; then again, to the end."""
+def test_a_process_that_dies_in_a_refresh_is_followed_by_one_that_goes_on(db, spark_processes):
+    """Killed when the rows are written and not committed; then again, to the end."""
     where = db.context.catalog.where
     db.table("customers").upsert([{"id": 1, "name": "new", "note": ""}])
     before, rows = read_versions(db, "card"), db.sql("SELECT * FROM card").rows()
-    died = processes.run("support.view_tasks:of_dictionaries", where, "shop", failpoints="epoch.before_commit=exit")
-    assert died == EXIT_CODE
+    task, point = "support.view_tasks:of_dictionaries", "epoch.before_commit=exit"
+    assert spark_processes.run(task, where, "shop", failpoints=point) == EXIT_CODE
     assert log(db) == [("[1]", '["name"]')]  # gathered, not applied
     assert read_versions(db, "card") == before
     assert Counter(db.sql("SELECT * FROM card").rows()) == Counter(rows)
-    assert processes.start("support.view_tasks:of_dictionaries", where, "shop").finish() == ["card incremental"]
+    assert spark_processes.start(task, where, "shop").finish() == ["card incremental"]
     assert_exact(db, "card")
     assert_current(db, "card")
     later(db)

@@ -14,7 +14,7 @@ from ebla.build.states import Permission
 from ebla.catalog import building
 from ebla.failpoint import EXIT_CODE
 from support.indexes import assert_exact, entries, state
-from support.processes import Processes
+from support.processes import Processes, Sharing
 from support.warehouse import connect, later, named, stored
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
@@ -36,12 +36,8 @@ BUILDING = [
 ]
 FAILING = ["index.failed=exit"]
 WRITING = ["write.indexes_written=exit"]
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Processes]:
-    with Processes("support.index_tasks") as started:
-        yield started
+WITH_ITS_SPARK = "index.files_written=exit@2"
+"""Where a process dies together with a Spark of its own; at the other places it shares the one of the tests."""
 
 
 @pytest.fixture
@@ -61,9 +57,10 @@ def test_every_failpoint_is_tried():
 
 
 @pytest.mark.parametrize("point", BUILDING)
-def test_killed_while_it_is_built(db: ebla.Database, processes: Processes, point: str):
+def test_killed_while_it_is_built(db: ebla.Database, processes: Processes, spark_processes: Sharing, point: str):
     where = db.context.catalog.where
-    assert processes.run("support.index_tasks:run", where, CREATE, failpoints=point) == EXIT_CODE
+    run = processes.run if point == WITH_ITS_SPARK else spark_processes.run
+    assert run("support.index_tasks:run", where, CREATE, failpoints=point) == EXIT_CODE
     before = left(db)
     # Writers go on with an index that nobody carries on.
     db.table("t").upsert([{"id": 3, "a": "changed", "n": 300}, {"id": 100, "a": "new", "n": 100}])
@@ -82,10 +79,10 @@ def left(db: ebla.Database) -> int:
         return len(building.tasks(connection))
 
 
-def test_killed_while_it_is_removed(db: ebla.Database, processes: Processes):
+def test_killed_while_it_is_removed(db: ebla.Database, spark_processes: Sharing):
     where = db.context.catalog.where
     db.table("t").upsert([{"id": 3, "a": "twice", "n": 4}])
-    assert processes.run("support.index_tasks:run", where, CREATE, failpoints=FAILING[0]) == EXIT_CODE
+    assert spark_processes.run("support.index_tasks:run", where, CREATE, failpoints=FAILING[0]) == EXIT_CODE
     assert state(db, "i") is Permission.REMOVING_WRITES
     db.table("t").upsert([{"id": 4, "a": "x", "n": 400}])
     db.sql("DROP INDEX IF EXISTS i")
@@ -93,20 +90,20 @@ def test_killed_while_it_is_removed(db: ebla.Database, processes: Processes):
     for step in (1, 2):
         db.sql("CREATE INDEX i ON t (n)")
         point = f"index.advanced=exit@{step}"
-        assert processes.run("support.index_tasks:run", where, "DROP INDEX i", failpoints=point) == EXIT_CODE
+        assert spark_processes.run("support.index_tasks:run", where, "DROP INDEX i", failpoints=point) == EXIT_CODE
         db.sql("DROP INDEX IF EXISTS i")
         assert state(db, "i") is None
 
 
 @pytest.mark.parametrize("point", [*WRITING, "write.files_written=exit", "catalog.commit.before_commit=exit"])
-def test_a_writer_that_dies_writes_rows_and_entries_or_none(db: ebla.Database, processes: Processes, point: str):
+def test_a_writer_that_dies_writes_rows_and_entries_or_none(db: ebla.Database, spark_processes: Sharing, point: str):
     db.sql("CREATE INDEX i ON t (n)")
     rows = [{"id": 3, "a": "changed", "n": 300}]
     where = db.context.catalog.where
     if "catalog" not in point:  # the first commit of a process may be another one
-        assert processes.run("support.index_tasks:write", where, rows, failpoints=point) == EXIT_CODE
+        assert spark_processes.run("support.index_tasks:write", where, rows, failpoints=point) == EXIT_CODE
         assert db.sql("SELECT n FROM t WHERE id = 3").rows() == [(3,)]
     assert_exact(db, "i")
-    assert processes.run("support.index_tasks:write", where, rows) == 0
+    assert spark_processes.run("support.index_tasks:write", where, rows) == 0
     assert_exact(db, "i")
     assert db.query("t", where={"n": 300}, columns=["id"]).rows() == [(3,)]

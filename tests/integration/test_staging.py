@@ -22,7 +22,7 @@ from ebla.failpoint import EXIT_CODE
 from ebla.storage.model import FOREVER
 from ebla.tables import staged, writes
 from support.indexes import assert_exact as assert_index_exact
-from support.processes import Processes
+from support.processes import Processes, Sharing
 from support.warehouse import eventually, later, named, stored
 
 pytestmark = [pytest.mark.spark]
@@ -250,18 +250,14 @@ POINTS = {
     "build.before_report=exit": "visible",
     "build.answered=exit": "visible",
 }
+WITH_ITS_SPARK = "staging.before_flip=exit"
+"""Where a process dies together with a Spark of its own; at the other places it shares the one of the tests."""
 
 
 def test_b15_every_failpoint_is_tried() -> None:
     text = "".join(Path(str(module.__file__)).read_text(encoding="utf-8") for module in (staged, writes))
     found = set(re.findall(r'\bhit\("(staging\.[^"]+)"\)', text))
     assert found == {name for name in (point.partition("=")[0] for point in POINTS) if name.startswith("staging.")}
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Processes]:
-    with Processes("support.build_tasks") as started:
-        yield started
 
 
 @pytest.mark.process
@@ -273,6 +269,7 @@ def test_b15_a_process_that_dies_at_this_step_of_a_staged_load(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     processes: Processes,
+    spark_processes: Sharing,
     point: str,
 ) -> None:
     db.sql("CREATE INDEX by_total ON orders (total)")
@@ -280,7 +277,8 @@ def test_b15_a_process_that_dies_at_this_step_of_a_staged_load(
     db.sql("ALTER MATERIALIZED VIEW card PAUSE")  # what the process does is all about the load
     load = f"LOAD INTO orders FROM '{file_of(tmp_path, LOADED)}'"
     where = str(db.context.catalog.where)
-    assert processes.run("support.build_tasks:run", where, load, {}, failpoints=point) == EXIT_CODE
+    run = processes.run if point == WITH_ITS_SPARK else spark_processes.run
+    assert run("support.build_tasks:run", where, load, {}, failpoints=point) == EXIT_CODE
     left = POINTS[point]
     assert db.sql(STAGED).one() == ((2, 11) if left == "staged" else (0, 0))
     assert len(db.sql(TASKS).rows()) == (0 if left == "nothing" else 2)

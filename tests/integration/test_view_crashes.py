@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import ebla
 from ebla.failpoint import EXIT_CODE
-from support.processes import Processes
+from support.processes import Processes, Sharing
 from support.warehouse import later, named, stored
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
@@ -32,12 +32,8 @@ INPUTS = ("orders", "customers")
 SMALL: dict[str, Any] = {}
 LARGE = {"batch_rows_max": 2}
 """With this limit, five rows are a large change, and rows are written by Spark."""
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Processes]:
-    with Processes("support.view_tasks") as started:
-        yield started
+WITH_ITS_SPARK = "epoch.slice_written=exit"
+"""Where a process dies together with a Spark of its own; at the other places it shares the one of the tests."""
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +105,12 @@ def change(db: ebla.Database) -> None:
     ids=lambda given: ("large" if given else "small") if isinstance(given, dict) else given,
 )
 def test_a_process_that_dies_in_the_epochs_of_a_flush(
-    db: ebla.Database, processes: Processes, settings: dict[str, Any], point: str
+    db: ebla.Database, processes: Processes, spark_processes: Sharing, settings: dict[str, Any], point: str
 ) -> None:
+    run = processes.run if point == WITH_ITS_SPARK else spark_processes.run
     before = positions(db)
     change(db)
-    assert processes.run("support.view_tasks:flush", db.context.catalog.where, settings, failpoints=point) == EXIT_CODE
+    assert run("support.view_tasks:flush", db.context.catalog.where, settings, failpoints=point) == EXIT_CODE
     moved = {view for view, read in positions(db).items() if read != before[view]}
     assert moved != set(QUERIES)
     assert len(moved) == (2 if "committed" in point else len(moved))
@@ -124,13 +121,13 @@ def test_a_process_that_dies_in_the_epochs_of_a_flush(
 
 @pytest.mark.parametrize("point", ["epoch.slice_written=exit@2", "epoch.committed=exit"])
 def test_a_process_that_dies_between_slices_of_a_dictionary_s_refresh(
-    db: ebla.Database, processes: Processes, point: str
+    db: ebla.Database, spark_processes: Sharing, point: str
 ) -> None:
     where = db.context.catalog.where
     db.sql("FLUSH")
     before = positions(db)
     db.table("customers").upsert([{"id": 1, "name": f"new {db.version}"}])
-    assert processes.run("support.view_tasks:of_dictionaries", where, "shop", failpoints=point) == EXIT_CODE
+    assert spark_processes.run("support.view_tasks:of_dictionaries", where, "shop", failpoints=point) == EXIT_CODE
     moved = {view for view, read in positions(db).items() if read != before[view]}
     assert_exact(db)
     if "committed" in point:
@@ -138,18 +135,18 @@ def test_a_process_that_dies_between_slices_of_a_dictionary_s_refresh(
         assert db.epochs.of_dictionaries({"shop"}) == []
     else:
         assert moved == set()
-        done = processes.start("support.view_tasks:of_dictionaries", where, "shop").finish()
+        done = spark_processes.start("support.view_tasks:of_dictionaries", where, "shop").finish()
         assert done == ["card incremental"]
     assert_current(db)
 
 
 @pytest.mark.parametrize("point", ["write.tablets_written", "epoch.committed"])
-def test_a_process_that_dies_in_a_first_build(db: ebla.Database, processes: Processes, point: str) -> None:
+def test_a_process_that_dies_in_a_first_build(db: ebla.Database, spark_processes: Sharing, point: str) -> None:
     where = db.context.catalog.where
     query = plain(QUERIES["sums"])
     db.sql("FLUSH")
     db.sql(f"CREATE ASYNC MATERIALIZED VIEW late AS {query}")
-    assert processes.run("support.view_tasks:flush", where, LARGE, failpoints=f"{point}=exit") == EXIT_CODE
+    assert spark_processes.run("support.view_tasks:flush", where, LARGE, failpoints=f"{point}=exit") == EXIT_CODE
     with pytest.raises(ebla.SnapshotError, match="WAIT FOR late"):
         db.sql("SELECT * FROM late")
     assert (db.progress("late").progress.tablets == "2/2") == (point == "epoch.committed")
@@ -158,12 +155,16 @@ def test_a_process_that_dies_in_a_first_build(db: ebla.Database, processes: Proc
     db.sql("DROP MATERIALIZED VIEW late")
 
 
-def test_processes_killed_at_any_moment_of_background_epochs(db: ebla.Database, processes: Processes) -> None:
+def test_processes_killed_at_any_moment_of_background_epochs(
+    db: ebla.Database, processes: Processes, spark_processes: Sharing
+) -> None:
+    """The first dies together with a Spark of its own."""
     chance = random.Random()
     epochs = 0
     for seed in range(3):
         before = positions(db)
-        child = processes.start("support.view_tasks:write_and_refresh_forever", db.context.catalog.where, seed)
+        start = spark_processes.start if seed else processes.start
+        child = start("support.view_tasks:write_and_refresh_forever", db.context.catalog.where, seed)
         while positions(db) == before:
             assert child.line(), child.errors()
         time.sleep(chance.uniform(0, 1.5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,16 +39,18 @@ VIEWS = {
 }
 
 
-@pytest.fixture(params=[False, True], ids=["driver", "spark"])
-def db(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[ebla.Database]:
-    with ebla.connect(
-        str(tmp_path / "warehouse"),
-        spark=spark,
-        tablets=2,
-        auto_compact=False,
-        auto_refresh=False,
-        epochs_on_spark=request.param,
-    ) as database:
+def open_(where: Path, spark: SparkSession, *, epochs_on_spark: bool) -> ebla.Database:
+    quiet: dict[str, Any] = {"auto_compact": False, "auto_refresh": False, "fsync": False}
+    return ebla.connect(str(where), spark=spark, tablets=2, epochs_on_spark=epochs_on_spark, **quiet)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["driver", "spark"])
+def prepared(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, bool]:
+    """A warehouse of which each test gets a copy, and where its epochs are computed."""
+    where: Path = tmp_path_factory.mktemp("prepared") / "warehouse"
+    with open_(where, spark, epochs_on_spark=request.param) as database:
         database.sql(
             """CREATE TABLE customers (id BIGINT, name STRING, country INT, PRIMARY KEY (id));
             CREATE TABLE orders (id BIGINT, customer BIGINT, total DECIMAL(12,2), PRIMARY KEY (id));
@@ -63,6 +66,13 @@ def db(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> I
         database.table("lines").upsert([{"oid": i % 50, "n": i, "q": i % 4} for i in range(120)])
         for name, query in VIEWS.items():
             database.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+    return where, request.param
+
+
+@pytest.fixture
+def db(spark: SparkSession, tmp_path: Path, prepared: tuple[Path, bool]) -> Iterator[ebla.Database]:
+    where, on_spark = prepared
+    with open_(shutil.copytree(where, tmp_path / "warehouse"), spark, epochs_on_spark=on_spark) as database:
         yield database
 
 

@@ -1,4 +1,4 @@
-"""What child processes do to builds; see `support.processes`. Each starts a Spark of its own when it needs one."""
+"""What child processes do to builds, with the Spark of the tests or one of their own; see `support.processes`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What child processes do to indexes; see `support.processes`. They have a Spark of their own."""
+"""What child processes do to indexes, with the Spark of the tests or one of their own; see `support.processes`."""
 
 from __future__ import annotations
 

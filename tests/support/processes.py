@@ -8,6 +8,8 @@ comes back line by line through a pipe of its own. Failpoints are given as `EBLA
         child = processes.start("support.catalog_tasks:commit_forever", url)
         version = int(child.line())
         child.kill()
+
+A task that needs Spark starts one. A child of `processes.sharing(spark)` has that of the tests; see `support.attached`.
 """
 
 from __future__ import annotations
@@ -22,17 +24,27 @@ import tempfile
 import traceback
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+
+from support import attached
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
+MODULES = ("attached", "build_tasks", "catalog_tasks", "index_tasks", "spark_tasks", "table_tasks", "view_tasks")
+"""What the helper process imports once for all children."""
 
 
 class Child:
     """One forked process."""
 
-    def __init__(self, processes: Processes, pid: int, output: IO[str], errors: Path) -> None:
+    def __init__(
+        self, processes: Processes, pid: int, output: IO[str], errors: Path, spark: SparkSession | None
+    ) -> None:
         self.pid = pid
         self._processes = processes
+        self._spark = spark
         self._output = output
         self._errors = errors
         self._status: int | None = None
@@ -51,6 +63,8 @@ class Child:
         """Its exit status: negative for a signal, as in `subprocess`."""
         if self._status is None:
             self._status = int(self._processes.ask({"wait": self.pid}))
+            if self._spark is not None:
+                attached.until_gone(self._spark, self.pid)
         return self._status
 
     def rest(self) -> list[str]:
@@ -73,17 +87,14 @@ class Child:
 
 
 class Processes:
-    """A context manager around the helper process, which imports the given modules of tasks once for all children."""
-
-    def __init__(self, *modules: str) -> None:
-        self._modules = modules or ("support.catalog_tasks",)
+    """A context manager around the helper process."""
 
     def __enter__(self) -> Processes:
         self._directory = tempfile.TemporaryDirectory(prefix="ebla-processes-")
         self._number = 0
         path = os.pathsep.join([str(ROOT / "tests"), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
         self._helper = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "support.processes", *self._modules],
+            [sys.executable, "-W", "error", "-m", "support.processes"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -97,7 +108,11 @@ class Processes:
         self._helper.communicate()  # closes its input, which ends it
         self._directory.cleanup()
 
-    def start(self, task: str, *arguments: Any, failpoints: str = "") -> Child:
+    def sharing(self, spark: SparkSession) -> Sharing:
+        """The same, for tasks that need Spark and no Spark of their own."""
+        return Sharing(self, spark)
+
+    def start(self, task: str, *arguments: Any, failpoints: str = "", spark: SparkSession | None = None) -> Child:
         self._number += 1
         output = Path(self._directory.name) / f"{self._number}.out"
         errors = output.with_suffix(".err")
@@ -109,13 +124,14 @@ class Processes:
                 "failpoints": failpoints,
                 "output": str(output),
                 "errors": str(errors),
+                "attach": None if spark is None else attached.address(spark),
             }
         )
-        return Child(self, int(pid), output.open(), errors)
+        return Child(self, int(pid), output.open(), errors, spark)
 
-    def run(self, task: str, *arguments: Any, failpoints: str = "") -> int:
+    def run(self, task: str, *arguments: Any, failpoints: str = "", spark: SparkSession | None = None) -> int:
         """Run a task to its end and return its exit status."""
-        child = self.start(task, *arguments, failpoints=failpoints)
+        child = self.start(task, *arguments, failpoints=failpoints, spark=spark)
         child.rest()
         status = child.wait()
         child.close()
@@ -131,12 +147,26 @@ class Processes:
         return json.loads(answer)
 
 
+class Sharing:
+    """Starts children that attach to the Spark of a session."""
+
+    def __init__(self, processes: Processes, spark: SparkSession) -> None:
+        self._processes = processes
+        self._spark = spark
+
+    def start(self, task: str, *arguments: Any, failpoints: str = "") -> Child:
+        return self._processes.start(task, *arguments, failpoints=failpoints, spark=self._spark)
+
+    def run(self, task: str, *arguments: Any, failpoints: str = "") -> int:
+        return self._processes.run(task, *arguments, failpoints=failpoints, spark=self._spark)
+
+
 # ---- the helper process ---------------------------------------------------------------------------------
 
 
 def _serve() -> None:
-    for module in sys.argv[1:]:
-        importlib.import_module(module)
+    for module in MODULES:
+        importlib.import_module(f"support.{module}")
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
@@ -173,6 +203,8 @@ def _perform(request: dict[str, Any]) -> None:
 
     os.environ["EBLA_FAILPOINTS"] = request["failpoints"]
     importlib.reload(failpoint)  # it reads the environment when it is imported
+    if request["attach"] is not None:
+        attached.attach(request["attach"])
     module, _, function = request["task"].partition(":")
     getattr(importlib.import_module(module), function)(*request["arguments"])
 
