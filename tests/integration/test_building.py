@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import delete
 
 import ebla
-from ebla.build import scanned
+from ebla.build import engine, scanned
 from ebla.build.coordinator import LEASE
 from ebla.catalog import building
 from ebla.catalog import schema as s

@@ -22,7 +22,7 @@ def test_a_process_attaches_and_does_not_stop_what_is_not_its_own(
 
 
 def test_what_a_killed_process_had_begun_is_over_when_the_test_goes_on(spark: SparkSession, spark_processes: Sharing):
-    active = spark.sparkContext._jsc.sc().dagScheduler().activeJobs()  # type: ignore[union-attr]
+    active = spark.sparkContext._jsc.sc().dagScheduler().activeJobs()
     child = spark_processes.start("support.spark_tasks:sleep", 3000)
     eventually(lambda: active.size() == 1)
     child.kill()
