@@ -27,7 +27,15 @@ from ebla.build.state import State
 from ebla.catalog import building
 from ebla.catalog import changes as c
 from ebla.catalog import transactions as tx
-from ebla.errors import ConflictError, CorruptRunError, EblaError, StaleTermError, UnknownNameError, UsageError
+from ebla.errors import (
+    ConflictError,
+    CorruptRunError,
+    DuplicateKeyError,
+    EblaError,
+    StaleTermError,
+    UnknownNameError,
+    UsageError,
+)
 from ebla.failpoint import hit
 from ebla.ids import NodeId, RelationId
 from ebla.storage.model import Kind
@@ -361,7 +369,8 @@ class Loop:
             pass  # another epoch came first, or it was dropped: look again
         except Exception as error:
             expected = isinstance(error, UsageError | CorruptRunError)
-            log.error("relation=%d cannot be settled reason=%s", view, error, exc_info=None if expected else error)
+            level = logging.INFO if isinstance(error, DuplicateKeyError) else logging.ERROR  # rows are to blame
+            log.log(level, "relation=%d cannot be settled reason=%s", view, error, exc_info=None if expected else error)
             self._went_wrong(view, error)
             failed = True
         with self._changed:
