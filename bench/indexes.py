@@ -44,7 +44,7 @@ def run(scale: float = 1.0) -> list[Result]:
         place = f"{folder}/warehouse"
         results = _build(place, file)
         with ebla.connect(place, create=False, auto_compact=False, row_group_bytes=ROW_GROUP_BYTES) as db:
-            results += _write(db)
+            results += _write(db, file)
             results += _read(db, file)
     return results
 
@@ -116,7 +116,7 @@ def _read(db: ebla.Database, file: str) -> list[Result]:
                     ),
                 ]
     for number in range(20):
-        db.table("lineitem").upsert(_rows(db, random.Random(100 + number), number))
+        db.table("lineitem").upsert(_rows(file, random.Random(100 + number), number))
     for case in cases:
         p50, p99 = latency(db, case.requests)
         results.append(
@@ -134,14 +134,16 @@ def _read(db: ebla.Database, file: str) -> list[Result]:
 # ---- writing --------------------------------------------------------------------------------------------
 
 
-def _rows(db: ebla.Database, chance: random.Random, number: int) -> pa.Table:
-    """Half of them rows of the table with another price, the others new ones behind all others."""
-    asked: dict[str, Any] = {
-        "where": {"l_orderkey": ebla.between(chance.randrange(1, 500_000), None)},
-        "order_by": "l_orderkey",
-        "limit": BATCH_ROWS // 2,
-    }
-    old = db.reader.query("lineitem", lambda relation: c.request(relation, **asked)).table
+def _rows(file: str, chance: random.Random, number: int) -> pa.Table:
+    """Half of them rows of the table with another price, the others new ones behind all others.
+
+    They come from the file that was loaded, so that to find them warms nothing of ours.
+    """
+    rows = f"FROM read_parquet('{file}')"
+    with duckdb.connect() as duck:
+        last = duck.sql(f"SELECT max(l_orderkey) {rows}").fetchall()[0][0]
+        some = f"SELECT * {rows} WHERE l_orderkey >= {chance.randrange(1, last - BATCH_ROWS)}"
+        old = duck.sql(f"{some} ORDER BY l_orderkey, l_linenumber LIMIT {BATCH_ROWS // 2}").to_arrow_table()
     price = pc.add(old["l_extendedprice"], pa.scalar(number, pa.int64())).cast(old.schema.field("l_extendedprice").type)
     changed = old.set_column(old.schema.get_field_index("l_extendedprice"), "l_extendedprice", price)
     keys = pa.array([100_000_000 + number * BATCH_ROWS + n for n in range(old.num_rows)])
@@ -149,7 +151,7 @@ def _rows(db: ebla.Database, chance: random.Random, number: int) -> pa.Table:
     return pa.concat_tables([changed, new])
 
 
-def _write(db: ebla.Database) -> list[Result]:
+def _write(db: ebla.Database, file: str) -> list[Result]:
     """The same batches with the index and without, in turn, each after a compaction."""
     rates: dict[str, list[float]] = {"with": [], "without": []}
     for turn in range(2):
@@ -159,7 +161,7 @@ def _write(db: ebla.Database) -> list[Result]:
             elif which == "without":
                 db.sql("DROP INDEX by_mode")
             db.compact("lineitem")
-            batches = [_rows(db, random.Random(turn * 1000 + n), 100 + turn * 100 + n) for n in range(BATCHES + 2)]
+            batches = [_rows(file, random.Random(turn * 1000 + n), 100 + turn * 100 + n) for n in range(BATCHES + 2)]
             for rows in batches[:2]:
                 db.table("lineitem").upsert(rows)
             began = time.perf_counter()
