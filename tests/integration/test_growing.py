@@ -181,7 +181,7 @@ def test_a_grouped_view_pauses_between_two_chunks_and_shows_how_far_it_is(
             lambda number: db.sql("ALTER MATERIALIZED VIEW sums PAUSE") if number == 1 else None,
         )
         db.sql(f"CREATE ASYNC MATERIALIZED VIEW sums WITH (chunk_rows = 3) AS {SUMS}")
-        eventually(lambda: db.progress("sums").progress.detail == "RESUME: its rate is 0")
+        eventually(lambda: db.progress("sums").progress.detail == "RESUME: it is paused")
         at = db.progress("sums").progress
         assert 0 < at.percent < 100
         assert at.rows == 6

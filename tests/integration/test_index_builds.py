@@ -152,7 +152,7 @@ def test_progress_says_what_is_waited_for_and_is_100_exactly_when_it_is_readable
 def test_an_index_is_paused_altered_resumed_and_filled_in_chunks(db: ebla.Database, steps: Steps) -> None:
     db.sql("CREATE ASYNC INDEX i ON t (a, n) WITH (rows_per_minute = 0, chunk_rows = 4)")
     step_until(db, "i", Permission.BACKFILLING)
-    assert db.progress("i").progress.detail == "RESUME: its rate is 0"
+    assert db.progress("i").progress.detail == "RESUME: it is paused"
     assert db.sql("SELECT rows_per_minute, chunk_rows FROM system.build_progress").one() == (0, 4)
     write(db, 1, 50, n=500)  # writes go on
     with refused(db, ebla.UsageError, "rows_per_minute: expected a whole number"):

@@ -278,7 +278,7 @@ def test_a_load_into_an_indexed_table(db: ebla.Database, tmp_path: Path):
         (
             "CREATE INDEX i ON t (name) WITH (speed = 1)",
             UnknownNameError,
-            ["rows_per_minute or chunk_rows, found speed"],
+            ["chunk_rows or concurrency, found speed"],
         ),
         ("DROP INDEX nowhere", UnknownNameError, ["index nowhere", "there are no indexes yet"]),
         ("DROP INDEX t", UsageError, ["t: expected an index, found a table"]),

@@ -140,7 +140,7 @@ def test_a_process_that_dies_between_slices_of_a_dictionary_s_refresh(
     assert_current(db)
 
 
-@pytest.mark.parametrize("point", ["write.tablets_written", "epoch.committed"])
+@pytest.mark.parametrize("point", ["write.tablets_written", "build.chunk_committed"])
 def test_a_process_that_dies_in_a_first_build(db: ebla.Database, spark_processes: Sharing, point: str) -> None:
     where = db.context.catalog.where
     query = plain(QUERIES["sums"])
@@ -149,7 +149,7 @@ def test_a_process_that_dies_in_a_first_build(db: ebla.Database, spark_processes
     assert spark_processes.run("support.view_tasks:flush", where, LARGE, failpoints=f"{point}=exit") == EXIT_CODE
     with pytest.raises(ebla.SnapshotError, match="WAIT FOR late"):
         db.sql("SELECT * FROM late")
-    assert (db.progress("late").progress.tablets == "2/2") == (point == "epoch.committed")
+    assert (db.progress("late").progress.tablets == "2/2") == (point == "build.chunk_committed")
     db.sql("WAIT FOR late")
     assert bag(db, "SELECT * FROM late") == bag(db, query)
     db.sql("DROP MATERIALIZED VIEW late")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ebla
 from ebla.query import conditions as c
@@ -208,3 +210,18 @@ def test_a_condition_that_every_row_fulfils_is_not_looked_at_again():
     found = plan.fit(partial(told.text), asked)
     assert found is not None
     assert (found.filters, found.late) == ((), ())
+
+
+BOUND = st.none() | st.integers(0, 3)
+RANGES = st.builds(c.Range, BOUND, BOUND, st.booleans(), st.booleans())
+
+
+@given(RANGES, RANGES)
+def test_a_range_that_implies_another_lies_in_it(asked, promised):
+    """Compared with points, between whole numbers too, and far outside."""
+    points = [v.rank(n / 2) for n in range(-2, 9)]
+    lies_in = all(c.in_range(p, promised) for p in points if c.in_range(p, asked))
+    if plan._implies(asked, promised):
+        assert lies_in
+    elif lies_in:  # then nothing is asked for at all
+        assert not any(c.in_range(p, asked) for p in points)

@@ -369,8 +369,10 @@ class Loop:
             pass  # another epoch came first, or it was dropped: look again
         except Exception as error:
             expected = isinstance(error, UsageError | CorruptRunError)
-            level = logging.INFO if isinstance(error, DuplicateKeyError) else logging.ERROR  # rows are to blame
-            log.log(level, "relation=%d cannot be settled reason=%s", view, error, exc_info=None if expected else error)
+            severity = logging.INFO if isinstance(error, DuplicateKeyError) else logging.ERROR  # rows are to blame
+            log.log(
+                severity, "relation=%d cannot be settled reason=%s", view, error, exc_info=None if expected else error
+            )
             self._went_wrong(view, error)
             failed = True
         with self._changed:

@@ -257,7 +257,11 @@ def building(
     """The build of an index: a task for each tablet of its base, on the tablet's first replica."""
     tasks = first_tasks(connection, base, node, together=False)
     build = Build(
-        view=index, base=base.id, rows_per_minute=speed.get("rows_per_minute"), chunk_rows=speed.get("chunk_rows")
+        view=index,
+        base=base.id,
+        rows_per_minute=speed.get("rows_per_minute"),
+        chunk_rows=speed.get("chunk_rows"),
+        concurrency=speed.get("concurrency"),
     )
     return c.CreateBuild(
         build=build, tasks=tuple(replace(task, view=index) for task in tasks), of_created=index == UNKNOWN

@@ -202,12 +202,29 @@ def _implies(given: Condition, promise: Condition) -> bool:
             return {v.rank(p) for p in points} <= {v.rank(one) for one in values}
         case Range() if points is not None:
             return all(in_range(v.rank(p), promise) for p in points)
+        case Range() if isinstance(given, Range):
+            return _lies_in(given, promise)
         case Prefix(text) if points is not None:
             return all(isinstance(p, str) and p.startswith(text) for p in points)
         case Prefix(text):
             return isinstance(given, Prefix) and given.text.startswith(text)
         case _:
             return False
+
+
+def _lies_in(given: Range, promise: Range) -> bool:
+    """Whether everything between two bounds is between two others."""
+    if promise.low is not None:
+        if given.low is None or v.rank(given.low) < v.rank(promise.low):
+            return False
+        if v.rank(given.low) == v.rank(promise.low) and given.low_in and not promise.low_in:
+            return False
+    if promise.high is not None:
+        if given.high is None or v.rank(promise.high) < v.rank(given.high):
+            return False
+        if v.rank(given.high) == v.rank(promise.high) and given.high_in and not promise.high_in:
+            return False
+    return True
 
 
 # ---- intervals ------------------------------------------------------------------------------------------
