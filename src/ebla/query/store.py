@@ -171,9 +171,9 @@ class Layer:
 class Store:
     """The caches of one connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns_bytes_max: int = COLUMNS_BYTES_MAX) -> None:
         self._footers: Lru[Footer] = Lru(FOOTERS_MAX)
-        self._columns: Lru[pa.Array] = Lru(COLUMNS_BYTES_MAX)
+        self._columns: Lru[pa.Array] = Lru(columns_bytes_max)
         self._layers: Lru[Layer] = Lru(LAYERS_BYTES_MAX)
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()

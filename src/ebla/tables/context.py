@@ -47,7 +47,7 @@ class Context:
         self.cache = LevelZeroCache()
         self.frames = Frames()
         self.indexes = Known()
-        self.store = Store()
+        self.store = Store(settings.read_cache_bytes)
         self.progress: Progress = lambda what, part: None
         self._given = spark
         self._started: spark_session.Started | None = None
