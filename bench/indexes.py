@@ -44,8 +44,13 @@ def run(scale: float = 1.0) -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="ebla-bench-") as folder:
         place = f"{folder}/warehouse"
         results = _build(place, file)
-        settings = {"row_group_bytes": ROW_GROUP_BYTES, "read_cache_bytes": CACHE_BYTES}
-        with ebla.connect(place, create=False, auto_compact=False, **settings) as db:
+        with ebla.connect(
+            place,
+            create=False,
+            auto_compact=False,
+            row_group_bytes=ROW_GROUP_BYTES,
+            read_cache_bytes=CACHE_BYTES,
+        ) as db:
             results += _write(db, file)
             results += _read(db, file)
     return results
