@@ -27,13 +27,13 @@ from ebla.catalog import changes as c
 from ebla.ids import RelationId, TransactionId
 from ebla.indexes import entries
 from ebla.indexes.definition import Index
-from ebla.indexes.replaced import replaced_rows
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
 from ebla.storage import types
 from ebla.storage.model import DELETED, ROW_TXN, Column, Relation, Run
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
+from ebla.tables.by_key import rows_by_key
 from ebla.tables.context import Context
 from ebla.views import lookup
 from ebla.views.lookup import LEVEL0_TIMES
@@ -107,7 +107,7 @@ def _old_rows(context: Context, snapshot: Snapshot, rows: pa.Table, columns: Seq
         names = [column.name for column in columns]
         found = lookup.replaced_rows(context, snapshot, rows, names)  # by Spark
         return found.rename_columns([column.physical for column in columns])
-    return replaced_rows(context, snapshot, rows, columns)
+    return rows_by_key(context, snapshot, rows, columns)
 
 
 def _may_replace(base: Relation, table: pa.Table, kinds: pa.Array, transaction: TransactionId) -> pa.Array:

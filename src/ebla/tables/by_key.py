@@ -1,4 +1,4 @@
-"""The rows that a write replaces, by key, from the few row groups that can hold one.
+"""Rows by key, such as those that a write replaces, from the few row groups that can hold one.
 
 Keys of one write may lie far apart: some rows are changed and others are new, behind all others. What lies between the
 first and the last key of a batch is then most of a table. So row groups are chosen key by key, from footers that are
@@ -32,7 +32,7 @@ GROUPS_AT_ONCE = 64
 """Row groups that are in memory together, at most, for one write."""
 
 
-def replaced_rows(context: Context, snapshot: Snapshot, rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
+def rows_by_key(context: Context, snapshot: Snapshot, rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
     """Columns (physical names, today's types) of the rows that a snapshot has of the keys of some rows."""
     relation, roots = snapshot.relation, context.roots()
     key = [column.physical for column in relation.key]

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebla.indexes.replaced import among
+from ebla.tables.by_key import among
 
 KEY = ["a", "b"]
 keys = st.lists(st.tuples(st.none() | st.integers(0, 3), st.none() | st.sampled_from("xyz")), max_size=8)
