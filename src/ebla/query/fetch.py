@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from ebla.errors import CorruptRunError
 from ebla.ids import TabletId
 from ebla.query import values as v
+from ebla.query.layers import Key, key_of
 from ebla.query.plan import AccessPath, Edge, Fitted, Interval
-from ebla.query.store import key_of, tablets_of_keys
+from ebla.query.store import tablets_of_keys
 from ebla.query.streams import Place, Seek, Source
 from ebla.storage import runs as rf
 from ebla.storage.model import Column, Run
-
-Key = tuple[Any, ...]
-"""Comparable values in the key's order."""
 
 
 def by_key(path: AccessPath) -> Fitted:
@@ -52,7 +49,7 @@ def fetch(source: Source, base: AccessPath, keys: Sequence[Key], wanted: Sequenc
             "found none; check the index"
         )
     found = [place for place in places if place is not None]
-    groups = {(place.run.id, place.group): (place.run, place.group) for place in found if place.group >= 0}
+    groups = {(place.run.id, place.group): (place.run, place.group) for place in found if place.run is not None}
     source.store.warm(source.roots, list(groups.values()), wanted)
     return seek.taken(found, wanted)
 
@@ -65,7 +62,7 @@ def _places(seek: Seek, keys: Sequence[Key]) -> list[Place | None]:
     found: list[Place | None] = []
     open_keys: list[tuple[int, Key, list[tuple[Run, int]]]] = []
     for number, (key, tablet) in enumerate(zip(keys, tablets, strict=True)):
-        hit = _in_layers(seek, key, tablet)
+        hit = _in_layers(seek, key)
         found.append(hit if isinstance(hit, Place) else None)
         if hit is None:
             open_keys.append((number, key, _candidates(seek, key, runs.get(tablet, []))))
@@ -76,13 +73,15 @@ def _places(seek: Seek, keys: Sequence[Key]) -> list[Place | None]:
     return found
 
 
-def _in_layers(seek: Seek, key: Key, tablet: int) -> Place | bool | None:
+def _in_layers(seek: Seek, key: Key) -> Place | bool | None:
     """The newest mutation of the key: its place, `True` for a tombstone, `None` if there is none."""
+    layers = seek.overlay.layers
     named = key_of(key)
-    for layer in reversed(seek.overlay.layers):
+    for number in range(len(layers) - 1, -1, -1):
+        layer = layers[number]
         at = layer.places.get(named)
-        if at is not None and seek.overlay.counts(layer, tablet):
-            return True if layer.dead is not None and layer.dead[at] else Place(layer.run, -1, at)
+        if at is not None:
+            return True if layer.dead is not None and layer.dead[at] else Place(None, number, at)
     return None
 
 

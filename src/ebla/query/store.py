@@ -12,20 +12,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ebla.errors import CorruptRunError
 from ebla.ids import NodeId, RunId, TabletId
+from ebla.query import layers as ly
 from ebla.query import values as v
+from ebla.query.layers import Layer
 from ebla.query.plan import AccessPath
 from ebla.storage import runs as rf
 from ebla.storage import token as tokens
 from ebla.storage import types
 from ebla.storage.files import Root
-from ebla.storage.model import DELETED, TOKEN, Column, Relation, Run
+from ebla.storage.model import Column, Relation, Run
+from ebla.storage.snapshot import Snapshot
 
 COLUMNS_BYTES_MAX = 256 * 2**20
 FOOTERS_MAX = 4096
@@ -153,21 +154,6 @@ def footer_of(root: Root, run: Run) -> Footer:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layer:
-    """A level 0 run in today's columns, sorted as its path is, and the place of every key in it."""
-
-    run: Run
-    table: pa.Table
-    dead: Sequence[bool] | None
-    """Tombstones; `None` if there are none."""
-    places: Mapping[Any, int]
-    ranks: Sequence[v.Ranks]
-    """Of the path's key, ascending, in the path's own directions."""
-    tablets: Sequence[int] | None
-    """Of each row, where there are several."""
-
-
 class Store:
     """The caches of one connection."""
 
@@ -240,18 +226,80 @@ class Store:
 
     # ---- level 0 ----------------------------------------------------------------------------------------
 
-    def layer(self, roots: Mapping[NodeId, Root], path: AccessPath, run: Run, cache: rf.LevelZeroCache) -> Layer:
-        relation = path.relation
-        name = (run.id, relation.schema_version, tuple(column.descending for column in path.key))
-        found = self._layers.get(name)
-        if found is None:
-            found = _layer(path, run, rf.read_copy(roots, run, cache))
-            self._layers.put(name, found, found.table.nbytes + 200 * found.table.num_rows)
-        return found
+    def layers(
+        self, roots: Mapping[NodeId, Root], path: AccessPath, snapshot: Snapshot, cache: rf.LevelZeroCache
+    ) -> list[Layer]:
+        """Level 0 of a snapshot, oldest first. The next snapshot, with one run more, needs most of the same layers."""
+        return _Building(self._layers, roots, path, snapshot, cache).layers()
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=False)
+
+
+class _Building:
+    """Layers of one snapshot, from those that are there."""
+
+    def __init__(
+        self,
+        kept: Lru[Layer],
+        roots: Mapping[NodeId, Root],
+        path: AccessPath,
+        snapshot: Snapshot,
+        cache: rf.LevelZeroCache,
+    ) -> None:
+        self._kept = kept
+        self._roots = roots
+        self._path = path
+        self._snapshot = snapshot
+        self._cache = cache
+        self._sorted = path.relation.schema_version, tuple(column.descending for column in path.key)
+
+    def layers(self) -> list[Layer]:
+        return [self._layer(runs) for runs in _cut(self._snapshot.level0)]
+
+    def _layer(self, runs: Sequence[Run]) -> Layer:
+        found = self._find(runs)
+        if found is None:
+            found = ly.merged(self._path, self._parts(runs)) if len(runs) > 1 else self._of_run(runs[0])
+            self._kept.put(self._name(runs), found, found.bytes)
+        return found
+
+    def _parts(self, runs: Sequence[Run]) -> list[Layer]:
+        """What to merge several runs from: the layers of before the last one came, as far as they are kept."""
+        found: list[Layer] = []
+        for part in [*_cut(runs[:-1]), runs[-1:]]:
+            kept = self._find(part)
+            if kept is not None:
+                found.append(kept)
+            elif len(part) > 1:
+                found += self._parts(part)
+            else:
+                found.append(self._layer(part))
+        return found
+
+    def _of_run(self, run: Run) -> Layer:
+        cutoffs = ly.folded([run], self._snapshot)
+        name = self._named([run], ())
+        found = self._kept.get(name)
+        if found is None:
+            found = ly.layer_of(self._path, rf.read_copy(self._roots, run, self._cache))
+            if cutoffs:
+                self._kept.put(name, found, found.bytes)
+        return ly.without_folded(found, run, cutoffs)
+
+    def _find(self, runs: Sequence[Run]) -> Layer | None:
+        return self._kept.get(self._name(runs))
+
+    def _name(self, runs: Sequence[Run]) -> Hashable:
+        return self._named(runs, ly.folded(runs, self._snapshot))
+
+    def _named(self, runs: Sequence[Run], cutoffs: ly.Folded) -> Hashable:
+        return tuple(run.id for run in runs), cutoffs, self._sorted
+
+
+def _cut(runs: Sequence[Run]) -> list[Sequence[Run]]:
+    return [runs[one.start : one.stop] for one in ly.segments([run.rows for run in runs])]
 
 
 Read = TypeVar("Read")
@@ -299,46 +347,6 @@ def single(column: pa.ChunkedArray) -> pa.Array:
         return column.chunk(0)
     joined = column.combine_chunks()
     return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
-
-
-def key_of(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A key that equals itself, also with NaN in it."""
-    return tuple("NaN" if value != value else value for value in row)
-
-
-def _layer(path: AccessPath, run: Run, raw: pa.Table) -> Layer:
-    relation = path.relation
-    table = rf.align(raw, relation.columns, [(DELETED, pa.bool_()), (TOKEN, pa.int64())])
-    names = [column.path for column in path.key]
-    key = [v.plain(single(table.column(name))).to_pylist() for name in names]
-    rankers = [v.ranker(column.descending) for column in path.key]
-    ranked = [[ranker(value) for value in one] for ranker, one in zip(rankers, key, strict=True)]
-    rows = list(zip(*ranked, strict=True))
-    order = sorted(range(table.num_rows), key=rows.__getitem__)
-    taken = table.take(pa.array(order, pa.int64()))
-    by_key = list(zip(*key, strict=True))
-    floats = any(pa.types.is_floating(table.schema.field(name).type) for name in names)
-    keys = [key_of(by_key[i]) if floats else by_key[i] for i in order]
-    dead = pc.fill_null(single(taken.column(DELETED)), False)
-    return Layer(
-        run=run,
-        table=taken,
-        dead=dead.to_pylist() if pc.any(dead).as_py() else None,
-        places={one: place for place, one in enumerate(keys)},
-        ranks=[rows[i] for i in order],
-        tablets=_tablets(relation, taken, raw),
-    )
-
-
-def _tablets(relation: Relation, taken: pa.Table, raw: pa.Table) -> list[int] | None:
-    if relation.tablets == 1:
-        return None
-    if TOKEN in raw.schema.names:
-        found = taken.column(TOKEN).to_numpy()
-    else:
-        found = tokens.tokens(taken, [c.physical for c in relation.placed_by])
-    numbers: list[int] = np.asarray(tokens.tablets_of(found, relation.tablets)).tolist()
-    return numbers
 
 
 def tablets_of_keys(relation: Relation, rows: Sequence[Sequence[Any]]) -> list[TabletId]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,12 +21,13 @@ from ebla.query import filters as fl
 from ebla.query import plan as planning
 from ebla.query import values as v
 from ebla.query.conditions import By
+from ebla.query.layers import Key, Layer, key_of
 from ebla.query.plan import Extent, Fitted, Interval
-from ebla.query.store import Layer, Store, key_of, single, tablets_of_keys
+from ebla.query.store import Store, tablets_of_keys
 from ebla.storage import runs as rf
 from ebla.storage.files import Root
 from ebla.storage.model import Column, Run
-from ebla.storage.snapshot import BEGINNING, Snapshot
+from ebla.storage.snapshot import Snapshot
 
 WINDOW = 32
 WINDOW_FILTERED = 512
@@ -45,9 +47,10 @@ class Selected:
 class Place:
     """Where a row lies: a row group of a run, or a layer, and its number there."""
 
-    run: Run
+    run: Run | None
+    """`None` in a layer."""
     group: int
-    """-1 in a layer."""
+    """Or the number of the layer."""
     at: int
 
 
@@ -59,19 +62,45 @@ class TooMany(Exception):
 
 
 class Overlay:
-    """Level 0 over a path: which keys of older runs it hides."""
+    """Level 0 over a path: which keys of older rows it hides."""
 
-    def __init__(self, layers: Sequence[Layer], snapshot: Snapshot) -> None:
+    def __init__(self, layers: Sequence[Layer]) -> None:
         self.layers = layers
-        self._uniform = snapshot.uniform_cutoff
-        self._cutoffs = snapshot.cutoffs
 
-    def counts(self, layer: Layer, tablet: int) -> bool:
-        return self._uniform or layer.run.begin_version > self._cutoffs.get(TabletId(tablet), BEGINNING)
-
-    def hides(self, key: Any, tablet: int, since: int = 0) -> bool:
+    def hides(self, key: Key, since: int = 0) -> bool:
         """Whether a layer from number `since` on has written this key."""
-        return any(key in layer.places and self.counts(layer, tablet) for layer in self.layers[since:])
+        for layer in self.layers[since:]:  # noqa: SIM110 - `any` takes twice as long, and this is asked of every row
+            if key in layer.places:
+                return True
+        return False
+
+
+class Window:
+    """Rows that lie side by side, without those that filters leave out, in reading order.
+
+    Values are made column by column, when a column is asked for, and what is made of them row by row: of most windows
+    only the first rows are ever wanted.
+    """
+
+    def __init__(self, columns: Mapping[str, pa.Array], places: Sequence[int], start: int, length: int) -> None:
+        self.places = places
+        self._columns = columns
+        self._start = start
+        self._length = length
+        self._lists: dict[str, list[Any]] = {}
+
+    def values(self, column: Column) -> list[Any]:
+        found = self._lists.get(column.physical)
+        if found is None:
+            array, places = self._columns[column.physical], self.places
+            if len(places) < self._length:
+                found = array.take(pa.array(places, pa.int64())).to_pylist()
+            else:
+                found = array.slice(self._start, self._length).to_pylist()
+                if places and places[0] > places[-1]:
+                    found.reverse()
+            self._lists[column.physical] = found
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +139,7 @@ class Seek:
     @property
     def overlay(self) -> Overlay:
         if self._overlay is None:
-            layers = [self.store.layer(self.roots, self.path, run, self.source.cache) for run in self.snapshot.level0]
-            self._overlay = Overlay(layers, self.snapshot)
+            self._overlay = Overlay(self.store.layers(self.roots, self.path, self.snapshot, self.source.cache))
         return self._overlay
 
     # ---- what can hold rows -----------------------------------------------------------------------------
@@ -193,18 +221,21 @@ class Seek:
         interval = self.fitted.intervals[one.interval]
         footer = self.store.footer(self.roots, one.run)
         spans = footer.spans(list(zip(self.key, self.directions, strict=True)))
-        tablet, overlay = one.run.tablet, self.overlay
+        hides = self.overlay.hides if self.overlay.layers else None
         for group in one.groups:
             raw = self.store.columns(self.roots, one.run, group, self._columns())
             columns = {name: v.plain(array) for name, array in raw.items()}
             count = footer.rows[group]
             low, high = _ends(interval, spans[group], self._ranks_at(columns, count), count)
-            for places, ranks in self._windows(raw, columns, low, high, count):
-                keys = self._keys(columns, places) if overlay.layers else None
-                for n, at in enumerate(places):
-                    if keys is not None and overlay.hides(keys[n], tablet):
-                        continue
-                    yield ranks[n], number, Place(one.run, group, at)
+            for window in self._windows(raw, columns, low, high, count):
+                merge = self._merge_ranks(window)
+                if hides is None:
+                    for at, ranks in zip(window.places, merge, strict=True):
+                        yield ranks, number, Place(one.run, group, at)
+                else:
+                    for at, ranks, key in zip(window.places, merge, self._keys(window), strict=True):
+                        if not hides(key):
+                            yield ranks, number, Place(one.run, group, at)
             if high < count:
                 return
 
@@ -222,8 +253,8 @@ class Seek:
 
     def _windows(
         self, raw: Mapping[str, pa.Array], columns: Mapping[str, pa.Array], low: int, high: int, count: int
-    ) -> Iterator[tuple[list[int], list[v.Ranks]]]:
-        """Places in the row group of the rows that fulfil the filters, in reading order, and their merge ranks."""
+    ) -> Iterator[Window]:
+        """The rows of a row group that fulfil the filters."""
         filters, backwards = self.fitted.filters, self.fitted.backwards
         size = WINDOW_FILTERED if filters else WINDOW
         while low < high:
@@ -244,73 +275,62 @@ class Seek:
             if backwards:
                 places.reverse()
             if places:
-                yield places, self._merge_ranks(columns, places, start, end - low)
+                yield Window(columns, places, start, end - low)
             low, size = end, min(2 * size, WINDOW_MAX)
 
-    def _merge_ranks(
-        self, columns: Mapping[str, pa.Array], places: list[int], start: int, length: int
-    ) -> list[v.Ranks]:
+    def _merge_ranks(self, window: Window) -> Iterator[v.Ranks]:
         if not self._merge:
-            return [()] * len(places)
-        ranked = []
-        for column, down in self._merge:
-            values = columns[column.physical].slice(start, length).to_pylist()
-            ranker = v.ranker(down)
-            ranked.append([ranker(values[place - start]) for place in places])
-        return list(zip(*ranked, strict=True))
+            return itertools.repeat((), len(window.places))
+        return zip(*(map(v.ranker(down), window.values(column)) for column, down in self._merge), strict=True)
 
-    def _keys(self, columns: Mapping[str, pa.Array], places: list[int]) -> list[Any]:
-        low, high = min(places), max(places) + 1
-        lists = [columns[c.physical].slice(low, high - low).to_pylist() for c in self.key]
-        keys = [tuple(one[place - low] for one in lists) for place in places]
-        return [key_of(key) for key in keys] if self._floats else keys
+    def _keys(self, window: Window) -> Iterator[Key]:
+        keys = zip(*(window.values(column) for column in self.key), strict=True)
+        return map(key_of, keys) if self._floats else keys
 
     def _level0(self, layer: Layer, number: int, interval: Interval, source: int) -> Iterator[Item]:
-        count = layer.table.num_rows
+        count = len(layer.keys)
         backwards = self.fitted.backwards
+        rankers = [v.ranker(down) for down in self.directions]
 
         def ranks(at: int, width: int) -> v.Ranks:
-            found = layer.ranks[count - 1 - at if backwards else at][:width]
-            return tuple(map(_turned, found)) if backwards else found
+            key = layer.keys[count - 1 - at if backwards else at]
+            return tuple(rankers[n](key[n]) for n in range(width))
 
         low = bisect.bisect_left(range(count), True, key=lambda at: _has_begun(interval, ranks, at))
         high = bisect.bisect_left(range(count), True, lo=low, key=lambda at: _has_ended(interval, ranks, at))
         if low >= high:
             return
-        names = {c.physical for c in self._columns()}
-        raw = {name: single(layer.table.column(name)) for name in names}
+        raw = {c.physical: layer.rows.column(c.physical) for c in self._columns()}
         columns = {name: v.plain(array) for name, array in raw.items()}
-        overlay = self.overlay
+        overlay, dead = self.overlay, layer.dead
         is_last = number == len(overlay.layers) - 1
-        for places, merge in self._windows(raw, columns, low, high, count):
-            keys = None if is_last else self._keys(columns, places)
-            for n, at in enumerate(places):
-                tablet = 0 if layer.tablets is None else layer.tablets[at]
-                if (layer.dead is not None and layer.dead[at]) or not overlay.counts(layer, tablet):
+        for window in self._windows(raw, columns, low, high, count):
+            for at, merge in zip(window.places, self._merge_ranks(window), strict=True):
+                if dead is not None and dead[at]:
                     continue
-                if keys is not None and overlay.hides(keys[n], tablet, number + 1):
-                    continue
-                yield merge[n], source, Place(layer.run, -1, at)
+                if is_last or not overlay.hides(layer.keys[at], number + 1):
+                    yield merge, source, Place(None, number, at)
 
     # ---- what rows hold ---------------------------------------------------------------------------------
 
     def taken(self, places: Sequence[Place], wanted: Sequence[Column]) -> pa.Table:
         """Columns of rows, in the order of the places, under the asked relation's physical names."""
-        parts: dict[tuple[RunId, int], list[int]] = {}
+        parts: dict[tuple[RunId | None, int], list[int]] = {}
         for number, place in enumerate(places):
-            parts.setdefault((place.run.id, place.group), []).append(number)
+            parts.setdefault((None if place.run is None else place.run.id, place.group), []).append(number)
         names = [c.physical for c in wanted]
         if not places:
             return rf.physical_schema(wanted).empty_table()
         columns = [self.here[name] for name in names]
         batches: list[pa.RecordBatch] = []
         order: list[int] = []
-        layers = {layer.run.id: layer for layer in self.overlay.layers}
-        for (run_id, group), numbers in parts.items():
-            if group < 0:
-                found = {c.physical: single(layers[run_id].table.column(c.physical)) for c in columns}
+        for (_, group), numbers in parts.items():
+            run = places[numbers[0]].run
+            if run is None:
+                rows = self.overlay.layers[group].rows
+                found = {c.physical: rows.column(c.physical) for c in columns}
             else:
-                found = self.store.columns(self.roots, places[numbers[0]].run, group, columns)
+                found = self.store.columns(self.roots, run, group, columns)
             # All columns at once: a call for each would cost more than the rows.
             batch = pa.RecordBatch.from_arrays([found[c.physical] for c in columns], names=names)
             batches.append(batch.take(pa.array([places[n].at for n in numbers], pa.int64())))
@@ -325,10 +345,6 @@ class Seek:
 def _value(rank: Any) -> Any:
     plain = rank.rank if isinstance(rank, v.Desc) else rank
     return None if plain == v.NULL else float("nan") if plain == v.NAN else plain[1]
-
-
-def _turned(rank: Any) -> Any:
-    return rank.rank if isinstance(rank, v.Desc) else v.Desc(rank)
 
 
 def _has_begun(interval: Interval, ranks: Callable[[int, int], v.Ranks], at: int) -> bool:

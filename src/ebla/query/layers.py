@@ -1,0 +1,202 @@
+"""Level 0 over a sorted path, in memory: the last mutation of every key, in a few layers instead of one for each run.
+
+Theory. A reader asks every layer for every row it shows, so there should be few of them; a writer adds a run with every
+commit, so adding one must not cost what all others did. Neighbouring runs are therefore merged as a log-structured tree
+would: a layer is merged with the ones before it as long as those are not much larger (`segments`). What lies behind
+the last large layer is small, a row is merged again only after its layer has grown by a good part, and there are about
+log n layers. Which runs form a layer depends on nothing but their sizes, so every snapshot that begins with the same
+runs finds the same layers in the cache, also an older one.
+
+A run that is folded for some tablets already counts only for the others. Its folded rows are left out before it is
+merged; `folded` is what a layer depends on besides its runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebla.ids import TabletId, Version
+from ebla.query import values as v
+from ebla.query.plan import AccessPath
+from ebla.storage import runs as rf
+from ebla.storage import token as tokens
+from ebla.storage.model import DELETED, TOKEN, Relation, Run
+from ebla.storage.snapshot import Snapshot
+
+GROWTH = 2
+"""A layer is merged with the one before it, if that is at most so many times as large."""
+ROW_BYTES = 100
+KEY_VALUE_BYTES = 60
+"""About what a row takes besides its columns: its place by key, and each value of its key."""
+
+Key = tuple[Any, ...]
+"""Comparable values in the order of a path's key, with one and the same NaN."""
+Folded = tuple[tuple[TabletId, Version], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """The last mutation of each key in one or more level 0 runs, in today's columns, sorted as their path is."""
+
+    rows: pa.RecordBatch
+    keys: Sequence[Key]
+    places: Mapping[Key, int]
+    dead: bytes | None
+    """Of each row whether it is a tombstone; `None` if there are none."""
+    tablets: npt.NDArray[np.int64] | None
+    """Of each row; only of one run, and where there are several."""
+
+    @property
+    def bytes(self) -> int:
+        width = self.rows.nbytes + len(self.keys) * ROW_BYTES
+        return int(width) + (len(self.keys) * len(self.keys[0]) * KEY_VALUE_BYTES if self.keys else 0)
+
+
+# ---- which runs make a layer ----------------------------------------------------------------------------
+
+
+def segments(sizes: Sequence[int]) -> list[range]:
+    """The places of the runs that are merged, for runs of these sizes, oldest first.
+
+    Those of some runs and one more are the same up to the last ones, which are merged with the new one or are not.
+    """
+    found: list[tuple[int, int]] = []
+    for start, size in enumerate(sizes):
+        merged = max(size, 1)
+        while found and found[-1][1] <= GROWTH * merged:
+            start, before = found.pop()
+            merged += before
+        found.append((start, merged))
+    starts = [*(start for start, _ in found), len(sizes)]
+    return [range(start, end) for start, end in itertools.pairwise(starts)]
+
+
+def folded(runs: Sequence[Run], snapshot: Snapshot) -> Folded:
+    """The tablets for which some of these runs are folded, and up to which version."""
+    if snapshot.uniform_cutoff:
+        return ()
+    first, last = runs[0].begin_version, runs[-1].begin_version
+    return tuple(sorted((t, min(cutoff, last)) for t, cutoff in snapshot.cutoffs.items() if cutoff >= first))
+
+
+# ---- layers ---------------------------------------------------------------------------------------------
+
+
+def key_of(row: Key) -> Key:
+    """A key that equals itself, also with NaN in it: tuples hold equal what is the same object."""
+    return tuple(math.nan if value != value else value for value in row)
+
+
+def layer_of(path: AccessPath, raw: pa.Table) -> Layer:
+    """One run as its file has it."""
+    table = rf.align(raw, path.relation.columns, [(DELETED, pa.bool_()), (TOKEN, pa.int64())])
+    whole = _whole(table)
+    lists = [v.plain(whole.column(column.path)).to_pylist() for column in path.key]
+    keys = list(zip(*lists, strict=True))
+    if any(pa.types.is_floating(whole.schema.field(column.path).type) for column in path.key):
+        keys = [key_of(key) for key in keys]
+    dead = pc.fill_null(whole.column(DELETED), False).to_numpy(zero_copy_only=False)
+    rows = whole.select([column.physical for column in path.relation.columns])
+    return _sorted(path, rows, keys, dead, _tablets(path.relation, whole, raw))
+
+
+def without_folded(layer: Layer, run: Run, cutoffs: Folded) -> Layer:
+    """One run without the rows of tablets that have folded it."""
+    gone = [tablet for tablet, cutoff in cutoffs if run.begin_version <= cutoff]
+    if not gone or layer.tablets is None:
+        return layer
+    kept = np.flatnonzero(~np.isin(layer.tablets, gone))
+    keys = [layer.keys[at] for at in kept.tolist()]
+    return Layer(
+        rows=layer.rows.take(pa.array(kept)),
+        keys=keys,
+        places=dict(zip(keys, range(len(keys)), strict=True)),
+        dead=None if layer.dead is None else _some(np.frombuffer(layer.dead, np.bool_)[kept]),
+        tablets=layer.tablets[kept],
+    )
+
+
+def merged(path: AccessPath, layers: Sequence[Layer]) -> Layer:
+    """Layers, oldest first, as one."""
+    rows = _whole(pa.Table.from_batches([layer.rows for layer in layers]))
+    keys = [key for layer in layers for key in layer.keys]
+    dead = [np.frombuffer(layer.dead or bytes(len(layer.keys)), np.bool_) for layer in layers]
+    return _sorted(path, rows, keys, np.concatenate(dead), None)
+
+
+def _sorted(
+    path: AccessPath,
+    rows: pa.RecordBatch,
+    keys: Sequence[Key],
+    dead: npt.NDArray[np.bool_],
+    tablets: npt.NDArray[np.int64] | None,
+) -> Layer:
+    """Rows in the path's order, the last of each key."""
+    order = _order(path, rows)
+    found = [keys[at] for at in order.tolist()]
+    places = dict(zip(found, range(len(found)), strict=True))
+    if len(places) < len(found):  # equal keys are neighbours, and the last of them has left its place
+        order = order[np.fromiter(places.values(), np.int64, len(places))]
+        found = list(places)
+        places = dict(zip(found, range(len(found)), strict=True))
+    return Layer(
+        rows=rows.take(pa.array(order)),
+        keys=found,
+        places=places,
+        dead=_some(dead[order]),
+        tablets=None if tablets is None else tablets[order],
+    )
+
+
+def _order(path: AccessPath, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Places of the rows in the order that `values.rank` gives, equal ones as they are.
+
+    Arrow puts NULL and NaN together at one end. Columns before theirs say where they belong.
+    """
+    arrays: list[pa.Array] = []
+    directions: list[str] = []
+    for column in path.key:
+        array = v.plain(rows.column(column.path))
+        parts: list[pa.Array] = []
+        if array.null_count:
+            parts.append(pc.is_valid(array))
+        if pa.types.is_floating(array.type):
+            is_nan = pc.is_nan(array)
+            parts.append(is_nan)
+            array = pc.if_else(is_nan, pa.scalar(0.0, array.type), array)
+        arrays += [*parts, array]
+        directions += ["descending" if column.descending else "ascending"] * (len(parts) + 1)
+    names = [str(n) for n in range(len(arrays))]
+    found = pc.sort_indices(
+        pa.RecordBatch.from_arrays(arrays, names=names), sort_keys=list(zip(names, directions, strict=True))
+    )
+    places: npt.NDArray[np.int64] = found.to_numpy().astype(np.int64)
+    return places
+
+
+def _some(dead: npt.NDArray[np.bool_]) -> bytes | None:
+    return dead.tobytes() if dead.any() else None
+
+
+def _tablets(relation: Relation, whole: pa.RecordBatch, raw: pa.Table) -> npt.NDArray[np.int64] | None:
+    if relation.tablets == 1:
+        return None
+    if TOKEN in raw.schema.names:
+        found = whole.column(TOKEN).to_numpy()
+    else:
+        found = tokens.tokens(pa.Table.from_batches([whole]), [c.physical for c in relation.placed_by])
+    return np.asarray(tokens.tablets_of(found, relation.tablets))
+
+
+def _whole(table: pa.Table) -> pa.RecordBatch:
+    arrays = [column.chunk(0) if column.num_chunks == 1 else column.combine_chunks() for column in table.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
