@@ -30,7 +30,7 @@ from ebla.storage.snapshot import Snapshot
 
 COLUMNS_BYTES_MAX = 256 * 2**20
 FOOTERS_MAX = 4096
-LAYERS_BYTES_MAX = 128 * 2**20
+LAYERS_BYTES_MAX = 256 * 2**20
 
 Kept = TypeVar("Kept")
 
@@ -157,10 +157,10 @@ def footer_of(root: Root, run: Run) -> Footer:
 class Store:
     """The caches of one connection."""
 
-    def __init__(self, columns_bytes_max: int = COLUMNS_BYTES_MAX) -> None:
+    def __init__(self, columns_bytes_max: int = COLUMNS_BYTES_MAX, layers_bytes_max: int = LAYERS_BYTES_MAX) -> None:
         self._footers: Lru[Footer] = Lru(FOOTERS_MAX)
         self._columns: Lru[pa.Array] = Lru(columns_bytes_max)
-        self._layers: Lru[Layer] = Lru(LAYERS_BYTES_MAX)
+        self._layers: Lru[Layer] = Lru(layers_bytes_max)
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
@@ -253,7 +253,8 @@ class _Building:
         self._path = path
         self._snapshot = snapshot
         self._cache = cache
-        self._sorted = path.relation.schema_version, tuple(column.descending for column in path.key)
+        relation = path.relation
+        self._shape = relation.schema_version, relation.tablets, tuple(column.descending for column in path.key)
 
     def layers(self) -> list[Layer]:
         return [self._layer(runs) for runs in _cut(self._snapshot.level0)]
@@ -295,7 +296,7 @@ class _Building:
         return self._named(runs, ly.folded(runs, self._snapshot))
 
     def _named(self, runs: Sequence[Run], cutoffs: ly.Folded) -> Hashable:
-        return tuple(run.id for run in runs), cutoffs, self._sorted
+        return tuple(run.id for run in runs), cutoffs, self._shape
 
 
 def _cut(runs: Sequence[Run]) -> list[Sequence[Run]]:
