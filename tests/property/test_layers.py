@@ -11,6 +11,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from ebla.query import conditions as c
+from ebla.query.layers import Key
 from ebla.query.plan import AccessPath, fit
 from ebla.query.store import LAYERS_BYTES_MAX, Store
 from ebla.query.streams import Seek
@@ -58,7 +59,7 @@ def test_layers_come_to_the_last_mutation_of_each_key(steps, down, backwards, ke
         _agree(level0, store, path, level0.snapshot(max(0, level0.version - back)), backwards, key)
 
 
-def _agree(level0: Level0, store: Store, path: AccessPath, snapshot: Snapshot, backwards: bool, key: object) -> None:
+def _agree(level0: Level0, store: Store, path: AccessPath, snapshot: Snapshot, backwards: bool, key: Key) -> None:
     wanted = level0.expected(snapshot)
     signs = ["-" if column.descending != backwards else "" for column in path.key]
     request = c.request(TABLE, order_by=[sign + column.path for sign, column in zip(signs, path.key, strict=True)])

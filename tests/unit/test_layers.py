@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import random
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from ebla.query.layers import folded, segments
+from ebla.query.layers import Key, folded, segments
 from ebla.query.store import Store
-from support.level0 import Level0, path_of, tablets_of
+from support.level0 import TABLETS, Level0, path_of, tablets_of
 
 
-def rows(number: int, count: int = 10) -> dict[tuple[object, ...], int | None]:
+def rows(number: int, count: int = 10) -> dict[Key, int | None]:
     return {(float(n), "a", number): n for n in range(count)}
 
 
@@ -37,7 +38,8 @@ def test_runs_are_cut_into_neighbours_that_shrink() -> None:
 def test_few_layers_and_little_merging(seed: int) -> None:
     chance = random.Random(seed)
     sizes = [chance.choice([1, 10, 1000, 1000, chance.randrange(1, 20_000)]) for _ in range(200)]
-    merged, before = 0, set()
+    merged = 0
+    before: set[tuple[int, int]] = set()
     for count in range(1, len(sizes) + 1):
         found = spans(sizes[:count])
         assert [start for start, _ in found] == [0, *(end for _, end in found[:-1])]
@@ -107,3 +109,23 @@ def test_layers_beyond_the_bound_are_given_up(tmp_path: Path) -> None:
     for version in range(1, 41):
         level0.layers(store, path, level0.snapshot(version))
     assert whole.bytes < store._layers._size <= 2 * whole.bytes
+
+
+def test_threads_share_layers(tmp_path: Path) -> None:
+    level0, store, path = Level0(tmp_path), Store(layers_bytes_max=40_000), path_of()
+    for number in range(24):
+        level0.append(rows(number % 5, number) | {(0.0, "a", 9): None if number % 2 else number})
+        if number % 7 == 3:
+            level0.fold(number % TABLETS)
+
+    def ask(version: int) -> bool:
+        snapshot = level0.snapshot(version)
+        found: dict[Key, int | None] = {}
+        for layer in level0.layers(store, path, snapshot):
+            values = layer.rows.column("x").to_pylist()
+            found |= {key: None if layer.dead and layer.dead[at] else values[at] for key, at in layer.places.items()}
+        return found == level0.expected(snapshot)
+
+    versions = [random.Random(n).randrange(level0.version + 1) for n in range(200)]
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(ask, versions))

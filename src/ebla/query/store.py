@@ -1,4 +1,4 @@
-"""What reads keep in memory of runs, which never change: footers, decoded columns, and level 0 by key.
+"""What reads keep in memory of runs, which never change: footers, decoded columns, and level 0 merged.
 
 All three are bounded, least recently used out first, and shared by the threads of one connection.
 """
