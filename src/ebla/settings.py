@@ -59,7 +59,7 @@ class Settings(BaseSettings):
         2**20, gt=0, description="Size of a row group of an index: a page reads one of each tablet."
     )
     read_cache_bytes: int = Field(
-        256 * 2**20, ge=0, description="Decoded columns that first-rows queries and writes keep in memory, together."
+        256 * 2**20, ge=0, description="Decoded columns that first-rows queries keep in memory, together."
     )
     index_tablets_per_job: int = Field(
         8, gt=0, description="So many tablets of a table are read by one Spark job that fills its indexes."

@@ -206,10 +206,11 @@ def test_a_cancel_at_any_point_leaves_nothing(db: ebla.Database, steps: Steps, p
     ("entry", "kind", "said"),
     [
         ({"n": 3, "id": 3, "a": "a0"}, b.DELETE, "1 missing and 0 too many"),
-        ({"n": 777, "id": 3, "a": "a0"}, b.UPSERT, "0 missing and 1 too many"),
+        ({"n": 777, "id": 777, "a": "a0"}, b.UPSERT, "0 missing and 1 too many"),
+        ({"n": 777, "id": 3, "a": "a0"}, b.UPSERT, "1 missing and 1 too many"),
         ({"n": 3, "id": 3, "a": "other"}, b.UPSERT, "1 missing and 1 too many"),
     ],
-    ids=["missing", "spurious", "different"],
+    ids=["missing", "spurious", "elsewhere", "different"],
 )
 def test_an_index_that_differs_from_its_table_never_becomes_readable(
     db: ebla.Database, steps: Steps, entry: dict[str, Any], kind: str, said: str

@@ -23,8 +23,11 @@ from ebla.errors import (
     UnknownNameError,
     UsageError,
 )
+from ebla.storage.files import Root
+from ebla.tables import batch as b
+from ebla.tables import writes
 from support.folding import fold
-from support.indexes import assert_exact, begin_index, entries, step_until
+from support.indexes import assert_exact, begin_index, damage, entries, step_until
 from support.warehouse import connect, live_runs, refused
 
 
@@ -363,3 +366,44 @@ def test_indexes_from_the_command_line(db: ebla.Database, capsys: pytest.Capture
         assert "missing" in capsys.readouterr().out
         script.run(db, "DROP INDEX i; SHOW INDEXES", {}, as_json=as_json)
         assert "name DESC" not in capsys.readouterr().out
+
+
+# ---- writers --------------------------------------------------------------------------------------------
+
+
+def test_writers_of_one_row_do_not_wait_for_each_other(db: ebla.Database, monkeypatch: pytest.MonkeyPatch):
+    """What an index gets depends on the new row alone; the row that commits last has the entry."""
+    db.sql("CREATE INDEX by_total ON t (total); CREATE INDEX few ON t (name) WHERE total < 5")
+    passed: list[str] = []
+
+    def meanwhile(point: str) -> None:
+        passed.append(point)
+        if point == "write.indexes_written" and passed.count(point) == 1:
+            db.table("t").upsert([{"id": 7, "name": "between", "total": 1}])
+
+    monkeypatch.setattr(writes, "hit", meanwhile)
+    db.table("t").upsert([{"id": 7, "name": "last", "total": 50}])
+    assert passed.count("write.begun") == 2  # neither was run again
+    assert [row for row in entries(db, "by_total") if row[1] == 7] == [(50, 7)]
+    assert all(row[0] != "between" for row in entries(db, "few"))
+    assert_exact(db, "by_total", "few")
+
+
+def test_a_write_with_an_index_opens_no_file_of_the_table(db: ebla.Database, monkeypatch: pytest.MonkeyPatch):
+    db.sql("CREATE INDEX by_total ON t (total) INCLUDE (name); CREATE INDEX few ON t (name) WHERE total < 5")
+    opened: list[str] = []
+    as_it_is = Root.open_parquet
+    monkeypatch.setattr(Root, "open_parquet", lambda root, path: opened.append(path) or as_it_is(root, path))
+    db.table("t").upsert([{"id": i, "name": f"new {i}", "total": i % 9} for i in (3, 77, 599, 5_000)])
+    db.table("t").delete([{"id": 4}, {"id": 300}])
+    assert opened == []
+    assert_exact(db, "by_total", "few")
+
+
+def test_an_entry_with_a_wrong_value_is_different_and_mended(db: ebla.Database):
+    db.sql("CREATE INDEX by_total ON t (total)")
+    damage(db, "by_total", [({"total": 999, "id": 5}, b.UPSERT), ({"total": 1, "id": 99_999}, b.UPSERT)])
+    damage(db, "by_total", [({"total": None, "id": 8}, b.DELETE)])
+    assert db.sql("CHECK INDEX by_total").rows()[0][2:5] == (1, 1, 1)
+    assert db.sql("REPAIR INDEX by_total").rows()[0][2:5] == (1, 1, 1)
+    assert_exact(db, "by_total")

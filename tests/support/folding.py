@@ -25,9 +25,9 @@ from ebla.tables.writes import Work, begin
 
 
 def snapshot_rows(db: ebla.Database, snapshot: Snapshot) -> pa.Table:
-    """All rows of a snapshot under their physical names: level 1 without the keys of level 0, and its upserts."""
+    """All rows of a snapshot under their physical names: level 1 without the rows of level 0, and its upserts."""
     relation, roots = snapshot.relation, db.context.roots()
-    key = [c.physical for c in relation.key]
+    key = [c.physical for c in relation.identity]
     level1 = [rf.align(rf.read_run(roots[run.nodes[0]], run), relation.columns) for run in snapshot.level1]
     old = pa.concat_tables([rf.physical_schema(relation.columns).empty_table(), *level1])
     changed = rf.mutations(relation, snapshot.level0, roots, None, snapshot)

@@ -6,9 +6,9 @@ permission. Between two steps lies a *barrier*: the coordinator waits until no t
 the last step, and aborts those that stay. So at any moment writers are in two neighbouring states at most, and these
 must fit together:
 
-- `DELETE_ONLY`: writers remove entries of old rows and add none. Nothing is there to be removed but what a writer one
-  step ahead has added; without this step, a writer that knows nothing of the index would leave that entry behind when
-  it deletes the row, and the index would show a row that is gone.
+- `DELETE_ONLY`: writers remove the entries of the rows that they write and add none. Nothing is there to be removed
+  but what a writer one step ahead has added; without this step, a writer that knows nothing of the index would leave
+  that entry behind when it deletes the row, and the index would show a row that is gone.
 - `WRITE_AND_DELETE`: writers add entries too. From here on no change is missed. Once no transaction from before this
   step is open, the safe time `t_read` can be chosen: every later change is in the index, every earlier one in the
   snapshot.
@@ -16,7 +16,7 @@ must fit together:
   the backfill never hides a newer one, and a tombstone of a writer hides what the backfill brings. Until it ends,
   nothing may fold level 0 into level 1: the tombstones must stay. All that writers wrote before `t_read` goes in the
   commit that chooses it. The snapshot has its effect, and a tombstone from before would hide an entry of the backfill:
-  a writer in `DELETE_ONLY` that changes a row to and fro removes the entry and never adds it again.
+  a writer in `DELETE_ONLY` says of every row that it writes that there is no entry.
 - `READ_WRITE_AND_DELETE`: complete. Queries may use it.
 
 Removal walks back the same way: first nobody reads, then nobody adds, then nobody removes, and then it goes. A build

@@ -317,7 +317,7 @@ def merge_replicas(rows: Iterable[Row[Any]]) -> list[Run]:
     for row in rows:
         copies.setdefault(row.run_id, []).append(NodeId(row.host_id))
         if row.run_id not in runs:
-            runs[row.run_id] = _run(row)
+            runs[row.run_id] = _known_run(row)
     for run_id, hosts in copies.items():
         if len(hosts) > 1:
             run = runs[run_id]
@@ -327,6 +327,21 @@ def merge_replicas(rows: Iterable[Row[Any]]) -> list[Run]:
 
 def _with_nodes(run: Run, hosts: tuple[NodeId, ...]) -> Run:
     return replace(run, nodes=hosts)
+
+
+_known_runs: dict[tuple[Any, ...], Run] = {}
+KNOWN_RUNS_MAX = 65_536
+
+
+def _known_run(row: Row[Any]) -> Run:
+    """Most rows of a manifest were read before, by the snapshot before this one: equal rows are equal runs."""
+    name = tuple(row)
+    found = _known_runs.get(name)
+    if found is None:
+        if len(_known_runs) >= KNOWN_RUNS_MAX:
+            _known_runs.clear()
+        found = _known_runs[name] = _run(row)
+    return found
 
 
 def _run(row: Row[Any]) -> Run:

@@ -1,6 +1,6 @@
 """An index compared with its definition, and mended, part by part.
 
-Plan of a part: the entries that the base's rows make and those that are stored, at one version, joined on the entry's
+Plan of a part: the entries that the base's rows make and those that are stored, at one version, joined on the base's
 key. One scan of each, one shuffled join. Entries lie where their rows lie, so a part reads the same tablets of both. A
 sample takes rows by their token, which both sides have, so it needs no more than the part of the join that it looks at.
 """
@@ -97,7 +97,9 @@ def _mend(work: Work, index: Index, frame: DataFrame) -> Mapping[str, int]:
         return wrong
     kind = f"IF({compare.DIFFERENCE} = '{compare.SPURIOUS}', '{b.DELETE}', '{b.UPSERT}') AS {b.KIND}"
     names = [sscan.quoted(c.physical) for c in index.relation.columns]
-    work.put(b.FrameBatch(frame=frame.selectExpr(*names, kind), kind=None, rows=sum(wrong.values())))
+    # A row that has several wrong entries gets the right one once.
+    mended = frame.dropDuplicates([c.physical for c in index.relation.identity]).selectExpr(*names, kind)
+    work.put(b.FrameBatch(frame=mended, kind=None, rows=sum(wrong.values())))
     work.commit(f"repair index {index.name}", reads_target=True)
     return wrong
 
@@ -124,5 +126,5 @@ def differences(
     found = sscan.merged(context.writer, stored, context.roots(), context.cache, rows_max=rows_max)
     token = sscan.token_sql(index.relation.placed_by)
     should, found = (compare.sampled(side.filter(part.within(token)), token, percent) for side in (should, found))
-    key = [c.physical for c in index.relation.key]
+    key = [c.physical for c in index.relation.identity]
     return compare.differences(ssession.rebind(should, context.writer), found, index.relation.columns, key)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ebla.ids import RelationId
 from ebla.indexes.definition import Index
@@ -125,17 +126,21 @@ def by_spark(context: Context, base: Relation, indexes: Sequence[Index], rows: p
     return Computed(values=values, flags=flags)
 
 
-def entries(index: Index, rows: pa.Table, found: Computed, start: int = 0) -> pa.Table:
-    """The entries of an index from rows of its base (physical names). `start`: the place of the first in `found`."""
+def entries(index: Index, rows: pa.Table, found: Computed) -> tuple[pa.Table, pa.Array | None]:
+    """What an index would have of each row of its base (physical names), and which rows it takes; `None`: all."""
+    schema = rf.physical_schema(index.relation.columns)
+    if rows.num_rows == 0:
+        return schema.empty_table(), None
     arrays: list[pa.Array | pa.ChunkedArray] = []
     for column in index.relation.columns:
         given = found.values.get((index.id, column.physical))
-        arrays.append(rows[column.physical] if given is None else given.slice(start, rows.num_rows))
-    table = pa.table(arrays, schema=rf.physical_schema(index.relation.columns))
-    if index.where is None or rows.num_rows == 0:
-        return table
+        arrays.append(rows[column.physical] if given is None else given)
+    table = pa.table(arrays, schema=schema)
+    if index.where is None:
+        return table, None
     if index.id in found.flags:
-        return table.filter(found.flags[index.id].slice(start, rows.num_rows))
+        return table, pc.fill_null(found.flags[index.id], False)
     conditions = index.conditions
     assert conditions is not None, "what Spark alone understands was computed before"
-    return table.filter(fl.mask(conditions, {f.column.physical: single(rows[f.column.physical]) for f in conditions}))
+    values = {f.column.physical: single(rows[f.column.physical]) for f in conditions}
+    return table, pc.fill_null(fl.mask(conditions, values), False)

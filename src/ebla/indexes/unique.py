@@ -50,11 +50,13 @@ def without_nulls(table: pa.Table, columns: Sequence[Column]) -> pa.Table:
     return table if mask is None else table.filter(mask)
 
 
-def refuse_known(context: Context, snapshot: Snapshot | None, index: Index, gained: pa.Table, lost: pa.Table) -> None:
-    """Refuse entries whose value is twice among them, or in the index under another key that stays."""
+def refuse_known(context: Context, snapshot: Snapshot | None, index: Index, gained: pa.Table, rows: pa.Table) -> None:
+    """Refuse entries whose value is twice among them, or in the index under a row that this write does not touch.
+
+    `rows` are all rows of the write: entries of theirs are replaced, or go.
+    """
     columns = index.value_columns
     values = [column.physical for column in columns]
-    key = [column.physical for column in index.relation.key]
     new = without_nulls(gained, columns)
     twice = rf.first_duplicate(new, values) if new.num_rows else None
     if twice is not None:
@@ -62,14 +64,15 @@ def refuse_known(context: Context, snapshot: Snapshot | None, index: Index, gain
     if new.num_rows == 0 or snapshot is None:
         return
     wanted = new.select(values).rename_columns([f"c{i}" for i in range(len(values))])
-    names = [column.name for column in index.relation.key]
-    found = rows_by(context, snapshot, [column.name for column in columns], wanted, names).rename_columns(key)
+    shown = list({column.physical: column for column in (*columns, *index.relation.identity)}.values())
+    found = rows_by(context, snapshot, [column.name for column in columns], wanted, [column.name for column in shown])
+    found = found.rename_columns([column.physical for column in shown])
     if found.num_rows == 0:
         return
-    # An entry of the same key is replaced, and one that goes makes room.
-    gone = _keys(pa.concat_tables([new.select(key), lost.select(key)]), key)
-    for row, one in zip(_keys(found, key), found.select(values).to_pylist(), strict=True):
-        if row not in gone:
+    identity = [column.physical for column in index.relation.identity]
+    touched = set(_keys(rows.select(identity), identity))
+    for row, one in zip(_keys(found, identity), found.select(values).to_pylist(), strict=True):
+        if row not in touched:
             raise violation(index, [one[name] for name in values])
 
 
@@ -99,8 +102,9 @@ def refuse_in_files(context: Context, index: Index, runs: Sequence[Run], snapsho
         rows_max = context.settings.level0_rows_max
         stored = sscan.merged(context.writer, snapshot, roots, context.cache, rows_max=rows_max)
         key = [column.physical for column in index.relation.key]
-        mine = written.selectExpr(*sscan.renamed([(k, f"_w_{k}") for k in key]))
-        on = " AND ".join(f"{sscan.quoted(k)} <=> {sscan.quoted(f'_w_{k}')}" for k in key)
+        identity = [column.physical for column in index.relation.identity]
+        mine = written.selectExpr(*sscan.renamed([(k, f"_w_{k}") for k in identity]))
+        on = " AND ".join(f"{sscan.quoted(k)} <=> {sscan.quoted(f'_w_{k}')}" for k in identity)
         rest = stored.join(mine, F.expr(on), "left_anti").selectExpr(*[sscan.quoted(k) for k in key])
         values = [column.physical for column in index.value_columns]
         touched = gained.selectExpr(*sscan.renamed([(n, f"_v_{n}") for n in values])).distinct()

@@ -147,7 +147,8 @@ def _compare_sample(context: Context, index: Index, base: Snapshot, mine: Snapsh
     names = [column.name for column in key]
     rows = rows_by(context, base, names, values, [column.name for column in columns])
     rows = rows.rename_columns([column.physical for column in columns])
-    should = entries.entries(index, rows, entries.by_spark(context, index.base, [index], rows))
+    should, taken = entries.entries(index, rows, entries.by_spark(context, index.base, [index], rows))
+    should = should if taken is None else should.filter(taken)
     placed = [column.physical for column in index.relation.placed_by]
     have = rows_by(context, _by_physical_names(mine), placed, values, should.schema.names)
     missing, spurious = difference(should, have.cast(should.schema))

@@ -1,4 +1,4 @@
-"""Level 0 over a sorted path, in memory: the last mutation of every key, in a few layers instead of one for each run.
+"""Level 0 over a sorted path, in memory: the last mutation of every row, in a few layers instead of one for each run.
 
 Theory. A reader asks every layer for every row it shows, so there should be few of them; a writer adds a run with every
 commit, so adding one must not cost what all others did. Neighbouring runs are therefore merged as a log-structured tree
@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from ebla.ids import TabletId, Version
 from ebla.query import values as v
-from ebla.query.plan import AccessPath
+from ebla.query.plan import AccessPath, PathColumn
 from ebla.storage import runs as rf
 from ebla.storage import token as tokens
 from ebla.storage.model import DELETED, TOKEN, Relation, Run
@@ -45,11 +45,15 @@ Folded = tuple[tuple[TabletId, Version], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """The last mutation of each key in one or more level 0 runs, in today's columns, sorted as their path is."""
+    """The last mutation of each row in one or more level 0 runs, in today's columns, sorted as their path is."""
 
     rows: pa.RecordBatch
     keys: Sequence[Key]
+    """By which they are sorted."""
+    names: Sequence[Key]
+    """Which rows they are: of a table or view the same as the keys, of an index the keys of its base."""
     places: Mapping[Key, int]
+    """Of the names."""
     dead: bytes | None
     """Of each row whether it is a tombstone; `None` if there are none."""
     tablets: npt.NDArray[np.int64] | None
@@ -100,13 +104,18 @@ def layer_of(path: AccessPath, raw: pa.Table) -> Layer:
     """One run as its file has it."""
     table = rf.align(raw, path.relation.columns, [(DELETED, pa.bool_()), (TOKEN, pa.int64())])
     whole = _whole(table)
-    lists = [v.plain(whole.column(column.path)).to_pylist() for column in path.key]
-    keys = list(zip(*lists, strict=True))
-    if any(pa.types.is_floating(whole.schema.field(column.path).type) for column in path.key):
-        keys = [key_of(key) for key in keys]
+    keys = _values(whole, path.key)
+    names = keys if path.identity == path.key else _values(whole, path.identity)
     dead = pc.fill_null(whole.column(DELETED), False).to_numpy(zero_copy_only=False)
     rows = whole.select([column.physical for column in path.relation.columns])
-    return _sorted(path, rows, keys, dead, _tablets(path.relation, whole, raw))
+    return _sorted(path, rows, keys, names, dead, _tablets(path.relation, whole, raw))
+
+
+def _values(rows: pa.RecordBatch, columns: Sequence[PathColumn]) -> list[Key]:
+    keys = list(zip(*(v.plain(rows.column(column.path)).to_pylist() for column in columns), strict=True))
+    if any(pa.types.is_floating(rows.schema.field(column.path).type) for column in columns):
+        return [key_of(key) for key in keys]
+    return keys
 
 
 def without_folded(layer: Layer, run: Run, cutoffs: Folded) -> Layer:
@@ -115,11 +124,12 @@ def without_folded(layer: Layer, run: Run, cutoffs: Folded) -> Layer:
     if not gone or layer.tablets is None:
         return layer
     kept = np.flatnonzero(~np.isin(layer.tablets, gone))
-    keys = [layer.keys[at] for at in kept.tolist()]
+    keys, names = _chosen(layer.keys, layer.names, kept)
     return Layer(
         rows=layer.rows.take(pa.array(kept)),
         keys=keys,
-        places=dict(zip(keys, range(len(keys)), strict=True)),
+        names=names,
+        places=dict(zip(names, range(len(names)), strict=True)),
         dead=None if layer.dead is None else _some(np.frombuffer(layer.dead, np.bool_)[kept]),
         tablets=layer.tablets[kept],
     )
@@ -129,32 +139,45 @@ def merged(path: AccessPath, layers: Sequence[Layer]) -> Layer:
     """Layers, oldest first, as one."""
     rows = _whole(pa.Table.from_batches([layer.rows for layer in layers]))
     keys = [key for layer in layers for key in layer.keys]
+    same = path.identity == path.key
+    names = keys if same else [name for layer in layers for name in layer.names]
     dead = [np.frombuffer(layer.dead or bytes(len(layer.keys)), np.bool_) for layer in layers]
-    return _sorted(path, rows, keys, np.concatenate(dead), None)
+    return _sorted(path, rows, keys, names, np.concatenate(dead), None)
 
 
 def _sorted(
     path: AccessPath,
     rows: pa.RecordBatch,
     keys: Sequence[Key],
+    names: Sequence[Key],
     dead: npt.NDArray[np.bool_],
     tablets: npt.NDArray[np.int64] | None,
 ) -> Layer:
-    """Rows in the path's order, the last of each key."""
+    """Rows in the path's order, the last of each name."""
     order = _order(path, rows)
-    found = [keys[at] for at in order.tolist()]
-    places = dict(zip(found, range(len(found)), strict=True))
-    if len(places) < len(found):  # equal keys are neighbours, and the last of them has left its place
-        order = order[np.fromiter(places.values(), np.int64, len(places))]
-        found = list(places)
-        places = dict(zip(found, range(len(found)), strict=True))
+    places = dict(zip([names[at] for at in order.tolist()], range(len(order)), strict=True))
+    if len(places) < len(order):
+        last = dict(zip(names, range(len(names)), strict=True))
+        is_last = np.zeros(len(names), np.bool_)
+        is_last[np.fromiter(last.values(), np.int64, len(last))] = True
+        order = order[is_last[order]]
+        places = dict(zip([names[at] for at in order.tolist()], range(len(order)), strict=True))
+    keys, names = _chosen(keys, names, order)
     return Layer(
         rows=rows.take(pa.array(order)),
-        keys=found,
+        keys=keys,
+        names=names,
         places=places,
         dead=_some(dead[order]),
         tablets=None if tablets is None else tablets[order],
     )
+
+
+def _chosen(
+    keys: Sequence[Key], names: Sequence[Key], places: npt.NDArray[np.int64]
+) -> tuple[Sequence[Key], Sequence[Key]]:
+    found = [keys[at] for at in places.tolist()]
+    return found, found if names is keys else [names[at] for at in places.tolist()]
 
 
 def _order(path: AccessPath, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
@@ -193,7 +216,7 @@ def _tablets(relation: Relation, whole: pa.RecordBatch, raw: pa.Table) -> npt.ND
     if TOKEN in raw.schema.names:
         found = whole.column(TOKEN).to_numpy()
     else:
-        found = tokens.tokens(pa.Table.from_batches([whole]), [c.physical for c in relation.placed_by])
+        found = tokens.tokens(pa.Table.from_batches([whole]), [c.physical for c in relation.identity])
     return np.asarray(tokens.tablets_of(found, relation.tablets))
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ebla.query import values as v
@@ -67,6 +68,12 @@ class AccessPath:
     @property
     def name(self) -> str:
         return self.relation.name
+
+    @cached_property
+    def identity(self) -> tuple[PathColumn, ...]:
+        """Those of the key that say which row it is."""
+        by_path = {column.path: column for column in self.key}
+        return tuple(by_path[column.physical] for column in self.relation.identity)
 
 
 def base_path(relation: Relation) -> AccessPath:

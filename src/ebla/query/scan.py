@@ -172,7 +172,7 @@ class Scan:
         shown = ", ".join(map(quoted, self._shown)) or "1"
         if not merged:
             return f"SELECT {shown} FROM ({rows})"
-        same = " AND ".join(f"r.{quoted(k.base)} IS NOT DISTINCT FROM n.{quoted(k.path)}" for k in self._path.key)
+        same = " AND ".join(f"r.{quoted(k.base)} IS NOT DISTINCT FROM n.{quoted(k.path)}" for k in self._path.identity)
         return f"SELECT {shown} FROM ({rows}) r ANTI JOIN changed n ON {same}"
 
     def _level0(self, parameters: list[Any]) -> str:

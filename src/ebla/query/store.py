@@ -5,6 +5,7 @@ All three are bounded, least recently used out first, and shared by the threads 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -221,7 +222,7 @@ class Store:
     def pool(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="ebla-read")
+                self._pool = ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 2), thread_name_prefix="ebla-read")
             return self._pool
 
     # ---- level 0 ----------------------------------------------------------------------------------------

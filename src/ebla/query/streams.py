@@ -62,15 +62,15 @@ class TooMany(Exception):
 
 
 class Overlay:
-    """Level 0 over a path: which keys of older rows it hides."""
+    """Level 0 over a path: which older rows it hides."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         self.layers = layers
 
-    def hides(self, key: Key, since: int = 0) -> bool:
-        """Whether a layer from number `since` on has written this key."""
+    def hides(self, name: Key, since: int = 0) -> bool:
+        """Whether a layer from number `since` on has written the row of this name."""
         for layer in self.layers[since:]:  # noqa: SIM110 - `any` takes twice as long, and this is asked of every row
-            if key in layer.places:
+            if name in layer.places:
                 return True
         return False
 
@@ -131,7 +131,8 @@ class Seek:
         merge = [by for by in order[: fitted.sorted] if by.column.physical in self.here]
         self._merge = [(self.here[by.column.physical], by.descending) for by in merge]
         self._overlay: Overlay | None = None
-        self._floats = any(c.type in ("float", "double") for c in self.key)
+        self._identity = [by_physical[column.path] for column in path.identity]
+        self._floats = any(c.type in ("float", "double") for c in self._identity)
         self.selected: list[Selected] = []
         self.examined = 0
         """Rows that filters looked at."""
@@ -233,8 +234,8 @@ class Seek:
                     for at, ranks in zip(window.places, merge, strict=True):
                         yield ranks, number, Place(one.run, group, at)
                 else:
-                    for at, ranks, key in zip(window.places, merge, self._keys(window), strict=True):
-                        if not hides(key):
+                    for at, ranks, name in zip(window.places, merge, self._names(window), strict=True):
+                        if not hides(name):
                             yield ranks, number, Place(one.run, group, at)
             if high < count:
                 return
@@ -283,9 +284,10 @@ class Seek:
             return itertools.repeat((), len(window.places))
         return zip(*(map(v.ranker(down), window.values(column)) for column, down in self._merge), strict=True)
 
-    def _keys(self, window: Window) -> Iterator[Key]:
-        keys = zip(*(window.values(column) for column in self.key), strict=True)
-        return map(key_of, keys) if self._floats else keys
+    def _names(self, window: Window) -> Iterator[Key]:
+        """Which rows they are."""
+        names = zip(*(window.values(column) for column in self._identity), strict=True)
+        return map(key_of, names) if self._floats else names
 
     def _level0(self, layer: Layer, number: int, interval: Interval, source: int) -> Iterator[Item]:
         count = len(layer.keys)
@@ -308,7 +310,7 @@ class Seek:
             for at, merge in zip(window.places, self._merge_ranks(window), strict=True):
                 if dead is not None and dead[at]:
                     continue
-                if is_last or not overlay.hides(layer.keys[at], number + 1):
+                if is_last or not overlay.hides(layer.names[at], number + 1):
                     yield merge, source, Place(None, number, at)
 
     # ---- what rows hold ---------------------------------------------------------------------------------

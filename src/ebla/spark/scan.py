@@ -124,7 +124,7 @@ def merged(
         upserts = local(spark, alive.select([c.physical for c in relation.columns]), schema)
     else:
         changed = latest_mutations(spark, relation, snapshot.level0, copies, roots, snapshot)
-        names = [*(c.physical for c in relation.key), TOKEN]
+        names = [*(c.physical for c in relation.identity), TOKEN]
         keys = changed.selectExpr(*renamed([(n, _DELTA + n) for n in names]))
         upserts = changed.filter(f"NOT coalesce({DELETED}, false)").selectExpr(
             *[quoted(c.physical) for c in relation.columns]
@@ -150,10 +150,10 @@ def _stands_alone(snapshot: Snapshot) -> bool:
 
 def local_keys(spark: SparkSession, table: pa.Table, relation: Relation) -> DataFrame:
     """The keys and tokens of mutations, renamed so that a join cannot confuse them, small enough to broadcast."""
-    names = [c.physical for c in relation.key]
+    names = [c.physical for c in relation.identity]
     renamed = table.select([*names, TOKEN]).rename_columns([_DELTA + n for n in (*names, TOKEN)])
     schema = T.StructType(
-        [T.StructField(_DELTA + c.physical, types.to_spark(c.type)) for c in relation.key]
+        [T.StructField(_DELTA + c.physical, types.to_spark(c.type)) for c in relation.identity]
         + [T.StructField(_DELTA + TOKEN, T.LongType())]
     )
     return F.broadcast(local(spark, renamed, schema))
@@ -170,9 +170,9 @@ def same_key_sql(key: Sequence[Column], left: str, right: str) -> str:
 
 
 def without(base: DataFrame, keys: DataFrame, relation: Relation) -> DataFrame:
-    """Rows of level 1 whose key has no newer mutation."""
-    tokened = base.selectExpr("*", f"{token_sql(relation.placed_by)} AS {TOKEN}")
-    on = F.expr(same_key_sql(relation.key, "", _DELTA))
+    """Rows of level 1 that have no newer mutation."""
+    tokened = base.selectExpr("*", f"{token_sql(relation.identity)} AS {TOKEN}")
+    on = F.expr(same_key_sql(relation.identity, "", _DELTA))
     return tokened.join(keys, on, "left_anti").drop(TOKEN)
 
 
@@ -191,7 +191,7 @@ def latest_mutations(
     versions = T.StructType([T.StructField(_FILE, T.StringType()), T.StructField(VERSION, T.LongType())])
     names = [(path.rsplit("/", 1)[-1], int(run.begin_version)) for path, run in paths.items()]
     read = files(spark, list(paths), schema).selectExpr(
-        "*", f"_metadata.file_name AS {_FILE}", f"{token_sql(relation.placed_by)} AS {TOKEN}"
+        "*", f"_metadata.file_name AS {_FILE}", f"{token_sql(relation.identity)} AS {TOKEN}"
     )
     rows = read.join(F.broadcast(local_frame(spark, names, versions)), _FILE).drop(_FILE)
     if snapshot is not None and not snapshot.uniform_cutoff:
@@ -202,6 +202,6 @@ def latest_mutations(
         ]
         array = ", ".join(f"{c}L" for c in cutoffs)
         rows = rows.filter(f"element_at(array({array}), {tablet_sql(TOKEN, relation.tablets)} + 1) < {VERSION}")
-    by = ", ".join([TOKEN, *(quoted(c.physical) for c in relation.key)])
+    by = ", ".join([TOKEN, *(quoted(c.physical) for c in relation.identity)])
     ranked = rows.selectExpr("*", f"row_number() OVER (PARTITION BY {by} ORDER BY {VERSION} DESC) AS {_RANK}")
     return ranked.filter(f"{_RANK} = 1").drop(_RANK)

@@ -4,9 +4,9 @@ Spark commits a Python source in a process of its own, which has no session. So 
 by piece, as they are for a small write on the driver. An index that needs Spark, because it has an expression or a
 condition that only Spark understands, cannot be kept that way: such a write is refused before its first task.
 
-The rows of a DataFrame do not depend on a snapshot, only the entries do. They are made at the version that is newest
-when the tasks are done. A write of one of the same keys that commits meanwhile makes the entries, not the rows, be made
-again.
+Neither the rows of a DataFrame nor their entries depend on a snapshot. Only whether a unique index takes them does:
+that is asked at the version that is newest when the tasks are done. A write of one of the same keys or values that
+commits meanwhile makes the entries, not the rows, be made again.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Alone(Context):
     @property
     def spark(self) -> SparkSession:
         raise UsageError(
-            "expected a write whose indexes are kept without Spark, found one that needs it (old rows behind many "
-            f"level 0 rows, or files of an older schema): COMPACT the table first, or {ELSEWHERE}"
+            "expected a write whose indexes are kept without Spark, found one that needs it (a unique index with "
+            f"many level 0 rows, or files of an older schema): COMPACT the table first, or {ELSEWHERE}"
         )
 
     def close(self) -> None:
@@ -101,24 +101,27 @@ class Indexed:
         with self.context.catalog.reading() as connection:
             self.upkeep = Upkeep.read(self.context, connection, self.relation)
             self.at = reads.current_version(connection)
-            snapshot = None if self.emptied else reads.snapshot(connection, self.relation, self.at)
             there = {
                 index.id: None if self.emptied else reads.snapshot(connection, index.relation, self.at)
-                for index in self.upkeep.indexes
+                for index in self._unique()
             }
         refuse_what_needs_spark(self.relation, self.upkeep.indexes)
         for piece in self._pieces():
-            self._make(piece, snapshot, there)
+            self._make(piece, there)
 
-    def _make(self, rows: pa.Table, snapshot: Snapshot | None, there: Mapping[RelationId, Snapshot | None]) -> None:
+    def _unique(self) -> list[Index]:
+        return [index for index in self.upkeep.indexes if index.unique and unique.enforced(index.state)]
+
+    def _make(self, rows: pa.Table, there: Mapping[RelationId, Snapshot | None]) -> None:
         kinds = pa.array([b.UPSERT] * rows.num_rows, pa.string())
-        changes = maintain.changes(self.context, self.upkeep, snapshot, rows, kinds, self.transaction)
+        roots = self.context.roots()
+        changes = maintain.changes(self.context, self.upkeep, rows, kinds, self.transaction, emptied=self.emptied)
         for index, change in changes:
-            if index.unique and unique.enforced(index.state):
-                unique.refuse_known(self.context, there[index.id], index, change.gained, change.lost)
+            if index.id in there:
+                unique.refuse_known(self.context, there[index.id], index, change.gained, rows)
             runs = self.made.setdefault(index.id, [])
             first = len(runs) * len(index.relation.replica_sets())
-            runs += maintain.level0(self.context, index, change, self.transaction, first=first)
+            runs += maintain.level0(self.context, index, change, self.transaction, roots, first=first)
 
     def _pieces(self) -> Iterator[pa.Table]:
         """The rows that were written, some at a time; all at once where values must be compared with each other."""
@@ -160,7 +163,7 @@ class Indexed:
 
     def _committed(self, decide: Commit) -> bool:
         requires: list[c.Requirement] = [self.upkeep.requirement()]
-        if not self.emptied:
+        if self._unique() and not self.emptied:
             requires.append(c.NoWritesSince(relation=self.relation.id, version=self.at))
         updates = [c.AddRuns(runs=tuple(runs)) for runs in self.made.values() if runs]
         try:
@@ -171,7 +174,7 @@ class Indexed:
         except ConflictError:
             with self.context.catalog.reading() as connection:
                 newest = newest_write(connection, self.relation.id)
-            if self.emptied or newest <= self.at:
+            if self.emptied or newest <= self.at or not self._unique():
                 raise  # for another reason
             self._compare(newest)
             return False
@@ -183,14 +186,12 @@ class Indexed:
                 raise _Shared
             newer = reads.writes_between(connection, self.relation, self.at, newest)
             values = {
-                index.id: reads.writes_between(connection, index.relation, self.at, newest)
-                for index in self.upkeep.indexes
-                if index.unique and unique.enforced(index.state)
+                index.id: reads.writes_between(connection, index.relation, self.at, newest) for index in self._unique()
             }
         if shared_key(self.context, self.relation, self.runs, newer, self.context.roots()) is not None:
             raise _Shared
-        for index in self.upkeep.indexes:
-            mine, theirs = self.made.get(index.id, []), values.get(index.id, [])
+        for index in self._unique():
+            mine, theirs = self.made.get(index.id, []), values[index.id]
             if unique.shared_value(self.context, index, mine, theirs) is not None:
                 raise _Shared
         self.at = newest

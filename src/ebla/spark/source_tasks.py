@@ -141,7 +141,7 @@ class Rows:
     def __init__(self, snapshot: Snapshot, columns: Sequence[Column]) -> None:
         self.snapshot = snapshot
         self.columns = tuple({c.physical: c for c in columns}.values())
-        self.key = [c.physical for c in snapshot.relation.key]
+        self.key = [c.physical for c in snapshot.relation.identity]
         self.tablets = snapshot.relation.tablets
         self.roots = {node: Root(location, fsync=False) for node, location in snapshot.roots.items()}
 

@@ -110,6 +110,15 @@ class Relation:
             return self.key
         return tuple(next(c for c in self.key if c.physical == name) for name in names)
 
+    @property
+    def identity(self) -> tuple[Column, ...]:
+        """The columns that say which row it is: a newer mutation with equal ones replaces it.
+
+        Runs are sorted by the key. For a table or a view that is the same; an index has one entry for each row of its
+        base at most, whatever it is sorted by.
+        """
+        return self.placed_by
+
     @cached_property
     def descending(self) -> frozenset[str]:
         """The physical names of key columns by which level 1 runs are sorted downwards."""

@@ -217,12 +217,12 @@ def mutations(
     snapshot: Snapshot | None = None,
     only: npt.NDArray[np.int64] | None = None,
 ) -> pa.Table:
-    """The last mutation of every key in these runs: physical columns, `_deleted`, `_token`, `_version`.
+    """The last mutation of every row in these runs: physical columns, `_deleted`, `_token`, `_version`.
 
     With a snapshot, rows that are folded already, or lie in tablets that are not read, are left out. `only` has the
     tokens of the keys that matter, sorted: rows that have none of them are left out before anything is done with them.
     """
-    key = [c.physical for c in relation.key]
+    key = [c.physical for c in relation.identity]
     parts: list[pa.Table] = []
     for run in sorted(runs, key=lambda r: (r.begin_version, r.id)):
         raw = read_copy(roots, run, cache)
@@ -236,8 +236,7 @@ def mutations(
             raw = raw.filter(pa.array(hits))
         part = align(raw, relation.columns, [(DELETED, pa.bool_()), (TOKEN, pa.int64())])
         if TOKEN not in raw.schema.names:
-            placed = [c.physical for c in relation.placed_by]
-            part = part.set_column(part.num_columns - 1, TOKEN, pa.array(tokens.tokens(part, placed)))
+            part = part.set_column(part.num_columns - 1, TOKEN, pa.array(tokens.tokens(part, key)))
         if snapshot is not None:
             part = _counting(part, run, snapshot)
         parts.append(part.append_column(VERSION, pa.array(np.full(part.num_rows, run.begin_version), pa.int64())))

@@ -75,7 +75,7 @@ class FrameBatch:
 def settle(batch: ArrowBatch, relation: Relation, transaction: TransactionId) -> tuple[pa.Table, pa.Array]:
     """Each key once: the table with row ids given, and the kind of each row."""
     table = with_row_ids(batch.table, transaction) if relation.keyless else batch.table
-    key = [c.physical for c in relation.key]
+    key = [c.physical for c in relation.identity]
     table = types.normalize_keys(table, key)
     kinds = (
         pa.array([batch.kinds] * table.num_rows, pa.string())
@@ -133,17 +133,20 @@ def level0_runs(
     *,
     by_tablet: bool = False,
     first: int = 0,
+    cache: rf.LevelZeroCache | None = None,
 ) -> list[Run]:
     """Write a settled batch as level 0, one file per set of replicas or tablet, under every root of the set.
 
-    `first` is the number of the first file: this transaction's files before it have others.
+    `first` is the number of the first file: this transaction's files before it have others. The rows stay in the cache:
+    who reads them next need not decode them.
     """
     key = [c.physical for c in relation.key]
     order = pc.sort_indices(table.select(key), sort_keys=[(k, "ascending", "at_start") for k in key])
     table, kinds = table.take(order), kinds.take(order)
-    token = tokens.tokens(table, [c.physical for c in relation.placed_by])
+    identity = [c.physical for c in relation.identity]
+    token = tokens.tokens(table, identity)
     deleted = pc.equal(kinds, DELETE)
-    table = tombstones(table, deleted, key)
+    table = tombstones(table, deleted, identity)
     full = table.append_column(DELETED, deleted).append_column(TOKEN, pa.array(token, pa.int64()))
     groups = sorted(relation.replica_sets().items())
     if by_tablet:
@@ -156,6 +159,8 @@ def level0_runs(
             continue
         path = run_path(relation.id, transaction, number)
         size = roots[nodes[0]].write_parquet(part, path)
+        if cache is not None:
+            cache.put(roots[nodes[0]].full(path), part)
         for node in nodes[1:]:
             roots[nodes[0]].copy_to(roots[node], path)
         run = _level0(part, relation, transaction, path, nodes, size, number)

@@ -158,6 +158,7 @@ class Work:
         """What this write brings to the indexes of its relation."""
         self._settled: tuple[pa.Table, pa.Array] | None = None
         self.bulk = False
+        self._found_empty = False
         self.staging = False
         """Whether the runs stay invisible until a task has processed them."""
         self._scratch = 0
@@ -192,12 +193,20 @@ class Work:
             deletes = pc.any(pc.equal(kinds, b.DELETE)).as_py()
             if deletes:
                 gone = pc.equal(kinds, b.DELETE)
-                marked = b.tombstones(table, gone, [c_.physical for c_ in self.relation.key])
+                marked = b.tombstones(table, gone, [c_.physical for c_ in self.relation.identity])
                 marked = marked.append_column(DELETED, gone)
                 frame = sscan.local(self.context.writer, marked, schema.add(DELETED, T.BooleanType()))
             self._put_tablets(frame, deletes=deletes)
             return
-        self.runs = b.level0_runs(table, kinds, self.relation, self.transaction.id, self.roots, by_tablet=self.staging)
+        self.runs = b.level0_runs(
+            table,
+            kinds,
+            self.relation,
+            self.transaction.id,
+            self.roots,
+            by_tablet=self.staging,
+            cache=self.context.cache,
+        )
         if self.upkeep.indexes:
             self._settled = table, kinds
 
@@ -256,7 +265,7 @@ class Work:
 
     def _put_large(self, staged: DataFrame, kind: str | None) -> None:
         relation = self.relation
-        key = [c_.physical for c_ in relation.key]
+        key = [c_.physical for c_ in relation.identity]
         quoted = [sscan.quoted(k) for k in key]
         frame = staged if kind is None else staged.withColumn(b.KIND, F.lit(kind))
         frame = self._with_row_ids(frame)
@@ -283,7 +292,7 @@ class Work:
         deletes = kind in (None, b.DELETE)
         if deletes:
             frame = frame.withColumn(DELETED, F.col(b.KIND) == b.DELETE)
-            values = [sscan.quoted(c_.physical) for c_ in relation.columns if c_.key_position is None]
+            values = [sscan.quoted(c_.physical) for c_ in relation.columns if c_.physical not in key]
             frame = frame.selectExpr(
                 *quoted, *[f"IF({DELETED}, NULL, {v}) AS {v}" for v in values], DELETED, b.KIND
             )  # of a deleted row only the key is kept
@@ -369,35 +378,35 @@ class Work:
             return
         for index in self.upkeep.indexes:
             self.followers.append((index, Work(self.context, index.relation, self.transaction, self)))
-        snapshot = None if emptied else self.snapshot()
         if self._settled is not None:
-            self._index_settled(snapshot, *self._settled)
+            self._index_settled(*self._settled, emptied=emptied)
         else:
-            self._index_files(snapshot)
+            self._index_files(emptied=emptied)
         hit("write.indexes_written")
 
-    def _index_settled(self, snapshot: Snapshot | None, table: pa.Table, kinds: pa.Array) -> None:
-        made = maintain.changes(self.context, self.upkeep, snapshot, table, kinds, self.transaction.id)
+    def _index_settled(self, table: pa.Table, kinds: pa.Array, *, emptied: bool) -> None:
+        made = maintain.changes(self.context, self.upkeep, table, kinds, self.transaction.id, emptied=emptied)
         for (index, work), (_, change) in zip(self.followers, made, strict=True):
             if index.unique and unique.enforced(index.state):
-                there = None if snapshot is None else work.snapshot()
-                unique.refuse_known(self.context, there, index, change.gained, change.lost)
-            work.runs = maintain.level0(self.context, index, change, self.transaction.id)
+                there = None if emptied else work.snapshot()
+                unique.refuse_known(self.context, there, index, change.gained, table)
+            work.runs = maintain.level0(self.context, index, change, self.transaction.id, self.roots)
 
-    def _index_files(self, snapshot: Snapshot | None) -> None:
+    def _index_files(self, *, emptied: bool) -> None:
         """The same for rows that Spark has cut into tablets: they are read back from their files."""
         relation, context = self.relation, self.context
+        before = None if emptied else self.snapshot()
+        if before is not None and not before.level1 and not before.level0:
+            emptied = self._found_empty = True  # and still is, or the commit starts over
         schema = sscan.struct(relation.columns).add(DELETED, T.BooleanType())
         paths = [self.roots[run.nodes[0]].full(run.path) for run in self.runs]
         for index, work in self.followers:
             # Expressions are those of the session that created the index.
             spark = context.view_session(index.settings, small=False) if index.settings else context.writer
             new = sscan.files(spark, paths, schema)
-            old = None if snapshot is None else maintain.replaced(context, relation, snapshot, new)
-            changed = maintain.mutations(context, self.upkeep, index, new, old)
-            work.put_more(changed)
+            work.put_more(maintain.mutations(self.upkeep, index, new, emptied=emptied))
             if index.unique and unique.enforced(index.state):
-                unique.refuse_in_files(context, index, work.runs, None if snapshot is None else work.snapshot())
+                unique.refuse_in_files(context, index, work.runs, None if emptied else work.snapshot())
             work.bulk = index.readable and not any(run.tombstones for run in work.runs)
 
     def index_updates(self) -> list[c.Update]:
@@ -425,7 +434,8 @@ class Work:
         if self.staging:
             return self._stage(reason)
         self.write_indexes()
-        compares = reads_target or bool(self.upkeep.indexes)
+        is_unique = any(index.unique and unique.enforced(index.state) for index in self.upkeep.indexes)
+        compares = reads_target or is_unique or self._found_empty
         version = self._commit_compared(reason) if compares else self._commit(reason, self.requirements())
         rows = sum(r.rows for r in self.runs)
         return Written(version=version, rows=rows, relation=self.relation, level0_runs=len(self.runs))
@@ -450,16 +460,15 @@ class Work:
         """
         compared = self.transaction.snapshot
         while True:
-            compared = self._compare_with_newer(compared)
             unchanged = c.NoWritesSince(relation=self.relation.id, version=compared)
             try:
                 return self._commit(reason, [*self.requirements(), unchanged])
             except TransactionClosedError:
                 raise
             except ConflictError:
-                with self.context.catalog.reading() as connection:
-                    if newest_write(connection, self.relation.id) <= compared:
-                        raise  # for another reason
+                before, compared = compared, self._compare_with_newer(compared)
+                if compared == before:
+                    raise  # for another reason
 
     def _commit(self, reason: str, requires: Sequence[c.Requirement]) -> Version:
         return self._commit_updates(reason, requires, (self.run_update(), *self.index_updates()))

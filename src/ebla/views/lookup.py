@@ -97,7 +97,7 @@ class _Lookup:
         self._values = values
         self._shown = ", ".join(f"r.{quoted(c.physical)} AS {quoted(c.name)}" for c in shown)
         self._read = ", ".join(
-            quoted(p) for p in dict.fromkeys(c.physical for c in (*keyed, *shown, *snapshot.relation.key))
+            quoted(p) for p in dict.fromkeys(c.physical for c in (*keyed, *shown, *snapshot.relation.identity))
         )
         self._roots = context.roots()
         self._changed = rf.mutations(
@@ -109,9 +109,9 @@ class _Lookup:
         """Of the keys that are looked up, where they are whole keys: nothing else of level 0 matters then."""
         position = {c.physical: f"c{i}" for i, c in enumerate(self._keyed)}
         relation = self._snapshot.relation
-        if set(position) != {c.physical for c in relation.key}:
+        placed = relation.identity
+        if set(position) != {c.physical for c in placed}:
             return None
-        placed = relation.placed_by
         names = [position[c.physical] for c in placed]
         kinds = pa.schema([pa.field(n, types.to_arrow(c.type)) for n, c in zip(names, placed, strict=True)])
         keys = types.normalize_keys(self._values.select(names).cast(kinds), names)
@@ -133,7 +133,7 @@ class _Lookup:
         return found
 
     def _from_files(self) -> list[pa.Table]:
-        key = self._snapshot.relation.key
+        key = self._snapshot.relation.identity
         position = {c.physical: f"c{i}" for i, c in enumerate(self._keyed)}
         by_key = set(position) == {c.physical for c in key}
         wanted = "wanted"
