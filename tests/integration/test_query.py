@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import ebla
 from ebla.query import conditions as c
 from ebla.query.execute import Answer
+from support.first_rows import costs
 from support.folding import fold
 from support.warehouse import connect, damage, file_of, live_runs, refused
 
@@ -233,3 +235,30 @@ def test_an_unknown_relation_is_named(db):
 def test_conditions_without_a_meaning_are_refused(wrong):
     with pytest.raises(ebla.UsageError, match="expected"):
         wrong()
+
+
+@pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT"])
+def test_a_scan_knows_of_nan_that_statistics_leave_out(db, kind):
+    db.sql(f"CREATE TABLE f (id INT, x {kind}, PRIMARY KEY (id)) WITH (tablets = 1)")
+    values = [math.nan, 0.0, 7.0, 9.0, None]
+    db.table("f").upsert([{"id": n, "x": x} for n, x in enumerate(values)])
+    fold(db, "f", row_group_rows=2)
+    asked: list[tuple[dict[str, Any], list[int]]] = [
+        ({"order_by": ["-x", "id"]}, [0, 3, 2, 1, 4]),
+        ({"order_by": ["x"], "limit": 1, "where": {"x": c.NotNull()}}, [1]),
+        ({"order_by": ["-x"], "limit": 1}, [0]),
+        ({"order_by": ["-x"], "after": {"x": 2.5, "id": 0}}, [1, 4]),
+        ({"order_by": ["x"], "after": {"x": 7.0, "id": 2}}, [3, 0]),
+        ({"where": {"x": ebla.between(8.0, None)}}, [0, 3]),
+        ({"where": {"x": ebla.between(None, 2.5)}}, [1]),
+        ({"where": {"x": 0.0}}, [1]),
+        ({"where": {"x": math.nan}}, [0]),
+        ({"where": {"x": ebla.one_of([0.0, math.nan])}}, [0, 1]),
+    ]
+    for scan_us in (0.0, 1e9):
+        with costs(20_000, scan_us):
+            for request, wanted in asked:
+                found = ask(db, "f", **request)
+                assert found.table.column("id").to_pylist() == wanted, (request, found.plan)
+    with costs(20_000, 0.0):
+        assert ask(db, "f", order_by="-x").plan.scan

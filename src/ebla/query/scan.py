@@ -157,9 +157,13 @@ class Scan:
         known = _TYPES.get(kind, kind if kind.startswith("decimal") else None)
         if index < 0:
             return "NULL" if known is None else f"CAST(NULL AS {known})"
-        if known is None or schema.field(index).type == types.to_arrow(kind):
-            return quoted(name)
-        return f"CAST({quoted(name)} AS {known})"
+        is_same = known is None or schema.field(index).type == types.to_arrow(kind)
+        text = quoted(name) if is_same else f"CAST({quoted(name)} AS {known})"
+        if kind not in ("float", "double"):
+            return text
+        # Statistics leave NaN out, and DuckDB believes them: it would skip NaN, or find a condition true of every row.
+        # Behind an expression like this it asks no statistics.
+        return f"CASE WHEN {quoted(name)} IS NULL THEN NULL ELSE {text} END"
 
     def _level1(
         self, files: list[str], stored: tuple[tuple[str, str], ...], merged: bool, parameters: list[Any]
