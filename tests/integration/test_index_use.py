@@ -393,7 +393,12 @@ def test_a_write_with_an_index_opens_no_file_of_the_table(db: ebla.Database, mon
     db.sql("CREATE INDEX by_total ON t (total) INCLUDE (name); CREATE INDEX few ON t (name) WHERE total < 5")
     opened: list[str] = []
     as_it_is = Root.open_parquet
-    monkeypatch.setattr(Root, "open_parquet", lambda root, path: opened.append(path) or as_it_is(root, path))
+
+    def noted(root: Root, path: str) -> pq.ParquetFile:
+        opened.append(path)
+        return as_it_is(root, path)
+
+    monkeypatch.setattr(Root, "open_parquet", noted)
     db.table("t").upsert([{"id": i, "name": f"new {i}", "total": i % 9} for i in (3, 77, 599, 5_000)])
     db.table("t").delete([{"id": 4}, {"id": 300}])
     assert opened == []
