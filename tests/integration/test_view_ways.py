@@ -13,8 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
-from ebla.views import maintain
+from ebla.views import maintain, told
 from ebla.views.cost import Way
+from ebla.views.inputs import Inputs
 from ebla.views.run import Pace, Run
 
 pytestmark = pytest.mark.spark
@@ -121,6 +122,47 @@ def test_views_are_exact_whichever_way_epochs_take(
     assert taken[f"_{way}"] >= 2 * len(VIEWS) - 4
     if way is Way.NARROW:
         assert not taken["_recompute"]
+
+
+def test_views_are_exact_where_keys_tell_the_change(
+    db: ebla.Database, prepared: tuple[Path, bool], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the tables were so large that what changed rows were is not worth a lookup."""
+    _, on_spark = prepared
+    for name in ("ROWS_MIN", "ROWS_PER_KEY_MAX"):
+        monkeypatch.setattr(told, name, 0)
+    taken: Counter[str] = Counter()
+    tell = Inputs.tell_by_keys
+
+    def counted(self: Inputs, table: str) -> bool:
+        found = tell(self, table)
+        taken[table] += found
+        return found
+
+    monkeypatch.setattr(Inputs, "tell_by_keys", counted)
+    for table in ("customers", "orders", "lines"):
+        db.compact(table)
+    chance = random.Random(11)
+    for turn in range(4):
+        change(db, chance)
+        db.epochs.flush()
+        check(db)
+        if turn == 2:
+            db.compact("lines")
+    assert all(taken[table] >= 4 for table in ("orders", "lines")) is not on_spark
+    taken.clear()
+    # What is as it was changes nothing, however it was written.
+    spark.sparkContext.setJobGroup("quiet", "an epoch without work")
+    try:
+        db.table("lines").upsert(db.table("lines").scan().limit(60).toArrow())
+        jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup("quiet"))
+        db.epochs.flush()
+        assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("quiet")) == jobs
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", "")
+    plans = dict(db.sql("SELECT name, last_plan FROM system.views").rows())
+    assert {plans[name] for name in ("card", "open_lines")} == {"unchanged"}
+    assert not taken.total()
 
 
 def force(monkeypatch: pytest.MonkeyPatch, way: Way) -> None:

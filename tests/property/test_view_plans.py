@@ -6,20 +6,24 @@ scope. Several inputs change at once, keys move, rows repeat, NULLs are everywhe
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, event, given, note, settings
+from hypothesis import HealthCheck, assume, event, given, note, settings
+from hypothesis import strategies as st
 
 from ebla.sql.parse import parse
 from ebla.sql.statements import Query
-from ebla.views.epoch import Side, TooWide, bound, sides
+from ebla.views.epoch import Side, TooWide, bound, distinct, sides
 from ebla.views.merge import Call, Role, merge, settled, sketch
 from ebla.views.nodes import NotUnderstood
 from ebla.views.plan import Difference, FullRefresh, Incremental, Merge, Term, plan
 from ebla.views.shape import shape
+from ebla.views.told import told_by_key
 from support.duck import DuckEngine, Row, State
 from support.view_queries import KEYS, TABLES, Sql, queries
 from support.view_states import states
@@ -49,6 +53,9 @@ def test_an_epoch_leaves_the_view_as_recomputed(sql: Sql, both: tuple[State, Sta
         match made:
             case Incremental():
                 check_incremental(engine, sql, made, old, new)
+                told = [t for t in engine.changed_tables() if told_by_key(made, t, KEYS[t])]
+                event(f"told by keys: {bool(told)}")
+                check_incremental(KeysAlone(TABLES, old, new, told), sql, made, old, new)
             case Difference():
                 change = difference(engine, sql.text, made.terms)
                 before = engine.evaluate(sql.text, old)
@@ -63,6 +70,50 @@ def test_an_epoch_leaves_the_view_as_recomputed(sql: Sql, both: tuple[State, Sta
                 event(f"full refresh: {why.split(' of ')[0]}")
     except TooWide as reason:
         event(f"too wide: {reason}")
+
+
+TOLD = [
+    "SELECT id, x FROM a WHERE y > 1",
+    "SELECT a.id, b.s FROM a JOIN b ON a.x = b.id",
+    "SELECT a.id, b.s FROM a LEFT JOIN b ON a.x = b.id",
+    "SELECT c.k1, c.k2, a.s, b.y FROM c JOIN a ON c.k1 = a.id LEFT JOIN b ON a.x = b.id",
+    "SELECT id FROM a WHERE x IN (SELECT id FROM b)",
+    "SELECT k1, k2, x FROM c WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.id = c.x)",
+]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(text=st.sampled_from(TOLD), both=states())
+def test_keys_alone_tell_which_rows_a_change_touches(text: str, both: tuple[State, State]) -> None:
+    old, new = both
+    query = parse(text)
+    assert isinstance(query, Query)
+    engine = DuckEngine(TABLES, old, new)
+    understood = shape(query, TABLES)
+    moved = [t for t in engine.changed_tables() if t in {ref.name for ref in query.refs}]
+    assume(moved)
+    made = plan(understood, moved, KEYS)
+    assert isinstance(made, Incremental)
+    told = [t for t in moved if told_by_key(made, t, KEYS[t])]
+    assume(told)
+    shown = Sql(text, tuple((name, "") for name, _ in understood.outputs))
+    with contextlib.suppress(TooWide):
+        check_incremental(KeysAlone(TABLES, old, new, told), shown, made, old, new)
+
+
+class KeysAlone(DuckEngine):
+    """Of what changed in some tables it knows the keys, and takes one row that did not change for changed."""
+
+    def __init__(self, schema: Mapping[str, Mapping[str, str]], old: State, new: State, told: Sequence[str]) -> None:
+        super().__init__(schema, old, new)
+        self._told = told
+
+    def changed(self, table: str) -> pa.Table:
+        found = super().changed(table)
+        if table not in self._told:
+            return found
+        same = [row for key, row in self._new[table].items() if self._old[table].get(key) == row]
+        return distinct(pa.concat_tables([found, self.table(table, same[:1])]).select(list(KEYS[table])))
 
 
 def check_incremental(engine: DuckEngine, sql: Sql, made: Incremental, old: State, new: State) -> None:

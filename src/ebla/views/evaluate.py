@@ -38,6 +38,11 @@ class Evaluation:
     def names(self) -> list[str]:
         return [col.name for col in self._view.columns]
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether the query on few rows starts no Spark job."""
+        return self._direct() is not None
+
     def session(self, *, small: bool) -> SparkSession:
         return self._inputs.context.view_session(self._view.settings, small=small)
 

@@ -26,9 +26,10 @@ from ebla.storage.snapshot import Snapshot
 from ebla.tables import scans
 from ebla.tables.context import Context
 from ebla.views.epoch import State, TooWide
-from ebla.views.lookup import replaced_rows, rows_by
+from ebla.views.lookup import on_driver, replaced_rows, rows_by
 from ebla.views.region import Region, base_rows, inside
 from ebla.views.rows import difference, matching
+from ebla.views.told import dear, neighbours
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -136,6 +137,8 @@ class Inputs:
     """Of one input the view knows only a part: it is being built. Everything here is as if there were no more."""
     _writes: dict[str, list[Run]] = field(default_factory=dict)
     _changes: dict[str, tuple[pa.Table, pa.Table]] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
+    """Inputs of whose changes only the keys are known, and the new rows."""
 
     @property
     def context(self) -> Context:
@@ -208,10 +211,33 @@ class Inputs:
         return [t for t in self.relations if any(side.num_rows for side in self.sides(t))]
 
     def changed(self, table: str) -> pa.Table:
+        """New and old rows of the keys that changed; of an input that is told by its keys, those that were written."""
+        if table in self._told:
+            return self._written(table).select([k.name for k in self.relations[table].key])
         return pa.concat_tables(self.sides(table))
+
+    def tell_by_keys(self, table: str) -> bool:
+        """Take an input's change by its keys alone from now on, if that is cheaper; whether it is (`views.told`)."""
+        if table in self._told:
+            return True
+        if table in self._changes or self.region_of(table) is not None or self.written(table) > self.rows_max:
+            return False
+        old, relation = self._old(table), self.relations[table]
+        if not dear(sum(run.rows for run in old.level1), self.written(table)) or not on_driver(self.context, old):
+            return False
+
+        def find() -> pa.Table:
+            key = [k.physical for k in relation.key]
+            return self._find_changes(table, neighbours(self._latest(table), key, relation.tablets))
+
+        some: pa.Table = self.round.once(("some", *self._span(table)), find)
+        if any(side.num_rows for side in self._differing(table, some)):
+            self._told.add(table)
+        return table in self._told
 
     def sides(self, table: str) -> tuple[pa.Table, pa.Table]:
         """New and old rows of the keys that changed, as far as the view sees them: gained, lost."""
+        assert table not in self._told, f"{table}: what its rows were is not known"
         if table not in self._changes:
             gained, lost = self._written_sides(table)
             region = self.region_of(table)
@@ -232,9 +258,33 @@ class Inputs:
             return nothing, nothing
         if sum(r.rows for r in runs) > self.rows_max:
             raise TooWide(f"{sum(r.rows for r in runs)} changed rows of {table}")
-        key = ("changes", self.relations[table].id, self.before[table], self.now[table].version)
-        both: pa.Table = self.round.once(key, lambda: self._find_changes(table, runs))
+        both: pa.Table = self.round.once(
+            ("changes", *self._span(table)), lambda: self._find_changes(table, self._latest(table))
+        )
+        return self._differing(table, both)
+
+    def _differing(self, table: str, both: pa.Table) -> tuple[pa.Table, pa.Table]:
+        names = self.columns(table)
         return difference(_of(both, NEW).select(names), _of(both, OLD).select(names))
+
+    def _span(self, table: str) -> tuple[object, ...]:
+        """What tells an input's changes from those of others, and from those that other views read."""
+        return self.relations[table].id, self.before[table], self.now[table].version
+
+    def _old(self, table: str) -> Snapshot:
+        since = self.before[table]
+        assert since is not None
+        with self.context.catalog.reading() as connection:
+            return reads.snapshot(connection, self.relations[table], since)
+
+    def _latest(self, table: str) -> pa.Table:
+        """The last mutation of each key that was written."""
+        relation, runs = self.relations[table], self.writes(table)
+        found: pa.Table = self.round.once(
+            ("latest", *self._span(table)),
+            lambda: rf.mutations(relation, runs, self.context.roots(), self.context.cache),
+        )
+        return found
 
     def _few(self, table: str, rows: DataFrame) -> pa.Table:
         """Rows that Spark reads, here, with the columns that the view uses."""
@@ -245,23 +295,29 @@ class Inputs:
         aligned = rf.align(found, under_names([column_of(relation, n) for n in names]))
         return aligned.cast(arrow_schema(relation, names))
 
-    def _find_changes(self, table: str, runs: Sequence[Run]) -> pa.Table:
-        relation, since = self.relations[table], self.before[table]
-        assert since is not None
+    def _find_changes(self, table: str, latest: pa.Table) -> pa.Table:
+        """Rows of the keys of some mutations, new and old, and the keys that have none any more."""
+        relation = self.relations[table]
         names = self.round.columns(relation, self.used.get(table, frozenset()))
-        with self.context.catalog.reading() as connection:
-            old = reads.snapshot(connection, relation, since)
-        latest = rf.mutations(relation, runs, self.context.roots(), self.context.cache)
-        was = replaced_rows(self.context, old, latest, names)
+        was = replaced_rows(self.context, self._old(table), latest, names)
+        return pa.concat_tables([self._now(table, latest), _marked(was, OLD)], promote_options="default")
+
+    def _written(self, table: str) -> pa.Table:
+        """All that was written, without what it was."""
+        found: pa.Table = self.round.once(
+            ("written", *self._span(table)), lambda: self._now(table, self._latest(table))
+        )
+        return found
+
+    def _now(self, table: str, latest: pa.Table) -> pa.Table:
+        relation = self.relations[table]
+        names = self.round.columns(relation, self.used.get(table, frozenset()))
         alive = latest.filter(pc.invert(pc.fill_null(latest[DELETED], False)))
         physical = [column_of(relation, n).physical for n in names]
         gained = alive.select(physical).rename_columns(names).cast(arrow_schema(relation, names))
         dead = latest.filter(pc.fill_null(latest[DELETED], False)).select([k.physical for k in relation.key])
         dead = dead.rename_columns([k.name for k in relation.key])
-        return pa.concat_tables(
-            [_marked(rows, side) for side, rows in ((NEW, gained), (OLD, was), (GONE, dead))],
-            promote_options="default",
-        )
+        return pa.concat_tables([_marked(gained, NEW), _marked(dead, GONE)], promote_options="default")
 
     # ---- lookups ----------------------------------------------------------------------------------------
 
@@ -304,10 +360,14 @@ class Inputs:
 
     def _written_rows(self, table: str) -> pa.Table | None:
         """What was written since the view last read the input, if that is known already and has all columns."""
+        if table in self._told:
+            return self._written(table)
         if not any(side.num_rows for side in self._changes.get(table, ())) or not self.writes(table):
             return None
-        key = ("changes", self.relations[table].id, self.before[table], self.now[table].version)
-        return self.round.once(key, lambda: self._find_changes(table, self.writes(table)))
+        known: pa.Table = self.round.once(
+            ("changes", *self._span(table)), lambda: self._find_changes(table, self._latest(table))
+        )
+        return known
 
     def _as_it_was(self, table: str, by: Sequence[str], values: pa.Table, found: pa.Table) -> pa.Table:
         """Today's rows without those that changed, and the old ones of those in their place."""

@@ -66,7 +66,7 @@ def _rows_by(
 ) -> pa.Table:
     relation = snapshot.relation
     keyed, shown = named(relation, by), named(relation, columns)
-    if any(r.schema_version != relation.schema_version for r in snapshot.level1) or _too_many(context, snapshot):
+    if not on_driver(context, snapshot):
         return _by_spark(context, snapshot, keyed, values, shown, most)
     while True:
         try:
@@ -172,8 +172,10 @@ class _Lookup:
         return self._cursor.sql(text, params=[] if files is None else [list(files)]).to_arrow_table()
 
 
-def _too_many(context: Context, snapshot: Snapshot) -> bool:
-    return sum(r.rows for r in snapshot.level0) > LEVEL0_TIMES * context.settings.level0_rows_max
+def on_driver(context: Context, snapshot: Snapshot) -> bool:
+    """Whether rows are looked up without a Spark job: all files are of today's schema, and level 0 is not large."""
+    of_today = all(r.schema_version == snapshot.relation.schema_version for r in snapshot.level1)
+    return of_today and sum(r.rows for r in snapshot.level0) <= LEVEL0_TIMES * context.settings.level0_rows_max
 
 
 def _by_spark(

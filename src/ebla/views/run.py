@@ -43,6 +43,7 @@ from ebla.views.nodes import NotUnderstood, Shape
 from ebla.views.plan import Difference, FullRefresh, Incremental, Merge, Term, by_scope, of_groups, plan
 from ebla.views.rows import difference, stored_rows, without_keys
 from ebla.views.shape import keys_of, understood
+from ebla.views.told import told_by_key
 from ebla.views.wide import Wide, rest, slice_count
 
 if TYPE_CHECKING:
@@ -170,6 +171,9 @@ class Run:
     # ---- small changes ----------------------------------------------------------------------------------
 
     def _narrow(self) -> Epoch:
+        told = self._told_by_keys()
+        if told is not None:
+            return self._incremental(told)
         moved = self.inputs.moved()
         if not moved:
             return self._nothing()
@@ -187,6 +191,21 @@ class Run:
                 return self._merge(terms)
             case _:
                 assert_never(made)
+
+    def _told_by_keys(self) -> Incremental | None:
+        """The plan, if it needs no more than keys of what changed in some input, and to read more would be dear.
+
+        Only where the query is computed here: a change that turns out to be none must start no Spark job.
+        """
+        if self.shape is None or self.growth is not None or not self.evaluation.is_direct:
+            return None
+        written = [n for n in self.inputs.relations if self.inputs.written(n)]
+        keys = keys_of(self.inputs.relations)
+        made = plan(self.shape, written, keys, merges=self.view.roles is not None)
+        if not isinstance(made, Incremental) or made.whole:
+            return None
+        told = [n for n in written if told_by_key(made, n, keys[n]) and self.inputs.tell_by_keys(n)]
+        return made if told else None
 
     def _incremental(self, made: Incremental) -> Epoch:
         bounds = bound(made, self.inputs, rows_max=self.inputs.rows_max)
