@@ -73,6 +73,7 @@ class Round:
         self._lock = threading.Lock()
         self._known: dict[object, Future[Any]] = {}
         self._used: dict[str, set[str]] = {}
+        self._found: dict[object, list[pa.Table]] = {}
 
     def uses(self, used: Mapping[str, frozenset[str]]) -> None:
         """Say which columns of which inputs a view of this round needs; before the first lookup."""
@@ -89,6 +90,15 @@ class Round:
         # The table is kept beside its frame, so that its id stays its own.
         kept: tuple[pa.Table, DataFrame] = self.once(("frame", aside, id(table)), lambda: (table, make()))
         return kept[1]
+
+    def remember(self, key: object, rows: pa.Table) -> None:
+        """Keep rows of an input that a lookup found, for lookups that ask for some of them by another column."""
+        with self._lock:
+            self._found.setdefault(key, []).append(rows)
+
+    def remembered(self, key: object) -> list[pa.Table]:
+        with self._lock:
+            return list(self._found.get(key, ()))
 
     def once(self, key: object, make: Callable[[], Any]) -> Any:
         """What `make` gives, made by whoever asks first; others wait for it."""
@@ -342,21 +352,30 @@ class Inputs:
         return found if columns is None else found.select(wanted)
 
     def _rows(self, table: str, by: Sequence[str], values: pa.Table, names: Sequence[str]) -> pa.Table:
-        """Today's rows; those of keys that were just written are at hand and not read again."""
+        """Today's rows. Those of keys that were just written, or found by other columns, are not read again."""
         relation, now = self.relations[table], self.now[table]
-        known = self._written_rows(table) if {n.lower() for n in by} == {k.name.lower() for k in relation.key} else None
-        if known is None:
-            return rows_by(self.context, now, by, values, names, most=self.read_max)
+        if {n.lower() for n in by} != {k.name.lower() for k in relation.key}:
+            found = rows_by(self.context, now, by, values, names, most=self.read_max)
+            self.round.remember(self._span(table), found)
+            return found
+        known = self._written_rows(table)
+        sources = [rows for rows in self.round.remembered(self._span(table)) if set(names) <= set(rows.schema.names)]
+        parts: list[pa.Table] = []
+        left = values
         cursor = self.context.duck()
         try:
-            at_hand = matching(cursor, _of(known, NEW).select(list(names)), by, values)
-            settled = known.filter(pc.not_equal(known[SIDE], OLD)).select(list(by))
-            left = matching(cursor, values, values.schema.names, settled, negated=True)
+            if known is not None:
+                parts.append(matching(cursor, _of(known, NEW).select(list(names)), by, left))
+                settled = known.filter(pc.not_equal(known[SIDE], OLD)).select(list(by))
+                left = matching(cursor, left, left.schema.names, settled, negated=True)
+            for rows in sources:
+                parts.append(matching(cursor, rows.select(list(names)), by, left))
+                left = matching(cursor, left, left.schema.names, rows.select(list(by)), negated=True)
         finally:
             cursor.close()
-        if left.num_rows == 0:
-            return at_hand
-        return pa.concat_tables([at_hand, rows_by(self.context, now, by, left, names, most=self.read_max)])
+        if left.num_rows or not parts:
+            parts.append(rows_by(self.context, now, by, left, names, most=self.read_max))
+        return pa.concat_tables(parts)
 
     def _written_rows(self, table: str) -> pa.Table | None:
         """What was written since the view last read the input, if that is known already and has all columns."""
