@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
@@ -52,6 +53,21 @@ def translated(what: str) -> Iterator[None]:
                 f"{what}: expected room for the write, found the disk full; it was rolled back: free space and retry"
             ) from error
         raise StorageError(f"{what}: {error}") from error
+
+
+def honest_statistics(table: pa.Table) -> bool | list[str]:
+    """The columns of a file whose least and greatest values may be written beside them.
+
+    Arrow leaves NaN out of them. To Spark it is the greatest number, so it would skip a row group that has one.
+    """
+    left_out = {field.name for field in table.schema if _may_be_nan(table, field)}
+    return [name for name in table.schema.names if name not in left_out] if left_out else True
+
+
+def _may_be_nan(table: pa.Table, field: pa.Field) -> bool:
+    if pa.types.is_nested(field.type):
+        return True  # too deep to look at, and rarely asked for
+    return pa.types.is_floating(field.type) and bool(pc.any(pc.is_nan(table[field.name])).as_py())
 
 
 class Root:
@@ -106,7 +122,12 @@ class Root:
         with translated(self.full(path)):
             with self.filesystem.open_output_stream(self.inner(path)) as out:
                 pq.write_table(
-                    table, out, compression="snappy", row_group_size=row_group_rows, write_page_checksum=True
+                    table,
+                    out,
+                    compression="snappy",
+                    row_group_size=row_group_rows,
+                    write_page_checksum=True,
+                    write_statistics=honest_statistics(table),
                 )
             self.flush(path)
             return self.size(path) or 0

@@ -122,7 +122,10 @@ def in_both(
         return [literally(roots[rf.readable_node(roots, r) or r.nodes[0]].inner(r.path)) for r in runs]
 
     names = ", ".join(quoted(n) for n in columns)
-    same = _equal("m", "t", columns) if nulls_equal else " AND ".join(f"m.{quoted(n)} = t.{quoted(n)}" for n in columns)
+    # Not by plain equality: statistics leave NaN out, and DuckDB believes them.
+    same = _equal("m", "t", columns)
+    if not nulls_equal:
+        same += "".join(f" AND m.{quoted(n)} IS NOT NULL" for n in columns)
     cursor = context.duck()
     try:
         found = cursor.sql(

@@ -162,10 +162,17 @@ class _Lookup:
         return "" if self._most is None else f" LIMIT {self._most + more + 1}"
 
     def _match(self, values: str) -> str:
-        """Plain equality where no value is NULL: DuckDB then skips row groups that cannot have one."""
+        """Plain equality where no value is NULL: DuckDB then skips row groups that cannot have one.
+
+        Statistics leave NaN out, and DuckDB believes them, so binary fractions are compared row by row.
+        """
+
+        def equals(column: Column, given: pa.ChunkedArray) -> str:
+            is_plain = not given.null_count and column.type not in ("float", "double")
+            return "=" if is_plain else "IS NOT DISTINCT FROM"
+
         return " AND ".join(
-            f"r.{quoted(c.physical)} {'=' if not self._values[i].null_count else 'IS NOT DISTINCT FROM'} {values}.c{i}"
-            for i, c in enumerate(self._keyed)
+            f"r.{quoted(c.physical)} {equals(c, self._values[i])} {values}.c{i}" for i, c in enumerate(self._keyed)
         )
 
     def _arrow(self, text: str, files: Sequence[str] | None = None) -> pa.Table:
