@@ -104,7 +104,9 @@ class Result:
         if self._frame is None:
             if self._spark is None:
                 raise UsageError("to_spark: expected a result of a database that is open, found one without Spark")
-            self._frame = self._spark().createDataFrame(self._known())
+            from ebla.spark.session import local_frame
+
+            self._frame = local_frame(self._spark(), self._known())
         return self._frame
 
     def rows(self) -> list[tuple[Any, ...]]:

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
+from ebla.spark.session import local_frame
 from support.warehouse import connect, rows
 
 if TYPE_CHECKING:
@@ -177,3 +179,15 @@ def test_without_a_session_ebla_starts_and_stops_its_own(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["done"]
+
+
+@pytest.mark.parametrize("sizes", [(0, 2), (2, 0, 3), (0, 0, 1), (1, 0, 0, 2, 0), (0, 0), (3,)])
+def test_a_frame_has_all_rows_of_an_arrow_table(db: ebla.Database, spark: SparkSession, sizes: tuple[int, ...]) -> None:
+    """Spark alone would stop at the first empty chunk."""
+    parts = [pa.table({"id": pa.array(range(size), pa.int64())}) for size in sizes]
+    table = pa.concat_tables(parts)
+    assert sorted(row.id for row in local_frame(spark, table).collect()) == sorted(table["id"].to_pylist())
+    db.table("t").upsert(
+        pa.concat_tables([part.append_column("n", pa.nulls(part.num_rows, pa.int32())) for part in parts])
+    )
+    assert db.sql("SELECT count(*) FROM t").one()[0] == len(set(table["id"].to_pylist()))

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from ebla.errors import MissingDependencyError, UsageError
 from ebla.settings import Settings
 
@@ -216,7 +218,12 @@ def same_active_session(session: SparkSession) -> Iterator[None]:
 
 
 def local_frame(session: SparkSession, data: Any, schema: T.StructType | None = None) -> DataFrame:
-    """Rows or an Arrow table as a DataFrame that lives in the query plan."""
+    """Rows or an Arrow table as a DataFrame that lives in the query plan.
+
+    Spark stops reading an Arrow table at its first empty chunk, so there must be none.
+    """
+    if isinstance(data, pa.Table):
+        data = data.combine_chunks()
     with same_active_session(session):
         made: DataFrame = session.createDataFrame(data, schema)
         return made

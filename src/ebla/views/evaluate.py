@@ -12,6 +12,7 @@ import pyarrow as pa
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
 from ebla.spark.query import over
+from ebla.spark.session import local_frame
 from ebla.storage import runs as rf
 from ebla.storage.model import under_names
 from ebla.views.definition import View
@@ -130,7 +131,7 @@ class Evaluation:
     def _values(self, values: pa.Table) -> DataFrame:
         from pyspark.sql import functions as F
 
-        return F.broadcast(self._inputs.context.spark.createDataFrame(values))
+        return F.broadcast(local_frame(self._inputs.context.spark, values))
 
     # ---- frames -----------------------------------------------------------------------------------------
 
