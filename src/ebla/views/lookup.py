@@ -8,9 +8,11 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ebla.errors import CorruptRunError
 from ebla.spark import scan as sscan
+from ebla.spark.session import local_frame
 from ebla.storage import runs as rf
 from ebla.storage import token as tokens
 from ebla.storage import types
@@ -94,7 +96,7 @@ class _Lookup:
         self._snapshot = snapshot
         self._most = most
         self._keyed = keyed
-        self._values = values
+        self._values = _fitting(values, keyed)
         self._shown = ", ".join(f"r.{quoted(c.physical)} AS {quoted(c.name)}" for c in shown)
         self._read = ", ".join(
             quoted(p) for p in dict.fromkeys(c.physical for c in (*keyed, *shown, *snapshot.relation.identity))
@@ -179,6 +181,18 @@ class _Lookup:
         return self._cursor.sql(text, params=[] if files is None else [list(files)]).to_arrow_table()
 
 
+def _fitting(values: pa.Table, columns: Sequence[Column]) -> pa.Table:
+    """Whole numbers in the columns' own types, since a token depends on the type; without those that do not fit."""
+    for index, column in enumerate(columns):
+        given, kind = values.column(index), types.to_arrow(column.type)
+        if given.type == kind or not (pa.types.is_integer(given.type) and pa.types.is_integer(kind)):
+            continue
+        cast = given.cast(kind, safe=False)
+        values = values.set_column(index, values.schema.names[index], cast)
+        values = values.filter(pc.or_(pc.is_null(given), pc.equal(cast.cast(given.type, safe=False), given)))
+    return values
+
+
 def on_driver(context: Context, snapshot: Snapshot) -> bool:
     """Whether rows are looked up without a Spark job: all files are of today's schema, and level 0 is not large."""
     of_today = all(r.schema_version == snapshot.relation.schema_version for r in snapshot.level1)
@@ -201,7 +215,7 @@ def _by_spark(
     )
     marked = values.rename_columns([f"_ebla_v{i}" for i in range(values.num_columns)])
     on = " AND ".join(f"{sscan.quoted(c.physical)} <=> _ebla_v{i}" for i, c in enumerate(keyed))
-    found = rows.join(F.broadcast(context.spark.createDataFrame(marked)), F.expr(on), "left_semi")
+    found = rows.join(F.broadcast(local_frame(context.spark, marked)), F.expr(on), "left_semi")
     if most is not None:
         found = found.limit(most + 1)
     shaped = found.selectExpr(*sscan.renamed([(c.physical, c.name) for c in shown])).toArrow()
