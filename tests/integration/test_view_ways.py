@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
+from ebla.ids import Version
 from ebla.storage.snapshot import Snapshot
 from ebla.views import inputs, lookup, maintain, told
 from ebla.views.cost import Way
@@ -211,6 +212,26 @@ def test_a_paced_epoch_writes_slices_and_commits_them_together(
     assert written == 1  # all slices of this epoch; the build is none
     db.sql("FLUSH")
     check(db)
+
+
+def test_a_row_that_moves_from_slice_to_slice_is_written_once(db: ebla.Database) -> None:
+    """The scope is `place`, which changes, and not the view's key."""
+    db.sql(
+        """CREATE TABLE areas (id BIGINT, place BIGINT, PRIMARY KEY (id));
+        CREATE TABLE places (id BIGINT, name STRING, PRIMARY KEY (id))"""
+    )
+    db.table("places").upsert([{"id": n, "name": f"place {n}"} for n in range(8)])
+    db.table("areas").upsert([{"id": n, "place": n % 8} for n in range(30)])
+    query = """SELECT o.id, p.id AS place, p.name FROM orders o JOIN areas a ON o.customer = a.id
+        JOIN places p ON a.place = p.id"""
+    db.sql(f"CREATE MATERIALIZED VIEW located AS {query}")
+    for turn in (1, 2, 3):
+        db.table("areas").upsert([{"id": n, "place": (n + turn) % 8} for n in range(30)])
+        db.table("places").upsert([{"id": n, "name": f"place {n}, {turn}"} for n in range(8)])
+        target = maintain.Target(stream=Version(db.version))
+        [done] = maintain.refresh(db.context, {"located": target}, pace=Pace(rows_per_scan=1, rows_per_s=100_000))
+        assert done.plan == "incremental"
+        assert bag(db, "SELECT * FROM located") == bag(db, query)
 
 
 def test_the_smallest_value_of_a_group_may_leave(db: ebla.Database) -> None:

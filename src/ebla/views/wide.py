@@ -44,7 +44,12 @@ class Wide:
         self._scope: DataFrame | None = None
 
     def slices(self, count: int) -> Iterator[DataFrame]:
-        """Rows to write, under physical names with a mark for tombstones; the affected values in so many parts."""
+        """Rows to write, under physical names with a mark for tombstones; the affected values in so many parts.
+
+        In one, if the scope is not the view's key: a row whose scope changed would go in one part and come in another.
+        """
+        if not self._by_key:
+            count = 1
         affected = reduce(lambda a, b: a.unionAll(b), [self._values(a.values) for a in self._plan.affected]).distinct()
         direct = self._direct()
         if count == 1 and direct is not None:
@@ -61,6 +66,10 @@ class Wide:
         finally:
             affected.unpersist()
 
+    @property
+    def _by_key(self) -> bool:
+        return set(self._plan.scope) == {column.name for column in self._view.relation.key}
+
     # ---- rows -------------------------------------------------------------------------------------------
 
     def _rows(self, affected: DataFrame, direct: dict[int, DataFrame] | None) -> DataFrame:
@@ -71,7 +80,7 @@ class Wide:
         found = self._evaluation.frame(leaves)
         relation = self._view.relation
         key = [col.name for col in relation.key]
-        if set(key) == set(self._plan.scope):
+        if self._by_key:
             # One row for each affected value at most: what finds none is a tombstone.
             keys = affected.toDF(*[f"_ebla_k_{n}" for n in self._plan.scope])
             how = "left_outer"
@@ -100,7 +109,7 @@ class Wide:
         if not isinstance(changed, Changed) or self._count_mentions(changed.table) != 1:
             return None
         key = {k.name.lower() for k in self._inputs.relations[changed.table].key}
-        if set(changed.columns) != key or set(self._plan.scope) != {c.name for c in self._view.relation.key}:
+        if set(changed.columns) != key or not self._by_key:
             return None
         if not any(n.leaf == changed.leaf and set(n.by) == key for n in self._plan.narrowed):
             return None
