@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import ebla
 from ebla.build.states import Permission
@@ -25,7 +25,7 @@ from ebla.errors import (
 )
 from ebla.storage.files import Root
 from ebla.tables import batch as b
-from ebla.tables import writes
+from ebla.tables import compare, writes
 from support.folding import fold
 from support.indexes import assert_exact, begin_index, damage, entries, step_until
 from support.warehouse import connect, live_runs, refused
@@ -411,4 +411,21 @@ def test_an_entry_with_a_wrong_value_is_different_and_mended(db: ebla.Database):
     damage(db, "by_total", [({"total": None, "id": 8}, b.DELETE)])
     assert db.sql("CHECK INDEX by_total").rows()[0][2:5] == (1, 1, 1)
     assert db.sql("REPAIR INDEX by_total").rows()[0][2:5] == (1, 1, 1)
+    assert_exact(db, "by_total")
+
+
+def test_a_repair_does_not_undo_a_newer_write(db: ebla.Database, monkeypatch: pytest.MonkeyPatch):
+    db.sql("CREATE INDEX by_total ON t (total)")
+    damage(db, "by_total", [({"total": 999, "id": 5}, b.UPSERT)])
+    count, counts = compare.counted, []
+
+    def meanwhile(frame: DataFrame) -> Mapping[str, int]:
+        counts.append(count(frame))
+        if len(counts) == 1:
+            db.table("t").upsert([{"id": 5, "name": "Name 5", "total": 17}])
+        return counts[-1]
+
+    monkeypatch.setattr(compare, "counted", meanwhile)
+    db.sql("REPAIR INDEX by_total")
+    assert len(counts) == 2  # it started over, and found nothing to mend
     assert_exact(db, "by_total")

@@ -42,7 +42,8 @@ def key_json(values: Sequence[object]) -> str:
 
 
 def show_key(relation: Relation, values: Sequence[object]) -> str:
-    return ", ".join(f"{c.name} = {shown(v)!r}" for c, v in zip(relation.key, values, strict=True))
+    """Which row it is, for messages."""
+    return ", ".join(f"{c.name} = {shown(v)!r}" for c, v in zip(relation.identity, values, strict=True))
 
 
 def shown(value: object) -> object:
@@ -341,8 +342,7 @@ def _refuse_neighbours(keys: pa.Table, names: Sequence[str], relation: Relation)
         same = equal if same is None else pc.and_(same, equal)
     at = pc.index(same, True).as_py()
     if at >= 0:
-        values = [keys[n][at].as_py() for n in names]
-        raise duplicate_in_batch(relation, values)
+        raise duplicate_in_batch(relation, [keys[c.physical][at].as_py() for c in relation.identity])
 
 
 def duplicate_in_batch(relation: Relation, values: Sequence[object]) -> DuplicateKeyError:

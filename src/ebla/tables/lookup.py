@@ -96,14 +96,15 @@ def shared_key(
     theirs: Sequence[Run],
     roots: Mapping[NodeId, Root],
 ) -> list[object] | None:
-    """A key that both sets of runs write, if there is one."""
+    """A row that both sets of runs write, if there is one."""
     if not mine or not theirs:
         return None
     low, high = min(r.token_min for r in mine), max(r.token_max for r in mine)
     theirs = [r for r in theirs if r.token_min <= high and r.token_max >= low]
     if not theirs:
         return None
-    return in_both(context, relation.name, [c.physical for c in relation.key], mine, theirs, roots, nulls_equal=True)
+    names = [c.physical for c in relation.identity]
+    return in_both(context, relation.name, names, mine, theirs, roots, nulls_equal=True)
 
 
 def in_both(
