@@ -265,6 +265,34 @@ def test_large_writes_refuse_a_value_that_is_there(db: ebla.Database):
     assert_exact(db, "u")
 
 
+@pytest.mark.parametrize("large", [False, True], ids=["by Arrow", "by Spark"])
+def test_a_row_whose_value_stood_twice_before_can_be_written_while_the_index_is_filled(db: ebla.Database, large: bool):
+    """The build finds what was there; a writer answers for what it changes."""
+    write(db, 1, 2, 3, a="twice")
+    write(db, 6, a="once")
+    begin_index(db, "CREATE UNIQUE INDEX u ON t (a) WHERE id < 100")
+    step_until(db, "u", Permission.BACKFILLING)
+    writer = ebla.Database(db.context.tuned(batch_rows_max=1)) if large else db
+    write(writer, 1, 2, a="twice", n=70)
+    write(writer, 2, 3, a="twice", n=71)
+    with pytest.raises(DuplicateKeyError, match="found a = 'twice' more than once"):
+        write(writer, 3, 6, a="twice", n=72)
+    write(writer, 300, 301, a="twice")  # which the index does not want
+    with pytest.raises(DuplicateKeyError, match="found a = 'twice' more than once"):
+        db.sql("WAIT FOR u")
+    assert state(db, "u") is None
+
+
+def test_the_two_zeros_are_one_value(db: ebla.Database):
+    db.sql("CREATE UNIQUE INDEX u ON t (x)")
+    with pytest.raises(DuplicateKeyError, match=r"found x = 0\.0 more than once"):
+        db.table("t").upsert([row(1, x=0.0), row(2, x=-0.0)])
+    write(db, 1, x=-0.0)
+    with pytest.raises(DuplicateKeyError, match=r"found x = 0\.0 more than once"):
+        write(db, 2, x=0.0)
+    assert_exact(db, "u")
+
+
 def test_two_writers_of_one_value_at_once(db: ebla.Database):
     write(db, *range(8))
     db.sql("CREATE UNIQUE INDEX u ON t (x)")

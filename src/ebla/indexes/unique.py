@@ -3,10 +3,14 @@
 Writers look a new value up in the index, at their snapshot, and compare it at the commit with what others wrote since.
 While the index is being filled they see a part of it. So when all of it is there, the build waits for those that began
 before, and then looks at the whole index once: what came earlier is found by that, what comes later by the writers.
+
+Until then there may be values that stand twice already. Whoever writes such a row and leaves its value as it was has
+not made that so, and goes on: while the index is filled, a value in doubt is compared with what the row was.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,10 +19,13 @@ import pyarrow.compute as pc
 
 from ebla.build.states import Permission
 from ebla.errors import DuplicateKeyError
+from ebla.indexes import entries
 from ebla.indexes.definition import Index
 from ebla.spark import scan as sscan
+from ebla.spark import session as ssession
 from ebla.spark import write as swrite
 from ebla.storage import runs as rf
+from ebla.storage import types
 from ebla.storage.model import DELETED, Column, Run
 from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
@@ -50,30 +57,63 @@ def without_nulls(table: pa.Table, columns: Sequence[Column]) -> pa.Table:
     return table if mask is None else table.filter(mask)
 
 
-def refuse_known(context: Context, snapshot: Snapshot | None, index: Index, gained: pa.Table, rows: pa.Table) -> None:
+def refuse_known(
+    context: Context,
+    snapshot: Snapshot | None,
+    base: Snapshot | None,
+    index: Index,
+    gained: pa.Table,
+    rows: pa.Table,
+) -> None:
     """Refuse entries whose value is twice among them, or in the index under a row that this write does not touch.
 
-    `rows` are all rows of the write: entries of theirs are replaced, or go.
+    `rows` are all rows of the write: entries of theirs are replaced, or go. Without snapshots of the index and of its
+    base there were none before.
     """
     columns = index.value_columns
-    values = [column.physical for column in columns]
-    new = without_nulls(gained, columns)
-    twice = rf.first_duplicate(new, values) if new.num_rows else None
-    if twice is not None:
-        raise violation(index, twice)
-    if new.num_rows == 0 or snapshot is None:
+    values, identity = ([column.physical for column in some] for some in (columns, index.relation.identity))
+    new = types.normalize_keys(without_nulls(gained, columns), values)
+    if new.num_rows == 0:
         return
+    counted = Counter(_keys(new, values))
+    doubtful = {value for value, count in counted.items() if count > 1}
+    if snapshot is not None:
+        doubtful |= _elsewhere(context, snapshot, index, new, set(_keys(rows.select(identity), identity)))
+    if not doubtful:
+        return
+    suspects = [value in doubtful for value in _keys(new, values)]
+    new = new.filter(pa.array(suspects))
+    if base is not None and index.state is Permission.BACKFILLING:
+        before = _before(context, base, index, new.select(identity))
+        had = set(_keys(types.normalize_keys(before, values), [*values, *identity]))
+        new = new.filter(pa.array([entry not in had for entry in _keys(new, [*values, *identity])], pa.bool_()))
+    if new.num_rows:
+        raise violation(index, [new[name][0].as_py() for name in values])
+
+
+def _elsewhere(
+    context: Context, snapshot: Snapshot, index: Index, new: pa.Table, touched: set[tuple[object, ...]]
+) -> set[tuple[object, ...]]:
+    """Values of entries that the index has under other rows than those that are touched."""
+    columns = index.value_columns
+    values, identity = ([column.physical for column in some] for some in (columns, index.relation.identity))
     wanted = new.select(values).rename_columns([f"c{i}" for i in range(len(values))])
     shown = list({column.physical: column for column in (*columns, *index.relation.identity)}.values())
     found = rows_by(context, snapshot, [column.name for column in columns], wanted, [column.name for column in shown])
     found = found.rename_columns([column.physical for column in shown])
-    if found.num_rows == 0:
-        return
-    identity = [column.physical for column in index.relation.identity]
-    touched = set(_keys(rows.select(identity), identity))
-    for row, one in zip(_keys(found, identity), found.select(values).to_pylist(), strict=True):
-        if row not in touched:
-            raise violation(index, [one[name] for name in values])
+    pairs = zip(_keys(found, values), _keys(found, identity), strict=True)
+    return {value for value, row in pairs if row not in touched}
+
+
+def _before(context: Context, base: Snapshot, index: Index, keys: pa.Table) -> pa.Table:
+    """The entries of rows of the base as they were."""
+    columns = entries.needed(index.base, [index])
+    wanted = keys.rename_columns([f"c{i}" for i in range(keys.num_columns)])
+    names = [column.name for column in index.base.key]
+    rows = rows_by(context, base, names, wanted, [column.name for column in columns])
+    rows = rows.rename_columns([column.physical for column in columns])
+    made, taken = entries.entries(index, rows, entries.by_spark(context, index.base, [index], rows))
+    return made if taken is None else made.filter(taken)
 
 
 def _keys(table: pa.Table, key: Sequence[str]) -> list[tuple[object, ...]]:
@@ -89,7 +129,9 @@ def shared_value(context: Context, index: Index, mine: Sequence[Run], theirs: Se
     return in_both(context, index.name, values, mine, theirs, context.roots(), nulls_equal=False)
 
 
-def refuse_in_files(context: Context, index: Index, runs: Sequence[Run], snapshot: Snapshot | None) -> None:
+def refuse_in_files(
+    context: Context, index: Index, runs: Sequence[Run], snapshot: Snapshot | None, base: Snapshot | None
+) -> None:
     """The same for entries that lie in files: the index as it will be must have no value twice that they bring."""
     from pyspark.sql import functions as F
 
@@ -110,18 +152,37 @@ def refuse_in_files(context: Context, index: Index, runs: Sequence[Run], snapsho
         touched = gained.selectExpr(*sscan.renamed([(n, f"_v_{n}") for n in values])).distinct()
         same = " AND ".join(f"{sscan.quoted(n)} = {sscan.quoted(f'_v_{n}')}" for n in values)
         after = gained.unionByName(rest.join(touched, F.expr(same), "left_semi"))
+    if base is not None and index.state is Permission.BACKFILLING:
+        after = _not_as_before(context, base, index, gained, after)
     found = first_twice(context, index, after)
     if found is not None:
         raise violation(index, found)
 
 
-def first_twice(context: Context, index: Index, entries: DataFrame) -> list[object] | None:
+def _not_as_before(context: Context, base: Snapshot, index: Index, gained: DataFrame, after: DataFrame) -> DataFrame:
+    """Entries with a value that some row gets which had another before."""
+    from pyspark.sql import functions as F
+
+    spark = context.view_session(index.settings, small=False) if index.settings else context.writer
+    rows_max = context.settings.level0_rows_max
+    rows = sscan.merged(spark, base, context.roots(), context.cache, rows_max=rows_max)
+    before = ssession.rebind(entries.entries_of(entries.computed(rows, index.base, [index]), index), context.writer)
+    names = [column.physical for column in index.relation.key]
+    old = before.selectExpr(*sscan.renamed([(n, f"_o_{n}") for n in names]))
+    on = " AND ".join(f"{sscan.quoted(n)} <=> {sscan.quoted(f'_o_{n}')}" for n in names)
+    values = [column.physical for column in index.value_columns]
+    new = gained.join(old, F.expr(on), "left_anti").selectExpr(*sscan.renamed([(n, f"_n_{n}") for n in values]))
+    same = " AND ".join(f"{sscan.quoted(n)} = {sscan.quoted(f'_n_{n}')}" for n in values)
+    return after.join(new.distinct(), F.expr(same), "left_semi")
+
+
+def first_twice(context: Context, index: Index, found: DataFrame) -> list[object] | None:
     """A value that has more than one entry, if any has. One job, one shuffle by value."""
     values = [sscan.quoted(column.physical) for column in index.value_columns]
     present = " AND ".join(f"{name} IS NOT NULL" for name in values)
-    counted = entries.filter(present).groupBy(*values).count()
+    counted = found.filter(present).groupBy(*values).count()
     with swrite.translated(index.name):
-        found = counted.filter("count > 1").limit(1).toArrow()
-    if found.num_rows == 0:
+        twice = counted.filter("count > 1").limit(1).toArrow()
+    if twice.num_rows == 0:
         return None
-    return [found.column(i)[0].as_py() for i in range(len(values))]
+    return [twice.column(i)[0].as_py() for i in range(len(values))]

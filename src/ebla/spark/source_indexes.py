@@ -105,20 +105,21 @@ class Indexed:
                 index.id: None if self.emptied else reads.snapshot(connection, index.relation, self.at)
                 for index in self._unique()
             }
+            before = reads.snapshot(connection, self.relation, self.at) if there and not self.emptied else None
         refuse_what_needs_spark(self.relation, self.upkeep.indexes)
         for piece in self._pieces():
-            self._make(piece, there)
+            self._make(piece, there, before)
 
     def _unique(self) -> list[Index]:
         return [index for index in self.upkeep.indexes if index.unique and unique.enforced(index.state)]
 
-    def _make(self, rows: pa.Table, there: Mapping[RelationId, Snapshot | None]) -> None:
+    def _make(self, rows: pa.Table, there: Mapping[RelationId, Snapshot | None], before: Snapshot | None) -> None:
         kinds = pa.array([b.UPSERT] * rows.num_rows, pa.string())
         roots = self.context.roots()
         changes = maintain.changes(self.context, self.upkeep, rows, kinds, self.transaction, emptied=self.emptied)
         for index, change in changes:
             if index.id in there:
-                unique.refuse_known(self.context, there[index.id], index, change.gained, rows)
+                unique.refuse_known(self.context, there[index.id], before, index, change.gained, rows)
             runs = self.made.setdefault(index.id, [])
             first = len(runs) * len(index.relation.replica_sets())
             runs += maintain.level0(self.context, index, change, self.transaction, roots, first=first)

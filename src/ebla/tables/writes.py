@@ -388,8 +388,8 @@ class Work:
         made = maintain.changes(self.context, self.upkeep, table, kinds, self.transaction.id, emptied=emptied)
         for (index, work), (_, change) in zip(self.followers, made, strict=True):
             if index.unique and unique.enforced(index.state):
-                there = None if emptied else work.snapshot()
-                unique.refuse_known(self.context, there, index, change.gained, table)
+                there, before = (None, None) if emptied else (work.snapshot(), self.snapshot())
+                unique.refuse_known(self.context, there, before, index, change.gained, table)
             work.runs = maintain.level0(self.context, index, change, self.transaction.id, self.roots)
 
     def _index_files(self, *, emptied: bool) -> None:
@@ -406,7 +406,7 @@ class Work:
             new = sscan.files(spark, paths, schema)
             work.put_more(maintain.mutations(self.upkeep, index, new, emptied=emptied))
             if index.unique and unique.enforced(index.state):
-                unique.refuse_in_files(context, index, work.runs, None if emptied else work.snapshot())
+                unique.refuse_in_files(context, index, work.runs, None if emptied else work.snapshot(), before)
             work.bulk = index.readable and not any(run.tombstones for run in work.runs)
 
     def index_updates(self) -> list[c.Update]:
