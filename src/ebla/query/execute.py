@@ -6,9 +6,11 @@ milliseconds; should vacuum remove a file in that moment, the read begins again 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -25,7 +27,7 @@ from ebla.query import values as v
 from ebla.query.fetch import fetch
 from ebla.query.fresh import Fresh, fresh, reached
 from ebla.query.paths import index_path, paths_of, spoken_of, unreadable
-from ebla.query.plan import AccessPath, Plan, choose, fit, lacks, plan
+from ebla.query.plan import AccessPath, Extent, Fitted, Plan, choose, fit, lacks, plan
 from ebla.query.scan import Scan
 from ebla.query.select import Spoken
 from ebla.query.store import Lru, single
@@ -122,7 +124,7 @@ class Reader:
 
     def explain(self, name: str, make: Make, *, also: Sequence[str] = ()) -> Plan:
         prepared = self._prepare(name, tuple(also))
-        return self._plan(prepared, make(prepared.relation))[0]
+        return self._plan(prepared, make(prepared.relation), whole=True)[0]
 
     def spoken(self, name: str) -> Spoken:
         """What indexes of a relation have besides its columns, as far as it means the same in this session."""
@@ -204,26 +206,34 @@ class Reader:
     def _source(self, prepared: Prepared, snapshot: Snapshot) -> Source:
         return Source(snapshot=snapshot, roots=prepared.roots, store=self._store, cache=self._context.cache)
 
-    def _plan(self, prepared: Prepared, request: c.Request, *, can_seek: bool = True) -> tuple[Plan, Seek]:
-        plans: list[Plan] = []
-        seeks: list[Seek] = []
+    def _plan(
+        self, prepared: Prepared, request: c.Request, *, can_seek: bool = True, whole: bool = False
+    ) -> tuple[Plan, Seek]:
+        """The best plan. Of others it is known that they are worse; with `whole`, also how much."""
+        fits: list[tuple[Fitted, Snapshot]] = []
         unfit = list(prepared.unreadable)
         for path, snapshot in prepared.paths:
             why = lacks(path, request)
             fitted = None if why is not None else fit(path, request)
             if fitted is None or not (can_seek or fitted.covering):
                 unfit.append((path.name, why or "it has not all columns, and rows by key would be too many"))
-                continue
-            asked = request.without(path.promises)
-            seek = Seek(self._source(prepared, snapshot), fitted, asked.order)
+            else:
+                fits.append((fitted, snapshot))
+        if not fits:
+            raise TooMany("; ".join(f"{name}: {why}" for name, why in unfit))  # its index went meanwhile, or must scan
+        found: dict[str, tuple[Plan, Seek]] = {}
+        least = math.inf
+        for fitted, snapshot in sorted(fits, key=lambda one: (not one[0].exact, -one[0].used)):
+            asked = request.without(fitted.path.promises)
             level0_rows = sum(r.rows for r in snapshot.level0)
             seekable = can_seek and level0_rows <= self._context.settings.level0_rows_max
-            plans.append(plan(asked, fitted, seek.extent(), can_seek=seekable))
-            seeks.append(seek)
-        if not plans:
-            raise TooMany("; ".join(f"{name}: {why}" for name, why in unfit))  # its index went meanwhile, or must scan
-        best = choose(plans, unfit)
-        return best, next(s for s in seeks if s.fitted is best.fitted)
+            made = partial(plan, asked, fitted, can_seek=seekable)
+            seek = Seek(self._source(prepared, snapshot), fitted, asked.order)
+            extent = seek.extent(None if whole else _worse(made, least))
+            found[fitted.path.name] = made(extent), seek
+            least = min(least, found[fitted.path.name][0].cost_us)
+        best = choose([found[fitted.path.name][0] for fitted, _ in fits], unfit)
+        return best, found[best.fitted.path.name][1]
 
     def _answer(self, prepared: Prepared, request: c.Request, scan_rows_max: int | None) -> Answer:
         chosen, seek = self._plan(prepared, request)
@@ -260,6 +270,14 @@ class Reader:
     def fetched(self, prepared: Prepared, keys: Sequence[tuple[Any, ...]], wanted: Sequence[Column]) -> pa.Table:
         path, snapshot = prepared.paths[0]
         return fetch(self._source(prepared, snapshot), path, keys, wanted)
+
+
+def _worse(made: Callable[[Extent], Plan], least: float) -> Callable[[Extent], bool]:
+    """Whether a plan is worse than one of this cost, from a part of its row groups.
+
+    More of them cost more, but up to half of what the first ones cost may turn out to lie outside the intervals.
+    """
+    return lambda so_far: made(so_far).cost_us > 2 * least
 
 
 class _Sought:

@@ -145,13 +145,26 @@ class Seek:
 
     # ---- what can hold rows -----------------------------------------------------------------------------
 
-    def extent(self) -> Extent:
-        """Choose row groups by statistics. Opens footers only."""
+    def extent(self, is_enough: Callable[[Extent], bool] | None = None) -> Extent:
+        """Choose row groups by statistics. Opens footers only. What is known so far may be enough to go no further."""
         level1 = self.snapshot.level1
         tablets = self._tablets()
         key = list(zip(self.key, self.directions, strict=True))
         groups = groups_read = rows = 0
         read: set[tuple[RunId, int]] = set()
+
+        def so_far() -> Extent:
+            return Extent(
+                runs=len(level1),
+                runs_read=len({one.run.id for one in self.selected}),
+                groups=groups,
+                groups_read=groups_read,
+                rows=rows,
+                rows_total=sum(r.rows for r in level1),
+                level0_runs=len(self.snapshot.level0),
+                level0_rows=sum(r.rows for r in self.snapshot.level0),
+            )
+
         for run in level1:
             wanted = [n for n in range(len(self.fitted.intervals)) if tablets is None or tablets[n] == run.tablet]
             if not wanted:
@@ -172,16 +185,9 @@ class Seek:
                             read.add((run.id, g))
                             groups_read += 1
                             rows += footer.rows[g]
-        return Extent(
-            runs=len(level1),
-            runs_read=len({one.run.id for one in self.selected}),
-            groups=groups,
-            groups_read=groups_read,
-            rows=rows,
-            rows_total=sum(r.rows for r in level1),
-            level0_runs=len(self.snapshot.level0),
-            level0_rows=sum(r.rows for r in self.snapshot.level0),
-        )
+            if is_enough is not None and is_enough(so_far()):
+                break
+        return so_far()
 
     def _tablets(self) -> list[TabletId] | None:
         """The tablet of each interval, if each is one whole key."""
