@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -164,8 +165,14 @@ def load(connection: Connection, name: str) -> View:
     return of_relation(connection, relation)
 
 
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> Query:
+    """Views are read again and again, and their texts never change."""
+    return find(text)
+
+
 def of_relation(connection: Connection, relation: Relation) -> View:
-    query = find(str(relation.options["query"]))
+    query = _parsed(str(relation.options["query"]))
     roles = relation.options.get("roles")
     settings = relation.options.get("settings")
     name = progress_name(relation.id)
@@ -180,7 +187,7 @@ def of_relation(connection: Connection, relation: Relation) -> View:
         inputs=inputs_of(query),
         position=reached if building is None else _while_building(reached),
         stored=stored,
-        kept=find(str(relation.options["kept"])) if "kept" in relation.options else query,
+        kept=_parsed(str(relation.options["kept"])) if "kept" in relation.options else query,
         roles=tuple(Role.parse(r) for r in roles) if isinstance(roles, list) else None,
         settings={str(k): str(v) for k, v in settings.items()} if isinstance(settings, dict) else {},
         building=building is not None,

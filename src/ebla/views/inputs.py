@@ -33,6 +33,7 @@ from ebla.views.told import dear, neighbours
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from sqlalchemy import Connection
 
 
 def column_of(relation: Relation, name: str) -> Column:
@@ -90,6 +91,12 @@ class Round:
         # The table is kept beside its frame, so that its id stays its own.
         kept: tuple[pa.Table, DataFrame] = self.once(("frame", aside, id(table)), lambda: (table, make()))
         return kept[1]
+
+    def snapshot(self, connection: Connection, relation: Relation, version: Version) -> Snapshot:
+        """A relation at a version, read by whoever asks first."""
+        name = ("snapshot", relation.id, relation.schema_version, relation.placement_version, version)
+        found: Snapshot = self.once(name, lambda: reads.snapshot(connection, relation, version))
+        return found
 
     def remember(self, key: object, rows: pa.Table) -> None:
         """Keep rows of an input that a lookup found, for lookups that ask for some of them by another column."""
@@ -285,7 +292,7 @@ class Inputs:
         since = self.before[table]
         assert since is not None
         with self.context.catalog.reading() as connection:
-            return reads.snapshot(connection, self.relations[table], since)
+            return self.round.snapshot(connection, self.relations[table], since)
 
     def _latest(self, table: str) -> pa.Table:
         """The last mutation of each key that was written."""

@@ -11,6 +11,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, assert_never
 
 import pyarrow as pa
@@ -125,7 +126,7 @@ class Run:
                     n: target.batch.get(n, target.stream if r.kind is Kind.TABLE else newest)
                     for n, r in relations.items()
                 }
-            now = {n: reads.snapshot(connection, r, versions[n]) for n, r in relations.items()}
+            now = {n: round_.snapshot(connection, r, versions[n]) for n, r in relations.items()}
             self.mine = reads.snapshot(connection, view.relation)
         self.shape, self.blocked = shape_of(view, relations)
         self.inputs = Inputs(
@@ -571,10 +572,16 @@ def shape_of(view: View, relations: Mapping[str, Relation]) -> tuple[Shape | Non
         found = understood(view.kept, relations)
     except NotUnderstood as reason:
         return None, str(reason)
-    names = [col.name for col in view.columns]
+    names = tuple(col.name for col in view.columns)
     if len(names) != len(found.outputs):
         return None, "the query's columns"
-    return replace(found, outputs=tuple((n, v) for n, (_, v) in zip(names, found.outputs, strict=True))), None
+    return _under_names(found, names), None
+
+
+@lru_cache(maxsize=512)
+def _under_names(found: Shape, names: tuple[str, ...]) -> Shape:
+    """One and the same for every epoch: plans are kept by the shape that they are made for."""
+    return replace(found, outputs=tuple((n, v) for n, (_, v) in zip(names, found.outputs, strict=True)))
 
 
 def used_columns(shape: Shape | None, relations: Mapping[str, Relation]) -> Mapping[str, frozenset[str]]:
