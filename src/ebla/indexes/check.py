@@ -21,7 +21,6 @@ from ebla.ids import Version
 from ebla.indexes import definition, entries
 from ebla.indexes.definition import Index
 from ebla.spark import scan as sscan
-from ebla.spark import session as ssession
 from ebla.spark import write as swrite
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
@@ -119,12 +118,10 @@ def differences(
     context: Context, index: Index, base: Snapshot, stored: Snapshot, percent: float | None, part: Part
 ) -> DataFrame:
     """Entries that are wrong: the columns as they should be (of a spurious one, as they are) and what is wrong."""
+    should = entries.of_snapshot(context, index, base)
     rows_max = context.settings.level0_rows_max
-    spark = context.view_session(index.settings, small=False) if index.settings else context.writer
-    rows = sscan.merged(spark, base, context.roots(), context.cache, rows_max=rows_max)
-    should = entries.entries_of(entries.computed(rows, index.base, [index]), index)
     found = sscan.merged(context.writer, stored, context.roots(), context.cache, rows_max=rows_max)
     token = sscan.token_sql(index.relation.placed_by)
     should, found = (compare.sampled(side.filter(part.within(token)), token, percent) for side in (should, found))
     key = [c.physical for c in index.relation.identity]
-    return compare.differences(ssession.rebind(should, context.writer), found, index.relation.columns, key)
+    return compare.differences(should, found, index.relation.columns, key)

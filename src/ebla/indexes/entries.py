@@ -19,12 +19,15 @@ from ebla.indexes.definition import Index
 from ebla.query import filters as fl
 from ebla.query.store import single
 from ebla.spark import scan as sscan
+from ebla.spark import session as ssession
 from ebla.spark import write as swrite
 from ebla.spark.scan import quoted
 from ebla.storage import runs as rf
 from ebla.storage import types
 from ebla.storage.model import Column, Relation
+from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
+from ebla.views.lookup import rows_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,6 +80,14 @@ def entries_of(frame: DataFrame, index: Index, keep: Sequence[str] = ()) -> Data
         ],
         *[quoted(name) for name in keep],
     )
+
+
+def of_snapshot(context: Context, index: Index, base: Snapshot) -> DataFrame:
+    """The entries that all rows of a snapshot of the base make, in the session that writes."""
+    spark = context.view_session(index.settings, small=False) if index.settings else context.writer
+    rows_max = context.settings.level0_rows_max
+    rows = sscan.merged(spark, base, context.roots(), context.cache, rows_max=rows_max)
+    return ssession.rebind(entries_of(computed(rows, index.base, [index]), index), context.writer)
 
 
 # ---- on the driver --------------------------------------------------------------------------------------
@@ -144,3 +155,13 @@ def entries(index: Index, rows: pa.Table, found: Computed) -> tuple[pa.Table, pa
     assert conditions is not None, "what Spark alone understands was computed before"
     values = {f.column.physical: single(rows[f.column.physical]) for f in conditions}
     return table, pc.fill_null(fl.mask(conditions, values), False)
+
+
+def of_keys(context: Context, index: Index, base: Snapshot, keys: pa.Table) -> pa.Table:
+    """The entries of the rows that a snapshot of the base has of some keys (columns `c0`, `c1`, …)."""
+    columns = needed(index.base, [index])
+    names = [column.name for column in index.base.key]
+    rows = rows_by(context, base, names, keys, [column.name for column in columns])
+    rows = rows.rename_columns([column.physical for column in columns])
+    made, taken = entries(index, rows, by_spark(context, index.base, [index], rows))
+    return made if taken is None else made.filter(taken)

@@ -22,7 +22,6 @@ from ebla.errors import DuplicateKeyError
 from ebla.indexes import entries
 from ebla.indexes.definition import Index
 from ebla.spark import scan as sscan
-from ebla.spark import session as ssession
 from ebla.spark import write as swrite
 from ebla.storage import runs as rf
 from ebla.storage import types
@@ -84,7 +83,8 @@ def refuse_known(
     suspects = [value in doubtful for value in _keys(new, values)]
     new = new.filter(pa.array(suspects))
     if base is not None and index.state is Permission.BACKFILLING:
-        before = _before(context, base, index, new.select(identity))
+        keys = new.select(identity).rename_columns([f"c{i}" for i in range(len(identity))])
+        before = entries.of_keys(context, index, base, keys)
         had = set(_keys(types.normalize_keys(before, values), [*values, *identity]))
         new = new.filter(pa.array([entry not in had for entry in _keys(new, [*values, *identity])], pa.bool_()))
     if new.num_rows:
@@ -103,17 +103,6 @@ def _elsewhere(
     found = found.rename_columns([column.physical for column in shown])
     pairs = zip(_keys(found, values), _keys(found, identity), strict=True)
     return {value for value, row in pairs if row not in touched}
-
-
-def _before(context: Context, base: Snapshot, index: Index, keys: pa.Table) -> pa.Table:
-    """The entries of rows of the base as they were."""
-    columns = entries.needed(index.base, [index])
-    wanted = keys.rename_columns([f"c{i}" for i in range(keys.num_columns)])
-    names = [column.name for column in index.base.key]
-    rows = rows_by(context, base, names, wanted, [column.name for column in columns])
-    rows = rows.rename_columns([column.physical for column in columns])
-    made, taken = entries.entries(index, rows, entries.by_spark(context, index.base, [index], rows))
-    return made if taken is None else made.filter(taken)
 
 
 def _keys(table: pa.Table, key: Sequence[str]) -> list[tuple[object, ...]]:
@@ -163,11 +152,8 @@ def _not_as_before(context: Context, base: Snapshot, index: Index, gained: DataF
     """Entries with a value that some row gets which had another before."""
     from pyspark.sql import functions as F
 
-    spark = context.view_session(index.settings, small=False) if index.settings else context.writer
-    rows_max = context.settings.level0_rows_max
-    rows = sscan.merged(spark, base, context.roots(), context.cache, rows_max=rows_max)
-    before = ssession.rebind(entries.entries_of(entries.computed(rows, index.base, [index]), index), context.writer)
     names = [column.physical for column in index.relation.key]
+    before = entries.of_snapshot(context, index, base)
     old = before.selectExpr(*sscan.renamed([(n, f"_o_{n}") for n in names]))
     on = " AND ".join(f"{sscan.quoted(n)} <=> {sscan.quoted(f'_o_{n}')}" for n in names)
     values = [column.physical for column in index.value_columns]

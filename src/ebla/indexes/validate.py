@@ -143,12 +143,7 @@ def _compare_sample(context: Context, index: Index, base: Snapshot, mine: Snapsh
     )
     if values.num_rows == 0:
         return
-    columns = entries.needed(index.base, [index])
-    names = [column.name for column in key]
-    rows = rows_by(context, base, names, values, [column.name for column in columns])
-    rows = rows.rename_columns([column.physical for column in columns])
-    should, taken = entries.entries(index, rows, entries.by_spark(context, index.base, [index], rows))
-    should = should if taken is None else should.filter(taken)
+    should = entries.of_keys(context, index, base, values)
     placed = [column.physical for column in index.relation.placed_by]
     have = rows_by(context, _by_physical_names(mine), placed, values, should.schema.names)
     missing, spurious = difference(should, have.cast(should.schema))
