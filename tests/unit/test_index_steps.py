@@ -12,12 +12,12 @@ from ebla.build.scanned import Reading, version_of
 from ebla.build.states import TRANSITIONS, Permission
 from ebla.errors import SqlError
 from ebla.ids import RelationId, TransactionId, Version
-from ebla.indexes.backfill import in_order
 from ebla.indexes.steps import Advance, Standing, Wait, next_step, not_yet, version_to_keep, version_to_read
 from ebla.query import values as v
 from ebla.query.select import normalized
 from ebla.sql import statements as st
 from ebla.sql.parse import parse
+from ebla.storage.runs import in_order
 
 GRACE = 100
 

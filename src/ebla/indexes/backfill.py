@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pt
 
 from ebla.ids import RelationId, TabletId
 from ebla.indexes import entries
@@ -154,7 +153,7 @@ class _Task:
         fields = [pa.field(name, types.to_arrow(kind)) for _, name, kind in part.columns]
         arrays = [chosen[source].cast(field.type) for (source, _, _), field in zip(part.columns, fields, strict=True)]
         table = pa.table(arrays, schema=pa.schema(fields))
-        table = table.take(in_order(table, part.key))
+        table = table.take(rf.in_order(table, part.key))
         path = f"{part.scratch}/{tablet}-{attempt}.parquet"
         group_rows = max(1024, int(self.row_group_bytes * table.num_rows / max(1, table.nbytes)))
         size = root.write_parquet(table, path, group_rows)
@@ -173,24 +172,6 @@ class _Task:
 def _facts_schema() -> pa.Schema:
     kinds = {"long": pa.int64(), "int": pa.int32(), "string": pa.string()}
     return pa.schema([pa.field(name, kinds[kind]) for name, kind in (f.split() for f in _FACTS.split(", "))])
-
-
-def in_order(table: pa.Table, key: Sequence[tuple[str, bool]]) -> pa.Array:
-    """The places of rows in Spark's order: NULL first and NaN last, both the other way round where it descends."""
-    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
-    keys: list[tuple[str, str, str]] = []
-    for number, (name, descending) in enumerate(key):
-        way, nulls = ("descending", "at_end") if descending else ("ascending", "at_start")
-        column = table[name]
-        if pt.is_floating(column.type):
-            # Arrow would put NaN beside NULL.
-            is_nan = pc.is_nan(column)
-            columns[f"{number}n"] = pc.cast(is_nan, pa.int8())
-            keys.append((f"{number}n", way, nulls))
-            column = pc.if_else(is_nan, pa.scalar(0, column.type), column)
-        columns[f"{number}"] = column
-        keys.append((f"{number}", way, nulls))
-    return pc.sort_indices(pa.table(columns), sort_keys=keys)
 
 
 # ---- large tablets --------------------------------------------------------------------------------------

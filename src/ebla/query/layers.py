@@ -154,7 +154,7 @@ def _sorted(
     tablets: npt.NDArray[np.int64] | None,
 ) -> Layer:
     """Rows in the path's order, the last of each name."""
-    order = _order(path, rows)
+    order = rf.in_order(rows, [(column.path, column.descending) for column in path.key]).to_numpy().astype(np.int64)
     places = dict(zip([names[at] for at in order.tolist()], range(len(order)), strict=True))
     if len(places) < len(order):
         last = dict(zip(names, range(len(names)), strict=True))
@@ -178,32 +178,6 @@ def _chosen(
 ) -> tuple[Sequence[Key], Sequence[Key]]:
     found = [keys[at] for at in places.tolist()]
     return found, found if names is keys else [names[at] for at in places.tolist()]
-
-
-def _order(path: AccessPath, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Places of the rows in the order that `values.rank` gives, equal ones as they are.
-
-    Arrow puts NULL and NaN together at one end. Columns before theirs say where they belong.
-    """
-    arrays: list[pa.Array] = []
-    directions: list[str] = []
-    for column in path.key:
-        array = v.plain(rows.column(column.path))
-        parts: list[pa.Array] = []
-        if array.null_count:
-            parts.append(pc.is_valid(array))
-        if pa.types.is_floating(array.type):
-            is_nan = pc.is_nan(array)
-            parts.append(is_nan)
-            array = pc.if_else(is_nan, pa.scalar(0.0, array.type), array)
-        arrays += [*parts, array]
-        directions += ["descending" if column.descending else "ascending"] * (len(parts) + 1)
-    names = [str(n) for n in range(len(arrays))]
-    found = pc.sort_indices(
-        pa.RecordBatch.from_arrays(arrays, names=names), sort_keys=list(zip(names, directions, strict=True))
-    )
-    places: npt.NDArray[np.int64] = found.to_numpy().astype(np.int64)
-    return places
 
 
 def _some(dead: npt.NDArray[np.bool_]) -> bytes | None:

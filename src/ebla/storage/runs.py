@@ -270,6 +270,24 @@ def last_of_each_key(table: pa.Table, key: Sequence[str]) -> pa.Table:
     return table.take(pa.array(np.sort(last["at_max"].to_numpy())))
 
 
+def in_order(table: pa.Table | pa.RecordBatch, key: Sequence[tuple[str, bool]]) -> pa.Array:
+    """The places of rows in Spark's order: NULL first and NaN last, both the other way round where it descends."""
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+    keys: list[tuple[str, str, str]] = []
+    for number, (name, descending) in enumerate(key):
+        way, nulls = ("descending", "at_end") if descending else ("ascending", "at_start")
+        column = table[name]
+        if pa.types.is_floating(column.type):
+            # Arrow would put NaN beside NULL.
+            is_nan = pc.is_nan(column)
+            columns[f"{number}n"] = pc.cast(is_nan, pa.int8())
+            keys.append((f"{number}n", way, nulls))
+            column = pc.if_else(is_nan, pa.scalar(0, column.type), column)
+        columns[f"{number}"] = column
+        keys.append((f"{number}", way, nulls))
+    return pc.sort_indices(pa.table(columns), sort_keys=keys)
+
+
 def _numbered(table: pa.Table, key: Sequence[str]) -> tuple[pa.Table, list[str]]:
     """The key columns under names that no other column can have."""
     names = [str(i) for i in range(len(key))]
