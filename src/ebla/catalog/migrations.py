@@ -68,12 +68,17 @@ def _add_pace(connection: Connection) -> None:
             connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {clause}"))
 
 
+def _add_service(connection: Connection) -> None:
+    schema.metadata.create_all(connection, tables=[schema.troubles, schema.processes])
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=1, name="create tables", run=_create_tables),
     Migration(number=2, name="add handlers", run=_add_handlers),
     Migration(number=3, name="add online building", run=_add_building),
     Migration(number=4, name="add indexes", run=_add_indexes),
     Migration(number=5, name="add concurrency and pauses of builds", run=_add_pace),
+    Migration(number=6, name="add troubles and processes", run=_add_service),
 )
 
 

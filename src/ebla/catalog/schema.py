@@ -323,3 +323,41 @@ built_views = Table(
     Column("view_id", BigInteger, primary_key=True, autoincrement=False),
     Column("built_version", BigInteger, nullable=False),
 )
+
+# What keeps a relation from going on, one row for each kind of work, removed when the work succeeds. A failed build
+# stays here though its relation is gone, until it is dismissed or the name is used again.
+troubles = Table(
+    "troubles",
+    metadata,
+    Column("relation_id", BigInteger, nullable=False),
+    Column("work", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("final", Boolean, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("culprit", Text),
+    Column("traceback", Text),
+    Column("attempts", Integer, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("first_at", BigInteger, nullable=False),
+    Column("last_at", BigInteger, nullable=False),
+    Column("retry_at", BigInteger),
+    PrimaryKeyConstraint("relation_id", "work"),
+)
+
+# The processes that have the catalog open, each under a lease, and what each is doing.
+processes = Table(
+    "processes",
+    metadata,
+    Column("holder", Text, primary_key=True),
+    Column("node_id", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("maintains", Boolean, nullable=False),
+    Column("doing", Text, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("seen_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+)

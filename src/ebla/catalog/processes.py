@@ -1,0 +1,97 @@
+"""The processes that have the catalog open: each keeps a row under a lease and says in it what it is doing.
+
+A process whose lease ran out is dead to the others. Its row goes when another process next renews its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from ebla.catalog import schema as s
+from ebla.catalog.store import Catalog
+from ebla.ids import NodeId
+
+
+class Role(StrEnum):
+    """What a process was started for."""
+
+    PYTHON = "python"
+    COMMAND = "command"
+    RUN = "run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    holder: str
+    """The name under which it holds leases and transactions."""
+    node: NodeId
+    host: str
+    pid: int
+    role: Role
+    maintains: bool
+    """Whether it runs epochs, builds and compaction in the background now."""
+    doing: tuple[str, ...]
+    started_at: int
+    seen_at: int
+    expires_at: int
+
+
+def report(
+    catalog: Catalog,
+    *,
+    holder: str,
+    node: NodeId,
+    host: str,
+    pid: int,
+    role: Role,
+    maintains: bool,
+    doing: Sequence[str],
+    lease_us: int,
+) -> None:
+    """Put or renew a process's row; remove those of processes whose lease ran out long ago."""
+    with catalog.writing() as connection:
+        now = catalog.clock()
+        values = {
+            "role": role.value,
+            "maintains": maintains,
+            "doing": json.dumps(list(doing)),
+            "seen_at": now,
+            "expires_at": now + lease_us,
+        }
+        renewed = connection.execute(update(s.processes).where(s.processes.c.holder == holder).values(**values))
+        if renewed.rowcount == 0:
+            fixed = {"holder": holder, "node_id": node, "host": host, "pid": pid, "started_at": now}
+            connection.execute(insert(s.processes), {**fixed, **values})
+        connection.execute(delete(s.processes).where(s.processes.c.expires_at < now - 10 * lease_us))
+
+
+def leave(catalog: Catalog, holder: str) -> None:
+    with catalog.writing() as connection:
+        connection.execute(delete(s.processes).where(s.processes.c.holder == holder))
+
+
+def alive(connection: Connection, now: int) -> list[Process]:
+    """The processes whose lease holds, the oldest first."""
+    rows = connection.execute(
+        select(s.processes).where(s.processes.c.expires_at > now).order_by(s.processes.c.started_at)
+    )
+    return [
+        Process(
+            holder=row.holder,
+            node=NodeId(row.node_id),
+            host=row.host,
+            pid=row.pid,
+            role=Role(row.role),
+            maintains=bool(row.maintains),
+            doing=tuple(json.loads(row.doing)),
+            started_at=row.started_at,
+            seen_at=row.seen_at,
+            expires_at=row.expires_at,
+        )
+        for row in rows
+    ]

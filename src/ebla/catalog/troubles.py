@@ -1,0 +1,177 @@
+"""What keeps relations from going on: recorded when work fails, removed when it succeeds.
+
+A trouble is *final* if it belongs to the relation (an expression that fails on a row, a duplicate of a unique value):
+the work is done again only when an input changed or a user asks. All others (a lost Spark job, a full disk, an
+unexpected exception) are tried again at `retry_at`. The rows are no decisions: they are written in database
+transactions of their own and take no version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select
+
+from ebla.catalog import schema as s
+from ebla.catalog.store import Catalog
+from ebla.ids import RelationId
+from ebla.storage.model import Kind
+
+BACKOFF_US_FIRST = 500_000
+BACKOFF_US_MAX = 30_000_000
+
+
+class Activity(StrEnum):
+    """The kinds of work that can be in trouble."""
+
+    EPOCH = "epoch"
+    BUILD = "build"
+    DICTIONARY = "dictionary"
+    COMPACTION = "compaction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    relation: RelationId
+    work: Activity
+    name: str
+    """The relation's name at that time: the relation may be gone."""
+    kind: Kind
+    final: bool
+    code: str
+    """What kind of failure it is: Spark's error condition, or the class of the error."""
+    message: str
+    culprit: str | None
+    """The row or value that is to blame, where it was found."""
+    traceback: str | None
+    attempts: int
+    """Failures in a row, this one included."""
+    holder: str
+    """The process that it happened in."""
+    first_at: int
+    last_at: int
+    retry_at: int | None
+    """When the work is tried again; `None` if that needs a change of an input, or a user."""
+
+
+def backoff_us(attempts: int) -> int:
+    """The pause after this many failures in a row."""
+    return 0 if attempts <= 0 else min(BACKOFF_US_MAX, BACKOFF_US_FIRST * 2 ** min(attempts - 1, 16))
+
+
+def record(
+    catalog: Catalog,
+    *,
+    relation: RelationId,
+    work: Activity,
+    name: str,
+    kind: Kind,
+    final: bool,
+    code: str,
+    message: str,
+    holder: str,
+    culprit: str | None = None,
+    traceback: str | None = None,
+) -> Trouble:
+    """Note a failure. Failures in a row count up, and each doubles the pause before the next attempt."""
+    with catalog.writing() as connection:
+        before = find(connection, relation, work)
+        now = catalog.clock()
+        attempts = 1 if before is None or before.final != final else before.attempts + 1
+        found = Trouble(
+            relation=relation,
+            work=work,
+            name=name,
+            kind=kind,
+            final=final,
+            code=code,
+            message=message,
+            culprit=culprit,
+            traceback=traceback,
+            attempts=attempts,
+            holder=holder,
+            first_at=now if before is None or attempts == 1 else before.first_at,
+            last_at=now,
+            retry_at=None if final else now + backoff_us(attempts),
+        )
+        connection.execute(delete(s.troubles).where(*_of(relation, work)))
+        connection.execute(
+            insert(s.troubles),
+            {
+                "relation_id": relation,
+                "work": work.value,
+                "name": name,
+                "kind": kind.value,
+                "final": final,
+                "code": code,
+                "message": message,
+                "culprit": culprit,
+                "traceback": traceback,
+                "attempts": attempts,
+                "holder": holder,
+                "first_at": found.first_at,
+                "last_at": now,
+                "retry_at": found.retry_at,
+            },
+        )
+    return found
+
+
+def clear(catalog: Catalog, relation: RelationId, *works: Activity) -> bool:
+    """Forget the troubles of a relation, all or of some kinds of work; whether there were any.
+
+    Looks before it takes the write lock: work that succeeds calls this every time.
+    """
+    which = [s.troubles.c.relation_id == relation]
+    if works:
+        which.append(s.troubles.c.work.in_([work.value for work in works]))
+    with catalog.reading() as connection:
+        if connection.execute(select(s.troubles.c.work).where(*which)).first() is None:
+            return False
+    with catalog.writing() as connection:
+        return bool(connection.execute(delete(s.troubles).where(*which)).rowcount)
+
+
+def find(connection: Connection, relation: RelationId, work: Activity) -> Trouble | None:
+    row = connection.execute(select(s.troubles).where(*_of(relation, work))).one_or_none()
+    return None if row is None else _trouble(row)
+
+
+def by_name(connection: Connection, name: str) -> list[Trouble]:
+    """Troubles of the relation that has, or last had, this name; the newest first."""
+    rows = connection.execute(select(s.troubles).order_by(s.troubles.c.last_at.desc()))
+    return [_trouble(row) for row in rows if s.folded(row.name) == s.folded(name)]
+
+
+def everything(connection: Connection, relations: Collection[RelationId] | None = None) -> list[Trouble]:
+    """All troubles, or those of some relations, the newest first."""
+    query = select(s.troubles).order_by(s.troubles.c.last_at.desc())
+    if relations is not None:
+        query = query.where(s.troubles.c.relation_id.in_(list(relations)))
+    return [_trouble(row) for row in connection.execute(query)]
+
+
+def _of(relation: RelationId, work: Activity) -> tuple[Any, ...]:
+    return s.troubles.c.relation_id == relation, s.troubles.c.work == work.value
+
+
+def _trouble(row: Row[Any]) -> Trouble:
+    return Trouble(
+        relation=RelationId(row.relation_id),
+        work=Activity(row.work),
+        name=row.name,
+        kind=Kind(row.kind),
+        final=bool(row.final),
+        code=row.code,
+        message=row.message,
+        culprit=row.culprit,
+        traceback=row.traceback,
+        attempts=row.attempts,
+        holder=row.holder,
+        first_at=row.first_at,
+        last_at=row.last_at,
+        retry_at=row.retry_at,
+    )
