@@ -30,12 +30,8 @@ from __future__ import annotations
 import datetime as dt
 import math
 import numbers
-import re
 import struct
-import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -43,19 +39,14 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlglot import TokenType, tokenize
-from sqlglot.errors import SqlglotError
 
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError
+from ebla.storage.grammar import SUPPORTED, Type, Unfit, parse, quoted_name
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.types import DataType
 
-SUPPORTED = (
-    "boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), string, binary, date, timestamp, "
-    "timestamp_ntz, array<t>, map<k,v>, struct<name:t,...>"
-)
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _NUMBERS = frozenset({*_INTEGERS, "float", "double", "decimal"})
 # Arrow's type, the name of Spark's class, and the Python type of which Arrow need only check the range.
@@ -75,19 +66,12 @@ _ATOMS: dict[str, tuple[pa.DataType, str, type | None]] = {
 }
 _EXACT = {kind: {type(None), exact} for kind, (_, _, exact) in _ATOMS.items() if exact}
 _EXACT["decimal"] = {type(None), int, Decimal}
-_ALIASES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
-_ALIASES |= {"timestamp_ltz": "timestamp"} | {kind: kind for kind in _ATOMS}
-_HINTS = dict.fromkeys(("varchar", "char", "character", "text", "uuid", "json", "variant"), "; use STRING")
-_HINTS |= dict.fromkeys(("bytes", "blob", "varbinary"), "; use BINARY")
-_HINTS |= {"bool": "; use BOOLEAN", "datetime": "; use TIMESTAMP", "interval": "; use BIGINT"}
 _FROM_ARROW = {"uint8": "smallint", "uint16": "int", "uint32": "bigint", "uint64": "decimal(20,0)"}
 _FROM_ARROW |= {"halffloat": "float", "date64[ms]": "date", "large_string": "string", "string_view": "string"}
 _FROM_ARROW |= {"large_binary": "binary", "binary_view": "binary"}
 _FROM_ARROW |= {str(arrow_type): kind for kind, (arrow_type, _, _) in _ATOMS.items()}
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
 _NULLS = frozenset({"NoneType", "NAType", "NaTType"})
-_Words = deque[tuple[str, bool]]
-"""The words of a type that are still to be read, and whether each was quoted."""
 
 
 class ColumnSpec(Protocol):
@@ -104,133 +88,19 @@ class ColumnSpec(Protocol):
 Columns = Sequence[ColumnSpec]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Type:
-    """A parsed type. `parts` are the named children: element; key and value; the fields of a struct."""
-
-    kind: str
-    precision: int = 0
-    scale: int = 0
-    parts: tuple[tuple[str, _Type], ...] = ()
-
-    def __str__(self) -> str:
-        match self.kind:
-            case "decimal":
-                return f"decimal({self.precision},{self.scale})"
-            case "array" | "map":
-                return f"{self.kind}<{','.join(str(part) for _, part in self.parts)}>"
-            case "struct":
-                return f"struct<{','.join(f'{_quoted(name)}:{part}' for name, part in self.parts)}>"
-            case _:
-                return self.kind
-
-
 def canonical(sql_type: str) -> str:
     """The one spelling of a type, from any spelling that Spark knows."""
-    return str(_parse(sql_type))
+    return str(parse(sql_type))
 
 
 def is_key_type(sql_type: str) -> bool:
     """Whether a key may have a column of this type: every type but array, map and struct."""
-    return not _parse(sql_type).parts
-
-
-@lru_cache(maxsize=4096)
-def _parse(sql_type: str) -> _Type:
-    """Spark's grammar of types over sqlglot's tokens.
-
-    sqlglot's own parser of types is built to accept: `int int`, `struct<a:int` and `string collate x` pass,
-    and `timestamp without time zone` becomes its opposite. A column's type must not be guessed.
-    """
-    quotes = (TokenType.IDENTIFIER, TokenType.STRING)
-    try:
-        words = deque((t.text, t.token_type in quotes) for t in tokenize(sql_type, read="spark"))
-        tree = _read_type(words)
-        if words:
-            raise _Unfit(f"unexpected {words[0][0]!r}")
-    except (_Unfit, SqlglotError) as error:
-        raise TypeMismatchError(f"type {sql_type!r}: {error}; supported: {SUPPORTED}") from None
-    return tree
-
-
-def _read_type(words: _Words) -> _Type:
-    word, quoted = words.popleft() if words else ("", False)
-    match "" if quoted else word.lower():
-        case name if name in _ALIASES:
-            return _Type(kind=_ALIASES[name])
-        case "decimal" | "dec" | "numeric":
-            sizes = _read_list(words, "()", _read_number, 1, 2) if words and words[0][0] == "(" else [10]
-            precision, scale = sizes if len(sizes) == 2 else (sizes[0], 0)
-            if not 1 <= precision <= 38 or not 0 <= scale <= precision:
-                raise _Unfit("expected a precision from 1 to 38 and a scale from 0 to the precision")
-            return _Type(kind="decimal", precision=precision, scale=scale)
-        case "array":
-            [element] = _read_list(words, "<>", _read_type, 1, 1)
-            return _Type(kind="array", parts=(("element", element),))
-        case "map":
-            key, value = _read_list(words, "<>", _read_type, 2, 2)
-            if "map<" in str(key):
-                raise _Unfit("the key of a map cannot be or hold a map")
-            return _Type(kind="map", parts=(("key", key), ("value", value)))
-        case "struct":
-            fields = _read_list(words, "<>", _read_field, 1)
-            if len({name.lower() for name, _ in fields}) < len(fields):
-                raise DuplicateNameError(f"a struct names a field twice: {[name for name, _ in fields]}")
-            return _Type(kind="struct", parts=tuple(fields))
-        case other:
-            raise _Unfit(f"expected a type, found {word or 'the end'!r}" + _HINTS.get(other, ""))
-
-
-def _read_field(words: _Words) -> tuple[str, _Type]:
-    name, quoted = words.popleft() if words else ("", False)
-    if not quoted and not re.fullmatch(r"\w+", name):
-        raise _Unfit(f"expected the name of a field, found {name!r}; backticks quote names")
-    _take(words, ":")
-    tree = _read_type(words)
-    if _take(words, "comment") and words:
-        words.popleft()
-    return name, tree
-
-
-def _read_number(words: _Words) -> int:
-    if not words or not words[0][0].isdecimal():
-        raise _Unfit("expected a number")
-    return int(words.popleft()[0])
-
-
-def _read_list(
-    words: _Words, brackets: str, read: Callable[[_Words], Any], least: int, most: int = sys.maxsize
-) -> list[Any]:
-    _expect(words, brackets[0])
-    items = [read(words)]
-    while _take(words, ","):
-        items.append(read(words))
-    _expect(words, brackets[1])
-    if not least <= len(items) <= most:
-        raise _Unfit(f"expected {least} between {brackets}, found {len(items)}")
-    return items
-
-
-def _expect(words: _Words, word: str) -> None:
-    if not _take(words, word):
-        raise _Unfit(f"expected {word!r}, found {words[0][0] if words else 'the end'!r}")
-
-
-def _take(words: _Words, word: str) -> bool:
-    if not words or words[0][1] or words[0][0].lower() != word:
-        return False
-    words.popleft()
-    return True
-
-
-def _quoted(name: str) -> str:
-    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
-    return name if plain else "`" + name.replace("`", "``") + "`"
+    return not parse(sql_type).parts
 
 
 @lru_cache(maxsize=4096)
 def to_arrow(sql_type: str) -> pa.DataType:
-    tree = _parse(sql_type)
+    tree = parse(sql_type)
     parts = [(name, to_arrow(str(part))) for name, part in tree.parts]
     match tree.kind:
         case "decimal":
@@ -265,7 +135,7 @@ def from_arrow(arrow_type: pa.DataType) -> str:
     if is_a.is_map(kind):
         return canonical(f"map<{from_arrow(kind.key_type)},{from_arrow(kind.item_type)}>")
     if is_a.is_struct(kind):
-        return canonical(f"struct<{','.join(f'{_quoted(f.name)}:{from_arrow(f.type)}' for f in kind)}>")
+        return canonical(f"struct<{','.join(f'{quoted_name(f.name)}:{from_arrow(f.type)}' for f in kind)}>")
     if str(kind) not in _FROM_ARROW:
         raise TypeMismatchError(f"found Arrow's {kind}; supported: {SUPPORTED}")
     return _FROM_ARROW[str(kind)]
@@ -275,7 +145,7 @@ def to_spark(sql_type: str) -> DataType:
     """Spark's object for the type; everything inside is nullable. Starts no Java."""
     from pyspark.sql import types as spark
 
-    tree = _parse(sql_type)
+    tree = parse(sql_type)
     parts = [(name, to_spark(str(part))) for name, part in tree.parts]
     match tree.kind:
         case "decimal":
@@ -300,7 +170,7 @@ def from_spark(data_type: DataType) -> str:
         case spark.MapType():
             return canonical(f"map<{from_spark(data_type.keyType)},{from_spark(data_type.valueType)}>")
         case spark.StructType():
-            fields = [f"{_quoted(field.name)}:{from_spark(field.dataType)}" for field in data_type.fields]
+            fields = [f"{quoted_name(field.name)}:{from_spark(field.dataType)}" for field in data_type.fields]
             return canonical(f"struct<{','.join(fields)}>")
         case _:
             return canonical(data_type.simpleString())
@@ -320,7 +190,7 @@ def widens(old: str, new: str) -> bool:
 
     Widening a key column may still move its rows: int and bigint have different tokens.
     """
-    before, after = _parse(old), _parse(new)
+    before, after = parse(old), parse(new)
     whole = after.precision - after.scale
     match before.kind, after.kind:
         case ("tinyint" | "smallint" | "int") as narrow, ("smallint" | "int" | "bigint") as wide:
@@ -337,11 +207,7 @@ def widens(old: str, new: str) -> bool:
             return before == after
 
 
-class _Unfit(Exception):
-    """This value, or this spelling, cannot be taken."""
-
-
-_UNFIT = (_Unfit, ValueError, TypeError, OverflowError)  # the middle two have Arrow's as children
+_UNFIT = (Unfit, ValueError, TypeError, OverflowError)  # the middle two have Arrow's as children
 
 
 def fit(table: pa.Table, columns: Columns, *, relation: str) -> pa.Table:
@@ -396,10 +262,10 @@ def _assemble(given: Mapping[str, pa.ChunkedArray], rows: int, columns: Columns,
 
 
 def _column(
-    chunks: Sequence[Any], store: Callable[[Any, _Type], pa.Array], column: ColumnSpec, relation: str
+    chunks: Sequence[Any], store: Callable[[Any, Type], pa.Array], column: ColumnSpec, relation: str
 ) -> pa.ChunkedArray:
     """The stored chunks of Arrow or Python values; an error names the first row that cannot be stored."""
-    tree = _parse(column.type)
+    tree = parse(column.type)
     stored: list[pa.Array] = []
     try:
         for chunk in chunks:
@@ -414,7 +280,7 @@ def _column(
     return pa.chunked_array(stored, type=to_arrow(str(tree)))
 
 
-def _first_unfit(chunk: Any, store: Callable[[Any, _Type], object], tree: _Type) -> tuple[int, str, str]:
+def _first_unfit(chunk: Any, store: Callable[[Any, Type], object], tree: Type) -> tuple[int, str, str]:
     """By halving: the first row that cannot be stored, its value, and why."""
     low, high, why = 0, len(chunk), ""
     while low < high:
@@ -431,7 +297,7 @@ def _first_unfit(chunk: Any, store: Callable[[Any, _Type], object], tree: _Type)
         return low, f"a {value.type} out of range", why
 
 
-def _store(array: Any, tree: _Type) -> Any:
+def _store(array: Any, tree: Type) -> Any:
     """The array as the type; raises `TypeMismatchError` for its type, or one of `_UNFIT` for a value."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -475,7 +341,7 @@ def _family(kind: Any) -> str:
     return "integer" if pa.types.is_integer(kind) else family
 
 
-def _store_atomic(array: Any, tree: _Type, target: Any) -> Any:
+def _store_atomic(array: Any, tree: Type, target: Any) -> Any:
     match _family(array.type), _family(target):
         case "integer", "decimal":
             # Arrow wants room for every value of the integer type; 256 bits have it at any scale.
@@ -483,13 +349,13 @@ def _store_atomic(array: Any, tree: _Type, target: Any) -> Any:
         case "float", "float":
             stored = array.cast(target)
             if pc.any(pc.and_(pc.is_inf(stored), pc.is_finite(array))).as_py():
-                raise _Unfit("out of range")
+                raise Unfit("out of range")
             return stored
         case "float", "decimal":
             shortest = array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
             # Arrow reads a number of 39 digits as another one, without an error.
             if pc.any(pc.greater_equal(pc.abs(shortest), 10.0 ** (tree.precision - tree.scale))).as_py():
-                raise _Unfit("out of range")
+                raise Unfit("out of range")
             return shortest.cast(pa.string()).cast(target)
         case ("date", "timestamp" | "timestamp_ntz"):
             return array.cast(pa.date32()).cast(target)
@@ -498,7 +364,7 @@ def _store_atomic(array: Any, tree: _Type, target: Any) -> Any:
         case "timestamp_ntz", "date":
             stored = array.cast(target)
             if pc.any(pc.not_equal(stored.cast(array.type), array)).as_py():
-                raise _Unfit("not a whole day")
+                raise Unfit("not a whole day")
             return stored
         case one, other if one == other or {one, other} <= {"integer", "float", "decimal"}:
             return array.cast(target)
@@ -540,13 +406,13 @@ def from_pandas(frame: pd.DataFrame, columns: Columns, *, relation: str) -> pa.T
     return _assemble(arrays, len(frame), columns, relation)
 
 
-def _store_values(values: list[Any], tree: _Type) -> pa.Array:
+def _store_values(values: list[Any], tree: Type) -> pa.Array:
     exact = set(map(type, values)) <= _EXACT.get(tree.kind, set())
     return pa.array(values if exact else [_value(value, tree) for value in values], to_arrow(str(tree)))
 
 
-def _value(value: Any, tree: _Type) -> Any:
-    """The value as Arrow takes it, or `_Unfit`. Whether it is in range Arrow knows better."""
+def _value(value: Any, tree: Type) -> Any:
+    """The value as Arrow takes it, or `Unfit`. Whether it is in range Arrow knows better."""
     if type(value).__name__ in _NULLS:
         return None
     match tree.kind:
@@ -566,23 +432,23 @@ def _value(value: Any, tree: _Type) -> Any:
         case "struct" if isinstance(value, Mapping):
             given = {str(key).lower(): item for key, item in value.items()}
             if len(given) < len(value) or given.keys() - {name.lower() for name, _ in tree.parts}:
-                raise _Unfit("a field is unknown or given twice")
+                raise Unfit("a field is unknown or given twice")
             return {name: _value(given.get(name.lower()), part) for name, part in tree.parts}
         case kind if kind in _NUMBERS and not isinstance(value, bool):
             return _number(value, kind)
         case _:
-            raise _Unfit(f"a {type(value).__name__}")
+            raise Unfit(f"a {type(value).__name__}")
 
 
 def _number(value: Any, kind: str) -> Any:
     if isinstance(value, numbers.Integral):
         return int(value)
     if not isinstance(value, float | np.floating | Decimal):
-        raise _Unfit("not a number")
+        raise Unfit("not a number")
     if kind == "decimal":
         return Decimal(str(value))  # the shortest form of the value's own width; numpy's repr has a name
     if kind in _INTEGERS and not (math.isfinite(value) and value == int(value)):
-        raise _Unfit("not a whole number")
+        raise Unfit("not a whole number")
     if kind == "float":
         struct.pack("<f", value)  # an OverflowError if it is too large; Arrow would store infinity
     return int(value) if kind in _INTEGERS else float(value)
@@ -592,9 +458,9 @@ def _moment(value: dt.date, kind: str) -> dt.date:
     if not isinstance(value, dt.datetime):
         return value if kind == "date" else dt.datetime(value.year, value.month, value.day)
     if getattr(value, "nanosecond", 0):  # pandas.Timestamp
-        raise _Unfit("more than microseconds")
+        raise Unfit("more than microseconds")
     if kind != "timestamp" and value.tzinfo is not None:
-        raise _Unfit("has a time zone; remove it, or declare the column as timestamp")
+        raise Unfit("has a time zone; remove it, or declare the column as timestamp")
     if kind == "date" and value.time() != dt.time():
-        raise _Unfit("not a whole day")
+        raise Unfit("not a whole day")
     return value.date() if kind == "date" else value
