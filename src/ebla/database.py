@@ -17,12 +17,14 @@ from ebla import settings as settings_module
 from ebla.build.shown import Shown
 from ebla.catalog import changes as c
 from ebla.catalog import reads
+from ebla.catalog.processes import Role
 from ebla.catalog.store import Catalog, is_postgres
-from ebla.errors import CatalogError, NodeConflictError
+from ebla.errors import CatalogError, NodeConflictError, UsageError
 from ebla.execute import Executor
 from ebla.ids import NodeId, Version
 from ebla.indexes.statements import Indexes
 from ebla.jobs.epochs import Epochs
+from ebla.jobs.presence import Presence
 from ebla.jobs.runner import Runner
 from ebla.maintainer import Maintainer
 from ebla.metrics import Metrics
@@ -51,8 +53,9 @@ DEFAULT_ROOT = "./data"
 class Database:
     """An open warehouse. Safe to use from several threads; close it, or use it as a context manager."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, role: Role = Role.PYTHON) -> None:
         self.context = context
+        self._presence = Presence(context, role)
         self.pins = Pins(context)
         self.maintainer = Maintainer(context, self._wake_runner)
         self._metrics = Metrics(context.catalog)
@@ -65,6 +68,7 @@ class Database:
         self._executor = Executor(self)
         self.runner.also_wakes = self.builder.wake
         self.builder.adopt()
+        self._presence.start()
         self.wake()  # what was written, or begun and not ended, while nobody was here
 
     def wake(self) -> None:
@@ -153,6 +157,7 @@ class Database:
         self.runner.stop()
         self.maintainer.stop()
         self.pins.release_all()
+        self._presence.stop()
         self.context.close()
 
     def __enter__(self) -> Self:
@@ -164,13 +169,22 @@ class Database:
         self.close()
 
 
-def connect(url: str, spark: SparkSession | None = None, *, create: bool = True, **settings: object) -> Database:
+def connect(
+    url: str,
+    spark: SparkSession | None = None,
+    *,
+    create: bool = True,
+    role: Role | str = Role.PYTHON,
+    **settings: object,
+) -> Database:
     """Open the warehouse at a directory, or the one whose catalog is at a `postgresql://` address.
 
     A given Spark session is used and left as it was; otherwise one is started when it is first needed, and stopped at
-    close. Settings are described in `ebla.settings`.
+    close. `role` says in `system.processes` what the process is for. Settings are described in `ebla.settings`.
     """
     loaded = settings_module.load(**settings)
+    if role not in set(Role):
+        raise UsageError(f"role: expected one of {', '.join(Role)}, found {role!r}")
     if spark is not None:
         require_classic(spark)
     url = os.fspath(url)
@@ -186,7 +200,7 @@ def connect(url: str, spark: SparkSession | None = None, *, create: bool = True,
     except BaseException:
         catalog.close()
         raise
-    opened = Database(Context(catalog, loaded, spark))
+    opened = Database(Context(catalog, loaded, spark), Role(role))
     _OPEN.add(opened)
     return opened
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOUR_US = 3_600_000_000
-# What a request that fails may leave: the row of its aborted transaction, its number, and pins.
-_TRACES = ("transactions", "counters", "pins")
+# What a request that fails may leave: the row of its aborted transaction, its number, and pins. The process has a row.
+_TRACES = ("transactions", "counters", "pins", "processes")
 
 
 def connect(where: Path | str, spark: SparkSession | None = None, **settings: Any) -> ebla.Database:

@@ -87,6 +87,7 @@ class _Seen:
     base: Relation | None
     builds: Mapping[RelationId, Build]
     kinds: Mapping[RelationId, Kind]
+    names: Mapping[RelationId, str]
     covered: Mapping[RelationId, Mapping[TabletId, Segments[str]]]
     open: frozenset[TaskId]
 
@@ -204,6 +205,7 @@ class SparkEngine:
                 base=reads.relation_by_id(connection, base),
                 builds=building.builds(connection),
                 kinds={v: r.kind for v, r in found.items() if r is not None},
+                names={v: r.name for v, r in found.items() if r is not None},
                 covered={v: building.segments(connection, v) for v in views},
                 open=frozenset(t.id for t in building.tasks(connection) if t.id in tasks and not t.aborted),
             )
@@ -253,7 +255,8 @@ class SparkEngine:
         if fillers[first].in_one_piece(first):
             ids = [i for i, task in due.items() if task.view == first]
             try:
-                fillers[first].fill_whole(first)
+                with self._context.at_work(f"build of {seen.names[first]}"):
+                    fillers[first].fill_whole(first)
             except Exception as error:
                 self._went_wrong(batch, fillers[first], first, ids, error)
             return
@@ -271,7 +274,8 @@ class SparkEngine:
         ids_of = {
             view: frozenset(i for i, t in due.items() if t.view == view and t.tablet in read) for view in chunk.views
         }
-        errors = self._fill(seen, chunk, ids_of)
+        with self._context.at_work(f"build of {', '.join(seen.names[view] for view in chunk.views)}"):
+            errors = self._fill(seen, chunk, ids_of)
         now = self._clock()
         for view in chunk.views:
             if view not in errors:

@@ -167,8 +167,7 @@ class Loop:
 
     def _builds(self) -> bool:
         """Whether this process has workers do tasks."""
-        background = self._context.settings.auto_refresh and self._context.has_spark
-        return background or self._waiting > 0
+        return self._context.maintains or self._waiting > 0
 
     def _run(self) -> None:
         wake_at = 0.0

@@ -72,7 +72,7 @@ def _open(options: Options, *, create: bool) -> Database:
 
     place = options.place
     fresh = create and "://" not in place and not (Path(place) / "catalog.db").exists()
-    database = connect(place, create=create)
+    database = connect(place, create=create, role="command")
     if fresh:
         output.note(f"created the warehouse {place}")
     return database

@@ -154,7 +154,7 @@ class Runner:
 
     def wake(self) -> None:
         """Something was committed here, or Spark was started."""
-        if not self._context.settings.auto_refresh or not self._context.has_spark:
+        if not self._context.maintains:
             return
         with self._changed:
             if self._stopping:

@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -59,6 +59,22 @@ class Context:
         # At a prompt, and under `python -m`, DuckDB takes itself for interactive and draws into standard output.
         self._duck.execute("SET enable_progress_bar = false")
         self._heart = Heart(self)
+        self._works = Works()
+
+    # ---- what is done -----------------------------------------------------------------------------------
+
+    @property
+    def maintains(self) -> bool:
+        """Whether this process runs epochs and builds in the background."""
+        return self.settings.auto_refresh and self.has_spark
+
+    @property
+    def doing(self) -> tuple[str, ...]:
+        return self._works.now()
+
+    def at_work(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """Say what is being done (`epoch of card`) for as long as it takes."""
+        return self._works.doing(what)
 
     # ---- Spark ------------------------------------------------------------------------------------------
 
@@ -155,6 +171,30 @@ class Context:
         if self._started is not None:
             self._started.stop()
         self.catalog.close()
+
+
+class Works:
+    """What this process is working on, as it tells others. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        with self._lock:
+            self._counts[what] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._counts[what] -= 1
+                if not self._counts[what]:
+                    del self._counts[what]
+
+    def now(self) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(sorted(self._counts))
 
 
 class Frames:

@@ -84,7 +84,7 @@ def _compact(context: Context, name: str) -> Compacted:
         if relation.kind is Kind.INDEX and not _may_fold(context, relation):
             work.roll_back()
             return Compacted(relation=relation.name, tablets=0, folded_runs=0, version=None)
-        with context.kept_alive(transaction.id):
+        with context.kept_alive(transaction.id), context.at_work(f"compaction of {relation.name}"):
             snapshot = work.snapshot()
             crowded = _crowded(snapshot)
             if not snapshot.level0 and not crowded:

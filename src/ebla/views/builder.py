@@ -96,9 +96,11 @@ class Builder:
 
     def _check(self, number: RelationId) -> bool:
         relation = self._relation(number)
-        if relation is not None and relation.kind is Kind.INDEX:
-            return self._validation.check(number)
-        if relation is not None:
+        if relation is None:
+            return True
+        with self._context.at_work(f"check of {relation.name}"):
+            if relation.kind is Kind.INDEX:
+                return self._validation.check(number)
             sampled.check(self._context, relation.name)
         return True
 

@@ -81,7 +81,7 @@ def apply_epoch(
                     return nothing
     work = _begun(context, view)
     try:
-        with context.kept_alive(work.transaction.id):
+        with context.kept_alive(work.transaction.id), context.at_work(f"epoch of {view.relation.name}"):
             if stands is not None and isinstance(how, Driving):
                 covering = Covering(
                     view, how, relations, stands, target.stream, work, round_ or Round(context), started

@@ -1,0 +1,83 @@
+"""What `system.processes` says of the processes that have a warehouse open."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ebla
+from ebla.catalog import processes
+from ebla.catalog.processes import Process, Role
+from ebla.errors import UsageError
+from ebla.jobs import presence
+from ebla.jobs.presence import QUIET_S, Said, is_due
+from support.warehouse import connect, eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+IDLE = Said(maintains=False, doing=())
+MAINTAINS = Said(maintains=True, doing=())
+
+
+def alive(db: ebla.Database) -> list[Process]:
+    with db.context.catalog.reading() as connection:
+        return processes.alive(connection, db.context.catalog.clock())
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "LOOK_S", 0.01)
+
+
+@pytest.mark.parametrize(
+    ("now", "said", "said_s", "is_now", "due"),
+    [
+        (QUIET_S - 0.1, None, 0.0, IDLE, False),
+        (QUIET_S, None, 0.0, IDLE, True),
+        (0.1, None, 0.0, MAINTAINS, True),
+        (10.0, IDLE, 9.0, IDLE, False),
+        (15.0, IDLE, 9.0, IDLE, True),
+        (10.0, IDLE, 9.9, Said(maintains=False, doing=("epoch of v",)), True),
+    ],
+)
+def test_a_row_is_written_when_it_says_something_new_or_gets_old(
+    now: float, said: Said | None, said_s: float, is_now: Said, due: bool
+):
+    assert is_due(now, 0.0, 15.0, said, said_s, is_now) is due
+
+
+def test_a_process_says_what_it_is_for_and_what_it_does_until_it_closes(
+    tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(presence, "QUIET_S", 0.0)
+    with connect(tmp_path / "w") as db:
+        with connect(tmp_path / "w", role="run") as other:
+            eventually(lambda: [p.role for p in alive(db)] == [Role.PYTHON, Role.RUN])
+            with other.context.at_work("epoch of v"), other.context.at_work("epoch of v"):
+                eventually(lambda: [p.doing for p in alive(db)] == [(), ("epoch of v",)])
+            eventually(lambda: [p.doing for p in alive(db)] == [(), ()])
+        assert [(p.role, p.pid, p.maintains) for p in alive(db)] == [(Role.PYTHON, os.getpid(), False)]
+
+
+def test_a_command_that_reads_and_ends_writes_nothing(tmp_path: Path, quick: None):
+    with connect(tmp_path / "w") as db, connect(tmp_path / "w", role="command"):
+        assert alive(db) == []
+
+
+def test_a_process_maintains_once_it_has_spark(tmp_path: Path, spark: SparkSession, quick: None):
+    with connect(tmp_path / "w", spark) as db:
+        eventually(lambda: [p.maintains for p in alive(db)] == [True])
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+        db.table("t").upsert([{"id": n} for n in range(10)])
+        db.compact("t")
+    with connect(tmp_path / "w", spark, auto_refresh=False) as db:
+        assert alive(db) == []
+
+
+def test_an_unknown_role_is_refused(tmp_path: Path):
+    with pytest.raises(UsageError, match="role: expected one of python, command, run, found 'walk'"):
+        connect(tmp_path / "w", role="walk")
