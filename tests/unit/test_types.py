@@ -20,6 +20,7 @@ from pyspark.sql import types as spark_types
 
 from ebla.errors import DuplicateNameError, EblaError, TypeMismatchError, UnknownNameError
 from ebla.storage import types
+from ebla.storage.grammar import DEPTH_MAX
 
 ATOMIC = [
     "boolean",
@@ -782,3 +783,39 @@ class TestKeys:
     def test_other_keys_are_left_alone(self):
         table = pa.table({"k": ["a"], "i": [1]})
         assert types.normalize_keys(table, ["k", "i"]) is table
+
+
+# ---- depth ----------------------------------------------------------------------------------------------
+
+
+def test_a_type_may_be_nested_up_to_a_limit():
+    deepest = "array<" * DEPTH_MAX + "int" + ">" * DEPTH_MAX
+    assert types.canonical(deepest) == deepest
+    assert types.from_arrow(types.to_arrow(deepest)) == deepest
+    assert types.from_spark(types.to_spark(deepest)) == deepest
+
+
+@pytest.mark.parametrize("kind", ["array<{}>", "map<int,{}>", "struct<a:{}>"])
+def test_a_deeper_type_is_refused_in_words(kind: str):
+    sql_type = "int"
+    for _ in range(3000):
+        sql_type = kind.replace("{}", sql_type)
+    with pytest.raises(TypeMismatchError, match=f"expected a type nested at most {DEPTH_MAX} deep") as refused:
+        types.canonical(sql_type)
+    assert len(str(refused.value)) < 600
+
+
+def test_a_deeper_type_of_arrow_and_spark_is_refused_in_words():
+    arrow_type: pa.DataType = pa.int32()
+    spark_type: spark_types.DataType = spark_types.IntegerType()
+    for _ in range(DEPTH_MAX + 1):
+        arrow_type, spark_type = pa.list_(arrow_type), spark_types.ArrayType(spark_type)
+    with pytest.raises(TypeMismatchError, match="nested at most"):
+        types.from_arrow(arrow_type)
+    with pytest.raises(TypeMismatchError, match="nested at most"):
+        types.from_spark(spark_type)
+
+
+def test_a_precision_of_many_digits_is_refused_in_words():
+    with pytest.raises(TypeMismatchError, match="expected a number"):
+        types.canonical(f"decimal({'9' * 5000})")

@@ -26,6 +26,9 @@ _ALIASES |= {"timestamp_ltz": "timestamp"} | {kind: kind for kind in ATOMS}
 _HINTS = dict.fromkeys(("varchar", "char", "character", "text", "uuid", "json", "variant"), "; use STRING")
 _HINTS |= dict.fromkeys(("bytes", "blob", "varbinary"), "; use BINARY")
 _HINTS |= {"bool": "; use BOOLEAN", "datetime": "; use TIMESTAMP", "interval": "; use BIGINT"}
+DEPTH_MAX = 64
+"""How deep types may be nested. Spark, Arrow and Parquet go on for a while; all of them end in a full stack."""
+
 _Words = deque[tuple[str, bool]]
 """The words of a type that are still to be read, and whether each was quoted."""
 
@@ -65,12 +68,26 @@ def parse(sql_type: str) -> Type:
     quotes = (TokenType.IDENTIFIER, TokenType.STRING)
     try:
         words = deque((t.text, t.token_type in quotes) for t in tokenize(sql_type, read="spark"))
+        _refuse_deep(words)
         tree = _read_type(words)
         if words:
             raise Unfit(f"unexpected {words[0][0]!r}")
     except (Unfit, SqlglotError) as error:
-        raise TypeMismatchError(f"type {sql_type!r}: {error}; supported: {SUPPORTED}") from None
+        shown = sql_type if len(sql_type) <= 200 else f"{sql_type[:197]}..."
+        raise TypeMismatchError(f"type {shown!r}: {error}; supported: {SUPPORTED}") from None
     return tree
+
+
+def _refuse_deep(words: _Words) -> None:
+    depth = 0
+    for word, quoted in words:
+        depth += 0 if quoted else word.count("<") - word.count(">")
+        if depth > DEPTH_MAX:
+            raise too_deep()
+
+
+def too_deep() -> Unfit:
+    return Unfit(f"expected a type nested at most {DEPTH_MAX} deep, found a deeper one")
 
 
 def _read_type(words: _Words) -> Type:
@@ -113,7 +130,7 @@ def _read_field(words: _Words) -> tuple[str, Type]:
 
 
 def _read_number(words: _Words) -> int:
-    if not words or not words[0][0].isdecimal():
+    if not words or not words[0][0].isdecimal() or len(words[0][0]) > 9:
         raise Unfit("expected a number")
     return int(words.popleft()[0])
 

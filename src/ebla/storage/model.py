@@ -8,6 +8,7 @@ level 1, so a read is "level 1 without the keys of level 0, plus the last mutati
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -36,6 +37,33 @@ RESERVED = frozenset({*HIDDEN_KEY, DELETED, TOKEN, "_kind", "_version", "_tablet
                       "_commit_version", "_commit_timestamp", "_metadata"})  # fmt: skip
 
 
+NAME_MAX = 255
+
+_UNPRINTED = frozenset({"Cc", "Cs", "Zl", "Zp"})
+"""Classes of characters that no name may have: controls, lone surrogates, separators of lines and paragraphs."""
+
+
+def unprinted(name: str) -> str | None:
+    """Where a name has a control character, as `expected …, found …`; `None`: it has none.
+
+    Such a character ends a line of a log or moves the cursor of the terminal that shows the name, and a database may
+    refuse to store it.
+    """
+    for place, character in enumerate(name, start=1):
+        if unicodedata.category(character) in _UNPRINTED:
+            return f"expected a name without control characters, found U+{ord(character):04X} as character {place}"
+    return None
+
+
+def misnamed(name: str) -> str | None:
+    """What is wrong with a name for a relation, a column or a handler, as `expected …, found …`; `None`: nothing."""
+    if (wrong := unprinted(name)) is not None:
+        return wrong
+    if not name or name.lower().startswith("sys$") or len(name) > NAME_MAX or name != name.strip():
+        return f"expected a name of 1 to {NAME_MAX} characters that does not begin with sys$"
+    return None
+
+
 class Kind(StrEnum):
     TABLE = "table"
     VIEW = "view"
@@ -45,6 +73,11 @@ class Kind(StrEnum):
     def named(self) -> str:
         """For messages."""
         return f"{'an' if self is Kind.INDEX else 'a'} {self.value}"
+
+    @property
+    def spelled(self) -> str:
+        """As statements say it, behind CREATE, DROP and ALTER."""
+        return "MATERIALIZED VIEW" if self is Kind.VIEW else self.value.upper()
 
 
 class RunState(StrEnum):

@@ -41,7 +41,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError
-from ebla.storage.grammar import SUPPORTED, Type, Unfit, parse, quoted_name
+from ebla.storage.grammar import DEPTH_MAX, SUPPORTED, Type, Unfit, parse, quoted_name, too_deep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,13 +115,15 @@ def to_arrow(sql_type: str) -> pa.DataType:
             return _ATOMS[kind][0]
 
 
-def from_arrow(arrow_type: pa.DataType) -> str:
-    """The smallest SQL type that holds every value of the Arrow type."""
-    is_a, kind = pa.types, arrow_type
+def from_arrow(arrow_type: pa.DataType, depth: int = 0) -> str:
+    """The smallest SQL type that holds every value of the Arrow type, which is `depth` deep in another."""
+    is_a, kind, inner = pa.types, arrow_type, depth + 1
+    if depth > DEPTH_MAX:
+        raise TypeMismatchError(str(too_deep()))
     if isinstance(kind, pa.BaseExtensionType):
-        return from_arrow(kind.storage_type)
+        return from_arrow(kind.storage_type, depth)
     if is_a.is_dictionary(kind) or is_a.is_run_end_encoded(kind):
-        return from_arrow(kind.value_type)
+        return from_arrow(kind.value_type, depth)
     if is_a.is_decimal(kind) and kind.precision - min(kind.scale, 0) <= 38:
         # Arrow allows a scale below zero (tens, hundreds) and one above the precision.
         scale = max(kind.scale, 0)
@@ -131,11 +133,11 @@ def from_arrow(arrow_type: pa.DataType) -> str:
     if is_a.is_fixed_size_binary(kind):
         return "binary"
     if isinstance(kind, _LISTS):
-        return f"array<{from_arrow(kind.value_type)}>"
+        return f"array<{from_arrow(kind.value_type, inner)}>"
     if is_a.is_map(kind):
-        return canonical(f"map<{from_arrow(kind.key_type)},{from_arrow(kind.item_type)}>")
+        return canonical(f"map<{from_arrow(kind.key_type, inner)},{from_arrow(kind.item_type, inner)}>")
     if is_a.is_struct(kind):
-        return canonical(f"struct<{','.join(f'{quoted_name(f.name)}:{from_arrow(f.type)}' for f in kind)}>")
+        return canonical(f"struct<{','.join(f'{quoted_name(f.name)}:{from_arrow(f.type, inner)}' for f in kind)}>")
     if str(kind) not in _FROM_ARROW:
         raise TypeMismatchError(f"found Arrow's {kind}; supported: {SUPPORTED}")
     return _FROM_ARROW[str(kind)]
@@ -160,17 +162,20 @@ def to_spark(sql_type: str) -> DataType:
             return cast("DataType", getattr(spark, _ATOMS[kind][1])())
 
 
-def from_spark(data_type: DataType) -> str:
+def from_spark(data_type: DataType, depth: int = 0) -> str:
     """The type of a Spark column. Whether nested values may be NULL is not kept: they may."""
     from pyspark.sql import types as spark
 
+    inner = depth + 1
+    if depth > DEPTH_MAX:
+        raise TypeMismatchError(str(too_deep()))
     match data_type:
         case spark.ArrayType():
-            return f"array<{from_spark(data_type.elementType)}>"
+            return f"array<{from_spark(data_type.elementType, inner)}>"
         case spark.MapType():
-            return canonical(f"map<{from_spark(data_type.keyType)},{from_spark(data_type.valueType)}>")
+            return canonical(f"map<{from_spark(data_type.keyType, inner)},{from_spark(data_type.valueType, inner)}>")
         case spark.StructType():
-            fields = [f"{quoted_name(field.name)}:{from_spark(field.dataType)}" for field in data_type.fields]
+            fields = [f"{quoted_name(field.name)}:{from_spark(field.dataType, inner)}" for field in data_type.fields]
             return canonical(f"struct<{','.join(fields)}>")
         case _:
             return canonical(data_type.simpleString())

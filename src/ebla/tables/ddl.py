@@ -18,7 +18,7 @@ from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError,
 from ebla.ids import NodeId, Version
 from ebla.indexes import definition
 from ebla.storage import types
-from ebla.storage.model import HIDDEN_KEY, RESERVED, Column, Kind, Node, Relation
+from ebla.storage.model import HIDDEN_KEY, RESERVED, Column, Kind, Node, Relation, misnamed
 from ebla.tables.context import Context
 from ebla.views.guard import dropping, refuse_if_read
 
@@ -51,8 +51,9 @@ def place(nodes: Sequence[Node], tablets: int, replication: int) -> tuple[tuple[
 
 
 def check_name(name: str, what: str) -> None:
-    if not name or name.startswith("sys$") or len(name) > 255 or name != name.strip():
-        raise UsageError(f"{what} {name!r}: expected a name of 1 to 255 characters that does not begin with sys$")
+    wrong = misnamed(name)
+    if wrong is not None:
+        raise UsageError(f"{what} {name!r}: {wrong}; choose another name")
 
 
 def check_columns(table: str, columns: Sequence[Column]) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from ebla.jobs.model import DEFAULT
 from ebla.sql import statements as st
-from ebla.storage.model import Kind
+from ebla.storage.model import Kind, misnamed, unprinted
 from ebla.validate.issue import Code, Issue, did_you_mean
-from ebla.validate.known import NAME_MAX, Handlers, KnownRelation, Part, is_reserved_name
+from ebla.validate.known import Handlers, KnownRelation, Part
 
 
 def handler_issues(
@@ -23,11 +23,10 @@ def handler_issues(
 
 def _name(part: Part, made: st.CreateHandler, handlers: Handlers) -> list[Issue]:
     issues = []
-    if is_reserved_name(made.name) or made.name.lower() == DEFAULT:
-        message = (
-            f"handler {made.name!r}: expected a name of 1 to {NAME_MAX} characters, not {DEFAULT}, "
-            "that does not begin with sys$"
-        )
+    others = (made.consumer, *(one.changefeed for one in made.inputs))
+    wrong = misnamed(made.name) or next((found for name in others if name and (found := unprinted(name))), None)
+    if wrong is not None or made.name.lower() == DEFAULT:
+        message = f"handler {made.name!r}: {wrong or f'expected another name than {DEFAULT}, which every catalog has'}"
         issues.append(part.issue(Code.RESERVED_NAME, made.name_at, message, "choose another name"))
     if made.name.lower() in handlers:
         message = f"handler {made.name}: expected a free name, found a handler of that name"

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from ebla.sql.lex import Kind as Token
 from ebla.sql.lex import StatementText, lex, unquote_name
 from ebla.sql.statements import CreateView, Query, Statement
-from ebla.storage.model import HIDDEN_KEY, RESERVED, Kind
+from ebla.storage.model import HIDDEN_KEY, RESERVED, Kind, misnamed
 from ebla.validate.issue import Code, Issue, Severity
 
-NAME_MAX = 255
+USED_BY_EBLA = "expected another name, found one that Ebla uses itself"
 
 Columns = Mapping[str, str | None]
 """Column to type, in order. `None` is a type that only Spark can tell."""
@@ -102,7 +102,7 @@ def place_of(source: StatementText, name: str, *, last: bool = False) -> int:
 
 def is_reserved_name(name: str) -> bool:
     """What no relation, handler or column may be called."""
-    return not name or name.lower().startswith("sys$") or len(name) > NAME_MAX or name != name.strip()
+    return misnamed(name) is not None
 
 
 def is_reserved_column(name: str) -> bool:

@@ -13,11 +13,11 @@ from typing import assert_never
 from ebla.errors import EblaError
 from ebla.sql import statements as st
 from ebla.storage import types
-from ebla.storage.model import Kind
+from ebla.storage.model import Kind, misnamed
 from ebla.validate.handlers import handler_issues
 from ebla.validate.issue import Code, Issue, did_you_mean
 from ebla.validate.known import (
-    NAME_MAX,
+    USED_BY_EBLA,
     Known,
     KnownRelation,
     Part,
@@ -166,7 +166,7 @@ class _Walk:
 
     def _column_name(self, part: Part, name: str) -> None:
         if is_reserved_column(name):
-            message = f"column {name}: expected another name, found one that Ebla uses itself"
+            message = f"column {name!r}: {misnamed(name) or USED_BY_EBLA}"
             hint = "give the column another name"
             self.issues.append(part.issue(Code.RESERVED_NAME, part.place_of(name), message, hint))
 
@@ -243,7 +243,7 @@ class _Walk:
         step = ViewStep(part=part, create=made, inputs={}, explained=explained)
         for name in (*made.columns, *made.primary_key):
             if is_reserved_column(name):
-                message = f"column {name}: expected another name, found one that Ebla uses itself"
+                message = f"column {name!r}: {misnamed(name) or USED_BY_EBLA}"
                 at = part.place_of(name)
                 self.issues.append(part.issue(Code.RESERVED_NAME, at, message, "give the column another name"))
         for ref in made.query.refs:
@@ -308,7 +308,7 @@ class _Walk:
 
     def _free(self, part: Part, name: str, at: int, what: str, optional: bool) -> None:
         if is_reserved_name(name):
-            message = f"{what} {name!r}: expected a name of 1 to {NAME_MAX} characters that does not begin with sys$"
+            message = f"{what} {name!r}: {misnamed(name)}"
             self.issues.append(part.issue(Code.RESERVED_NAME, at, message, "choose another name"))
         taken = self.world.relations.get(name.lower())
         if taken is not None and not optional:

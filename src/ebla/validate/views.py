@@ -8,11 +8,11 @@ from typing import Protocol
 
 from ebla.sql.statements import Query
 from ebla.storage import types
-from ebla.storage.model import Kind
+from ebla.storage.model import Kind, misnamed
 from ebla.validate import chance
 from ebla.validate.columns import resolve
 from ebla.validate.issue import Code, Issue, Severity, did_you_mean, has_errors
-from ebla.validate.known import KnownRelation, ViewStep, is_reserved_column
+from ebla.validate.known import USED_BY_EBLA, KnownRelation, ViewStep, is_reserved_column
 from ebla.validate.scope import Output, Outputs
 from ebla.validate.tree import tree_of
 from ebla.views.keys import view_key
@@ -278,7 +278,7 @@ def _judge(step: ViewStep, facts: ViewFacts, *, key: bool = True) -> list[Issue]
     seen: set[str] = set()
     for name, output in zip(names, outputs, strict=True):
         if name is not None and is_reserved_column(name):
-            message = f"column {name}: expected another name, found one that Ebla uses itself"
+            message = f"column {name!r}: {misnamed(name) or USED_BY_EBLA}"
             issues.append(step.query_issue(Code.RESERVED_NAME, output.at, message, "give it another alias"))
         elif name is not None and name.lower() in seen:
             message = f"expected each output column once, found {name} twice"

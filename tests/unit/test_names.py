@@ -1,0 +1,81 @@
+"""Names that would break a line, a terminal or a database are refused at every door that makes one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ebla.errors import TypeMismatchError, UsageError
+from ebla.storage.model import Kind, misnamed
+from ebla.validate import Known, KnownRelation, script_issues
+from support.warehouse import connect
+
+CONTROLS = ["\0", "\n", "\r", "\t", "\x1b[31m", "\x7f", "\x9b", "\u2028", "\ud800"]
+KNOWN = Known(
+    relations={
+        "t": KnownRelation(name="t", kind=Kind.TABLE, columns={"id": "bigint"}, key=("id",)),
+        "w": KnownRelation(name="w", kind=Kind.VIEW, columns={"id": "bigint"}, key=("id",), reads=frozenset({"t"})),
+    }
+)
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_control_character_is_named_by_its_number_and_place(control: str):
+    found = misnamed(f"ab{control}c")
+    assert found is not None
+    assert f"U+{ord(control[0]):04X} as character 3" in found
+
+
+@pytest.mark.parametrize("name", ["t", "with space", "naïve", "表", "🙂", "a.b", "`", "'", "\u00a0x"[1:], "e\u0301"])
+def test_other_characters_are_welcome(name: str):
+    assert misnamed(name) is None
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE `a{}b` (id BIGINT)",
+        "CREATE TABLE x (`a{}b` BIGINT)",
+        "CREATE MATERIALIZED VIEW `a{}b` AS SELECT id FROM t",
+        "CREATE MATERIALIZED VIEW v AS SELECT id, id AS `a{}b` FROM t",
+        "CREATE MATERIALIZED VIEW v (`a{}b`) AS SELECT id FROM t",
+        "CREATE HANDLER `a{}b` PROCESS w, INPUT t AS STREAM",
+        "CREATE HANDLER h CONSUMER `a{}b` PROCESS w, INPUT t AS STREAM",
+        "ALTER TABLE t ADD COLUMN `a{}b` INT",
+    ],
+)
+def test_the_validator_refuses_them(statement: str, control: str):
+    issues = script_issues(statement.replace("{}", control), KNOWN)
+    assert [issue.code.value for issue in issues] == ["reserved-name"]
+    assert "control characters" in issues[0].message
+
+
+def test_statements_refuse_them(tmp_path: Path):
+    with connect(tmp_path / "warehouse") as db:
+        db.sql("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        before = db.version
+        for statement in (
+            "CREATE TABLE `a{}b` (id BIGINT)",
+            "CREATE TABLE x (`a{}b` BIGINT)",
+            "ALTER TABLE t ADD COLUMN `a{}b` INT",
+            "ALTER TABLE t RENAME COLUMN id TO `a{}b`",
+            "ALTER TABLE t RENAME TO `a{}b`",
+            "CREATE INDEX `a{}b` ON t (id)",
+        ):
+            for control in CONTROLS:
+                with pytest.raises(UsageError, match="without control characters"):
+                    db.sql(statement.replace("{}", control))
+        assert db.version == before
+
+
+def test_a_type_that_is_nested_too_deep_is_refused(tmp_path: Path):
+    deep = "ARRAY<" * 3000 + "INT" + ">" * 3000
+    with connect(tmp_path / "warehouse") as db:
+        db.sql("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        for statement in (f"CREATE TABLE x (a {deep})", f"ALTER TABLE t ADD COLUMN a {deep}"):
+            with pytest.raises(TypeMismatchError, match="nested at most 64 deep"):
+                db.sql(statement)
+    issues = script_issues(f"CREATE TABLE x (a {deep})", KNOWN)
+    assert [issue.code.value for issue in issues] == ["unsupported-type"]
