@@ -36,7 +36,7 @@ def how(text: str, key: str) -> HowBuilt:
     names = list(dict.fromkeys(ref.name.lower() for ref in query.refs))
     relations = {n: RELATIONS[n] for n in names}
     try:
-        shape = understood(query, relations)
+        shape = understood(query, relations, {})
     except NotUnderstood:
         return driving(None, names, relations, [], merges=False)
     kinds = {c.name: c.type for r in relations.values() for c in r.columns} | {"id": "bigint"}
@@ -132,5 +132,5 @@ def test_rows_that_appear_add_what_the_query_makes_of_them(
     text: str, table: str, others: tuple[int, ...] | None
 ) -> None:
     query = find(text)
-    found = one_by_one(understood(query, {r.name.lower(): RELATIONS[r.name] for r in query.refs}).root, table)
+    found = one_by_one(understood(query, {r.name.lower(): RELATIONS[r.name] for r in query.refs}, {}).root, table)
     assert (None if found is None else found[1]) == others

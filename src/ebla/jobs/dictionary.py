@@ -282,7 +282,8 @@ def _stream(connection: Connection, view: View, batch: Mapping[str, RelationId],
 def _concerned(connection: Connection, view: View, inputs: Sequence[BatchInput], gathered: Position) -> bool:
     used: Mapping[str, frozenset[str]] | None = None
     try:
-        used = understood(view.query, {n: reads.relation(connection, n) for n in view.inputs}).used
+        relations = {n: reads.relation(connection, n) for n in view.inputs}
+        used = understood(view.query, relations, view.settings).used
     except NotUnderstood:
         pass  # then every column counts
     for one in inputs:

@@ -189,10 +189,11 @@ def advanced(inputs: Iterable[BatchInput]) -> dict[str, Version]:
 
 
 def touches(logged: Iterable[Collection[str]], used: Collection[str] | None) -> bool:
-    """Whether logged changes concern a view that uses these columns (in lower case; `None`: all of them)."""
+    """Whether logged changes concern a view that uses these columns (`None`: all of them)."""
     if used is None:
         return any(True for _ in logged)
-    return any(EVERYTHING in columns or any(c.lower() in used for c in columns) for columns in logged)
+    known = {name.lower() for name in used}
+    return any(EVERYTHING in columns or any(c.lower() in known for c in columns) for columns in logged)
 
 
 def behind_busy(inputs: Mapping[str, Collection[str]], busy: Collection[str]) -> set[str]:

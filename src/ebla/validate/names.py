@@ -229,7 +229,8 @@ class _Walk:
         if view.query is None or len(known) < len(view.reads):
             return False
         try:
-            return column.lower() in tree_of(view.query, known).used.get(table.lower(), frozenset())
+            used = tree_of(view.query, known).used.get(table.lower(), frozenset())
+            return column.lower() in {name.lower() for name in used}
         except NotUnderstood:
             return False
 

@@ -13,6 +13,7 @@ from ebla.sql.statements import Query, TableRef
 from ebla.storage import types
 from ebla.validate.issue import Code
 from ebla.validate.views import Analysed, Refused
+from ebla.views.names import CASE_SENSITIVE, is_case_sensitive
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,6 +68,7 @@ def _analysed(frame: DataFrame, spark: SparkSession) -> Analysed | Refused:
         columns=tuple(columns),
         deterministic=bool(plan.deterministic()) and not changing,
         generates="Generate " in str(plan.toString()),
+        case_sensitive=is_case_sensitive({CASE_SENSITIVE: str(spark.conf.get(CASE_SENSITIVE))}),
     )
 
 

@@ -9,10 +9,10 @@ from ebla.views.nodes import NotUnderstood, Shape
 from ebla.views.shape import shape
 
 
-def tree_of(query: Query, inputs: Mapping[str, Mapping[str, str]]) -> Shape:
+def tree_of(query: Query, inputs: Mapping[str, Mapping[str, str]], *, case_sensitive: bool = False) -> Shape:
     """The tree of a query, or `NotUnderstood`. sqlglot stumbles over trees that it built from text that is no query."""
     try:
-        return shape(query, inputs)
+        return shape(query, inputs, case_sensitive=case_sensitive)
     except NotUnderstood:
         raise
     except Exception as error:

@@ -23,12 +23,14 @@ from ebla.views.plan import FullRefresh, plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysed:
-    """What Spark makes of a query: its columns in order with their types, and two facts about its plan."""
+    """What Spark makes of a query: its columns in order with their types, and facts about its plan and session."""
 
     columns: tuple[tuple[str, str], ...]
     deterministic: bool = True
     generates: bool = False
     """The plan has a generator such as explode."""
+    case_sensitive: bool = False
+    """The session tells names apart by case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,7 @@ class Views:
             found = [step.query_issue(f.code, f.at, f.message, f.hint) for f in findings]
             for name, at in chance.calls(query.text):
                 found.append(step.query_issue(Code.NOT_DETERMINISTIC, at, *chance.described(name)))
-            self.facts[step.part.number] = _facts(step, inputs, outputs, generates=False)
+            self.facts[step.part.number] = _facts(step, inputs, Analysed(columns=()), outputs)
             # The key follows from columns that are right.
             issues += [*found, *_judge(step, self.facts[step.part.number], key=not has_errors(found))]
         return issues
@@ -124,7 +126,7 @@ class Views:
             outputs = tuple(
                 Output(name=name, type=kind, at=_place(before, i)) for i, (name, kind) in enumerate(found.columns)
             )
-            facts = _facts(step, inputs, outputs, generates=found.generates)
+            facts = _facts(step, inputs, found, outputs)
             self.facts[number] = replace(facts, drawn=_settled(facts.drawn, analyser, columns, facts.relation))
             issues += _judge(step, self.facts[number])
         return issues
@@ -185,9 +187,9 @@ def _place(outputs: Outputs, column: int) -> int:
 # ---- what follows from the columns ----------------------------------------------------------------------
 
 
-def _facts(step: ViewStep, inputs: Mapping[str, KnownRelation], outputs: Outputs, *, generates: bool) -> ViewFacts:
+def _facts(step: ViewStep, inputs: Mapping[str, KnownRelation], analysed: Analysed, outputs: Outputs) -> ViewFacts:
     columns = _shown(step, outputs)
-    understood, blocked, implied = _followed(step, inputs, outputs, generates=generates)
+    understood, blocked, implied = _followed(step, inputs, analysed, outputs)
     spelled = {n.lower(): n for n in columns or {}}
     key = [spelled.get(k.lower(), k) for k in step.create.primary_key or implied or ()]
     kinds = [(columns or {}).get(k) for k in key]
@@ -239,7 +241,7 @@ def _shown(step: ViewStep, outputs: Outputs) -> dict[str, str | None] | None:
 
 
 def _followed(
-    step: ViewStep, inputs: Mapping[str, KnownRelation], outputs: Outputs, *, generates: bool
+    step: ViewStep, inputs: Mapping[str, KnownRelation], analysed: Analysed, outputs: Outputs
 ) -> tuple[Shape | None, str | None, tuple[str, ...] | None]:
     """The query's tree or why there is none, and the key that it implies; nothing at all where types are unknown."""
     kinds = {n: r.shape_types() for n, r in inputs.items()}
@@ -247,12 +249,12 @@ def _followed(
     if len(known) < len(kinds) or outputs is None:
         return None, None, None
     try:
-        tree = tree_of(step.create.query, known)
+        tree = tree_of(step.create.query, known, case_sensitive=analysed.case_sensitive)
         if len(tree.outputs) != len(outputs):
             raise NotUnderstood("the query's columns")
     except NotUnderstood as reason:
         return None, str(reason), ()
-    if generates:
+    if analysed.generates:
         return tree, None, ()  # several rows of one: no column of an input names them
     places = [n for n, _ in tree.outputs]
     names = step.create.columns

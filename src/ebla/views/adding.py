@@ -18,6 +18,7 @@ from ebla.views.merge import ROWS, Call, Role
 
 _HAD = "_ebla_had"
 _DIFFERS = "_ebla_differs"
+_SIGN = "_ebla_sign"
 
 
 def added(
@@ -49,8 +50,8 @@ def _text(roles: Sequence[Role], by: Sequence[str]) -> str:
     keys = ", ".join(quoted(name) for name in by)
     numbers = [role for role in roles if role.call is not Call.GROUP]
     moved = ", ".join(
-        f"coalesce(sum({quoted(r.column)}) FILTER (WHERE sign > 0), 0)"
-        f" - coalesce(sum({quoted(r.column)}) FILTER (WHERE sign < 0), 0) AS {quoted(r.column)}"
+        f"coalesce(sum({quoted(r.column)}) FILTER (WHERE {_SIGN} > 0), 0)"
+        f" - coalesce(sum({quoted(r.column)}) FILTER (WHERE {_SIGN} < 0), 0) AS {quoted(r.column)}"
         for r in numbers
     )
 
@@ -63,7 +64,7 @@ def _text(roles: Sequence[Role], by: Sequence[str]) -> str:
     return f"""
         WITH moved AS (
             SELECT {keys}, {moved}
-            FROM (SELECT *, 1 AS sign FROM came UNION ALL SELECT *, -1 AS sign FROM went) GROUP BY {keys}
+            FROM (SELECT *, 1 AS {_SIGN} FROM came UNION ALL SELECT *, -1 AS {_SIGN} FROM went) GROUP BY {keys}
         ), n AS (
             SELECT {", ".join(f"d.{quoted(name)}" for name in by)}, s.{quoted(ROWS)} IS NOT NULL AS {_HAD}, {now}
             FROM moved d {stored("d")}

@@ -66,11 +66,11 @@ def how_built(view: View, relations: Mapping[str, Relation]) -> HowBuilt:
 
 def reading(base: Relation, fillings: Sequence[Filling], not_before: Version) -> Reading:
     """What a chunk of these views reads of its base."""
-    used = {k.name.lower() for k in base.key}
+    used = {k.name for k in base.key}
     for one in fillings:
         shape, _ = shape_of(one.view, one.relations)
         used |= used_columns(shape, one.relations).get(base.name.lower(), frozenset())
-    columns = frozenset(col.physical for col in base.columns if col.name.lower() in used)
+    columns = frozenset(col.physical for col in base.columns if col.name in used)
     return Reading(columns=columns, jobs=len(fillings), not_before=not_before)
 
 

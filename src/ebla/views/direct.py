@@ -27,8 +27,8 @@ from sqlglot import exp
 
 from ebla.sql.statements import Query
 from ebla.storage.model import Column, Relation
+from ebla.views.names import Mention, StoredColumn, Types, is_case_sensitive, qualified
 from ebla.views.nodes import NotUnderstood
-from ebla.views.shape import Types, qualified
 
 _INTEGERS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 """Whole numbers, with the digits of the decimal that Spark takes them for."""
@@ -120,7 +120,7 @@ def direct(
         tuple((name, tuple(types.items())) for name, types in sorted(inputs.items())),
         tuple(outputs),
         settings.get("spark.sql.ansi.enabled", "").lower() == "true",
-        settings.get("spark.sql.caseSensitive", "").lower() == "true",
+        is_case_sensitive(settings),
     )
 
 
@@ -143,9 +143,8 @@ def _direct(
     if case_sensitive or "\\" in query.text:  # escapes are read in many ways
         return None
     try:
-        tree, leaves = qualified(query, {name: dict(types) for name, types in inputs})
-        made = _Compiler({name: types for name, (_, types) in leaves.items()}, ansi=ansi)
-        sql, columns = made.query(tree, top=True)
+        found = qualified(query, {name: dict(types) for name, types in inputs})
+        sql, columns = _Compiler(found.mentions, ansi=ansi).query(found.tree, top=True)
     except (_Unlike, NotUnderstood):
         return None
     return Direct(sql=sql) if tuple(kind for _, kind in columns) == outputs else None
@@ -167,13 +166,13 @@ def _cast(one: _Typed, kind: str) -> str:
     return one.sql if one.kind == kind and one.literal is None else f"CAST({one.sql} AS {_duck(kind)})"
 
 
-Columns = dict[str, str]
-"""Column, in lower case, to type."""
+Columns = Mapping[str, StoredColumn]
+"""By folded name. DuckDB is asked for a column by the name that the rows have: it folds other letters than Spark."""
 
 
 class _Compiler:
-    def __init__(self, leaves: Mapping[str, Types], *, ansi: bool) -> None:
-        self._leaves = leaves
+    def __init__(self, mentions: Mapping[str, Mention], *, ansi: bool) -> None:
+        self._mentions = mentions
         self._ansi = ansi
 
     # ---- queries ----------------------------------------------------------------------------------------
@@ -216,7 +215,7 @@ class _Compiler:
         columns: list[tuple[str, str]] = []
         for place, item in enumerate(tree.expressions):
             one = self._expression(item.unalias(), scope)
-            name = f"c{place}" if top else item.alias_or_name.lower()
+            name = f"c{place}" if top else item.alias_or_name
             items.append(f"{_cast(one, one.kind)} AS {_quoted(name)}")
             columns.append((name, one.kind))
         if len({name for name, _ in columns}) != len(columns):
@@ -224,20 +223,20 @@ class _Compiler:
         return ", ".join(items), columns
 
     def _source(self, tree: exp.Expr, scope: dict[str, Columns]) -> str:
-        alias = tree.alias_or_name.lower()
+        alias = tree.alias_or_name
         if not alias or alias in scope:
             raise _Unlike("sources without names of their own")
         if isinstance(tree, exp.Table):
             _only(tree, {"this", "alias", "joins"})
-            types = self._leaves.get(tree.name.lower())
-            if types is None or _columns_of(tree):
+            mention = self._mentions.get(tree.name)
+            if mention is None or _columns_of(tree):
                 raise _Unlike(f"table {tree.name}")
-            scope[alias] = {column.lower(): kind for column, kind in types.items()}
-            return f"{_quoted(tree.name.lower())} AS {_quoted(alias)}"
+            scope[alias] = mention.columns
+            return f"{_quoted(tree.name)} AS {_quoted(alias)}"
         if isinstance(tree, exp.Subquery) and not _columns_of(tree):
             _only(tree, {"this", "alias", "joins"})
             sql, columns = self.query(tree.this)
-            scope[alias] = dict(columns)
+            scope[alias] = {name: StoredColumn(name=name, type=kind) for name, kind in columns}
             return f"({sql}) AS {_quoted(alias)}"
         raise _Unlike(tree.key)
 
@@ -434,10 +433,10 @@ def _columns_of(tree: exp.Expr) -> bool:
 
 
 def _column(tree: exp.Column, scope: Mapping[str, Columns]) -> _Typed:
-    kind = scope.get(tree.table.lower(), {}).get(tree.name.lower())
-    if kind is None or not (kind in _CARRIED or _Decimal.of(kind)):
-        raise _Unlike(f"column {tree.name} of {kind}")
-    return _Typed(f"{_quoted(tree.table.lower())}.{_quoted(tree.name.lower())}", kind.replace(" ", ""))
+    found = scope.get(tree.table, {}).get(tree.name)
+    if found is None or not (found.type in _CARRIED or _Decimal.of(found.type)):
+        raise _Unlike(f"column {tree.name} of {None if found is None else found.type}")
+    return _Typed(f"{_quoted(tree.table)}.{_quoted(found.name)}", found.type.replace(" ", ""))
 
 
 def _literal(tree: exp.Literal) -> _Typed:

@@ -167,7 +167,7 @@ def _shown_key(shape: Shape, base: Leaf, relation: Relation, columns: Sequence[C
     same = _equal(shape.root)
     scope = []
     for key in relation.key:
-        value = next((v for v, name in base.columns.items() if name.lower() == key.name.lower()), None)
+        value = next((v for v, name in base.columns.items() if name == key.name), None)
         equal = set() if value is None else same.get(value, {value})
         found = [
             name

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ebla.views.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
 from ebla.views.plan import Affected, Incremental, Term
+from ebla.views.rows import numbered
 
 
 class State(Enum):
@@ -159,16 +160,16 @@ class _Collector:
     def _compute(self, wanted: Values) -> pa.Table:
         match wanted:
             case Changed(table=table, columns=columns):
-                return _numbered(self._engine.changed(table).select(list(columns)))
+                return numbered(self._engine.changed(table).select(list(columns)))
             case Looked(leaf=leaf, table=table, by=by, source=source, columns=columns):
                 keys = self.values(source)
                 states = [State.OLD] if leaf in self._old else [State.NEW]
                 if leaf in self._both:
                     states = [State.OLD, State.NEW]
-                found = [_numbered(self._engine.lookup(table, by, keys, columns, state)) for state in states]
+                found = [numbered(self._engine.lookup(table, by, keys, columns, state)) for state in states]
                 return found[0] if len(found) == 1 else pa.concat_tables(found)
             case Picked(source=source, positions=positions):
-                return _numbered(self.values(source).select([f"c{p}" for p in positions]))
+                return numbered(self.values(source).select([f"c{p}" for p in positions]))
             case Either(sources=sources):
                 return pa.concat_tables([self.values(s) for s in sources], promote_options="permissive")
             case Scope():
@@ -184,10 +185,6 @@ class _Collector:
             values = self.values(narrowed.source)
             self._rows[narrowed, state] = self._engine.lookup(narrowed.table, narrowed.by, values, None, state)
         return self._rows[narrowed, state]
-
-
-def _numbered(table: pa.Table) -> pa.Table:
-    return table.rename_columns([f"c{i}" for i in range(table.num_columns)])
 
 
 def distinct(table: pa.Table) -> pa.Table:
@@ -208,7 +205,7 @@ def _merged(parts: Sequence[pa.Table]) -> pa.Table:
     key, which is part of every lookup of whole rows.
     """
     table = pa.concat_tables(parts)
-    flat = [n for n in table.schema.names if not pa.types.is_nested(table.schema.field(n).type)]
-    marked = table.append_column("_at", pa.array(range(table.num_rows), pa.int64()))
-    firsts = marked.group_by(flat, use_threads=False).aggregate([("_at", "min")])["_at_min"]
+    flat = numbered(table.select([f.name for f in table.schema if not pa.types.is_nested(f.type)]))
+    marked = flat.append_column("at", pa.array(range(table.num_rows), pa.int64()))
+    firsts = marked.group_by(flat.schema.names, use_threads=False).aggregate([("at", "min")])["at_min"]
     return table.take(firsts)

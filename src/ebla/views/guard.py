@@ -71,10 +71,11 @@ def dropping(
 def _uses(connection: Connection, view: definition.View, relation: Relation, column: str) -> bool:
     relations = {n: reads.relation(connection, n) for n in view.inputs}
     try:
-        used = understood(view.query, relations).used
+        used = understood(view.query, relations, view.settings).used
     except NotUnderstood:
         return True
-    return column.lower() in used.get(relation.name.lower(), frozenset())
+    found = relation.column(column)
+    return found is not None and found.name in used.get(relation.name.lower(), frozenset())
 
 
 def require_built(connection: Connection, relation: Relation) -> None:

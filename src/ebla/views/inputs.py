@@ -83,8 +83,8 @@ class Round:
 
     def columns(self, relation: Relation, own: frozenset[str]) -> list[str]:
         """The columns that any view of the round needs, and the key: whole rows as far as they are concerned."""
-        wanted = self._used.get(relation.name.lower(), set()) | own | {k.name.lower() for k in relation.key}
-        return [col.name for col in relation.columns if col.name.lower() in wanted]
+        wanted = self._used.get(relation.name.lower(), set()) | own | {k.name for k in relation.key}
+        return [col.name for col in relation.columns if col.name in wanted]
 
     def frame(self, table: pa.Table, aside: bool, make: Callable[[], DataFrame]) -> DataFrame:
         """The DataFrame of an Arrow table that several views read; `aside`: not as a part of the plan."""
@@ -169,8 +169,8 @@ class Inputs:
     def columns(self, table: str) -> list[str]:
         """The columns of an input that the view uses, and its key."""
         relation = self.relations[table]
-        used = self.used.get(table, frozenset()) | {k.name.lower() for k in relation.key}
-        return [col.name for col in relation.columns if col.name.lower() in used]
+        used = self.used.get(table, frozenset()) | {k.name for k in relation.key}
+        return [col.name for col in relation.columns if col.name in used]
 
     def frame(self, table: str, state: State = State.NEW, *, hidden: bool = False) -> DataFrame:
         """All rows of an input that the view may see, as they were or are."""
@@ -361,7 +361,7 @@ class Inputs:
     def _rows(self, table: str, by: Sequence[str], values: pa.Table, names: Sequence[str]) -> pa.Table:
         """Today's rows. Those of keys that were just written, or found by other columns, are not read again."""
         relation, now = self.relations[table], self.now[table]
-        if {n.lower() for n in by} != {k.name.lower() for k in relation.key}:
+        if set(by) != {k.name for k in relation.key}:
             found = rows_by(self.context, now, by, values, names, most=self.read_max)
             self.round.remember(self._span(table), found)
             return found

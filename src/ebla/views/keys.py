@@ -29,8 +29,8 @@ def identity(node: Node, keys: Mapping[str, Sequence[str]]) -> frozenset[Value] 
     """Values that no two rows of the node share, or `None`."""
     match node:
         case Leaf(table=table, columns=columns):
-            key = {k.lower() for k in keys.get(table, ())}
-            found = frozenset(v for v, name in columns.items() if name.lower() in key)
+            key = keys.get(table, ())
+            found = frozenset(v for v, name in columns.items() if name in key)
             return found if key and len(found) == len(key) else None
         case Pass(child=child, multiplies=multiplies):
             return None if multiplies else identity(child, keys)

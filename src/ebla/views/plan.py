@@ -178,9 +178,9 @@ def _candidates(shape: Shape, keys: Keys) -> Iterable[tuple[tuple[str, Value], .
     seen: set[tuple[str, ...]] = set()
     for leaf in leaves(shape.root):
         shown = [(name, value) for name, value in shape.outputs if value in leaf.columns]
-        key = {k.lower() for k in keys.get(leaf.table, ())}
-        keyed = tuple((n, v) for n, v in shown if leaf.columns[v].lower() in key)
-        complete = keyed if {leaf.columns[v].lower() for _, v in keyed} == key else ()
+        key = set(keys.get(leaf.table, ()))
+        keyed = tuple((n, v) for n, v in shown if leaf.columns[v] in key)
+        complete = keyed if {leaf.columns[v] for _, v in keyed} == key else ()
         for candidate in (complete, tuple(shown), *((one,) for one in shown)):
             names = tuple(n for n, _ in candidate)
             if candidate and names not in seen:
@@ -278,8 +278,8 @@ def _hidden_candidates(top: Node, keys: Keys) -> Iterator[tuple[Value, ...]]:
     singles: list[Value] = []
     for node in walk(top):
         if isinstance(node, Leaf):
-            key = {k.lower() for k in keys.get(node.table, ())}
-            candidate = tuple(v for v, name in node.columns.items() if name.lower() in key)
+            key = keys.get(node.table, ())
+            candidate = tuple(v for v, name in node.columns.items() if name in key)
             if candidate and candidate not in seen:
                 seen.add(candidate)
                 yield candidate
@@ -351,8 +351,8 @@ def _vagueness(top: Node, values: tuple[Value, ...], keys: Keys) -> int:
     scope, compared = set(values), set[Value]()
     for node in walk(top):
         if isinstance(node, Leaf):
-            key = {k.lower() for k in keys.get(node.table, ())}
-            if key and key <= {name.lower() for v, name in node.columns.items() if v in scope}:
+            key = set(keys.get(node.table, ()))
+            if key and key <= {name for v, name in node.columns.items() if v in scope}:
                 return 0
         elif isinstance(node, Join):
             compared |= {*node.fused, *(v for pair in node.pairs for v in pair)}

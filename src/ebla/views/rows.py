@@ -9,7 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebla.tables.lookup import quoted
+
+def numbered(table: pa.Table) -> pa.Table:
+    """The same with columns `c0`, `c1`, …: names that no other column can have by chance."""
+    return table.rename_columns([f"c{i}" for i in range(table.num_columns)])
 
 
 def difference(new: pa.Table, old: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -19,11 +22,12 @@ def difference(new: pa.Table, old: pa.Table) -> tuple[pa.Table, pa.Table]:
         return new, old
     if any(pa.types.is_nested(f.type) for f in new.schema):
         return _difference_by_value(new, old)
-    sides = pa.concat_tables([new, old.select(names).cast(new.schema)])
+    sides = numbered(pa.concat_tables([new, old.select(names).cast(new.schema)]))
     weight = pa.array(np.repeat(np.array([1, -1], np.int64), [new.num_rows, old.num_rows]))
-    summed = sides.append_column("_weight", weight).group_by(names, use_threads=False).aggregate([("_weight", "sum")])
-    net = summed["_weight_sum"].to_numpy()
-    rows = summed.select(names)
+    by = sides.schema.names
+    summed = sides.append_column("weight", weight).group_by(by, use_threads=False).aggregate([("weight", "sum")])
+    net = summed["weight_sum"].to_numpy()
+    rows = summed.select(by).rename_columns(names)
 
     def times(count: np.ndarray) -> pa.Table:
         return rows.take(pa.array(np.repeat(np.arange(len(count)), np.maximum(count, 0))))
@@ -51,10 +55,10 @@ def without_keys(lost: pa.Table, gained: pa.Table, key: Sequence[str]) -> pa.Tab
     """Lost rows whose key has no new row: the others are replaced, not deleted."""
     if lost.num_rows == 0 or gained.num_rows == 0:
         return lost
-    names = list(key)
-    both = pa.concat_tables([lost.select(names), gained.select(names)])
+    both = numbered(pa.concat_tables([lost.select(list(key)), gained.select(list(key))]))
     place = pa.array(np.arange(both.num_rows))
-    newest = both.append_column("_at", place).group_by(names, use_threads=False).aggregate([("_at", "max")])["_at_max"]
+    by = both.schema.names
+    newest = both.append_column("at", place).group_by(by, use_threads=False).aggregate([("at", "max")])["at_max"]
     return lost.take(newest.filter(pc.less(newest, lost.num_rows)))
 
 
@@ -80,13 +84,10 @@ def matching(
         return rows
     if values.num_rows == 0:
         return rows.slice(0, 0)
-    marked = rows.select(list(by)).append_column("_at", pa.array(np.arange(rows.num_rows)))
+    marked = numbered(rows.select(list(by))).append_column("at", pa.array(np.arange(rows.num_rows)))
     cursor.register("some_rows", marked)
-    cursor.register("some_values", values)
-    match = " AND ".join(
-        f"r.{quoted(name)} IS NOT DISTINCT FROM v.{quoted(column)}"
-        for name, column in zip(by, values.schema.names, strict=True)
-    )
+    cursor.register("some_values", numbered(values))
+    match = " AND ".join(f"r.c{i} IS NOT DISTINCT FROM v.c{i}" for i in range(len(by)))
     join = "ANTI" if negated else "SEMI"
-    found = cursor.sql(f"SELECT r._at FROM some_rows r {join} JOIN some_values v ON {match} ORDER BY r._at")
-    return rows.take(found.to_arrow_table()["_at"])
+    found = cursor.sql(f"SELECT r.at FROM some_rows r {join} JOIN some_values v ON {match} ORDER BY r.at")
+    return rows.take(found.to_arrow_table()["at"])

@@ -569,7 +569,7 @@ class Run:
 def shape_of(view: View, relations: Mapping[str, Relation]) -> tuple[Shape | None, str | None]:
     """The tree of a view's query, its outputs under the view's own names; or why there is none."""
     try:
-        found = understood(view.kept, relations)
+        found = understood(view.kept, relations, view.settings)
     except NotUnderstood as reason:
         return None, str(reason)
     names = tuple(col.name for col in view.columns)
@@ -588,7 +588,7 @@ def used_columns(shape: Shape | None, relations: Mapping[str, Relation]) -> Mapp
     """The columns of each input that a view reads; all of them where it is not understood."""
     if shape is not None:
         return shape.used
-    return {n: frozenset(col.name.lower() for col in r.columns) for n, r in relations.items()}
+    return {n: frozenset(col.name for col in r.columns) for n, r in relations.items()}
 
 
 def _empty_like(view: View) -> pa.Table:

@@ -11,66 +11,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
-from sqlglot.optimizer.qualify import qualify
-from sqlglot.schema import MappingSchema
 
-from ebla.sql.refs import rewrite
-from ebla.sql.statements import Query, TableRef
+from ebla.sql.statements import Query
 from ebla.storage.model import Relation
+from ebla.views.names import Qualified, Types, is_case_sensitive, qualified
 from ebla.views.nodes import Branches, Group, Join, JoinKind, Leaf, Node, NotUnderstood, Pass, Shape, Value
-
-Types = Mapping[str, str]
-"""Column to type, of one input, in order."""
 
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 
 
-def shape(query: Query, inputs: Mapping[str, Types]) -> Shape:
+def shape(query: Query, inputs: Mapping[str, Types], *, case_sensitive: bool = False) -> Shape:
     """The tree of a query over inputs of these names (in lower case) and columns."""
-    tree, leaves = qualified(query, inputs)
-    return _Builder(leaves, query.refs).whole(tree)
+    return _Builder(qualified(query, inputs, case_sensitive=case_sensitive)).whole()
 
 
-def qualified(query: Query, inputs: Mapping[str, Types]) -> tuple[exp.Expr, dict[str, tuple[TableRef, Types]]]:
-    """The query as a tree in which every column names its source; mentions of inputs are `leaf_0`, `leaf_1`, …"""
-    marked, leaves = _mark_leaves(query, inputs)
-    # The keys are plain strings, so that a column whose name is a word of SQL needs no quotes here.
-    schema = MappingSchema({name: dict(types) for name, (_, types) in leaves.items()}, dialect="spark")
-    try:
-        parsed = sqlglot.parse_one(marked, dialect="spark")
-        tree = qualify(parsed, schema=schema, dialect="spark", identify=False, validate_qualify_columns=True)
-    except (SqlglotError, RecursionError) as error:
-        raise NotUnderstood(f"the query could not be analysed ({str(error).splitlines()[0]})") from error
-    return tree, leaves
+def understood(query: Query, relations: Mapping[str, Relation], settings: Mapping[str, str]) -> Shape:
+    """The tree of a view's query over these relations, by name in lower case, under the settings that the view keeps.
 
-
-def understood(query: Query, relations: Mapping[str, Relation]) -> Shape:
-    """The tree of a view's query over these relations, by name in lower case. Trees are kept: parsing takes long."""
+    Trees are kept: parsing takes long.
+    """
     inputs = tuple((n, tuple((c.name, c.type) for c in r.columns)) for n, r in sorted(relations.items()))
-    return _understood(query, inputs)
+    return _understood(query, inputs, is_case_sensitive(settings))
 
 
 @lru_cache(maxsize=256)
-def _understood(query: Query, inputs: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]) -> Shape:
-    return shape(query, {name: dict(columns) for name, columns in inputs})
+def _understood(
+    query: Query, inputs: tuple[tuple[str, tuple[tuple[str, str], ...]], ...], case_sensitive: bool
+) -> Shape:
+    return shape(query, {name: dict(columns) for name, columns in inputs}, case_sensitive=case_sensitive)
 
 
 def keys_of(relations: Mapping[str, Relation]) -> dict[str, list[str]]:
     return {n: [k.name for k in r.key] for n, r in relations.items()}
-
-
-def _mark_leaves(query: Query, inputs: Mapping[str, Types]) -> tuple[str, dict[str, tuple[TableRef, Types]]]:
-    """Give every mention of a table a name of its own, so that two mentions are never confused."""
-    names: dict[tuple[int, int], str] = {}
-    leaves: dict[str, tuple[TableRef, Types]] = {}
-    for number, ref in enumerate(query.refs):
-        name = f"leaf_{number}"
-        names[ref.start, ref.end] = name
-        leaves[name] = (ref, inputs[ref.name.lower()])
-    return rewrite(query, lambda ref: names[ref.start, ref.end]), leaves
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,36 +56,42 @@ class _Source:
 
 @dataclass(slots=True, kw_only=True)
 class _Scope:
-    """Names that can be used in an expression: sources by alias, and those of the query around it."""
+    """Names that can be used in an expression: sources by folded alias, and those of the query around it."""
 
     sources: dict[str, _Source] = field(default_factory=dict)
     outer: _Scope | None = None
 
+    def add(self, alias: str, source: _Source) -> None:
+        if alias in self.sources:
+            raise NotUnderstood(f"two sources of the name {alias}")
+        self.sources[alias] = source
+
     def find(self, column: exp.Column) -> tuple[Value | None, bool]:
         """The value of a column, and whether it belongs to a query around this one."""
-        source = self.sources.get(column.table.lower())
+        source = self.sources.get(column.table)
         if source is not None:
-            return source.columns.get(column.name.lower()), False
+            return source.columns.get(column.name), False
         if self.outer is not None:
             return self.outer.find(column)[0], True
         return None, False
 
 
 class _Builder:
-    def __init__(self, leaves: Mapping[str, tuple[TableRef, Types]], refs: Sequence[TableRef]) -> None:
-        self._leaves = leaves
-        self._numbers = {f"leaf_{i}": i for i in range(len(refs))}
+    def __init__(self, query: Qualified) -> None:
+        self._tree = query.tree
+        self._mentions = query.mentions
         self._count = itertools.count(1)
         self._types: dict[Value, str] = {}
         self._fused: dict[frozenset[Value], Value] = {}
 
-    def whole(self, tree: exp.Expr) -> Shape:
+    def whole(self) -> Shape:
+        node, outputs = self._query(self._tree, {}, None)
         used: dict[str, set[str]] = {}
-        node, outputs = self._query(tree, {}, None)
-        for column in tree.find_all(exp.Column):
-            for leaf, (ref, types) in self._leaves.items():
-                if column.name.lower() in {t.lower() for t in types} and leaf in self._numbers:
-                    used.setdefault(ref.name.lower(), set()).add(column.name.lower())
+        for column in self._tree.find_all(exp.Column):
+            for mention in self._mentions.values():
+                found = mention.columns.get(column.name)
+                if found is not None:
+                    used.setdefault(mention.table, set()).add(found.name)
         return Shape(root=node, outputs=tuple(outputs), used={t: frozenset(c) for t, c in used.items()})
 
     def _fresh(self, kind: str | None = None) -> Value:
@@ -133,8 +112,8 @@ class _Builder:
                 raise NotUnderstood("WITH RECURSIVE")
             for cte in with_.expressions:
                 # A CTE sees those before it; it is built anew for every use.
-                ctes[cte.alias.lower()] = exp.Subquery(this=cte.this, alias=cte.args.get("alias"))
-                ctes[cte.alias.lower()].set("_ctes", None)
+                ctes[cte.alias] = exp.Subquery(this=cte.this, alias=cte.args.get("alias"))
+                ctes[cte.alias].set("_ctes", None)
         if isinstance(tree, exp.Subquery):
             self._refuse(tree, "limit", "offset")
             return self._query(tree.this, ctes, outer)
@@ -229,24 +208,23 @@ class _Builder:
         alias = lateral.args.get("alias")
         if alias is None or not lateral.args.get("view") or lateral.find(exp.Subquery, exp.Select):
             raise NotUnderstood("LATERAL")
-        columns = {column.name.lower(): self._fresh() for column in alias.args.get("columns") or []}
+        columns = {column.name: self._fresh() for column in alias.args.get("columns") or []}
         made = Pass(child=node, computed=frozenset(columns.values()), multiplies=True)
-        scope.sources[alias.name.lower()] = _Source(node=made, columns=columns)
+        scope.add(alias.name, _Source(node=made, columns=columns))
         return made
 
     def _relation(self, tree: exp.Expr, ctes: Mapping[str, exp.Expr], scope: _Scope) -> Node:
-        alias = tree.alias_or_name.lower()
         if tree.args.get("sample") or tree.args.get("pivots") or tree.args.get("laterals"):
             raise NotUnderstood("TABLESAMPLE, PIVOT or LATERAL VIEW")
         if isinstance(tree, exp.Table):
-            name = tree.name.lower()
-            if name in self._numbers and name not in ctes:
-                ref, types = self._leaves[name]
-                columns = {column.lower(): self._fresh(kind) for column, kind in types.items()}
+            name = tree.name
+            mention = self._mentions.get(name)
+            if mention is not None and name not in ctes:
+                columns = {folded: self._fresh(column.type) for folded, column in mention.columns.items()}
                 node: Node = Leaf(
-                    number=self._numbers[name],
-                    table=ref.name.lower(),
-                    columns={value: column for column, value in columns.items()},
+                    number=mention.number,
+                    table=mention.table,
+                    columns={columns[folded]: column.name for folded, column in mention.columns.items()},
                 )
             elif name in ctes:
                 body = ctes[name]
@@ -258,7 +236,7 @@ class _Builder:
             node, columns = self._derived(tree, ctes, None)
         else:
             raise NotUnderstood(tree.key.upper())
-        scope.sources[alias] = _Source(node=node, columns=columns)
+        scope.add(tree.alias_or_name, _Source(node=node, columns=columns))
         return node
 
     def _derived(
@@ -270,7 +248,9 @@ class _Builder:
         if names and len(names) != len(outputs):
             raise NotUnderstood("a list of column names of another length")
         shown = names or [name for name, _ in outputs]
-        return node, {n.lower(): v for n, (_, v) in zip(shown, outputs, strict=True)}
+        if len(set(shown)) < len(shown):
+            raise NotUnderstood("a subquery with two columns of one name")
+        return node, {n: v for n, (_, v) in zip(shown, outputs, strict=True)}
 
     def _join(self, left: Node, join: exp.Join, ctes: Mapping[str, exp.Expr], scope: _Scope) -> Node:
         if join.args.get("using") or (join.method and join.method.upper() in ("NATURAL", "ASOF")):
@@ -446,10 +426,9 @@ class _Builder:
 
     def _is_correlated(self, tree: exp.Expr, scope: _Scope) -> bool:
         columns = [tree] if isinstance(tree, exp.Column) else tree.find_all(exp.Column)
-        local = {s.alias_or_name.lower() for s in tree.find_all(exp.Table, exp.Subquery)}
+        local = {s.alias_or_name for s in tree.find_all(exp.Table, exp.Subquery)}
         return any(
-            c.table.lower() not in scope.sources and c.table.lower() not in local and scope.find(c)[0] is not None
-            for c in columns
+            c.table not in scope.sources and c.table not in local and scope.find(c)[0] is not None for c in columns
         )
 
     def _refuse_subqueries(self, tree: exp.Expr) -> None:

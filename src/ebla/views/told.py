@@ -35,9 +35,8 @@ SOME_KEYS = 32
 
 def told_by_key(made: Incremental, table: str, key: Sequence[str]) -> bool:
     """Whether the plan takes nothing of an input's changed rows but columns of its key."""
-    known = {name.lower() for name in key}
     starts = [one for way in made.affected for one in _starts(way.values) if one.table == table]
-    return all({name.lower() for name in one.columns} <= known for one in starts)
+    return all(set(one.columns) <= set(key) for one in starts)
 
 
 def _starts(values: Values) -> Iterator[Changed]:

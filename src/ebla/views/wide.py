@@ -108,7 +108,7 @@ class Wide:
         changed = self._plan.affected[0].values
         if not isinstance(changed, Changed) or self._count_mentions(changed.table) != 1:
             return None
-        key = {k.name.lower() for k in self._inputs.relations[changed.table].key}
+        key = {k.name for k in self._inputs.relations[changed.table].key}
         if set(changed.columns) != key or not self._by_key:
             return None
         if not any(n.leaf == changed.leaf and set(n.by) == key for n in self._plan.narrowed):
@@ -166,9 +166,9 @@ class Wide:
         """Columns of the changed rows, old and new; of the new alone if they are the key, which both share."""
         relation = self._inputs.relations[table]
         latest = self._latest(table)
-        key = {k.name.lower() for k in relation.key}
+        key = {k.name for k in relation.key}
         physical = [column_of(relation, n).physical for n in columns]
-        if {c.lower() for c in columns} <= key:
+        if set(columns) <= key:
             return latest.selectExpr(*[sscan.quoted(p) for p in physical])
         assert self._inputs.before[table] is not None
         old = self._inputs.frame(table, State.OLD, hidden=True)
