@@ -1,6 +1,8 @@
 """Ebla: tables that never stop changing, and what is derived from them, on Spark."""
 
-from ebla.database import Database, connect
+from typing import TYPE_CHECKING
+
+from ebla import lazy
 from ebla.errors import (
     CatalogError,
     ConflictError,
@@ -21,9 +23,22 @@ from ebla.errors import (
     UnknownNameError,
     UsageError,
 )
-from ebla.query.conditions import between, is_null, not_null, one_of, prefix
-from ebla.result import Result
-from ebla.table import Table
+
+if TYPE_CHECKING:
+    from ebla.database import Database, connect
+    from ebla.query.conditions import between, is_null, not_null, one_of, prefix
+    from ebla.result import Result
+    from ebla.table import Table
+
+__getattr__ = lazy.exports(
+    __name__,
+    {
+        "ebla.database": ("Database", "connect"),
+        "ebla.query.conditions": ("between", "is_null", "not_null", "one_of", "prefix"),
+        "ebla.result": ("Result",),
+        "ebla.table": ("Table",),
+    },
+)
 
 __all__ = [
     "CatalogError",

@@ -5,14 +5,18 @@ Given to `ebla.connect(url, name=value)`, or as environment variables `EBLA_<NAM
 
 from __future__ import annotations
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+import json
+import os
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ebla.errors import UnknownNameError, UsageError
 
+PREFIX = "EBLA_"
 
-class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="EBLA_", extra="forbid", frozen=True)
+
+class Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     node: str = Field("node1", description="The id of the node that this process is.")
     storage_root: str | None = Field(None, description="Where this node's runs lie; default: <warehouse>/data.")
@@ -81,8 +85,26 @@ def load(**given: object) -> Settings:
         known = ", ".join(sorted(Settings.model_fields))
         raise UnknownNameError(f"setting {unknown[0]}: expected one of {known}")
     try:
-        return Settings(**given)  # type: ignore[arg-type]
+        return Settings(**{**_of_environment(), **given})  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(p) for p in first["loc"])
         raise UsageError(f"setting {name}: {first['msg']}, found {first['input']!r}") from error
+
+
+def _of_environment() -> dict[str, object]:
+    """Values as text, which the model reads as the types of its fields; of `nodes` a JSON object."""
+    said = {name.upper(): value for name, value in os.environ.items() if name.upper().startswith(PREFIX)}
+    found: dict[str, object] = {
+        name: said[PREFIX + name.upper()] for name in Settings.model_fields if PREFIX + name.upper() in said
+    }
+    if "nodes" in found:
+        found["nodes"] = _json("nodes", str(found["nodes"]))
+    return found
+
+
+def _json(name: str, text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise UsageError(f"setting {name}: expected a JSON object, found {text!r}") from None

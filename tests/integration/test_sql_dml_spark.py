@@ -22,11 +22,11 @@ from ebla.sql import (
     find,
     insert_query,
     merge_query,
-    parse,
     rewrite,
     update_query,
 )
 from ebla.sql.assign import checked
+from ebla.sql.parse import parse
 from support.sql_queries import COMMON, SPARK, TPCH
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from ebla import errors, system
 from ebla.errors import EblaError
 from ebla.settings import Settings
 from ebla.spark.source_options import READ_OPTIONS, WRITE_OPTIONS
-from ebla.sql import parse, split
+from ebla.sql import split
 from ebla.sql import statements as st
+from ebla.sql.parse import parse
 from ebla.storage import types
 from ebla.tables.loads import OPTIONS
 

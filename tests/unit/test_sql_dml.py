@@ -16,10 +16,10 @@ from ebla.sql import (
     delete_query,
     insert_query,
     merge_query,
-    parse,
     rewrite,
     update_query,
 )
+from ebla.sql.parse import parse
 
 COLUMNS = ["id", "name", "odd `column`"]
 KEY = ["id"]

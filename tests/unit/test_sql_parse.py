@@ -32,10 +32,10 @@ from ebla.sql import (
     Update,
     Vacuum,
     find,
-    parse,
     rewrite,
     split,
 )
+from ebla.sql.parse import parse
 from ebla.sql.statements import CreateView
 from support.sql_queries import COMMON, SPARK, TPCH
 

@@ -13,17 +13,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version as release
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import typer
 from rich.markup import escape
 
+from ebla import lazy
 from ebla.cli import failure, output, values
 
 if TYPE_CHECKING:
     from ebla.database import Database
 
 DEFAULT_WAREHOUSE = "./warehouse"
+SHORT = ("query", "status", "metrics")
+"""Commands that answer from the catalog and files alone, and start neither Spark nor a thread that outlives them."""
 
 app = typer.Typer(
     name="ebla",
@@ -239,8 +242,7 @@ def query(
         after=after,
         at_least=at_least,
     )
-    with _open(options, create=False) as database:
-        query_module.run(database, asked, as_json=options.json, explain=explain)
+    query_module.run(options.place, asked, as_json=options.json, explain=explain)
 
 
 @_command("ebla check views.sql", "ebla check views.sql --strict --json", "generate_statements | ebla check -")
@@ -380,11 +382,36 @@ def _reader_left() -> int:
     return failure.UNEXPECTED
 
 
+def _command_of(arguments: Sequence[str]) -> str | None:
+    """The name of the command, before the arguments are understood."""
+    rest = iter(arguments)
+    for one in rest:
+        if one in ("-w", "--warehouse"):
+            next(rest, None)
+        elif not one.startswith("-"):
+            return one
+    return None
+
+
 def main() -> None:
-    """The program. Unlike `run` it also settles what concerns the whole process: its logs and streams."""
+    """The program. Unlike `run` it also settles what concerns the whole process: its modules, logs and streams."""
     arguments = sys.argv[1:]
+    is_short = _command_of(arguments) in SHORT
+    if is_short:  # Arrow looks for pandas, which takes as long to import as the rest of the command
+        sys.meta_path.insert(0, lazy.Absent("pandas"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     failure.quiet_logs(failure.Manner.of(arguments))
-    sys.exit(run(arguments))
+    code = run(arguments)
+    if is_short:
+        _leave(code)
+    sys.exit(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process without taking every module apart first, which takes as long as a short command's work."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +12,9 @@ from ebla.cli import output
 from ebla.errors import UsageError
 
 if TYPE_CHECKING:
-    from ebla.database import Database
     from ebla.query.conditions import Condition
     from ebla.storage.model import Relation
+    from ebla.tables.context import Context
 
 _COMPARED = re.compile(r"\s*(?P<name>[^<>=^]+?)\s*(?P<operator>>=|<=|\^=|=|<|>)(?P<value>.*)\Z", re.DOTALL)
 _NULL = re.compile(r"\s*(?P<name>\S+)\s+is\s+(?P<no>not\s+)?null\s*\Z", re.IGNORECASE)
@@ -66,10 +67,20 @@ def condition(text: str, relation: Relation) -> tuple[str, Condition]:
     )
 
 
-def run(database: Database, asked: Asked, *, as_json: bool, explain: bool) -> None:
+def run(place: str, asked: Asked, *, as_json: bool, explain: bool) -> None:
+    """Answer from the catalog and the files alone: no node is registered, and nothing is changed."""
+    from ebla import settings
+    from ebla.catalog.store import Catalog
+    from ebla.tables.context import Context
+
+    context = Context(Catalog.open(place, create=False), settings.load(), None)
+    with contextlib.closing(context):
+        _answer(context, asked, as_json=as_json, explain=explain)
+
+
+def _answer(context: Context, asked: Asked, *, as_json: bool, explain: bool) -> None:
     from ebla.query import conditions as c
-    from ebla.query import explain as shown
-    from ebla.query.execute import result_of
+    from ebla.query.execute import Reader, result_of
 
     def make(relation: Relation) -> c.Request:
         where: dict[str, list[Condition]] = {}
@@ -80,14 +91,17 @@ def run(database: Database, asked: Asked, *, as_json: bool, explain: bool) -> No
         columns = None if asked.columns is None else names(asked.columns)
         return c.request(relation, where=where, order_by=order, columns=columns, limit=asked.limit, after=asked.after)
 
+    reader = Reader(context)
     if explain:
-        plan = database.reader.explain(asked.relation, make)
+        from ebla.query import explain as shown
+
+        plan = reader.explain(asked.relation, make)
         if as_json:
             output.write_json(shown.as_json(plan))
         else:
             print(shown.as_text(plan))
         return
-    result = result_of(database.reader.query(asked.relation, make, at_least=asked.at_least), database.context)
+    result = result_of(reader.query(asked.relation, make, at_least=asked.at_least), context)
     sheet = output.Sheet.of(result)
     if as_json:
         facts = {"next": result.next, "applied_version": result.applied_version, "age_s": result.age_s}

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ebla.cli import output, progress
 from ebla.errors import UsageError
-from ebla.sql import CreateTable, parse, split
+from ebla.sql import CreateTable, split
+from ebla.sql.parse import parse
 
 if TYPE_CHECKING:
     from ebla.database import Database

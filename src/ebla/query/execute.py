@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 from sqlalchemy import Connection
 
@@ -28,7 +27,6 @@ from ebla.query.fetch import fetch
 from ebla.query.fresh import Fresh, fresh, reached
 from ebla.query.paths import index_path, paths_of, spoken_of, unreadable
 from ebla.query.plan import AccessPath, Extent, Fitted, Plan, choose, fit, lacks, plan
-from ebla.query.scan import Scan
 from ebla.query.select import Spoken
 from ebla.query.store import Lru, single
 from ebla.query.streams import Place, Seek, Source, TooMany
@@ -44,6 +42,13 @@ from ebla.views.guard import require_built
 POLL_S = 0.02
 ATTEMPTS = 5
 PREPARED_MAX = 256
+
+
+def _duckdb_error() -> type[Exception]:
+    """Asked for only when something failed: most answers need no DuckDB."""
+    import duckdb
+
+    return duckdb.Error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +123,7 @@ class Reader:
             request = make(prepared.relation)
             try:
                 return self._answer(prepared, request, scan_rows_max)
-            except (StorageError, duckdb.Error, FileNotFoundError) as error:
+            except (StorageError, _duckdb_error(), FileNotFoundError) as error:
                 self._after_failure(prepared, error, is_last=attempt == ATTEMPTS - 1)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -260,6 +265,8 @@ class Reader:
         )
 
     def _scanned(self, chosen: Plan, seek: Seek) -> pa.Table:
+        from ebla.query.scan import Scan
+
         runs = {one.run.id: one.run for one in seek.selected}
         cursor = self._context.duck()
         try:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pyarrow as pa
 
 from ebla.query.conditions import By, Equals, Filter, IsNull, NotNull, OneOf, Prefix, Range, Request
@@ -15,6 +14,9 @@ from ebla.storage import runs as rf
 from ebla.storage import types
 from ebla.storage.model import DELETED, Run
 from ebla.tables.lookup import READ, literally, quoted
+
+if TYPE_CHECKING:
+    import duckdb
 
 _TYPES = {
     "boolean": "BOOLEAN",

@@ -22,15 +22,17 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ebla.errors import EblaError
 from ebla.query import conditions as c
 from ebla.sql.cursor import Cursor, words
 from ebla.sql.lex import Kind, StatementText, Token, lex, unquote_name, unquote_string
-from ebla.sql.statements import Query
 from ebla.storage import types
 from ebla.storage.model import Column, Relation
+
+if TYPE_CHECKING:
+    from ebla.sql.statements import Query
 
 # Words that are no plain column or alias where one is expected.
 _NOT_NAMES = words(

@@ -62,7 +62,7 @@ class Alone(Context):
     def close(self) -> None:
         """All but the catalog, which is somebody else's."""
         self._heart.stop()
-        self._duck.close()
+        self._close_duck()
 
 
 def refuse_what_needs_spark(relation: Relation, indexes: Sequence[Index]) -> None:

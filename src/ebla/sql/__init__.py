@@ -1,35 +1,90 @@
 """SQL without Spark: statements as values, table references in queries, and writes as queries."""
 
-from ebla.sql.dml import MERGE_CARDINALITY, delete_query, insert_query, merge_query, update_query
-from ebla.sql.lex import StatementText, quote, split
-from ebla.sql.parse import SUPPORTED, parse
-from ebla.sql.refs import find, rewrite
-from ebla.sql.statements import (
-    AddColumns,
-    AlterColumnType,
-    ColumnSpec,
-    Compact,
-    CreateTable,
-    Delete,
-    Describe,
-    DropColumns,
-    DropTable,
-    Explain,
-    Insert,
-    Load,
-    Merge,
-    MergeClause,
-    Query,
-    RenameColumn,
-    RenameTable,
-    SetColumnComment,
-    SetTableComment,
-    ShowTables,
-    Statement,
-    TableRef,
-    Truncate,
-    Update,
-    Vacuum,
+from typing import TYPE_CHECKING
+
+from ebla import lazy
+
+if TYPE_CHECKING:
+    from ebla.sql.dml import MERGE_CARDINALITY, delete_query, insert_query, merge_query, update_query
+    from ebla.sql.lex import StatementText, quote, split
+    from ebla.sql.parse import SUPPORTED
+    from ebla.sql.refs import find, rewrite
+    from ebla.sql.statements import (
+        AddColumns,
+        AlterColumnType,
+        ColumnSpec,
+        Compact,
+        CreateTable,
+        Delete,
+        Describe,
+        DropColumns,
+        DropTable,
+        Explain,
+        Insert,
+        Load,
+        Merge,
+        MergeClause,
+        Query,
+        RenameColumn,
+        RenameTable,
+        SetColumnComment,
+        SetTableComment,
+        ShowTables,
+        Statement,
+        TableRef,
+        Truncate,
+        Update,
+        Vacuum,
+    )
+
+__getattr__ = lazy.exports(
+    __name__,
+    {
+        "ebla.sql.dml": (
+            "MERGE_CARDINALITY",
+            "delete_query",
+            "insert_query",
+            "merge_query",
+            "update_query",
+        ),
+        "ebla.sql.lex": (
+            "StatementText",
+            "quote",
+            "split",
+        ),
+        "ebla.sql.parse": ("SUPPORTED",),
+        "ebla.sql.refs": (
+            "find",
+            "rewrite",
+        ),
+        "ebla.sql.statements": (
+            "AddColumns",
+            "AlterColumnType",
+            "ColumnSpec",
+            "Compact",
+            "CreateTable",
+            "Delete",
+            "Describe",
+            "DropColumns",
+            "DropTable",
+            "Explain",
+            "Insert",
+            "Load",
+            "Merge",
+            "MergeClause",
+            "Query",
+            "RenameColumn",
+            "RenameTable",
+            "SetColumnComment",
+            "SetTableComment",
+            "ShowTables",
+            "Statement",
+            "TableRef",
+            "Truncate",
+            "Update",
+            "Vacuum",
+        ),
+    },
 )
 
 __all__ = [
@@ -65,7 +120,6 @@ __all__ = [
     "find",
     "insert_query",
     "merge_query",
-    "parse",
     "quote",
     "rewrite",
     "split",

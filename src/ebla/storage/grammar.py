@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sqlglot import TokenType, tokenize
-from sqlglot.errors import SqlglotError
-
 from ebla.errors import DuplicateNameError, TypeMismatchError
 
 SUPPORTED = (
@@ -65,14 +62,13 @@ def parse(sql_type: str) -> Type:
     sqlglot's own parser of types is built to accept: `int int`, `struct<a:int` and `string collate x` pass,
     and `timestamp without time zone` becomes its opposite. A column's type must not be guessed.
     """
-    quotes = (TokenType.IDENTIFIER, TokenType.STRING)
     try:
-        words = deque((t.text, t.token_type in quotes) for t in tokenize(sql_type, read="spark"))
+        words = _words_of(sql_type)
         _refuse_deep(words)
         tree = _read_type(words)
         if words:
             raise Unfit(f"unexpected {words[0][0]!r}")
-    except (Unfit, SqlglotError) as error:
+    except Unfit as error:
         shown = sql_type if len(sql_type) <= 200 else f"{sql_type[:197]}..."
         raise TypeMismatchError(f"type {shown!r}: {error}; supported: {SUPPORTED}") from None
     return tree
@@ -88,6 +84,23 @@ def _refuse_deep(words: _Words) -> None:
 
 def too_deep() -> Unfit:
     return Unfit(f"expected a type nested at most {DEPTH_MAX} deep, found a deeper one")
+
+
+_PLAIN = re.compile(r"[A-Za-z]+(?:\(\d+(?:,\d+)?\))?\Z", re.ASCII)
+
+
+def _words_of(sql_type: str) -> _Words:
+    """Most types are a word and perhaps numbers: they are read without sqlglot, whose import takes long."""
+    if _PLAIN.match(sql_type):
+        return deque((word, False) for word in re.findall(r"\w+|\W", sql_type))
+    from sqlglot import TokenType, tokenize
+    from sqlglot.errors import SqlglotError
+
+    quotes = (TokenType.IDENTIFIER, TokenType.STRING)
+    try:
+        return deque((t.text, t.token_type in quotes) for t in tokenize(sql_type, read="spark"))
+    except SqlglotError as error:
+        raise Unfit(str(error)) from error
 
 
 def _read_type(words: _Words) -> Type:

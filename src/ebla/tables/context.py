@@ -12,8 +12,6 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-import duckdb
-from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from ebla.catalog import reads
@@ -30,7 +28,9 @@ from ebla.storage.model import Kind, Relation
 from ebla.storage.runs import LevelZeroCache
 
 if TYPE_CHECKING:
+    import duckdb
     from pyspark.sql import DataFrame, SparkSession
+    from sqlalchemy import Connection
 
 Progress = Callable[[str, float | None], None]
 """Told what is being done and, where known, how much of it is done (0 to 1)."""
@@ -55,9 +55,7 @@ class Context:
         self._view_sessions: dict[object, SparkSession] = {}
         self._lock = threading.RLock()
         self._roots: dict[NodeId, Root] = {}
-        self._duck = duckdb.connect(":memory:", config={"threads": max(2, os.cpu_count() or 2)})
-        # At a prompt, and under `python -m`, DuckDB takes itself for interactive and draws into standard output.
-        self._duck.execute("SET enable_progress_bar = false")
+        self._duck: duckdb.DuckDBPyConnection | None = None
         self._heart = Heart(self)
         self._works = Works()
 
@@ -128,7 +126,14 @@ class Context:
         return other
 
     def duck(self) -> duckdb.DuckDBPyConnection:
-        return self._duck.cursor()
+        with self._lock:
+            if self._duck is None:
+                import duckdb
+
+                self._duck = duckdb.connect(":memory:", config={"threads": max(2, os.cpu_count() or 2)})
+                # At a prompt, and under `python -m`, DuckDB takes itself for interactive and draws on the screen.
+                self._duck.execute("SET enable_progress_bar = false")
+            return self._duck.cursor()
 
     def row_group_bytes(self, relation: Relation) -> int:
         """Of an index small ones: a page of a query reads one of each tablet."""
@@ -164,10 +169,14 @@ class Context:
         finally:
             self._heart.remove(transaction)
 
+    def _close_duck(self) -> None:
+        if self._duck is not None:
+            self._duck.close()
+
     def close(self) -> None:
         self._heart.stop()
         self.store.close()
-        self._duck.close()
+        self._close_duck()
         if self._started is not None:
             self._started.stop()
         self.catalog.close()

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, select
 
@@ -18,10 +18,11 @@ from ebla.catalog import reads
 from ebla.catalog import schema as s
 from ebla.errors import UnknownNameError
 from ebla.ids import RelationId, Version
-from ebla.sql.refs import find
-from ebla.sql.statements import Query
 from ebla.storage.model import HIDDEN_KEY, Column, Kind, Relation
-from ebla.views.merge import Role
+
+if TYPE_CHECKING:
+    from ebla.sql.statements import Query
+    from ebla.views.merge import Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +169,8 @@ def load(connection: Connection, name: str) -> View:
 @lru_cache(maxsize=1024)
 def _parsed(text: str) -> Query:
     """Views are read again and again, and their texts never change."""
+    from ebla.sql.refs import find
+
     return find(text)
 
 
@@ -188,11 +191,17 @@ def of_relation(connection: Connection, relation: Relation) -> View:
         position=reached if building is None else _while_building(reached),
         stored=stored,
         kept=_parsed(str(relation.options["kept"])) if "kept" in relation.options else query,
-        roles=tuple(Role.parse(r) for r in roles) if isinstance(roles, list) else None,
+        roles=_roles(roles) if isinstance(roles, list) else None,
         settings={str(k): str(v) for k, v in settings.items()} if isinstance(settings, dict) else {},
         building=building is not None,
         reached=reached,
     )
+
+
+def _roles(stored: Sequence[Mapping[str, Any]]) -> tuple[Role, ...]:
+    from ebla.views.merge import Role
+
+    return tuple(Role.parse(role) for role in stored)
 
 
 def _while_building(reached: Position | None) -> Position | None:

@@ -15,8 +15,6 @@ from ebla.ids import RelationId
 from ebla.jobs import stored
 from ebla.storage.model import Kind, Relation
 from ebla.views import definition
-from ebla.views.nodes import NotUnderstood
-from ebla.views.shape import understood
 
 
 def refuse_if_read(
@@ -69,6 +67,9 @@ def dropping(
 
 
 def _uses(connection: Connection, view: definition.View, relation: Relation, column: str) -> bool:
+    from ebla.views.nodes import NotUnderstood
+    from ebla.views.shape import understood
+
     relations = {n: reads.relation(connection, n) for n in view.inputs}
     try:
         used = understood(view.query, relations, view.settings).used

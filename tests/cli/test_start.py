@@ -1,0 +1,82 @@
+"""Commands that need little start at once: what each imports, and how long it takes."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ebla
+from ebla.cli.main import _command_of
+
+HEAVY = ("duckdb", "pandas", "prompt_toolkit", "pyarrow", "pydantic", "pyspark", "sqlalchemy", "sqlglot")
+SHOWS_MODULES = """
+import os, sys
+from ebla.cli import main
+def leave(code):
+    print(*sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(code)
+main._leave = sys.exit = leave
+main.main()
+"""
+CPU_S_MAX = 3.0
+"""Generous: a busy machine takes twice as long, and all of Ebla with all that it needs takes longer than this."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("start") / "warehouse"
+    with ebla.connect(str(folder), auto_refresh=False, auto_compact=False) as db:
+        db.sql("CREATE TABLE t (id BIGINT, name STRING, price DECIMAL(12,2), PRIMARY KEY (id))")
+        db.table("t").upsert([{"id": 1, "name": "a", "price": 2}])
+    return folder
+
+
+def imported(*arguments: str) -> set[str]:
+    """The heavy packages that a command imports."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-c", SHOWS_MODULES, *arguments], capture_output=True, text=True, check=False, env=environment
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert cpu_s < CPU_S_MAX, f"{arguments} took {cpu_s:.2f} s"
+    return set(done.stderr.split()) & set(HEAVY)
+
+
+def test_help_imports_nothing_heavy():
+    assert imported("--help") == set()
+
+
+def test_status_imports_the_catalog_alone(place: Path):
+    assert imported("-w", str(place), "status") <= {"sqlalchemy", "pydantic"}
+
+
+def test_query_imports_what_reads_files(place: Path):
+    assert imported("-w", str(place), "query", "t", "--where", "id=1") <= {"sqlalchemy", "pyarrow", "pydantic"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["query", "t"], "query"),
+        (["-w", "status", "--json", "query", "t"], "query"),
+        (["--warehouse", "query", "sql", "status"], "sql"),
+        (["--help"], None),
+    ],
+)
+def test_the_command_is_the_first_argument_that_is_no_option(arguments: list[str], command: str | None):
+    assert _command_of(arguments) == command
+
+
+def test_names_of_the_package_are_there_when_asked_for():
+    assert all(getattr(ebla, name) is not None for name in ebla.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = ebla.nothing
