@@ -17,7 +17,8 @@
     ├── StorageError               bytes could not be read or written                  exit 5
     │   ├── CorruptRunError        a run is missing or damaged
     │   └── StorageFullError       no space left; the write was rolled back
-    └── MissingDependencyError     Java or another program is not installed            exit 6
+    ├── MissingDependencyError     Java or another program is not installed            exit 6
+    └── SparkJobError              Spark lost a job; the work may be repeated          exit 7
 
 The class decides whether to retry and the exit code of the command line. The message says what was
 expected, what was found, and what to do.
@@ -36,6 +37,16 @@ class EblaError(Exception):
 
     exit_code = 1
     retryable = False
+    culprit: str | None = None
+    """The row or value that is to blame, where it was found; the message says it, too."""
+    goes_on: bool = False
+    """Whether only the waiting ended: the work is tried again, here or in another process that has Spark."""
+
+    def found_at(self, place: str) -> EblaError:
+        """The same error, which says which row is to blame."""
+        found = type(self)(f"{self}; found at {place}")
+        found.culprit = place
+        return found
 
 
 class UsageError(EblaError):
@@ -116,3 +127,16 @@ class MissingDependencyError(EblaError):
     """Java, Spark or another program that Ebla needs is not there."""
 
     exit_code = 6
+
+
+class SparkJobError(EblaError):
+    """Spark could not finish a job, and neither a row nor the text is to blame."""
+
+    exit_code = 7
+    retryable = True
+
+    def __init__(self, message: str, *, lost: bool = False, code: str | None = None) -> None:
+        super().__init__(message)
+        self.lost = lost
+        """Whether a job, a stage, a worker or Spark itself is known to be gone."""
+        self.code = code

@@ -24,6 +24,7 @@ CODES = {
     errors.ConflictError: 4,
     errors.StorageError: 5,
     errors.MissingDependencyError: 6,
+    errors.SparkJobError: 7,
 }
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
@@ -22,6 +22,12 @@ from ebla.storage.model import Kind
 
 BACKOFF_US_FIRST = 500_000
 BACKOFF_US_MAX = 30_000_000
+
+LOST_JOB = "LOST_JOB"
+"""The code of a failure that was nothing but a job that Spark lost."""
+
+SHOWN_MAX = 200
+"""Characters of a message in a line that says what work waits for."""
 
 
 class Activity(StrEnum):
@@ -154,6 +160,12 @@ def everything(connection: Connection, relations: Collection[RelationId] | None 
     return [_trouble(row) for row in connection.execute(query)]
 
 
+def retries(connection: Connection, work: Activity) -> list[int]:
+    """When work of a kind is tried again, of all relations."""
+    query = select(s.troubles.c.retry_at).where(s.troubles.c.work == work.value, s.troubles.c.retry_at.is_not(None))
+    return list(connection.execute(query).scalars())
+
+
 def _of(relation: RelationId, work: Activity) -> tuple[Any, ...]:
     return s.troubles.c.relation_id == relation, s.troubles.c.work == work.value
 
@@ -175,3 +187,30 @@ def _trouble(row: Row[Any]) -> Trouble:
         last_at=row.last_at,
         retry_at=row.retry_at,
     )
+
+
+def hurry(catalog: Catalog, relations: Collection[RelationId], work: Activity) -> None:
+    """A user asks for them: what waits is tried now. How often it failed stays known."""
+    now = catalog.clock()
+    late = [s.troubles.c.relation_id.in_(list(relations)), s.troubles.c.work == work.value, s.troubles.c.retry_at > now]
+    with catalog.reading() as connection:
+        if connection.execute(select(s.troubles.c.work).where(*late)).first() is None:
+            return
+    with catalog.writing() as connection:
+        connection.execute(update(s.troubles).where(*late).values(retry_at=now))
+
+
+def waiting(trouble: Trouble, now: int) -> str:
+    """What users see of work that will be tried again: `waiting: Spark lost a job, again in 4 s`."""
+    return f"waiting: {obstacle(trouble, now)}"
+
+
+def obstacle(trouble: Trouble, now: int) -> str:
+    """What stands in the way, and when the work goes on."""
+    what = "Spark lost a job" if trouble.code == LOST_JOB else trouble.message
+    if len(what) > SHOWN_MAX:
+        what = what[: SHOWN_MAX - 1] + "…"
+    if trouble.retry_at is None:
+        return what
+    left_s = max(0, -(-(trouble.retry_at - now) // 1_000_000))
+    return f"{what}, again {f'in {left_s} s' if left_s else 'now'}"

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -21,11 +20,11 @@ from ebla.errors import (
     EblaError,
     SqlError,
     StorageError,
-    StorageFullError,
     TypeMismatchError,
     UnknownNameError,
 )
 from ebla.ids import TabletId
+from ebla.spark import faults
 from ebla.spark.scan import quoted, renamed, tablet_sql, token_sql
 from ebla.storage import types
 from ebla.storage.files import Root
@@ -234,6 +233,14 @@ def write_tablets(
     return sorted(found, key=lambda f: (f.tablet, f.path))
 
 
+_ABOUT_FILES = re.compile(
+    r"FileNotFoundException|FAILED_READ_FILE|PATH_NOT_FOUND|not a Parquet file|CANNOT_READ_FILE_FOOTER"
+)
+_ABOUT_VALUES = frozenset(
+    {"ARITHMETIC_OVERFLOW", "BINARY_ARITHMETIC_OVERFLOW", "CAST_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE"}
+    | {"CAST_INVALID_INPUT", "DIVIDE_BY_ZERO"}
+)
+"""Conditions of which users get a `TypeMismatchError`; of all others of a text or a row, an `SqlError`."""
 _ABOUT_ROWS = (TypeMismatchError, SqlError, StorageError)
 
 
@@ -258,28 +265,34 @@ class translated:
 
 
 def translate(error: BaseException, what: str) -> EblaError | None:
+    """What Spark says, in our words: of the text, a row, files, or Spark itself; `None` if it is not Spark's."""
     text = str(error)
     ours = _our_message(text)
     if ours is not None:
         return TypeMismatchError(ours)
-    if not isinstance(error, PySparkException) and not type(error).__module__.startswith("py4j"):
+    if not faults.is_of_spark(error):
         return None
     whole = f"{text}\n{getattr(error, '_stackTrace', None) or ''}"
-    if "No space left on device" in whole:
-        return StorageFullError(
-            f"{what}: expected room for the write, found the disk full; it was rolled back: free space and retry"
-        )
+    if any(words in whole for words in faults.NO_SPACE):
+        return faults.full(what)
+    raised = faults.of_worker(error, what)
+    if raised is not None:
+        return raised
     if re.search(
-        r"ARITHMETIC_OVERFLOW|CAST_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE|CAST_INVALID_INPUT|DIVIDE_BY_ZERO", text
+        r"FileNotFoundException|FAILED_READ_FILE|PATH_NOT_FOUND|not a Parquet file|CANNOT_READ_FILE_FOOTER", text
     ):
-        return TypeMismatchError(f"{what}: {first_message(text)}")
-    if re.search(r"FileNotFoundException|FAILED_READ_FILE|not a Parquet file|CANNOT_READ_FILE_FOOTER", text):
         return StorageError(f"{what}: {first_message(text)}{_last_cause(whole)}")
+    fault = faults.fault_of(error)
+    if not fault.final:
+        return faults.of_spark(error, what)
+    said = f"{what}: {fault.message}"
+    if fault.code.split(".")[0] in _ABOUT_VALUES:
+        return TypeMismatchError(said)
     place = re.search(r"\(line (\d+), pos (\d+)\)|line (\d+) pos (\d+)", text)
     if place is not None:
         line, column = (int(g) for g in place.groups() if g is not None)
-        return SqlError(f"{what}: {first_message(text)}", line=line, column=column + 1)
-    return SqlError(f"{what}: {first_message(text)}")
+        return SqlError(said, line=line, column=column + 1)
+    return SqlError(said)
 
 
 def _our_message(text: str) -> str | None:
@@ -301,12 +314,7 @@ def _last_cause(text: str) -> str:
     return f" ({causes[-1].strip()})" if causes else ""
 
 
-def first_message(text: str) -> str:
-    """Spark's own sentence, without the stack and the query context."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    marked = [line for line in lines if re.search(r"\[[A-Z_.0-9]+\]", line)]
-    chosen = (marked or lines or [text])[0]
-    return re.sub(r"^.*?(\[[A-Z_.0-9]+\])", r"\1", chosen)
+first_message = faults.sentence
 
 
 _PLAIN = ("Project", "LogicalRelation", "Range", "LocalRelation", "Union", "SubqueryAlias", "LogicalRDD")

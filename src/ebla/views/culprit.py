@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ebla.spark import scan as sscan
+from ebla.spark.faults import is_final
 from ebla.storage import runs as rf
 from ebla.storage.model import under_names
 from ebla.views.definition import View
@@ -59,7 +60,9 @@ def _failure(
     def fails(some: pa.Table | DataFrame) -> bool:
         try:
             evaluation.frame({**leaves, number: some}, small=isinstance(some, pa.Table)).toArrow()
-        except Exception:  # our words for a failure, or Spark's own at run time
+        except Exception as error:  # our words for a failure, or Spark's own at run time
+            if not is_final(error):
+                raise  # a job that was lost says nothing about rows
             return True
         return False
 
