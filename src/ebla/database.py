@@ -67,6 +67,7 @@ class Database:
         self.indexes = Indexes(self)
         self._executor = Executor(self)
         self.runner.also_wakes = self.builder.wake
+        context.on_spark = self.wake
         self.builder.adopt()
         self._presence.start()
         self.wake()  # what was written, or begun and not ended, while nobody was here

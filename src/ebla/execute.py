@@ -81,10 +81,11 @@ class Executor:
         parsed = [parse(part) for part in split(text)]
         if not parsed:
             raise SqlError("expected a statement, found none")
-        result = self._one(parsed[0], parameters)
-        for statement in parsed[1:]:
-            result = self._one(statement, parameters)
-        return result
+        with self._context.tags.statement():
+            result = self._one(parsed[0], parameters)
+            for statement in parsed[1:]:
+                result = self._one(statement, parameters)
+            return result
 
     def _one(self, statement: st.Statement, parameters: Parameters) -> Result:
         match statement:
@@ -161,7 +162,13 @@ class Executor:
             read = self._read(query, parameters, at=read.version)
             return read.frame
 
-        return Result(frame=read.frame, spark=lambda: self._context.spark, rescue=rescue, holds=read.holds)
+        return Result(
+            frame=read.frame,
+            spark=lambda: self._context.spark,
+            rescue=rescue,
+            holds=read.holds,
+            statement=self._context.tags.statement,
+        )
 
     def _first_rows(self, query: st.Query, parameters: Parameters) -> Result | None:
         """The answer to a query that asks for first rows of one relation, without Spark; `None` for any other."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -45,12 +47,14 @@ class Result:
         rescue: Callable[[BaseException], DataFrame | BaseException | None] | None = None,
         holds: Sequence[Releasable] = (),
         facts: Facts | None = None,
+        statement: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         self._table = table
         self._frame = frame
         self._spark = spark
         self._rescue = rescue
         self._facts = facts
+        self._statement = statement
         self._holds = list(holds)
         self._finalizer = weakref.finalize(self, _release, self._holds)
 
@@ -88,7 +92,8 @@ class Result:
         while True:
             assert self._frame is not None
             try:
-                return self._frame.toArrow()
+                with self._statement():
+                    return self._frame.toArrow()
             except Exception as error:
                 better = self._rescue(error) if self._rescue is not None else None
                 if better is None or better is error:

@@ -5,9 +5,7 @@ An error is shown and the prompt goes on. Ctrl-C drops the line, or cancels the 
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -107,19 +105,9 @@ def loop(database: Database, parameters: Mapping[str, object], *, as_json: bool,
             raise
         except (Exception, KeyboardInterrupt) as error:
             if failure.was_interrupted(error):
-                _cancel_jobs()
-                output.note("cancelled")
+                output.note("; ".join(["cancelled", *getattr(error, "__notes__", ())]))
             else:
                 failure.report(error, manner)
-
-
-def _cancel_jobs() -> None:
-    """Stop what Spark still does. Its own handler of Ctrl-C tries, but fails in the middle of a call."""
-    pyspark = sys.modules.get("pyspark")
-    active = None if pyspark is None else pyspark.SparkContext._active_spark_context
-    if active is not None:
-        with contextlib.suppress(Exception):
-            active.cancelAllJobs()
 
 
 def answer(database: Database, line: str, parameters: Mapping[str, object], *, as_json: bool) -> None:

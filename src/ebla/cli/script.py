@@ -52,7 +52,7 @@ def creates_tables(text: str) -> bool:
 def run(database: Database, text: str, parameters: Mapping[str, object], *, as_json: bool) -> None:
     """Run statements and show the last one's rows, with their number and the time it took beside them."""
     began = time.perf_counter()
-    with progress.shown(database, "running"):
+    with progress.shown(database, "running"), database.context.tags.statement():
         sheet = output.Sheet.of(database.sql(text, **parameters))
     seconds = time.perf_counter() - began
     output.show(sheet, as_json=as_json)

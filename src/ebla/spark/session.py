@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from ebla.errors import MissingDependencyError, UsageError
 from ebla.settings import Settings
+from ebla.spark.tags import own_handler_kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -120,7 +121,7 @@ def _launch(settings: Settings) -> SparkSession:
     builder = builder.config("spark.sql.shuffle.partitions", str(max(4, 2 * cores)))
     for name, value in _CONFIGURATION.items():
         builder = builder.config(name, value)
-    with _quiet_launch():
+    with _quiet_launch(), own_handler_kept():
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     # PySpark logs every error that it also raises; ours say more to the user.

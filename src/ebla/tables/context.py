@@ -23,6 +23,7 @@ from ebla.indexes.definition import Known
 from ebla.query.store import Store
 from ebla.settings import Settings
 from ebla.spark import session as spark_session
+from ebla.spark.tags import Tags
 from ebla.storage.files import Root
 from ebla.storage.model import Kind, Relation
 from ebla.storage.runs import LevelZeroCache
@@ -57,6 +58,9 @@ class Context:
         self._roots: dict[NodeId, Root] = {}
         self._duck: duckdb.DuckDBPyConnection | None = None
         self._heart = Heart(self)
+        self.tags = Tags(lambda: self.running)
+        self.on_spark: Callable[[], None] = lambda: None
+        """Called when Spark was started: work in the background was waiting for it."""
         self._works = Works()
 
     # ---- what is done -----------------------------------------------------------------------------------
@@ -82,10 +86,20 @@ class Context:
         if self._given is not None:
             return self._given
         with self._lock:
+            fresh = self._started is None
             if self._started is None:
                 self.progress("starting Spark", None)
                 self._started = spark_session.Started.start(self.settings)
-            return self._started.session
+            session = self._started.session
+        if fresh:
+            self.tags.started()
+            self.on_spark()
+        return session
+
+    @property
+    def running(self) -> SparkSession | None:
+        """Spark's session, if Spark runs already."""
+        return self._given if self._started is None else self._started.session
 
     @property
     def has_spark(self) -> bool:
