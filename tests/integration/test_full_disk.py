@@ -78,6 +78,20 @@ def test_a_statement_and_a_compaction_that_do_not_fit_leave_nothing(spark, tmp_p
 
 
 @pytest.mark.spark
+def test_an_index_that_does_not_fit_says_so_and_goes_on_when_there_is_room(spark, tmp_path, disk):
+    with create(tmp_path / "warehouse", spark, storage_root=str(disk / "data"), barrier_grace_s=0.1) as db:
+        db.table("t").upsert(table_of(1))
+        filler = disk / "filler"
+        filler.write_bytes(os.urandom(free_bytes(disk) - 400_000))
+        with pytest.raises(StorageFullError, match=r"found the disk full.*SHOW PROGRESS i tells when"):
+            db.sql("CREATE INDEX i ON t (id) INCLUDE (raw)")
+        assert "found the disk full" in str(db.progress("i").row()["detail"])
+        filler.unlink()
+        db.sql("WAIT FOR i")
+        assert db.progress("i").progress.percent == 100.0
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize("path", ["arrow", "spark"])
 def test_a_full_disk_of_one_replica_rolls_the_others_back(spark, tmp_path, disk, path):
     settings: dict[str, Any] = {"batch_rows_max": 0} if path == "spark" else {}

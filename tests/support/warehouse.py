@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOUR_US = 3_600_000_000
-# What a request that fails may leave: the row of its aborted transaction, its number, and pins. The process has a row.
-_TRACES = ("transactions", "counters", "pins", "processes")
+# What a request that fails may leave: the row of its aborted transaction, its number, pins, and why it failed. The
+# process has a row.
+_TRACES = ("transactions", "counters", "pins", "processes", "troubles")
 
 
 def connect(where: Path | str, spark: SparkSession | None = None, **settings: Any) -> ebla.Database:

@@ -113,8 +113,8 @@ def test_counters_go_on_from_the_last_position():
     read = {"orders": 4}
     one = advanced(None, applied_version=Version(4), read=read, plan="full refresh", reason="first build", gained=9,
                    lost=0, seconds=1.0)  # fmt: skip
-    two = advanced(one.failed("no"), applied_version=Version(5), read=read, plan="incremental", reason=None, gained=1,
-                   lost=2, seconds=0.1)  # fmt: skip
+    two = advanced(one.failed("no", {}), applied_version=Version(5), read=read, plan="incremental", reason=None,
+                   gained=1, lost=2, seconds=0.1)  # fmt: skip
     assert (two.rows_changed, two.failures, two.status, two.message) == (12, 1, "ready", None)
     assert two.epochs == {"full refresh": 1, "incremental": 1}
     assert Position.parse(two.text()) == two

@@ -185,7 +185,7 @@ class Coordinator:
             updates=tuple(updates),
             exclusive=any(view in state.walking for view in readable),
             calls=calls,
-            wake_us=self._wake_us(now_us),
+            wake_us=self._wake_us(state, now_us),
         )
 
     # ---- events -----------------------------------------------------------------------------------------
@@ -295,7 +295,13 @@ class Coordinator:
         return found
 
     def _can(self, state: State, task: Task, now_us: int) -> bool:
-        return not state.is_paused(task) and not self._waits(self._slow_tasks.get(task.id), now_us)
+        """Not one that waits after an error. The catalog knows best how long: users see it, and may ask for it now."""
+        if state.is_paused(task):
+            return False
+        again_us = state.tried_at_us(task)
+        if again_us is not None:
+            return now_us >= again_us
+        return not self._waits(self._slow_tasks.get(task.id), now_us)
 
     @staticmethod
     def _waits(backoff: _Backoff | None, now_us: int) -> bool:
@@ -351,13 +357,14 @@ class Coordinator:
 
     # ---- when to look again -----------------------------------------------------------------------------
 
-    def _wake_us(self, now_us: int) -> int:
+    def _wake_us(self, state: State, now_us: int) -> int:
         """The next thing that will be due, and now and then in any case, because an event may be lost.
 
         What is due already and was not done now is waiting for the state to change; looking at once would not help.
         """
         times = [backoff.until_us for backoff in (*self._slow_replicas.values(), *self._slow_tasks.values())]
         times += [f.asked_us + self.limits.answer_us for f in self._flights.values() if f.asked_us is not None]
+        times += state.retry_us.values()
         if self._gathering_us is not None:
             times.append(self._gathering_us + self.limits.gather_us)
         poll_us = now_us + self.limits.poll_us

@@ -30,12 +30,13 @@ from ebla.build.ports import Filler
 from ebla.build.scanned import Scan
 from ebla.build.segments import Segments
 from ebla.build.throttle import Throttle
-from ebla.catalog import building, reads
-from ebla.errors import ConflictError, SnapshotError, UnknownNameError, UsageError
+from ebla.catalog import building, reads, troubles
+from ebla.catalog.troubles import Activity
+from ebla.errors import ConflictError, EblaError, SnapshotError, UnknownNameError, UsageError
 from ebla.failpoint import hit
-from ebla.ids import NodeId, RelationId, TabletId, TaskId
+from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
 from ebla.storage.model import Kind, Relation
-from ebla.tables import staged
+from ebla.tables import staged, troubled
 from ebla.tables.context import Context
 
 log = logging.getLogger("ebla.build")
@@ -43,6 +44,8 @@ log = logging.getLogger("ebla.build")
 CONFLICTS_MAX = 10
 """So many races lost in a row are a failure; the coordinator will ask again."""
 PAUSE_S = 0.2
+PATIENCE = 4
+"""After this many failures in a row, those who wait for a build are told. The build goes on being tried."""
 
 
 class Report(Protocol):
@@ -90,6 +93,7 @@ class _Seen:
     names: Mapping[RelationId, str]
     covered: Mapping[RelationId, Mapping[TabletId, Segments[str]]]
     open: frozenset[TaskId]
+    version: Version
 
 
 class SparkEngine:
@@ -158,7 +162,8 @@ class SparkEngine:
                 batch.rest(min(1.0, 0.01 * 2**conflicts))
             except Exception as error:
                 if not isinstance(error, UnknownNameError):
-                    log.exception("host=%s shard=%d batch failed", self._host, batch.shard)
+                    log.warning("host=%s shard=%d batch failed reason=%s", self._host, batch.shard, error)
+                    log.debug("host=%s shard=%d", self._host, batch.shard, exc_info=error)
                 self._fail(batch, batch.left(), error)
 
     def _once(self, batch: _Batch) -> None:
@@ -195,6 +200,7 @@ class SparkEngine:
         base = next(iter(tasks.values())).base
         if not staged.process(self._context, base, {task.tablet for task in tasks.values()}, tasks.keys()):
             self._finish(batch, list(tasks))
+        troubles.clear(self._context.catalog, base, Activity.BUILD)
 
     def _look(self, tasks: Mapping[TaskId, Task]) -> _Seen:
         views = sorted({task.view for task in tasks.values() if task.view is not None})
@@ -207,6 +213,7 @@ class SparkEngine:
                 kinds={v: r.kind for v, r in found.items() if r is not None},
                 names={v: r.name for v, r in found.items() if r is not None},
                 covered={v: building.segments(connection, v) for v in views},
+                version=reads.current_version(connection),
                 open=frozenset(t.id for t in building.tasks(connection) if t.id in tasks and not t.aborted),
             )
 
@@ -257,8 +264,9 @@ class SparkEngine:
             try:
                 with self._context.at_work(f"build of {seen.names[first]}"):
                     fillers[first].fill_whole(first)
+                troubles.clear(self._context.catalog, first, Activity.BUILD)
             except Exception as error:
-                self._went_wrong(batch, fillers[first], first, ids, error)
+                self._went_wrong(batch, fillers[first], first, ids, error, seen.version)
             return
         tablets = {v: t for v, t in tablets.items() if v == first or not fillers[v].in_one_piece(v)}
         assert seen.base is not None, "only a view in one piece has no base"
@@ -280,8 +288,9 @@ class SparkEngine:
         for view in chunk.views:
             if view not in errors:
                 self._throttles[view] = self._throttles[view].spent(chunk.rows, now)
+                troubles.clear(self._context.catalog, view, Activity.BUILD)
         for view, found in errors.items():
-            self._went_wrong(batch, fillers[view], view, ids_of[view], found)
+            self._went_wrong(batch, fillers[view], view, ids_of[view], found, seen.version)
 
     def _fill(
         self, seen: _Seen, chunk: chunks.Chunk, ids_of: Mapping[RelationId, frozenset[TaskId]]
@@ -305,28 +314,47 @@ class SparkEngine:
         return errors
 
     def _went_wrong(
-        self, batch: _Batch, filler: Filler, view: RelationId, ids: Collection[TaskId], error: Exception
+        self,
+        batch: _Batch,
+        filler: Filler,
+        view: RelationId,
+        ids: Collection[TaskId],
+        error: Exception,
+        version: Version,
     ) -> None:
         if isinstance(error, ConflictError):
             if len(ids) == len(batch.left()):
                 raise error  # nothing else is to be done meanwhile
             batch.rest(0.01)
             return
-        if filler.failed(view, error):
-            log.warning("relation=%d build failed reason=%s", view, error)
-        elif not isinstance(error, UnknownNameError):
-            log.error("relation=%d build failed", view, exc_info=error)
-        self._fail(batch, ids, error)
+        final = filler.failed(view, error, version)
+        if final or not isinstance(error, UnknownNameError):
+            log.warning("relation=%d build %s reason=%s", view, "failed" if final else "waits", error)
+            log.debug("relation=%d", view, exc_info=error)
+        self._fail(batch, ids, error, final=final)
 
-    def _fail(self, batch: _Batch, ids: Iterable[TaskId], error: Exception) -> None:
+    def _fail(self, batch: _Batch, ids: Iterable[TaskId], error: Exception, *, final: bool = False) -> None:
+        """Give tasks back. What may pass is noted; those who wait here hear of it when it does not pass soon."""
         found = list(ids)
         left = batch.left()
         of = [left[i] for i in found if i in left]
         for relation in {task.base if task.view is None else task.view for task in of}:
-            if not isinstance(error, ConflictError):
+            if isinstance(error, ConflictError):
+                continue
+            if final or is_told(self._context, relation, error):
                 self._report.wrong(relation, error)
         batch.leave(found)
         self._report.failed(batch.shard, dict.fromkeys(found, str(error)))
+
+
+def is_told(context: Context, relation: RelationId, error: Exception) -> bool:
+    """Note what keeps a build from going on; whether those who wait for it hear of that, or wait on."""
+    try:
+        trouble = troubled.note_build(context, relation, error)
+    except EblaError as other:
+        log.warning("relation=%d expected to note a trouble, found reason=%s", relation, other)
+        return True
+    return trouble is None or trouble.final or trouble.attempts >= PATIENCE
 
 
 def _covered(seen: _Seen, task: Task) -> Segments[str]:

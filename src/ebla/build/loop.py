@@ -12,6 +12,7 @@ compared with its base. And whoever leads takes indexes from state to state (`eb
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -20,21 +21,21 @@ from typing import Protocol
 
 from ebla.build import stored
 from ebla.build.coordinator import LEASE, Answered, Call, CallFailed, Coordinator, Event, Limits, TermRefused
+from ebla.build.engine import is_told
 from ebla.build.node import LocalNode, LocalNodes
 from ebla.build.node import TermRefused as Refused
 from ebla.build.ports import Filler
 from ebla.build.state import State
-from ebla.catalog import building
+from ebla.catalog import building, troubles
 from ebla.catalog import changes as c
 from ebla.catalog import transactions as tx
+from ebla.catalog.troubles import Activity
 from ebla.errors import (
     ConflictError,
-    CorruptRunError,
     DuplicateKeyError,
     EblaError,
     StaleTermError,
     UnknownNameError,
-    UsageError,
 )
 from ebla.failpoint import hit
 from ebla.ids import NodeId, RelationId
@@ -72,6 +73,7 @@ class Loop:
         check: Callable[[RelationId], bool],
         walk: Callable[[Sequence[c.Requirement]], Walked],
         on_built: Callable[[Collection[RelationId]], None],
+        forgive: Callable[[RelationId], None],
         limits: Limits | None = None,
     ) -> None:
         self._context = context
@@ -79,6 +81,7 @@ class Loop:
         self._check = check
         self._walk = walk
         self._on_built = on_built
+        self._forgive = forgive
         self._limits = limits or Limits()
         hosts = [NodeId(context.settings.node), *map(NodeId, context.settings.nodes)]
         self.nodes = LocalNodes(
@@ -97,7 +100,6 @@ class Loop:
         self._checked: set[RelationId] = set()
         self._settling: dict[RelationId, threading.Thread] = {}
         self._errors: dict[RelationId, list[Exception]] = {}
-        self._unsettled: dict[RelationId, int] = {}
         self._rounds = 0
 
     # ---- for others -------------------------------------------------------------------------------------
@@ -220,13 +222,14 @@ class Loop:
             self._coordinator = self._lease = None
             return self._limits.poll_us / 1e6
         committed = self._commit(decision.commit())
+        forgiven = self._forgive_mended(state)
         for call in decision.calls:
             self._send(call)
         if state.readable() and committed:
             self._on_built(state.readable())
-        self._settle_covered(state)
+        self._settle_covered(state, now)
         walked = self._walk_on(state)
-        if decision.updates or (walked is not None and walked.moved):
+        if decision.updates or forgiven or (walked is not None and walked.moved):
             return 0.0  # look at what it led to
         wait_us = max(0, decision.wake_us - now)
         if walked is not None and walked.wait_us is not None:
@@ -336,10 +339,24 @@ class Loop:
 
     # ---- settling ---------------------------------------------------------------------------------------
 
-    def _settle_covered(self, state: State) -> None:
+    def _forgive_mended(self, state: State) -> bool:
+        """Builds that failed on a row go on where they were as soon as an input was written to."""
+        if not state.held:
+            return False
+        with self._context.catalog.reading() as connection:
+            found = stored.mended(connection, [view for view in state.builds if view in state.held])
+        for view in found:
+            log.info("relation=%d build goes on: an input was written to", view)
+            with contextlib.suppress(ConflictError, UnknownNameError):
+                self._forgive(view)
+        return bool(found)
+
+    def _settle_covered(self, state: State, now: int) -> None:
         """Those whose tasks are done: to one version, then checked. One thread for each, which looks for itself."""
         for view in state.builds:
             if view in state.open_of or view in state.held or view not in state.spans:
+                continue
+            if state.retry_us.get(view, 0) > now:
                 continue
             if state.is_level(view) and view not in state.unchecked:
                 continue
@@ -352,7 +369,6 @@ class Loop:
                 self._settling[view].start()
 
     def _settle_one(self, view: RelationId, level: bool) -> None:
-        failed = False
         try:
             if level:
                 hit("build.before_check")
@@ -364,20 +380,18 @@ class Loop:
             else:
                 hit("build.before_catching_up")
                 self._settle(view)
+            troubles.clear(self._context.catalog, view, Activity.BUILD)
         except (ConflictError, UnknownNameError):
             pass  # another epoch came first, or it was dropped: look again
         except Exception as error:
-            expected = isinstance(error, UsageError | CorruptRunError)
-            severity = logging.INFO if isinstance(error, DuplicateKeyError) else logging.ERROR  # rows are to blame
-            log.log(
-                severity, "relation=%d cannot be settled reason=%s", view, error, exc_info=None if expected else error
-            )
-            self._went_wrong(view, error)
-            failed = True
+            self._unsettled(view, error)
         with self._changed:
-            failures = self._unsettled[view] = self._unsettled.get(view, 0) + 1 if failed else 0
-            if failed:
-                wait_us = min(self._limits.backoff_us_max, self._limits.backoff_us << min(failures - 1, 20))
-                self._changed.wait_for(lambda: self._stopping, wait_us / 1e6)
             self._woken = True
             self._changed.notify_all()
+
+    def _unsettled(self, view: RelationId, error: Exception) -> None:
+        rows = isinstance(error, DuplicateKeyError)  # they are to blame, and nothing is wrong with the build
+        log.log(logging.INFO if rows else logging.WARNING, "relation=%d cannot be settled reason=%s", view, error)
+        log.debug("relation=%d", view, exc_info=error)
+        if is_told(self._context, view, error):
+            self._went_wrong(view, error)

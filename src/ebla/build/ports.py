@@ -13,7 +13,7 @@ from ebla.build.coordinator import Decision
 from ebla.build.model import Task
 from ebla.build.state import State
 from ebla.build.worker import Answer
-from ebla.ids import NodeId, RelationId, TaskId, Term
+from ebla.ids import NodeId, RelationId, TaskId, Term, Version
 from ebla.storage.model import Relation
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class Filler(Protocol):
         """Fill some relations with a chunk of the base that others read as well; what went wrong, by relation."""
         ...
 
-    def failed(self, relation: RelationId, error: Exception) -> bool:
-        """Whether an error will come again until somebody mends something. If so, it is kept with the relation."""
+    def failed(self, relation: RelationId, error: Exception, read: Version) -> bool:
+        """Whether an error will come again until an input changes. If so, it is kept with the relation, and that it
+        was met at the version `read` or a later one."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 import pyarrow as pa
@@ -15,8 +15,9 @@ from ebla.build.model import Build
 from ebla.build.progress import Measured, Phase, Progress, progress, waiting_for
 from ebla.build.segments import Segments
 from ebla.build.states import Permission
-from ebla.catalog import building, loads, reads
+from ebla.catalog import building, loads, reads, troubles
 from ebla.catalog import transactions as tx
+from ebla.catalog.troubles import Activity
 from ebla.ids import NodeId, RelationId, TabletId, Version
 from ebla.indexes import definition as index_definition
 from ebla.indexes.definition import Index
@@ -53,6 +54,8 @@ class Shown:
     progress: Progress
     rows_expected: int | None = None
     build: Build | None = None
+    troubled: bool = False
+    """Whether it waits because something went wrong, and is tried again."""
 
     def row(self) -> dict[str, object]:
         at = self.progress
@@ -97,9 +100,10 @@ def of_view(
     covered = building.segments(connection, view.relation.id)
     applied = None if view.reached is None else view.reached.applied_version
     level = all(s.since == applied for segments in covered.values() for s in segments)
-    return _measured(
-        connection, view.relation, build, covered, now, level, _waiting_for(connection, view, build, builds, alive)
-    )
+    wrong = _trouble(connection, view.relation.id, now)
+    waiting = wrong or _waiting_for(connection, view, build, builds, alive)
+    found = _measured(connection, view.relation, build, covered, now, level, waiting)
+    return replace(found, troubled=wrong is not None)
 
 
 def of_index(
@@ -116,8 +120,10 @@ def of_index(
         return Shown(name=index.name, base=None, progress=progress(_done(now)))
     if build is None:
         build = Build(view=index.id, base=index.base.id, created=index.stands.since)
-    waiting = _index_waits_for(connection, index, build, alive)
-    return _measured(connection, index.relation, build, covered, now, True, waiting)
+    wrong = _trouble(connection, index.id, now)
+    waiting = wrong or _index_waits_for(connection, index, build, alive)
+    found = _measured(connection, index.relation, build, covered, now, True, waiting)
+    return replace(found, troubled=wrong is not None)
 
 
 def _measured(
@@ -173,6 +179,12 @@ def _done(now: int) -> Measured:
     )
 
 
+def _trouble(connection: Connection, number: RelationId, now: int) -> str | None:
+    """What went wrong with a build that will be tried again."""
+    found = troubles.find(connection, number, Activity.BUILD)
+    return None if found is None or found.final else troubles.obstacle(found, now)
+
+
 def _waiting_for(
     connection: Connection,
     view: View,
@@ -181,7 +193,7 @@ def _waiting_for(
     alive: Collection[NodeId] | None,
 ) -> str | None:
     if view.reached is not None and view.reached.status == "failed":
-        return f"somebody who mends the rows, then FLUSHes it: {view.reached.message}"
+        return f"a write that mends the row: {view.reached.message}"
     for name in view.inputs:
         read = reads.find_relation(connection, name)
         if read is not None and read.id in builds:
@@ -262,5 +274,5 @@ def line(one: Shown) -> str:
     if at.eta_s:
         said.append(f"{at.eta_s:,.0f} s left")
     if at.phase is Phase.WAITING and at.detail is not None:
-        said.append(f"for {at.detail}")
+        said.append(at.detail if one.troubled else f"for {at.detail}")
     return ", ".join(said)

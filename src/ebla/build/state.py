@@ -73,6 +73,8 @@ class State:
     """Views and indexes whose rows nobody has compared with the base yet."""
     processing: RelationId | None = None
     alive: frozenset[NodeId] = frozenset()
+    retry_us: Mapping[RelationId, int] = field(default_factory=dict)
+    """When work for a relation that something went wrong with is tried again."""
 
     @classmethod
     def of(
@@ -88,6 +90,7 @@ class State:
         unchecked: Iterable[RelationId] = (),
         processing: RelationId | None = None,
         alive: Iterable[NodeId] = (),
+        retry_us: Mapping[RelationId, int] | None = None,
     ) -> State:
         """From tasks in the order of their turns."""
         state = cls(
@@ -100,6 +103,7 @@ class State:
             unchecked=frozenset(unchecked),
             processing=processing,
             alive=frozenset(alive),
+            retry_us=retry_us or {},
         )
         for task in tasks:
             state.put(task)
@@ -155,6 +159,10 @@ class State:
             return False
         build = self.builds.get(task.view)
         return task.view in self.held or (build is not None and build.paused)
+
+    def tried_at_us(self, task: Task) -> int | None:
+        """When a task in trouble is tried again; `None` if it is in none."""
+        return self.retry_us.get(task.base if task.view is None else task.view)
 
     def readable(self) -> list[RelationId]:
         """Views and indexes that nothing is left to do for: no task, all segments where the epochs are, and checked."""

@@ -13,10 +13,11 @@ from ebla.build.model import Replica, Task, TaskKind
 from ebla.build.staging import Arrival, Destination, ViewStage, destination
 from ebla.build.state import Span, State
 from ebla.build.states import Permission
-from ebla.catalog import building, indexing, reads
+from ebla.catalog import building, indexing, reads, troubles
 from ebla.catalog import changes as c
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
+from ebla.catalog.troubles import Activity
 from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
 from ebla.indexes.steps import Standing, not_yet
 from ebla.storage.model import Kind, Relation
@@ -51,6 +52,11 @@ def load(connection: Connection, alive: Iterable[NodeId], unchecked: Iterable[Re
         held=held(connection, stored) | not_yet(standing, unread, open_of),
         walking=[one.index for one in standing],
         unchecked=unchecked,
+        retry_us={
+            t.relation: t.retry_at
+            for t in troubles.everything(connection)
+            if t.work is Activity.BUILD and t.retry_at is not None
+        },
     )
 
 
@@ -84,6 +90,19 @@ def held(connection: Connection, views: Mapping[RelationId, Reached | None]) -> 
         if any(RelationId(i) in views for i in inputs):
             waiting.add(RelationId(view))
     return waiting
+
+
+def mended(connection: Connection, builds: Iterable[RelationId]) -> list[RelationId]:
+    """Views whose build failed on a row, and one of whose inputs was written to since."""
+    found = []
+    for view, reached in positions(connection, builds).items():
+        if reached is None or not reached.failed or reached.tried is None:
+            continue
+        text = connection.execute(select(s.relations.c.options).where(s.relations.c.relation_id == view)).scalar()
+        inputs = [RelationId(i) for i in json.loads(text or "{}").get("inputs", [])]
+        if any(reads.first_write_after(connection, number, reached.tried) is not None for number in inputs):
+            found.append(view)
+    return found
 
 
 def first_tasks(connection: Connection, base: Relation | None, node: NodeId, *, together: bool) -> tuple[Task, ...]:
@@ -165,6 +184,8 @@ class Reached:
     applied_version: Version
     text: str | None
     failed: bool = False
+    tried: int | None = None
+    """Of one that failed: up to which version of its inputs that was."""
 
 
 def positions(connection: Connection, views: Iterable[RelationId]) -> dict[RelationId, Reached | None]:
@@ -179,5 +200,10 @@ def positions(connection: Connection, views: Iterable[RelationId]) -> dict[Relat
     for row in rows:
         position = Position.parse(row.value)
         failed = position.status == "failed"
-        found[names[row.name]] = Reached(applied_version=position.applied_version, text=row.value, failed=failed)
+        found[names[row.name]] = Reached(
+            applied_version=position.applied_version,
+            text=row.value,
+            failed=failed,
+            tried=min(position.tried.values(), default=None),
+        )
     return found

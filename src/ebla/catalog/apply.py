@@ -327,6 +327,9 @@ def _alter_relation(
             connection.execute(this.values(dropped_version=version, horizon=version))
             connection.execute(update(s.runs).where(visible).values(end_version=version))
             building.forget(connection, relation)
+            # Nothing of it is tried again; why it could not be built stays known.
+            mine = and_(s.troubles.c.relation_id == relation, s.troubles.c.retry_at.is_not(None))
+            connection.execute(delete(s.troubles).where(mine))
         case c.RenameRelation(name=name):
             _refuse_taken_name(connection, name, besides=relation)
             connection.execute(this.values(name=name, folded_name=s.folded(name)))

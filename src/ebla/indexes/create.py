@@ -16,6 +16,7 @@ from ebla.build.stored import NO_RELATION, first_tasks
 from ebla.catalog import changes as c
 from ebla.catalog import reads
 from ebla.catalog import schema as s
+from ebla.catalog.troubles import Activity
 from ebla.errors import (
     CorruptRunError,
     DuplicateKeyError,
@@ -38,7 +39,7 @@ from ebla.spark import write as swrite
 from ebla.sql.statements import CreateIndex, IndexItem
 from ebla.storage import types
 from ebla.storage.model import Column, Kind, Relation, under_names
-from ebla.tables import ddl
+from ebla.tables import ddl, troubled
 from ebla.tables.context import Context
 from ebla.validate import chance
 from ebla.views.create import PACE, pace
@@ -356,6 +357,7 @@ def give_up(context: Context, index: RelationId, error: Exception) -> None:
         relation = reads.relation_by_id(connection, index)
     if relation is None:
         return
+    troubled.note(context, relation, Activity.BUILD, error, final=True)
     begin_removal(context, index, f"index {relation.name} cannot be built: {type(error).__name__}: {error}", str(error))
     hit("index.failed")
 

@@ -31,13 +31,11 @@ from ebla.indexes.backfill import fill
 from ebla.indexes.definition import Index
 from ebla.indexes.steps import version_to_keep, version_to_read
 from ebla.spark import session as ssession
+from ebla.spark.faults import is_final
 from ebla.storage.model import Relation, Run
 from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
 from ebla.tables.writes import Work
-
-FINAL = (SqlError, TypeMismatchError, SnapshotError)
-"""Errors that come again however often it is tried: of an expression, and of history that is gone."""
 
 Works = Mapping[RelationId, tuple[Index, Work]]
 
@@ -86,9 +84,9 @@ class IndexFiller:
             wrong |= _Chunk(self.context, scan, group, covered, tasks).run()
         return wrong
 
-    def failed(self, relation: RelationId, error: Exception) -> bool:
-        if not isinstance(error, FINAL):
-            return False  # it may go better another time, or nobody wants it any more
+    def failed(self, relation: RelationId, error: Exception, read: Version) -> bool:
+        if not isinstance(error, SnapshotError) and not is_final(error):
+            return False  # it may go better another time, or the index is gone
         create.give_up(self.context, relation, error)
         return True
 
@@ -204,8 +202,9 @@ class _Chunk:
             made = entries.entries_of(entries.computed(rows, self._snapshot.relation, [index]), index)
             try:
                 made.write.format("noop").mode("overwrite").save()
-            except Exception:  # whatever Spark says: it has said it before
-                found.append(index)
+            except Exception as error:
+                if is_final(error):  # a job that was lost says nothing about rows
+                    found.append(index)
         return found or self._indexes
 
     def _clean_up(self) -> None:

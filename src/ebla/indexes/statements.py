@@ -53,9 +53,15 @@ class Indexes:
         try:
             self._database.builder.wait_indexes([index])
         except EblaError as error:
-            # An index that cannot be built is not left behind half made.
+            # An index that cannot be built is not left behind half made; one that is tried again keeps what it has.
+            if not error.goes_on:
+                with contextlib.suppress(EblaError):
+                    self._remove(index, f"index {index.name} cannot be built: {type(error).__name__}: {error}")
+            raise
+        except KeyboardInterrupt:
+            # What a statement that is cancelled had begun is gone, as if it had never been run.
             with contextlib.suppress(EblaError):
-                self._remove(index, f"index {index.name} cannot be built: {type(error).__name__}: {error}")
+                self._remove(index, f"create index {index.name} was cancelled")
             raise
         finally:
             self._database.wake()

@@ -34,6 +34,10 @@ from ebla.views.sampled import sample
 log = logging.getLogger("ebla.build")
 
 
+class Mismatch(Exception):
+    """The index was read, and is not what its definition says. A file that cannot be read says nothing of the kind."""
+
+
 class Validation:
     """What this process has looked at; all of it may be forgotten. Safe to use from several threads."""
 
@@ -55,9 +59,10 @@ class Validation:
             if index.unique:
                 _refuse_twice(self._context, index)
             compare(self._context, index)
-        except (DuplicateKeyError, CorruptRunError) as error:
+        except (DuplicateKeyError, Mismatch) as found:
+            error = CorruptRunError(str(found)) if isinstance(found, Mismatch) else found
             create.give_up(self._context, number, error)
-            raise
+            raise error from found
         hit("index.checked")
         with self._lock:
             self._barriers.pop(number, None)
@@ -124,7 +129,7 @@ def _compare_counts(index: Index, base: Snapshot, mine: Snapshot) -> None:
     too_few = index.where is None and many < least
     if too_few or fewest > most:
         expected = f"{least}" if least == most else f"{least} to {most}"
-        raise CorruptRunError(
+        raise Mismatch(
             f"index {index.name}: expected {'' if index.where is None else 'at most '}{expected} entries, as "
             f"{index.base.name} has rows, found {many if too_few else fewest}; create it again"
         )
@@ -148,7 +153,7 @@ def _compare_sample(context: Context, index: Index, base: Snapshot, mine: Snapsh
     have = rows_by(context, _by_physical_names(mine), placed, values, should.schema.names)
     missing, spurious = difference(should, have.cast(should.schema))
     if missing.num_rows or spurious.num_rows:
-        raise CorruptRunError(
+        raise Mismatch(
             f"index {index.name}: expected the entries of {values.num_rows} sampled rows of {index.base.name}, found "
             f"{missing.num_rows} missing and {spurious.num_rows} too many; create it again"
         )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from sqlalchemy import Connection
 
 from ebla.catalog import reads
-from ebla.errors import ConflictError, EblaError, UnknownNameError
+from ebla.errors import ConflictError, UnknownNameError
 from ebla.failpoint import hit
 from ebla.ids import Version
 from ebla.jobs import dictionary, stored
@@ -138,7 +138,11 @@ class Epochs:
                 newest = reads.current_version(connection)
             if name.lower() not in views:
                 return []
-            return self._refresh({name.lower(): Target(stream=newest)}, views)
+            done = self._refresh({name.lower(): Target(stream=newest)}, views, at_once=True)
+        for one in done:
+            if one.plan == "waiting" and one.error is not None:
+                raise one.error
+        return done
 
     def _now(self, names: Sequence[str], wanted: Callable[[View], bool], *, build: Piece | None = None) -> list[Epoch]:
         asked = {n.lower() for n in names}
@@ -175,7 +179,7 @@ class Epochs:
             for n in chosen
             if n in views and wanted(views[n][0]) and (n == built or not views[n][0].building)
         }
-        return self._refresh(targets, views, retry=asked, build=build)
+        return self._refresh(targets, views, retry=asked, build=build, at_once=True)
 
     def _refresh(
         self,
@@ -183,6 +187,8 @@ class Epochs:
         views: Mapping[str, tuple[View, Handler]],
         retry: Collection[str] = (),
         build: Piece | None = None,
+        *,
+        at_once: bool = False,
     ) -> list[Epoch]:
         """Epochs in order; handlers that set their own limits get them."""
         if not targets:
@@ -191,11 +197,11 @@ class Epochs:
         done: list[Epoch] = []
         if len(set(limits.values())) == 1:
             context = self._context.tuned(batch_rows_max=next(iter(limits.values())))
-            done = maintain.refresh(context, targets, retry=retry, build=build)
+            done = maintain.refresh(context, targets, retry=retry, build=build, at_once=at_once)
         else:
             for name, limit in limits.items():  # `views` are in the order of their inputs
                 context = self._context.tuned(batch_rows_max=limit)
-                done += maintain.refresh(context, {name: targets[name]}, retry=retry, build=build)
+                done += maintain.refresh(context, {name: targets[name]}, retry=retry, build=build, at_once=at_once)
         for one in done:
             self._on_epoch(one)
         return done
@@ -217,13 +223,13 @@ class Epochs:
         """Gather, then refresh the views of these handlers that are concerned, one after another at their pace."""
         self.gather()
         done: list[Epoch] = []
-        failed: list[EblaError] = []
+        failed: list[Exception] = []
         with self._context.catalog.reading() as connection:
             names = [d.view.relation.name.lower() for d in dictionary.due(connection, handlers)]
         for name in names:
             try:
                 done += self._of_dictionaries(name, handlers)
-            except EblaError as error:
+            except Exception as error:
                 failed.append(error)  # one view's trouble is not another's
             finally:
                 self.on_free()

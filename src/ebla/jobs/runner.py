@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from ebla.catalog import reads
+from ebla.catalog import reads, troubles
+from ebla.catalog.troubles import Activity
 from ebla.errors import ConflictError, EblaError
 from ebla.ids import Version
 from ebla.jobs import stored
@@ -146,6 +147,8 @@ class Runner:
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._seen: Version | None = None
+        self._next_try_us: int | None = None
+        """When a view in trouble is tried again, by the catalog's clock."""
         self._jobs: dict[str, Job] = {}
         self._ended: list[Job] = []
         self._periods_s: dict[str, float] = {}
@@ -174,7 +177,7 @@ class Runner:
     def _loop(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._woken or self._stopping, LOOK_S)
+                self._changed.wait_for(lambda: self._woken or self._stopping, self._rest_s())
                 if self._stopping:
                     return
                 self._woken = False
@@ -186,11 +189,21 @@ class Runner:
                 if not self._stopping:
                     log.exception("job=runner failed")
 
+    def _rest_s(self) -> float:
+        """Until the next look: not longer than until a view is tried again."""
+        if self._next_try_us is None:
+            return LOOK_S
+        return min(LOOK_S, max(0.01, (self._next_try_us - self._context.catalog.clock()) / 1e6))
+
     def _look(self) -> None:
-        """Compare what runs with what should; wake what runs if anything was committed."""
+        """Compare what runs with what should; wake what runs if anything was committed, or is to be tried again."""
         with self._context.catalog.reading() as connection:
             version = reads.current_version(connection)
+            tries, now = troubles.retries(connection, Activity.EPOCH), self._context.catalog.clock()
+            self._next_try_us = min((at for at in tries if at > now), default=None)
             if version == self._seen:
+                if any(at <= now for at in tries):
+                    self._nudge()
                 return
             handlers = stored.handlers(connection)
             views = [reads.relation(connection, n).id for n in reads.relation_names(connection, Kind.VIEW)]

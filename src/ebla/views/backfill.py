@@ -158,7 +158,7 @@ class _Chunk:
             place = culprit_anywhere(self._view, self._inputs, evaluation, set(self._filling.relations))
             if place is None:
                 raise
-            raise type(error)(f"{error}; found at {place}") from error
+            raise error.found_at(place) from error
         hit("build.chunk_written")
         self._commit()
         hit("build.chunk_committed")

@@ -15,10 +15,11 @@ from ebla.build.model import Build, held
 from ebla.build.ports import Filler
 from ebla.build.states import Permission
 from ebla.build.stored import NO_RELATION, first_tasks
-from ebla.catalog import building, indexing, reads
+from ebla.catalog import building, indexing, reads, troubles
 from ebla.catalog import changes as c
 from ebla.catalog.indexing import IndexState
-from ebla.errors import SqlError, TypeMismatchError, UsageError
+from ebla.catalog.troubles import Activity
+from ebla.errors import EblaError, SparkJobError, UsageError
 from ebla.ids import RelationId, Version
 from ebla.indexes import create as index_create
 from ebla.indexes import definition as index_definition
@@ -27,6 +28,7 @@ from ebla.indexes.definition import Index
 from ebla.indexes.filler import IndexFiller
 from ebla.indexes.validate import Validation
 from ebla.jobs.model import with_inputs
+from ebla.spark.faults import is_final
 from ebla.storage.model import Kind, Relation
 from ebla.tables.writes import Written
 from ebla.views import create, definition, sampled
@@ -52,7 +54,7 @@ class Builder:
             Kind.INDEX: IndexFiller(context=self._context),
             Kind.VIEW: ViewFiller(context=self._context, epochs=self._epochs),
         }
-        self.loop = Loop(self._context, fillers, self._catch_up, self._check, self._walk, self._on_built)
+        self.loop = Loop(self._context, fillers, self._catch_up, self._check, self._walk, self._on_built, self._mended)
 
     def wake(self) -> None:
         self.loop.wake()
@@ -94,6 +96,13 @@ class Builder:
         if relation is not None:
             self._epochs.catch_up(relation.name)
 
+    def _mended(self, number: RelationId) -> None:
+        with self._context.catalog.reading() as connection:
+            relation = reads.relation_by_id(connection, number)
+            view = None if relation is None else definition.of_relation(connection, relation)
+        if view is not None:
+            self._forgive(view)
+
     def _check(self, number: RelationId) -> bool:
         relation = self._relation(number)
         if relation is None:
@@ -132,23 +141,28 @@ class Builder:
         if retry:
             for view in waiting:
                 self._forgive(view)
+        troubles.hurry(self._context.catalog, [v.relation.id for v in waiting], Activity.BUILD)
         if not waiting:
             return
         errors = self.loop.wait([v.relation.id for v in waiting], lambda: self._are_over(waiting))
         for view in waiting:
             for error in errors.get(view.relation.id, ()):
-                if not isinstance(error, Stopped | SqlError | TypeMismatchError):
-                    raise error
+                if not isinstance(error, Stopped) and not is_final(error):
+                    raise still_trying("view", view.relation.name, error) from error
 
     def wait_indexes(self, indexes: Sequence[Index]) -> None:
         """Return when these indexes can be read, or are gone because they cannot be built; then raise why."""
         wrong: list[Exception] = []
         left = [index.id for index in indexes]
+        troubles.hurry(self._context.catalog, left, Activity.BUILD)
         while errors := self.loop.wait(left, partial(self._are_settled, left)):
             for number, found in errors.items():
-                wrong += found[:1]
                 if self._goes(number):
+                    wrong += found[:1]
                     self.wait_gone(number)
+                else:
+                    name = next(index.name for index in indexes if index.id == number)
+                    wrong.append(still_trying("index", name, found[-1]))
             left = [number for number in left if number not in errors]
         if wrong:
             raise wrong[0]
@@ -218,7 +232,7 @@ class Builder:
         """Let a build that failed go on where it was."""
         if view.reached is None or view.reached.status != "failed":
             return
-        again = replace(view.reached, status="ready", message=None)
+        again = view.reached.forgiven()
         self._context.catalog.commit(
             c.Decision(
                 reason=f"build of {view.relation.name}: try again",
@@ -310,3 +324,17 @@ class Builder:
             if found is not None and found.kind is Kind.INDEX:
                 return shown.of_index(connection, index_definition.load(connection, name), builds, now, alive)
             return shown.of_view(connection, definition.load(connection, name), builds, now, alive)
+
+
+def still_trying(kind: str, name: str, error: Exception) -> EblaError:
+    """For those who waited: what stands in the way of a build that is tried again, and what they can do."""
+    said = str(error) if isinstance(error, EblaError) else f"{kind} {name}: unexpected {type(error).__name__}: {error}"
+    said = said.removesuffix("; repeat the statement")
+    said += f"; its build is tried again by itself: SHOW PROGRESS {name} tells when, CANCEL BUILD {name} ends it"
+    made: EblaError
+    if isinstance(error, SparkJobError):
+        made = SparkJobError(said, lost=error.lost, code=error.code)
+    else:
+        made = type(error)(said) if isinstance(error, EblaError) else EblaError(said)
+    made.goes_on = True
+    return made

@@ -40,6 +40,8 @@ class Position:
     rows_changed: int = 0
     """Rows gained and lost in all epochs."""
     failures: int = 0
+    tried: Mapping[str, int] = field(default_factory=dict)
+    """Of a view that failed: up to which version of each input that was. A later one makes it due again."""
 
     @property
     def built(self) -> bool:
@@ -57,6 +59,7 @@ class Position:
                 "epochs": dict(self.epochs),
                 "rows_changed": self.rows_changed,
                 "failures": self.failures,
+                **({"tried": dict(self.tried)} if self.tried else {}),
             },
             sort_keys=True,
         )
@@ -73,10 +76,15 @@ class Position:
             epochs=value.get("epochs", {}),
             rows_changed=value.get("rows_changed", 0),
             failures=value.get("failures", 0),
+            tried=value.get("tried", {}),
         )
 
-    def failed(self, message: str) -> Position:
-        return replace(self, status="failed", message=message, failures=self.failures + 1)
+    def failed(self, message: str, tried: Mapping[str, int]) -> Position:
+        return replace(self, status="failed", message=message, failures=self.failures + 1, tried=tried)
+
+    def forgiven(self) -> Position:
+        """As before the failure: it is tried again."""
+        return replace(self, status="ready", message=None, tried={})
 
 
 def advanced(

@@ -10,9 +10,11 @@ from sqlalchemy import Connection
 from ebla.build.chunks import CHUNK_ROWS, Part
 from ebla.build.scanned import Reading, Scan
 from ebla.catalog import reads
-from ebla.errors import ConflictError, UnknownNameError, UsageError
+from ebla.catalog.troubles import Activity
+from ebla.errors import ConflictError, UnknownNameError
 from ebla.ids import RelationId, TaskId, Version
 from ebla.jobs.epochs import Epochs
+from ebla.spark.faults import is_final
 from ebla.storage.model import Relation
 from ebla.tables.context import Context
 from ebla.views import backfill, definition, maintain
@@ -60,7 +62,7 @@ class ViewFiller:
     def _build(self, view: View, piece: Piece) -> None:
         for done in self.epochs.build(piece):
             if done.view == view.relation.name and done.plan == "failed":
-                raise Stopped(done.reason)
+                raise Stopped(done.reason) from done.error
 
     @property
     def tablets_max(self) -> int | None:
@@ -114,14 +116,14 @@ class ViewFiller:
                 wrong[view.relation.id] = error
         return wrong
 
-    def failed(self, relation: RelationId, error: Exception) -> bool:
+    def failed(self, relation: RelationId, error: Exception, read: Version) -> bool:
         if isinstance(error, Stopped):
             return True
-        if not isinstance(error, UsageError) or isinstance(error, UnknownNameError):
-            return False  # it may go better another time, or nobody wants it any more
+        if not is_final(error):
+            return False  # it may go better another time, or the view is gone
         with self.context.catalog.reading() as connection:
             view, _ = _load(connection, relation)
-        maintain.stop(self.context, view, error)
+        maintain.stop(self.context, view, error, read, Activity.BUILD)
         return True
 
 

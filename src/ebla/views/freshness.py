@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlalchemy import Connection
 
-from ebla.catalog import reads
+from ebla.catalog import reads, troubles
 from ebla.catalog.apply import newest_write
 from ebla.ids import Version
 from ebla.jobs import stored
@@ -55,6 +55,8 @@ class Freshness:
     behind: int | None
     age_s: float | None
     position: Position
+    waiting: str | None = None
+    """What an epoch or a build that will be tried again waits for."""
 
     def row(self) -> dict[str, object]:
         at, epoch = self.position, self.position.epoch
@@ -73,7 +75,7 @@ class Freshness:
             "last_plan": epoch.get("plan"),
             "last_reason": epoch.get("reason"),
             "last_epoch_s": epoch.get("seconds"),
-            "message": at.message,
+            "message": at.message if self.waiting is None else self.waiting,
             "read_versions": json.dumps(dict(at.read), sort_keys=True),
         }
 
@@ -82,6 +84,7 @@ def freshness(connection: Connection, now: int) -> list[Freshness]:
     """Every view, each behind the views that it reads. `now` is in microseconds, as the catalog's clock."""
     views = definition.all_views(connection)
     handler_of = owners([v.relation.id for v in views], stored.handlers(connection))
+    waiting = {t.relation: troubles.waiting(t, now) for t in troubles.everything(connection) if not t.final}
     found: dict[str, Freshness] = {}
     for view in views:
         position = view.position or Position(applied_version=Version(0), read={})
@@ -96,6 +99,7 @@ def freshness(connection: Connection, now: int) -> list[Freshness]:
             behind=behind,
             age_s=age_s,
             position=position,
+            waiting=waiting.get(view.relation.id),
         )
     return sorted(found.values(), key=lambda f: f.name)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import time
 from collections.abc import Container, Mapping, Sequence
@@ -11,12 +13,15 @@ from typing import TYPE_CHECKING
 from sqlalchemy import func, select
 
 from ebla.catalog import changes as c
-from ebla.catalog import reads
+from ebla.catalog import reads, troubles
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
-from ebla.errors import SqlError, TypeMismatchError, UnknownNameError
+from ebla.catalog.troubles import Activity, Trouble
+from ebla.errors import CatalogError, ConflictError, MissingDependencyError
 from ebla.ids import Version
+from ebla.spark.faults import is_final
 from ebla.storage.model import FOREVER, Kind, Relation
+from ebla.tables import troubled
 from ebla.tables.context import Context
 from ebla.tables.writes import Work
 from ebla.views import definition
@@ -30,6 +35,8 @@ from ebla.views.run import Epoch, Pace, Run, Target, shape_of, used_columns
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+log = logging.getLogger("ebla.views")
 
 __all__ = ["Epoch", "Pace", "Target", "apply_epoch", "refresh", "stop"]
 
@@ -123,8 +130,15 @@ def _anything_new(
     """Whether an input has a commit that a view has not read. The history knows, even of runs that are vacuumed."""
     if position is None or position.status != "ready":
         return True
+    return _written_since(connection, position.read, relations, target)
+
+
+def _written_since(
+    connection: Connection, read: Mapping[str, int], relations: Mapping[str, Relation], target: Target
+) -> bool:
+    """Whether an input has a commit behind these versions, up to the target."""
     for name, relation in relations.items():
-        seen = position.read.get(name, 0)
+        seen = read.get(name, 0)
         until = target.batch.get(name, target.stream if relation.kind is Kind.TABLE else FOREVER)
         if seen >= until:
             continue
@@ -143,16 +157,26 @@ def refresh(
     retry: Container[str] = (),
     pace: Pace | None = None,
     build: Piece | None = None,
+    at_once: bool = False,
 ) -> list[Epoch]:
     """One epoch for each of these views (names in lower case), each behind the views that it reads.
 
-    Views that do not read each other share what they read and run side by side. A view that failed waits for somebody
-    who mends its rows and asks for it by name (`retry`). `build` says what is built of a view that is not driven.
+    Views that do not read each other share what they read and run side by side. What goes wrong with one is its own,
+    whatever it is: it is recorded, and the others go on. A view that failed on a row is tried again when an input was
+    written to, one with any other trouble when its pause is over; both also when a user asks for them (`retry`,
+    `at_once`). `build` says what is built of a view that is not driven.
     """
     with context.catalog.reading() as connection:
         views = [v for v in definition.all_views(connection) if v.relation.name.lower() in targets]
-        due = [v for v in views if _is_due(v, retry)]
-        relations = {v.relation.id: {n: reads.relation(connection, n) for n in v.inputs} for v in due}
+        relations = {v.relation.id: {n: reads.relation(connection, n) for n in v.inputs} for v in views}
+        known = {t.relation: t for t in troubles.everything(connection, list(relations)) if t.work is Activity.EPOCH}
+        now = context.catalog.clock()
+        due = [
+            v
+            for v in views
+            if (at_once or not _is_waiting(known.get(v.relation.id), now) or v.relation.name.lower() in retry)
+            and _is_due(connection, v, relations[v.relation.id], targets[v.relation.name.lower()], retry)
+        ]
         idle = {
             v.relation.id
             for v in due
@@ -164,8 +188,9 @@ def refresh(
         round_ = Round(context)
         busy = [v for v in level if v.relation.id not in idle]
         for view in busy:
-            shape, _ = shape_of(view, relations[view.relation.id])
-            round_.uses(used_columns(shape, relations[view.relation.id]))
+            with contextlib.suppress(Exception):  # its own epoch meets the same, and tells
+                shape, _ = shape_of(view, relations[view.relation.id])
+                round_.uses(used_columns(shape, relations[view.relation.id]))
         for view in level:
             if view.relation.id in idle:
                 done[view.relation.name] = Epoch(
@@ -173,12 +198,26 @@ def refresh(
                 )
         for epoch in _side_by_side(context, busy, targets, pace, round_, build):
             done[epoch.view] = epoch
+    for view in due:
+        if view.relation.id in known and view.relation.name in done and done[view.relation.name].error is None:
+            troubles.clear(context.catalog, view.relation.id, Activity.EPOCH)
+    conflicts = [one.error for one in done.values() if isinstance(one.error, ConflictError)]
+    if conflicts:
+        raise conflicts[0]  # another process came first; what the other views did is committed
     return [done[v.relation.name] for v in due if v.relation.name in done]
 
 
-def _is_due(view: View, retry: Container[str]) -> bool:
-    failed = view.position is not None and view.position.status == "failed"
-    return not failed or view.relation.name.lower() in retry
+def _is_waiting(trouble: Trouble | None, now: int) -> bool:
+    return trouble is not None and trouble.retry_at is not None and trouble.retry_at > now
+
+
+def _is_due(
+    connection: Connection, view: View, relations: Mapping[str, Relation], target: Target, retry: Container[str]
+) -> bool:
+    """What failed on a row fails again until an input is written to, or a user knows better and asks for it."""
+    if view.position is None or view.position.status != "failed" or view.relation.name.lower() in retry:
+        return True
+    return _written_since(connection, view.position.tried, relations, target)
 
 
 def _levels(views: Sequence[View]) -> list[list[View]]:
@@ -206,17 +245,29 @@ def _side_by_side(
         name = view.relation.name.lower()
         try:
             return _apply_or_fail(context, view, targets[name], pace, round_, build=_of(build, name))
-        except UnknownNameError:
+        except (CatalogError, MissingDependencyError):
+            raise  # of this process, not of the view
+        except Exception as error:
             with context.catalog.reading() as connection:
-                if reads.find_relation(connection, view.relation.name) is not None:
-                    raise
-            return None  # dropped meanwhile
+                if reads.relation_by_id(connection, view.relation.id) is None:
+                    return None  # dropped meanwhile
+            if build is not None or pace is not None:
+                raise  # of a build or of a dictionary: they have troubles of their own
+            if not isinstance(error, ConflictError):
+                _note(context, view, error)
+            return Epoch(
+                view=view.relation.name,
+                applied_version=_applied(view),
+                plan="waiting",
+                reason=str(error) or type(error).__name__,
+                error=error,
+            )
 
     if len(views) < 2:
         return [epoch for epoch in map(one, views) if epoch is not None]
     context.spark  # noqa: B018 - started once, before the threads need it
     with ThreadPoolExecutor(max_workers=min(len(views), 2 * (os.cpu_count() or 1)), thread_name_prefix="epoch") as pool:
-        return [epoch for epoch in pool.map(one, views) if epoch is not None]
+        return [epoch for epoch in pool.map(context.tags.bound(one), views) if epoch is not None]
 
 
 def _of(build: Piece | None, view: str) -> Piece | None:
@@ -229,17 +280,30 @@ def _apply_or_fail(
     """An epoch whose expressions fail stops its view and no other; what went wrong is kept with the view."""
     try:
         return apply_epoch(context, view.relation.name, target, pace, round_, build=build)
-    except (SqlError, TypeMismatchError) as error:
+    except Exception as error:
+        if isinstance(error, ConflictError | CatalogError) or not is_final(error):
+            raise
         if build is not None:
             with context.catalog.reading() as connection:
                 view = definition.load(connection, view.relation.name)  # an epoch came before the chunk
-        stop(context, view, error)
-        return Epoch(view=view.relation.name, applied_version=_applied(view), plan="failed", reason=str(error))
+        stop(context, view, error, target.stream, Activity.EPOCH if build is None else Activity.BUILD)
+        return Epoch(
+            view=view.relation.name, applied_version=_applied(view), plan="failed", reason=str(error), error=error
+        )
 
 
-def stop(context: Context, view: View, error: Exception) -> None:
-    """Keep with a view what went wrong, and let nobody go on with it until it is asked for by name."""
-    position = (view.reached or Position(applied_version=Version(0), read={})).failed(str(error))
+def _note(context: Context, view: View, error: Exception) -> Trouble:
+    found = troubled.note(context, view.relation, Activity.EPOCH, error)
+    name = view.relation.name
+    log.warning("view=%s epoch failed attempts=%d code=%s reason=%s", name, found.attempts, found.code, found.message)
+    log.debug("view=%s", name, exc_info=error)
+    return found
+
+
+def stop(context: Context, view: View, error: Exception, read: Version, work: Activity) -> None:
+    """Keep with a view which row or text is to blame. It is tried again when an input has a version behind `read`."""
+    tried = dict.fromkeys(view.inputs, int(read))
+    position = (view.reached or Position(applied_version=Version(0), read={})).failed(str(error), tried)
     context.catalog.commit(
         c.Decision(
             reason=f"epoch of {view.relation.name} failed",
@@ -249,3 +313,4 @@ def stop(context: Context, view: View, error: Exception) -> None:
         ),
         node=context.node,
     )
+    troubled.note(context, view.relation, work, error)

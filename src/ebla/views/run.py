@@ -83,6 +83,8 @@ class Epoch:
     gained: int = 0
     lost: int = 0
     seconds: float = 0.0
+    error: Exception | None = field(default=None, compare=False)
+    """What kept it from being done: a row (the plan is `failed`), or something that may pass (`waiting`)."""
 
 
 class Run:
@@ -441,7 +443,7 @@ class Run:
                 found = None
             if found is None:
                 raise
-            raise type(error)(f"{error}; found at {found}") from error
+            raise error.found_at(found) from error
 
     def _written(self) -> set[str]:
         """Inputs that may have changed."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
@@ -80,10 +81,16 @@ class Views:
             self._database.wake()
             return
         try:
-            self.wait_for(statement.name)
-        except EblaError:
-            # A view that cannot be built is not left behind half made.
-            create.drop_view(self._context, statement.name, if_exists=True)
+            self._built(statement.name)
+        except EblaError as error:
+            # A view that cannot be built is not left behind half made; one that is tried again keeps what it has.
+            if not error.goes_on:
+                create.drop_view(self._context, statement.name, if_exists=True)
+            raise
+        except KeyboardInterrupt:
+            # What a statement that is cancelled had begun is gone, as if it had never been run.
+            with contextlib.suppress(EblaError):
+                create.drop_view(self._context, statement.name, if_exists=True)
             raise
         finally:
             self._database.wake()
@@ -91,7 +98,8 @@ class Views:
     def flush(self, *names: str) -> Result:
         """Bring views up to every write committed before this call."""
         self._require(names)
-        self._database.builder.wait(names or self._all(), retry=bool(names))
+        with self._saying_what_goes_on():
+            self._database.builder.wait(names or self._all(), retry=bool(names))
         for view in self._require(names):
             if view.building:
                 raise _stopped(view.relation.name, None if view.position is None else view.position.message)
@@ -100,6 +108,8 @@ class Views:
         for one in done:
             if one.plan == "failed" and one.view.lower() in asked:
                 raise _stopped(one.view, one.reason)
+            if one.plan == "waiting" and asked and one.error is not None:
+                raise _waits(one.view, one.error) from one.error  # one that was asked for, or that one of them reads
         return Result(
             table=pa.table(
                 {
@@ -115,7 +125,11 @@ class Views:
         )
 
     def wait_for(self, *names: str) -> Result:
-        """Return when these views and indexes are built; whoever comes first builds them, here or in the background."""
+        """Return when these views and indexes are built; the first process that can builds them."""
+        with self._saying_what_goes_on():
+            return self._built(*names)
+
+    def _built(self, *names: str) -> Result:
         with self._context.catalog.reading() as connection:
             of_index = [n for n in names if (r := reads.find_relation(connection, n)) and r.kind is Kind.INDEX]
             indexes = [index_definition.load(connection, name) for name in of_index]
@@ -137,6 +151,15 @@ class Views:
                 }
             )
         )
+
+    @contextlib.contextmanager
+    def _saying_what_goes_on(self) -> Iterator[None]:
+        """Whoever stops waiting for a build does not stop the build, and is told so."""
+        try:
+            yield
+        except KeyboardInterrupt as interrupted:
+            interrupted.add_note("only the waiting ended: the build goes on; CANCEL BUILD ends it")
+            raise
 
     def _all(self) -> list[str]:
         with self._context.catalog.reading() as connection:
@@ -186,3 +209,9 @@ class Views:
 
 def _stopped(view: str, why: str | None) -> ConflictError:
     return ConflictError(f"view {view}: stopped: {why}; mend the rows, then FLUSH it again")
+
+
+def _waits(view: str, error: Exception) -> EblaError:
+    if isinstance(error, EblaError):
+        return error
+    return EblaError(f"view {view}: unexpected {type(error).__name__}: {error}; it is tried again by itself")

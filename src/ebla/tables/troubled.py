@@ -1,0 +1,44 @@
+"""Noting what keeps a relation from going on, and forgetting it when it goes on."""
+
+from __future__ import annotations
+
+import traceback
+
+from ebla.catalog import reads, troubles
+from ebla.catalog.troubles import Activity, Trouble
+from ebla.ids import RelationId
+from ebla.spark.faults import fault_of
+from ebla.storage.model import Kind, Relation
+from ebla.tables.context import Context
+
+TRACEBACK_MAX = 20_000
+
+
+def note(context: Context, relation: Relation, work: Activity, error: BaseException, *, final: bool = False) -> Trouble:
+    """Record a failure with its traceback. `final`: it is not tried again, whatever the error is by itself."""
+    fault = fault_of(error)
+    return troubles.record(
+        context.catalog,
+        relation=relation.id,
+        work=work,
+        name=relation.name,
+        kind=relation.kind,
+        final=final or fault.final,
+        code=fault.code,
+        message=" ".join(fault.message.split()),
+        culprit=getattr(error, "culprit", None),
+        traceback="".join(traceback.format_exception(error))[-TRACEBACK_MAX:],
+        holder=context.holder,
+    )
+
+
+def note_build(context: Context, number: RelationId, error: BaseException) -> Trouble | None:
+    """Record what keeps a build from going on, unless it was given up already. `None`: the relation is gone."""
+    with context.catalog.reading() as connection:
+        relation = reads.relation_by_id(connection, number)
+        before = troubles.find(connection, number, Activity.BUILD)
+    if relation is None:
+        return None
+    if before is not None and before.final and relation.kind is Kind.INDEX:
+        return before
+    return note(context, relation, Activity.BUILD, error)
