@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import pyarrow as pa
 from sqlalchemy import Connection
 
-from ebla import checks, system
+from ebla import checks, creation, system
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.errors import EblaError, SnapshotError, SqlError, StorageError, UnknownNameError
@@ -21,7 +22,7 @@ from ebla.query import select
 from ebla.query.conditions import Request
 from ebla.query.execute import result_of
 from ebla.query.streams import TooMany
-from ebla.result import Result
+from ebla.result import Result, named_like
 from ebla.spark import write as swrite
 from ebla.spark.query import over
 from ebla.spark.session import local_frame
@@ -96,13 +97,15 @@ class Executor:
             case st.Insert() | st.Update() | st.Delete() | st.Merge():
                 return self._change(statement, parameters)
             case st.Load():
-                return self._load(statement)
+                return self._load(statement, parameters)
             case st.Truncate(table=table):
                 return self._row(version=int(ddl.truncate(self._context, table)))
             case st.Compact() | st.Vacuum():
                 return self._maintain(statement)
-            case st.ShowTables():
-                return self._show_tables()
+            case st.ShowTables(like=like):
+                return self._show_tables(like)
+            case st.ShowCreate(what=what, name=name):
+                return self._show_create(what, name)
             case st.CreateHandler() | st.DropHandler() | st.AlterHandler() | st.ShowHandlers():
                 return jobs.run(self._database, statement)
             case (
@@ -258,9 +261,7 @@ class Executor:
         if ref.version is not None:
             value: object = ref.version
             if isinstance(value, str) and value.startswith(":"):
-                if value[1:] not in parameters:
-                    raise UnknownNameError(f"parameter {value}: expected a value, found none; pass {value[1:]}=…")
-                value = parameters[value[1:]]
+                value = _parameter(value[1:], parameters)
             if not isinstance(value, int) or isinstance(value, bool):
                 raise SqlError(f"VERSION AS OF: expected a whole number, found {value!r}")
             if abs(value) >= FOREVER:
@@ -338,9 +339,15 @@ class Executor:
         self._database.maintainer.wake(written.relation.name)
         return self._row(rows=written.rows, version=None if written.version is None else int(written.version))
 
-    def _load(self, load: st.Load) -> Result:
+    def _load(self, load: st.Load, parameters: Parameters) -> Result:
         table = self._database.table(load.table)
-        written = table.load(load.path, format=load.format, options=load.options, wait=not load.asynchronous)
+        path = load.path
+        if load.parameter is not None:
+            given = _parameter(load.parameter, parameters)
+            if not isinstance(given, str | os.PathLike):
+                raise SqlError(f"LOAD … FROM :{load.parameter}: expected a path, which is a string, found {given!r}")
+            path = os.fspath(given)
+        written = table.load(path, format=load.format, options=load.options, wait=not load.asynchronous)
         version = None if written.version is None else int(written.version)
         numbers = {"rows": written.rows, "version": version, "staged": written.staged}
         columns = {name: pa.array([value], pa.int64()) for name, value in numbers.items()}
@@ -365,8 +372,8 @@ class Executor:
                 ddl.drop_table(context, name, if_exists=if_exists, cascade=cascade)
             case st.RenameTable(table=table, new_name=new):
                 ddl.rename_table(context, table, new)
-            case st.AddColumns(table=table, columns=specs):
-                ddl.add_columns(context, table, [_column(spec) for spec in specs])
+            case st.AddColumns(table=table, columns=specs, if_not_exists=optional):
+                ddl.add_columns(context, table, [_column(spec) for spec in specs], if_not_exists=optional)
             case st.DropColumns(table=table, columns=names, cascade=cascade):
                 ddl.drop_columns(context, table, names, cascade=cascade)
             case st.RenameColumn(table=table, column=column, new_name=new):
@@ -394,11 +401,15 @@ class Executor:
             }
         )
 
-    def _show_tables(self) -> Result:
+    def _show_create(self, what: str, name: str) -> Result:
+        with self._context.catalog.reading() as connection:
+            return self._table({"statement": pa.array([creation.statement(connection, what, name)], pa.string())})
+
+    def _show_tables(self, like: str | None) -> Result:
         with self._context.catalog.reading() as connection:
             every = [reads.relation(connection, n) for n in reads.relation_names(connection)]
         found = [r for r in every if r.kind is not Kind.INDEX]
-        return self._table(
+        shown = pa.table(
             {
                 "name": pa.array([r.name for r in found], pa.string()),
                 "kind": pa.array([r.kind.value for r in found], pa.string()),
@@ -408,6 +419,7 @@ class Executor:
                 "comment": pa.array([r.comment for r in found], pa.string()),
             }
         )
+        return Result(table=named_like(shown, like), spark=lambda: self._context.spark)
 
     def _describe(self, name: str, *, is_system: bool) -> Result:
         if is_system:
@@ -415,16 +427,15 @@ class Executor:
             return self._table({"column": [f.name for f in fields], "type": [types.from_arrow(f.type) for f in fields]})
         with self._context.catalog.reading() as connection:
             relation = reads.relation(connection, name)
-        columns = relation.visible
-        return self._table(
-            {
-                "column": pa.array([c.name for c in columns], pa.string()),
-                "type": pa.array([c.type for c in columns], pa.string()),
-                "nullable": pa.array([c.nullable for c in columns], pa.bool_()),
-                "key": pa.array([None if c.key_position is None else c.key_position + 1 for c in columns], pa.int64()),
-                "comment": pa.array([c.comment for c in columns], pa.string()),
-            }
-        )
+        rows: list[tuple[object, ...]] = [
+            (c.name, c.type, c.nullable, None if c.key_position is None else c.key_position + 1, c.comment)
+            for c in relation.visible
+        ]
+        if relation.kind is Kind.VIEW:
+            rows.append((creation.DEFINITION, str(relation.options["query"]), None, None, relation.comment))
+        kinds = (pa.string(), pa.string(), pa.bool_(), pa.int64(), pa.string())
+        arrays = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+        return self._table(dict(zip(("column", "type", "nullable", "key", "comment"), arrays, strict=True)))
 
     # ---- results ----------------------------------------------------------------------------------------
 
@@ -433,6 +444,12 @@ class Executor:
 
     def _row(self, **values: int | None) -> Result:
         return self._table({name: pa.array([value], pa.int64()) for name, value in values.items()})
+
+
+def _parameter(name: str, parameters: Parameters) -> object:
+    if name not in parameters:
+        raise UnknownNameError(f"parameter :{name}: expected a value, found none; pass {name}=…")
+    return parameters[name]
 
 
 def _load_note(load: st.Load, written: Written) -> str | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from ebla.errors import UsageError
+from ebla.sql.lex import name_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +34,16 @@ class Facts:
     applied_version: int | None = None
     age_s: float | None = None
     next: str | None = None
+
+
+def named_like(table: pa.Table, pattern: str | None) -> pa.Table:
+    """The rows whose name, in the first column, fits the pattern of a SHOW statement."""
+    if pattern is None:
+        return table
+    wanted = name_pattern(pattern)
+    return table.filter(
+        pa.array([wanted.fullmatch(name) is not None for name in table.column(0).to_pylist()], pa.bool_())
+    )
 
 
 class Result:

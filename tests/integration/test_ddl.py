@@ -69,6 +69,15 @@ def test_if_exists_and_if_not_exists_change_nothing(db):
     assert described(db)[0] == ("id", "bigint", False, 1)
 
 
+def test_columns_are_added_unless_they_are_there(db):
+    before = db.version
+    db.sql("ALTER TABLE t ADD COLUMN IF NOT EXISTS Name STRING")
+    db.sql("ALTER TABLE t ADD COLUMNS IF NOT EXISTS (n STRING, ID STRING)")
+    assert db.version == before
+    db.sql("ALTER TABLE t ADD COLUMN IF NOT EXISTS n INT, note STRING")
+    assert [column[:2] for column in described(db)][1:] == [("n", "int"), ("name", "string"), ("note", "string")]
+
+
 def test_a_dropped_table_is_gone_and_its_name_free_but_vacuum_takes_its_files(db):
     db.compact("t")
     db.sql("DROP TABLE t")

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ebla.errors import DuplicateKeyError, LoadError, UnknownNameError
+from ebla.errors import DuplicateKeyError, LoadError, SqlError, UnknownNameError
 from support.warehouse import connect, live_runs, refused, rows
 
 if TYPE_CHECKING:
@@ -72,6 +72,23 @@ def test_csv_without_a_header_with_a_separator_and_a_mark_of_utf8(empty, tmp_pat
     empty.sql(f"LOAD INTO pairs FROM '{tmp_path}/a.csv' WITH (header = false, delimiter = ';')")
     empty.table("pairs").load(str(put(tmp_path, "b.tsv", "\ufeffid\tname\n3\tz\n")))
     assert rows(empty, "pairs") == [(1, "x"), (2, "y"), (3, "z")]
+
+
+def test_the_path_is_a_parameter_a_pattern_of_directories_and_an_address(empty, tmp_path):
+    for day in (1, 2):
+        folder = tmp_path / f"day={day}"
+        folder.mkdir()
+        put(folder, "rows.csv", f"id,name\n{day},d{day}\n")
+    (tmp_path / "_unfinished").mkdir()
+    put(tmp_path / "_unfinished", "rows.csv", "id,name\n9,no\n")
+    empty.sql("LOAD INTO t FROM :path", path=f"file://{tmp_path}/*")
+    assert rows(empty, "SELECT id, name FROM t") == [(1, "d1"), (2, "d2")]
+    empty.sql("LOAD INTO t FROM :path", path=tmp_path / "_unfinished" / "rows.csv")
+    assert rows(empty, "SELECT id FROM t") == [(1,), (2,), (9,)]
+    with refused(empty, UnknownNameError, "parameter :path: expected a value, found none"):
+        empty.sql("LOAD INTO t FROM :path")
+    with refused(empty, SqlError, "expected a path, which is a string, found 7"):
+        empty.sql("LOAD INTO t FROM :path", path=7)
 
 
 def test_json_lines_with_missing_fields(empty, tmp_path):

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, assert_never
 import pyarrow as pa
 
 from ebla.build.states import Permission
+from ebla.catalog import reads
 from ebla.errors import EblaError
 from ebla.indexes import create, definition, table
 from ebla.indexes.definition import Index
-from ebla.result import Result
+from ebla.result import Result, named_like
 from ebla.sql import statements as st
+from ebla.storage.model import Kind
+from ebla.tables.ddl import require_kind
 
 if TYPE_CHECKING:
     from ebla.database import Database
@@ -37,9 +40,9 @@ class Indexes:
                 return Result(table=pa.table({}))
             case st.BuildIndexes(table=name):
                 return self._build(name)
-            case st.ShowIndexes():
+            case st.ShowIndexes(like=like):
                 with self._context.catalog.reading() as connection:
-                    return Result(table=table.table(connection), spark=lambda: self._context.spark)
+                    return Result(table=named_like(table.table(connection), like), spark=lambda: self._context.spark)
             case _:
                 assert_never(statement)
 
@@ -68,6 +71,9 @@ class Indexes:
 
     def _drop(self, name: str, *, if_exists: bool) -> None:
         with self._context.catalog.reading() as connection:
+            relation = reads.find_relation(connection, name)
+            if relation is not None:
+                require_kind(relation, Kind.INDEX, "DROP")
             index = definition.find(connection, name) if if_exists else definition.load(connection, name)
         if index is not None:
             self._remove(index, f"drop index {index.name}")

@@ -22,7 +22,7 @@ from ebla.jobs.model import (
     is_reserved,
     with_settings,
 )
-from ebla.result import Result
+from ebla.result import Result, named_like
 from ebla.sql import statements as st
 from ebla.tables.context import Context
 from ebla.validate import Issue, require_handler, warehouse
@@ -46,9 +46,9 @@ def run(database: Database, statement: st.HandlerStatement) -> Result:
             drop(context, name, if_exists=if_exists)
         case st.AlterHandler(name=name, options=options):
             alter(context, name, options)
-        case st.ShowHandlers():
+        case st.ShowHandlers(like=like):
             with context.catalog.reading() as connection:
-                return Result(table=stored.table(connection), spark=lambda: context.spark)
+                return Result(table=named_like(stored.table(connection), like), spark=lambda: context.spark)
         case _:
             assert_never(statement)
     database.runner.wake()

@@ -20,6 +20,7 @@ from ebla.sql.statements import (
     RenameTable,
     SetColumnComment,
     SetTableComment,
+    ShowCreate,
     ShowHandlers,
     ShowIndexes,
     ShowProgress,
@@ -43,8 +44,7 @@ def table_name(cursor: Cursor) -> str:
 
 
 def create(cursor: Cursor) -> Statement:
-    if not cursor.accept("TABLE"):
-        cursor.fail("TABLE")
+    _expect_table(cursor, "CREATE")
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = table_name(cursor)
     if cursor.sees("AS"):
@@ -207,14 +207,26 @@ def _option_value(cursor: Cursor) -> object:
     cursor.fail("a number, a string, TRUE, FALSE or NULL")
 
 
+def _expect_table(cursor: Cursor, verb: str) -> None:
+    """TABLE; who writes VIEW, as in databases that have both kinds, is told the word that is missing."""
+    if cursor.accept("TABLE"):
+        return
+    hint = ""
+    if cursor.sees("VIEW"):
+        ahead = 3 if cursor.peek(1).key == "IF" else 1
+        named = cursor.peek(ahead).text if cursor.sees_name(ahead) else "v"
+        hint = f"every view is materialized: {verb} MATERIALIZED VIEW {named}"
+    cursor.fail(f"TABLE, MATERIALIZED VIEW, INDEX or HANDLER behind {verb}", hint)
+
+
 def drop(cursor: Cursor) -> Statement:
-    cursor.expect("TABLE")
+    _expect_table(cursor, "DROP")
     if_exists = cursor.accept("IF", "EXISTS")
     return DropTable(name=table_name(cursor), if_exists=if_exists, cascade=cursor.accept("CASCADE"))
 
 
 def alter(cursor: Cursor) -> Statement:
-    cursor.expect("TABLE")
+    _expect_table(cursor, "ALTER")
     table = table_name(cursor)
     if cursor.accept("RENAME", "TO"):
         return RenameTable(table=table, new_name=table_name(cursor))
@@ -223,7 +235,7 @@ def alter(cursor: Cursor) -> Statement:
         cursor.expect("TO")
         return RenameColumn(table=table, column=old, new_name=cursor.name("the new name of the column"))
     if cursor.accept("ADD"):
-        return AddColumns(table=table, columns=_added(cursor, table))
+        return _added(cursor, table)
     if cursor.accept("DROP"):
         return DropColumns(table=table, columns=_dropped(cursor, table), cascade=cursor.accept("CASCADE"))
     if cursor.accept("ALTER"):
@@ -231,8 +243,10 @@ def alter(cursor: Cursor) -> Statement:
     cursor.fail("ADD COLUMN, DROP COLUMN, RENAME COLUMN, ALTER COLUMN or RENAME TO after ALTER TABLE and its name")
 
 
-def _added(cursor: Cursor, table: str) -> tuple[ColumnSpec, ...]:
+def _added(cursor: Cursor, table: str) -> Statement:
+    """`[COLUMN | COLUMNS] [IF NOT EXISTS] [(] column type …, … [)]`"""
     _ = cursor.accept("COLUMNS") or cursor.accept("COLUMN")
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     first = cursor.peek()
     many = cursor.accept("(")
     added = [column(cursor)]
@@ -243,7 +257,7 @@ def _added(cursor: Cursor, table: str) -> tuple[ColumnSpec, ...]:
     if any(is_key for _spec, is_key in added):
         raise cursor.error("expected no PRIMARY KEY: the key of a table is fixed when it is created", first)
     unique_names([spec.name for spec, _is_key in added], f"added to table {table}")
-    return tuple(spec for spec, _is_key in added)
+    return AddColumns(table=table, columns=tuple(spec for spec, _is_key in added), if_not_exists=if_not_exists)
 
 
 def _dropped(cursor: Cursor, table: str) -> tuple[str, ...]:
@@ -288,16 +302,36 @@ def _comment_value(cursor: Cursor) -> str | None:
 
 
 def show(cursor: Cursor) -> Statement:
-    if cursor.accept("VIEWS"):
-        return ShowViews()
+    if cursor.accept("VIEWS") or cursor.accept("MATERIALIZED", "VIEWS"):
+        return ShowViews(like=_like(cursor))
     if cursor.accept("HANDLERS"):
-        return ShowHandlers()
+        return ShowHandlers(like=_like(cursor))
     if cursor.accept("INDEXES"):
-        return ShowIndexes()
+        return ShowIndexes(like=_like(cursor))
     if cursor.accept("PROGRESS"):
         return ShowProgress(name=table_name(cursor) if cursor.sees_name() else None)
-    cursor.expect("TABLES")
-    return ShowTables()
+    if cursor.accept("CREATE"):
+        return _show_create(cursor)
+    if not cursor.accept("TABLES"):
+        cursor.fail("TABLES, VIEWS, INDEXES, HANDLERS, PROGRESS or CREATE behind SHOW")
+    return ShowTables(like=_like(cursor))
+
+
+def _like(cursor: Cursor) -> str | None:
+    return cursor.string("a pattern of names as a string") if cursor.accept("LIKE") else None
+
+
+def _show_create(cursor: Cursor) -> Statement:
+    """`SHOW CREATE TABLE | MATERIALIZED VIEW | INDEX | HANDLER name`"""
+    if cursor.accept("TABLE"):
+        return ShowCreate(what="table", name=table_name(cursor))
+    if cursor.accept("MATERIALIZED", "VIEW") or cursor.accept("VIEW"):
+        return ShowCreate(what="view", name=table_name(cursor))
+    if cursor.accept("INDEX"):
+        return ShowCreate(what="index", name=table_name(cursor))
+    if cursor.accept("HANDLER"):
+        return ShowCreate(what="handler", name=cursor.name("the name of a handler"))
+    cursor.fail("TABLE, MATERIALIZED VIEW, INDEX or HANDLER")
 
 
 def describe(cursor: Cursor) -> Statement:

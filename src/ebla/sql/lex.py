@@ -161,9 +161,36 @@ def unquote_name(raw: str) -> str:
     return raw[1:-1].replace("``", "`") if raw.startswith("`") else raw
 
 
+def name_pattern(pattern: str) -> re.Pattern[str]:
+    """What `LIKE 'pattern'` of a SHOW statement matches: `%` and `*` are any text, `_` is one character.
+
+    Case does not count, as in names; a backslash before one of the three takes its meaning away.
+    """
+    made = ""
+    for piece in re.findall(r"\\[%_*\\]|.", pattern, re.DOTALL):
+        made += {"%": ".*", "*": ".*", "_": "."}.get(piece) or re.escape(piece[-1])
+    return re.compile(made, re.DOTALL | re.IGNORECASE)
+
+
 def quote(name: str) -> str:
     """A name in backquotes, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
+
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# What a parser could take for the next part of a statement.
+_WORDS = frozenset(
+    """ADD AFTER ALL ALTER AND AS ASC BATCH BY CASE CASCADE CHANGEFEED CHECK COLUMN COMMENT CONSTRAINT CONSUMER CREATE
+    CROSS DEFAULT DESC DISTINCT DROP ELSE END EXISTS FALSE FIRST FOR FROM FULL GENERATED GROUP HAVING IF IN INCLUDE
+    INDEX INNER INPUT INTO IS JOIN KEY LEFT LIKE LIMIT NOT NULL NULLS ON OR ORDER OUTER PRIMARY PROCESS REFERENCES
+    REPLACE RIGHT SELECT SET STREAM SYSTEM TABLE THEN TO TRUE UNION UNIQUE USING VALUES VIEW WHEN WHERE WITH
+    """.split()  # noqa: SIM905
+)
+
+
+def name_text(name: str) -> str:
+    """A name as a statement may have it, in backquotes where it must be."""
+    return name if _PLAIN.fullmatch(name) and name.upper() not in _WORDS else quote(name)
 
 
 def quote_string(value: str) -> str:

@@ -104,8 +104,11 @@ class RenameTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddColumns:
+    """With `if_not_exists`, columns that are there already stay as they are."""
+
     table: str
     columns: tuple[ColumnSpec, ...]
+    if_not_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +147,17 @@ class SetColumnComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowTables:
-    pass
+    """`like` is a pattern of names, as in `ebla.sql.lex.name_pattern`; so it is for views, indexes and handlers."""
+
+    like: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowCreate:
+    """The statement that creates what is there."""
+
+    what: Literal["table", "view", "index", "handler"]
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,11 +235,13 @@ class Truncate:
 class Load:
     """`format` is None when the file names decide; `options` as in `CreateTable`.
 
-    An asynchronous one does not wait until staged rows are visible.
+    `parameter` names the parameter whose value is the path, in place of `path`. An asynchronous one does not wait
+    until staged rows are visible.
     """
 
     table: str
-    path: str
+    path: str = ""
+    parameter: str | None = None
     format: Literal["parquet", "csv", "json"] | None = None
     options: Mapping[str, object] = field(default_factory=dict)
     asynchronous: bool = False
@@ -274,7 +289,7 @@ class RenameView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowViews:
-    pass
+    like: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,7 +350,7 @@ class AlterHandler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowHandlers:
-    pass
+    like: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,7 +422,7 @@ class BuildIndexes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShowIndexes:
-    pass
+    like: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -463,6 +478,7 @@ Statement = (
     | SetTableComment
     | SetColumnComment
     | ShowTables
+    | ShowCreate
     | Describe
     | Insert
     | Update

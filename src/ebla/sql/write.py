@@ -282,14 +282,18 @@ def truncate(cursor: Cursor) -> Statement:
 
 
 def load(cursor: Cursor) -> Statement:
-    """`LOAD [ASYNC] INTO t FROM 'path' [FORMAT f] [WITH (…)]`"""
+    """`LOAD [ASYNC] INTO t FROM 'path' | :parameter [FORMAT f] [WITH (…)]`"""
     asynchronous = cursor.accept("ASYNC")
     cursor.expect("INTO")
     if cursor.sees("TABLE") and cursor.sees_name(1):
         cursor.at += 1
     table = table_name(cursor)
     cursor.expect("FROM")
-    path = cursor.string("the path of the files as a string")
+    path, parameter = "", None
+    if cursor.accept(":"):
+        parameter = cursor.name("the name of a parameter")
+    else:
+        path = cursor.string("the path of the files as a string or :parameter")
     settings: dict[str, object] = {}
     file_format: str | None = None
     if cursor.accept("FORMAT"):
@@ -304,6 +308,7 @@ def load(cursor: Cursor) -> Statement:
     return Load(
         table=table,
         path=path,
+        parameter=parameter,
         format=file_format,  # type: ignore[arg-type]
         options=settings,
         asynchronous=asynchronous,

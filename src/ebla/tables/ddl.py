@@ -17,6 +17,7 @@ from ebla.catalog import transactions as tx
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError, UsageError
 from ebla.ids import NodeId, Version
 from ebla.indexes import definition
+from ebla.sql.lex import name_text
 from ebla.storage import types
 from ebla.storage.model import HIDDEN_KEY, RESERVED, Column, Kind, Node, Relation, misnamed
 from ebla.tables.context import Context
@@ -117,6 +118,15 @@ def require_table(relation: Relation) -> None:
         raise UsageError(f"{relation.name}: expected a table, found {relation.kind.named}; only the system changes it")
 
 
+def require_kind(relation: Relation, kind: Kind, verb: str) -> None:
+    """Refuse a statement that is about another kind of relation, and say which one is about this."""
+    if relation.kind is not kind:
+        raise UsageError(
+            f"{relation.name}: expected {kind.named}, found {relation.kind.named}; "
+            f"{verb} {relation.kind.spelled} {name_text(relation.name)} is the statement for it"
+        )
+
+
 def find_column(relation: Relation, name: str) -> Column:
     found = relation.column(name)
     if found is None or found.hidden:
@@ -189,7 +199,7 @@ def drop_table(context: Context, name: str, *, if_exists: bool = False, cascade:
         if relation is None and if_exists:
             return None
         relation = relation or reads.relation(connection, name)
-        require_table(relation)
+        require_kind(relation, Kind.TABLE, "DROP")
         updates, more = dropping(connection, relation, cascade=cascade)
         return c.Decision(reason=f"drop table {relation.name}{more}", relation=relation.id, updates=updates)
 
@@ -212,17 +222,18 @@ def truncate(context: Context, name: str) -> Version:
     return committed.version
 
 
-def rename_table(context: Context, name: str, new: str) -> None:
-    check_name(new, "table")
+def rename_table(context: Context, name: str, new: str, kind: Kind = Kind.TABLE) -> None:
+    check_name(new, kind.value)
 
     def decide(connection: Connection, at: Version) -> c.Decision:
         relation = reads.relation(connection, name)
+        require_kind(relation, kind, "ALTER")
         refuse_if_read(connection, relation, "rename it")
         taken = reads.find_relation(connection, new)
         if taken is not None and taken.id != relation.id:
-            raise DuplicateNameError(f"table {new}: expected a free name, found {taken.kind.named} of that name")
+            raise DuplicateNameError(f"{kind} {new}: expected a free name, found {taken.kind.named} of that name")
         return c.Decision(
-            reason=f"rename table {relation.name} to {new}",
+            reason=f"rename {kind} {relation.name} to {new}",
             relation=relation.id,
             updates=(c.RenameRelation(relation=relation.id, name=new),),
         )
@@ -263,7 +274,9 @@ def reshape(
     with context.catalog.reading() as connection:
         relation = reads.relation(connection, name)
         require_table(relation)
-        change(relation, reads.physical_names(connection, relation.id))  # a wrong request waits for nobody
+        wanted = change(relation, reads.physical_names(connection, relation.id))  # a wrong request waits for nobody
+    if tuple(wanted) == relation.columns:
+        return
     barrier(context, relation)
 
     def decide(connection: Connection, at: Version) -> c.Decision:
@@ -325,12 +338,14 @@ def barrier(context: Context, relation: Relation) -> None:
         time.sleep(POLL_S)
 
 
-def add_columns(context: Context, name: str, declared: Sequence[Column]) -> None:
+def add_columns(context: Context, name: str, declared: Sequence[Column], *, if_not_exists: bool = False) -> None:
     def change(relation: Relation, used: set[str]) -> Sequence[Column]:
         taken = set(used)
         added = []
         for column in declared:
             if relation.column(column.name) is not None:
+                if if_not_exists:
+                    continue
                 raise DuplicateNameError(f"{relation.name}: expected a new column, found {column.name} there already")
             if not column.nullable:
                 raise TypeMismatchError(

@@ -9,8 +9,10 @@ from __future__ import annotations
 import csv
 import glob
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -51,15 +53,56 @@ _NOTHING = "\0"
 
 
 def find_files(path: str) -> list[str]:
-    """The files that a path, a directory or a glob names, in order."""
-    if os.path.isfile(path):
-        return [os.path.abspath(path)]
-    pattern = os.path.join(glob.escape(path), "**", "*") if os.path.isdir(path) else path
-    found = sorted(f for f in glob.glob(pattern, recursive=True) if os.path.isfile(f))
-    found = [f for f in found if not os.path.basename(f).startswith((".", "_"))]
+    """The files that a path, a directory or a glob of both names, in order, each once.
+
+    Of a directory that is all below it but for what begins with `.` or `_`, be it a file or a directory: programs keep
+    there what is not finished or not data.
+    """
+    local = local_path(path)
+    if "\0" in local:
+        raise LoadError(f"{local!r}: expected the path of files, found a NUL in it")
+    if os.path.isfile(local):
+        return [os.path.abspath(local)]
+    said = frozenset(local.split(os.sep))
+    matches = [local] if os.path.isdir(local) else glob.glob(local, recursive=True)
+    found: set[str] = set()
+    for match in matches:
+        if any(_is_hidden(part) and part not in said for part in match.split(os.sep)):
+            continue  # a wildcard stands for it
+        found.update(_below(match) if os.path.isdir(match) else [os.path.abspath(match)])
     if not found:
         raise LoadError(f"{path}: expected at least one file, found none; check the path from {os.getcwd()}")
-    return [os.path.abspath(f) for f in found]
+    return sorted(found)
+
+
+def local_path(path: str) -> str:
+    """A path of this machine, also from its `file:` address, in which `%20` is a space."""
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):(?=/)", path)
+    if scheme is None or os.path.exists(path):
+        return path
+    host, rest = "", path[scheme.end() :]
+    if rest.startswith("//"):
+        host, _, behind = rest[2:].partition("/")
+        rest = f"/{behind}"
+    if scheme[1].lower() != "file" or host not in ("", "localhost"):
+        raise LoadError(
+            f"{path}: expected a path of this machine or a file:///… address, found another; "
+            "read it with Spark, then upsert() the DataFrame"
+        )
+    return unquote(rest)
+
+
+def _below(directory: str) -> Iterator[str]:
+    seen: set[str] = set()
+    for place, folders, files in os.walk(directory, followlinks=True):
+        there = os.path.realpath(place)
+        folders[:] = [] if there in seen else [name for name in folders if not _is_hidden(name)]
+        seen.add(there)  # a link to a directory above would lead here again and again
+        yield from (os.path.abspath(os.path.join(place, name)) for name in files if not _is_hidden(name))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
 
 
 def format_of(files: Sequence[str], given: str | None) -> str:

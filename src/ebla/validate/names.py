@@ -128,6 +128,14 @@ class _Walk:
             case st.ShowProgress(name=name):
                 if name is not None:
                     self._known_view(part, name)
+            case st.ShowCreate(what="view", name=name):
+                self._known_view(part, name)
+            case st.ShowCreate(what="table", name=name):
+                self._known_relation(part, name)
+            case st.ShowCreate(what="handler", name=name):
+                self._known_handler(part, name)
+            case st.ShowCreate():
+                pass  # the script may have created the index
             case st.ShowTables() | st.ShowViews() | st.ShowHandlers() | st.ShowIndexes():
                 pass
             case _:
@@ -180,8 +188,10 @@ class _Walk:
         columns = dict(relation.columns)
         spelled = {c.lower(): c for c in columns}
         match change:
-            case st.AddColumns(columns=specs):
+            case st.AddColumns(columns=specs, if_not_exists=optional):
                 for spec in specs:
+                    if optional and spec.name.lower() in spelled:
+                        continue
                     self._column_name(part, spec.name)
                     if spec.name.lower() in spelled:
                         message = f"{relation.name}: expected a new column, found {spec.name} there already"

@@ -207,7 +207,7 @@ def create_view(
             options=definition.options(
                 query.text,
                 inputs,
-                {"refresh": refresh},
+                {"refresh": refresh, "named": bool(names)},
                 settings=checked.settings,
                 kept=None if checked.drawn is None else checked.drawn.query,
                 roles=None if checked.drawn is None else checked.drawn.roles,
@@ -242,6 +242,8 @@ def drop_view(
         found = reads.find_relation(connection, name)
         if found is None and if_exists:
             return None
+        if found is not None:
+            ddl.require_kind(found, Kind.VIEW, "CANCEL BUILD of a" if while_building else "DROP")
         view = definition.load(connection, name)
         if while_building and not view.building:
             raise UsageError(

@@ -170,7 +170,8 @@ def load(connection: Connection, name: str) -> View:
     if relation is None or relation.kind is not Kind.VIEW:
         known = reads.relation_names(connection, Kind.VIEW)
         have = f"views are {', '.join(known)}" if known else "there are no views yet"
-        raise UnknownNameError(f"view {name}: expected a view of this name, found none; {have}")
+        found = "none" if relation is None else relation.kind.named
+        raise UnknownNameError(f"view {name}: expected a view of this name, found {found}; {have}")
     return of_relation(connection, relation)
 
 

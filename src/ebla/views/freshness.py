@@ -41,6 +41,7 @@ SCHEMA = pa.schema(
         ("last_epoch_s", pa.float64()),
         ("message", pa.string()),
         ("read_versions", pa.string()),
+        ("definition", pa.string()),
     ]
 )
 
@@ -55,6 +56,8 @@ class Freshness:
     behind: int | None
     age_s: float | None
     position: Position
+    definition: str
+    """The view's query as it was written."""
     waiting: str | None = None
     """What an epoch or a build that will be tried again waits for."""
 
@@ -77,6 +80,7 @@ class Freshness:
             "last_epoch_s": epoch.get("seconds"),
             "message": at.message if self.waiting is None else self.waiting,
             "read_versions": json.dumps(dict(at.read), sort_keys=True),
+            "definition": self.definition,
         }
 
 
@@ -100,6 +104,7 @@ def freshness(connection: Connection, now: int) -> list[Freshness]:
             age_s=age_s,
             position=position,
             waiting=waiting.get(view.relation.id),
+            definition=view.query.text,
         )
     return sorted(found.values(), key=lambda f: f.name)
 

@@ -13,7 +13,7 @@ from ebla.build import shown
 from ebla.catalog import reads
 from ebla.errors import ConflictError, EblaError
 from ebla.indexes import definition as index_definition
-from ebla.result import Result
+from ebla.result import Result, named_like
 from ebla.sql import statements as st
 from ebla.storage.model import Kind
 from ebla.tables import ddl
@@ -46,10 +46,10 @@ class Views:
                 with self._context.catalog.reading() as connection:
                     view = definition.load(connection, name)
                     refuse_if_read(connection, view.relation, "rename it")
-                ddl.rename_table(self._context, name, new)
+                ddl.rename_table(self._context, name, new, Kind.VIEW)
                 return Result(table=pa.table({}))
-            case st.ShowViews():
-                return self._show()
+            case st.ShowViews(like=like):
+                return self._show(like)
             case st.Flush(names=names):
                 return self.flush(*names)
             case st.WaitFor(names=names):
@@ -178,10 +178,10 @@ class Views:
         with self._context.catalog.reading() as connection:
             return [definition.load(connection, name) for name in names]
 
-    def _show(self) -> Result:
+    def _show(self, like: str | None) -> Result:
         with self._context.catalog.reading() as connection:
             shown = freshness.table(connection, self._context.catalog.clock())
-        return Result(table=shown, spark=lambda: self._context.spark)
+        return Result(table=named_like(shown, like), spark=lambda: self._context.spark)
 
     def _explain(self, statement: st.ExplainView) -> Result:
         if statement.create is not None:
