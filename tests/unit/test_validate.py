@@ -53,7 +53,7 @@ class Case:
 
 V = "CREATE MATERIALIZED VIEW v AS "
 CASES = [
-    Case(code=Code.SYNTAX, script="SHOW TABLES;\n  DROP §orders", hint="sql.md", found="expected TABLE, found orders"),
+    Case(code=Code.SYNTAX, script="SHOW TABLES;\n  DROP §orders", hint="sql.md", found="behind DROP, found orders"),
     Case(code=Code.SYNTAX, script="SELECT 1;\n  §'open", hint="sql.md", found="to close a string"),
     Case(code=Code.UNSUPPORTED_STATEMENT, script="§GRANT ALL ON orders TO me", hint="SELECT, WITH", found="GRANT"),
     Case(code=Code.DUPLICATE_OPTION, script="CREATE TABLE t (id INT) WITH (tablets = 4, §tablets = 8)", hint="once"),
