@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ebla import lazy
 from ebla.errors import (
     CatalogError,
+    CatalogUnavailableError,
     ConflictError,
     CorruptRunError,
     DuplicateKeyError,
@@ -43,6 +44,7 @@ __getattr__ = lazy.exports(
 
 __all__ = [
     "CatalogError",
+    "CatalogUnavailableError",
     "ConflictError",
     "CorruptRunError",
     "Database",

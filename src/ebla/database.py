@@ -18,8 +18,8 @@ from ebla.build.shown import Shown
 from ebla.catalog import changes as c
 from ebla.catalog import reads
 from ebla.catalog.processes import Role
-from ebla.catalog.store import Catalog, is_postgres
-from ebla.errors import CatalogError, NodeConflictError, UsageError
+from ebla.catalog.store import FILE, Catalog, is_postgres
+from ebla.errors import CatalogError, CatalogUnavailableError, NodeConflictError, UsageError
 from ebla.execute import Executor
 from ebla.ids import NodeId, Version
 from ebla.indexes.statements import Indexes
@@ -68,8 +68,9 @@ class Database:
         self._executor = Executor(self)
         self.runner.also_wakes = self.builder.wake
         context.on_spark = self.wake
-        self.builder.adopt()
-        self._presence.start()
+        if not context.catalog.read_only:
+            self.builder.adopt()
+            self._presence.start()
         self.wake()  # what was written, or begun and not ended, while nobody was here
 
     def wake(self) -> None:
@@ -114,15 +115,16 @@ class Database:
         def make(found: Relation) -> conditions.Request:
             return conditions.request(found, where=where, order_by=order_by, limit=limit, columns=columns, after=after)
 
-        return result_of(self.reader.query(relation, make, at_least=at_least, wait_s=wait_s), self.context)
+        return self.context.catalog.patience.insist(
+            lambda: result_of(self.reader.query(relation, make, at_least=at_least, wait_s=wait_s), self.context)
+        )
 
     def table(self, name: str) -> Table:
-        with self.context.catalog.reading() as connection:
-            return Table(self, reads.relation(connection, name).name)
+        found = self.context.catalog.read(lambda connection: reads.relation(connection, name))
+        return Table(self, found.name)
 
     def tables(self) -> list[str]:
-        with self.context.catalog.reading() as connection:
-            return reads.relation_names(connection, Kind.TABLE)
+        return self.context.catalog.read(lambda connection: reads.relation_names(connection, Kind.TABLE))
 
     @property
     def version(self) -> int:
@@ -154,10 +156,12 @@ class Database:
     def close(self) -> None:
         """Finish background work, release pins, and stop Spark if Ebla started it."""
         _OPEN.discard(self)
+        self.context.catalog.patience.end()
         self.builder.stop()
         self.runner.stop()
         self.maintainer.stop()
-        self.pins.release_all()
+        with contextlib.suppress(CatalogUnavailableError):  # their leases end by themselves
+            self.pins.release_all()
         self._presence.stop()
         self.context.close()
 
@@ -195,9 +199,14 @@ def connect(
             "storage_root: expected a path that all nodes' Spark can reach, found none; "
             "pass connect(url, storage_root=…) or set EBLA_STORAGE_ROOT"
         )
-    catalog = Catalog.open(str(Path(url).absolute()) if embedded else url, create=create)
+    where = str(Path(url).absolute()) if embedded else url
+    _refuse_foreign_root(where, loaded)
+    catalog = Catalog.open(where, create=create, retry_s=loaded.catalog_retry_s, mask=loaded.file_mask)
     try:
-        _join(catalog, loaded)
+        if catalog.read_only:
+            loaded = loaded.model_copy(update={"auto_compact": False, "auto_refresh": False})
+        else:
+            _join(catalog, loaded)
     except BaseException:
         catalog.close()
         raise
@@ -251,22 +260,44 @@ def _join(catalog: Catalog, settings: Settings) -> None:
 
     catalog.decide(decide, node=NodeId(settings.node))
     for name, root in wanted.items():
-        Root(catalog.located(root)).claim({"cluster": catalog.cluster_id(), "node": name})
+        place = Root(catalog.located(root), mask=settings.file_mask)
+        place.claim({"cluster": catalog.cluster_id(), "node": name})
+
+
+def _refuse_foreign_root(where: str, settings: Settings) -> None:
+    """Before a catalog is created: one that could not use its storage root would be left behind empty."""
+    if is_postgres(where) or "://" in where or (Path(where) / FILE).exists():
+        return
+    own = settings.storage_root
+    roots = {settings.node: str(Path(where) / "data") if own is None else _absolute(own)}
+    roots |= {node: _absolute(root) for node, root in settings.nodes.items()}
+    _refuse_nested(roots)
+    for name, place in roots.items():
+        if Root(place).owner() is not None:
+            raise NodeConflictError(
+                f"node {name}: expected a storage root of its own, found {place} of another warehouse"
+            )
 
 
 def _refuse_shared_roots(catalog: Catalog, roots: Mapping[str, str]) -> None:
     cluster = catalog.cluster_id()
-    places = {name: os.path.realpath(catalog.located(root)) for name, root in roots.items() if "://" not in root}
+    places = {name: catalog.located(root) for name, root in roots.items()}
+    _refuse_nested(places)
+    for name, place in places.items():
+        owner = None if "://" in place else Root(place).owner()
+        if owner is not None and owner != {"cluster": cluster, "node": name}:
+            whose = "another warehouse" if owner.get("cluster") != cluster else f"node {owner.get('node')}"
+            raise NodeConflictError(f"node {name}: expected a storage root of its own, found {place} of {whose}")
+
+
+def _refuse_nested(roots: Mapping[str, str]) -> None:
+    places = {name: os.path.realpath(root) for name, root in roots.items() if "://" not in root}
     for name, place in places.items():
         for other, theirs in places.items():
             if name != other and (place == theirs or place.startswith(theirs.rstrip("/") + "/")):
                 raise NodeConflictError(
                     f"node {name}: expected a storage root of its own, found {place} in that of node {other}"
                 )
-        owner = Root(place).owner()
-        if owner is not None and owner != {"cluster": cluster, "node": name}:
-            whose = "another warehouse" if owner.get("cluster") != cluster else f"node {owner.get('node')}"
-            raise NodeConflictError(f"node {name}: expected a storage root of its own, found {place} of {whose}")
 
 
 def _absolute(root: str) -> str:

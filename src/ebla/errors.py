@@ -10,6 +10,7 @@
     │   ├── LoadError              a file to load is unreadable or does not fit
     │   └── SnapshotError          the version or time asked for cannot be read
     ├── CatalogError               the catalog is missing, foreign or too new          exit 3
+    │   ├── CatalogUnavailableError its database does not answer, or is locked; try again
     │   └── NodeConflictError      a node id is in use with another storage root
     ├── ConflictError              another commit came first; the work may be repeated exit 4
     │   ├── StaleTermError         an older leader spoke
@@ -92,6 +93,18 @@ class SnapshotError(UsageError):
 
 class CatalogError(EblaError):
     exit_code = 3
+
+
+class CatalogUnavailableError(CatalogError):
+    """The catalog's database did not answer within `catalog_retry_s`, or another process kept it locked."""
+
+    retryable = True
+
+    since: float | None = None
+    """When it was first found so, on the clock of `time.monotonic`."""
+
+    settled = True
+    """False: a commit was on its way, and whether it happened is not known."""
 
 
 class NodeConflictError(CatalogError):

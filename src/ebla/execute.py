@@ -83,10 +83,16 @@ class Executor:
         if not parsed:
             raise SqlError("expected a statement, found none")
         with self._context.tags.statement():
-            result = self._one(parsed[0], parameters)
+            result = self._insisted(parsed[0], parameters)
             for statement in parsed[1:]:
-                result = self._one(statement, parameters)
+                result = self._insisted(statement, parameters)
             return result
+
+    def _insisted(self, statement: st.Statement, parameters: Parameters) -> Result:
+        """One statement, again where the catalog fell silent before anything was committed."""
+        again = isinstance(statement, st.Flush | st.WaitFor)
+        patience = self._context.catalog.patience
+        return patience.insist(lambda: self._one(statement, parameters), twice=again)
 
     def _one(self, statement: st.Statement, parameters: Parameters) -> Result:
         match statement:

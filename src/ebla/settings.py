@@ -55,8 +55,14 @@ class Settings(BaseModel):
     barrier_grace_s: float = Field(
         10.0, ge=0, description="How long a schema change waits for old transactions before it aborts them."
     )
+    catalog_retry_s: float = Field(
+        30.0, ge=0, description="How long reads and writes wait for a catalog whose database does not answer."
+    )
     pin_lease_s: float = Field(3600.0, gt=0, description="How long a lazy read stays protected from vacuum.")
     write_attempts: int = Field(20, ge=1, description="How often a write that lost a race is run again.")
+    file_umask: str = Field(
+        "077", pattern="^0?[0-7]{3}$", description="Rights that new directories and files do not give, in octal."
+    )
     fsync: bool = Field(True, description="Flush runs to disk before a commit names them.")
     row_group_bytes: int = Field(16 * 2**20, gt=0, description="Size of a row group before compression.")
     index_row_group_bytes: int = Field(
@@ -76,6 +82,10 @@ class Settings(BaseModel):
     )
     spark_memory: str = Field("4g", description="Memory of a Spark session that Ebla starts.")
     spark_cores: str = Field("*", description="Cores of a Spark session that Ebla starts.")
+
+    @property
+    def file_mask(self) -> int:
+        return int(self.file_umask, 8)
 
 
 def load(**given: object) -> Settings:

@@ -121,19 +121,24 @@ class Table:
 
     def scan(self, version: int | None = None, *, tablets: Sequence[int] | None = None) -> DataFrame:
         """The rows at a version (the newest by default) as a lazy DataFrame."""
-        return scans.scan(self._context, self._database.pins, self.name, version=version, tablets=tablets)
+        return self._context.catalog.patience.insist(
+            lambda: scans.scan(self._context, self._database.pins, self.name, version=version, tablets=tablets)
+        )
 
     def changes(self, since: int, until: int | None = None, *, old: bool = False) -> DataFrame:
         """Net changes per key after version `since`, up to and including `until`; with old rows on request."""
-        return scans.changes(self._context, self._database.pins, self.name, since=since, until=until, old=old)
+        return self._context.catalog.patience.insist(
+            lambda: scans.changes(self._context, self._database.pins, self.name, since=since, until=until, old=old)
+        )
 
     @property
     def version(self) -> int:
         """The version of the last write."""
         from ebla.catalog.apply import newest_write
 
-        with self._context.catalog.reading() as connection:
-            return int(newest_write(connection, reads.relation(connection, self.name).id))
+        return self._context.catalog.read(
+            lambda connection: int(newest_write(connection, reads.relation(connection, self.name).id))
+        )
 
     def __repr__(self) -> str:
         return f"Table({self.name!r})"

@@ -100,6 +100,8 @@ def test_a_catalog_of_an_older_release_gets_the_columns_that_it_lacks(catalog_ur
         connection.execute(insert(s.view_builds), {"view_id": 7, "base_id": 1, "created_version": 3})
         for column in ("concurrency", "on_hold"):
             connection.execute(text(f"ALTER TABLE view_builds DROP COLUMN {column}"))
+        connection.execute(text("DROP INDEX history_by_commit"))
+        connection.execute(text("ALTER TABLE history DROP COLUMN commit_id"))
         connection.execute(delete(s.migrations).where(s.migrations.c.number >= 5))
     catalog.close()
     again = Catalog.open(catalog_url, create=False)
@@ -298,14 +300,16 @@ def test_a_database_that_does_not_exist(postgres_url: str):
     password = make_url(postgres_url).password
     assert password
     says = (
-        r'ebla:\*\*\*@.*"nowhere" does not exist; check the address, that the server runs and that the database exists'
+        r"ebla:\*\*\*@.*: expected a database of this name that takes connections, "
+        r'found: .*"nowhere" does not exist; create it with createdb, or correct the address'
     )
     with refused(says, secret=password):
         Catalog.open(missing)
 
 
 def test_a_wrong_password(postgres_url: str):
-    with refused("expected a database that answers, found: .*password authentication failed"):
+    says = "expected a user and a password that the server accepts, found: .*password authentication failed.*; check"
+    with refused(says):
         Catalog.open(with_user(postgres_url, "ebla", SECRET))
 
 
@@ -408,7 +412,7 @@ def test_a_server_that_falls_silent_is_reported_in_our_words(postgres_url: str):
         ),
     )
     for use in (catalog.version, lambda: catalog.commit(c.Decision(reason="test", updates=()))):
-        with refused("expected a database that answers, found: .*not currently accepting connections"):
+        with refused("that takes connections, found: .*not currently accepting connections"):
             use()
     administer(other, sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(name))
     assert catalog.version() == 1

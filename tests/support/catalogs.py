@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Column as TableColumn
+from sqlalchemy import Table, select
 
 from ebla.build.model import Replica, Task, TaskKind
 from ebla.build.segments import Segment
@@ -41,13 +42,17 @@ class Clock:
 
 
 def dump(catalog: Catalog, *, without: Iterable[str] = ()) -> Dump:
-    """Every row of every table, in an order that does not depend on the database."""
+    """Every row of every table, in an order that does not depend on the database; without ids made by chance."""
     with catalog.reading() as connection:
         return {
-            table.name: sorted((tuple(row) for row in connection.execute(select(table))), key=repr)
+            table.name: sorted((tuple(row) for row in connection.execute(select(*_steady(table)))), key=repr)
             for table in schema.metadata.sorted_tables
             if table.name not in set(without)
         }
+
+
+def _steady(table: Table) -> list[TableColumn[Any]]:
+    return [column for column in table.columns if column is not schema.history.c.commit_id]
 
 
 # ---- values ---------------------------------------------------------------------------------------------

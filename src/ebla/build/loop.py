@@ -129,7 +129,7 @@ class Loop:
                 self._errors.pop(view, None)
         try:
             self.wake()
-            while not over():
+            while not self._context.catalog.patience.insist(over, twice=True):
                 with self._changed:
                     found = {view: self._errors[view] for view in views if view in self._errors}
                     if found or self._stopping:

@@ -5,6 +5,7 @@ Nothing here decides. Each function is one case of the values in `changes`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import replace
@@ -22,6 +23,8 @@ from ebla.storage.model import FOREVER, SPANS_TABLETS, Column, Run, RunSource, R
 
 CHUNK = 500
 """Values in one `IN (…)`; both databases allow more, but plans stay small."""
+
+ROW_KEY_CHARS = 256
 
 
 def counter(connection: Connection, name: str) -> int:
@@ -497,13 +500,21 @@ def _log_dictionary_changes(connection: Connection, changes: tuple[c.DictionaryC
         {
             "relation_id": one.relation,
             "version": one.version,
-            "row_key": one.key,
+            "row_key": _short(one.key),
             "changed_columns": json.dumps(list(one.columns)),
         }
         for one in changes
     ]
     if rows:
         connection.execute(insert(s.mv_dictionary_changes), rows)
+
+
+def _short(key: str) -> str:
+    """A key that says which row it is; of a long one its beginning and a digest. PostgreSQL indexes no long texts."""
+    if len(key) <= ROW_KEY_CHARS:
+        return key
+    digest = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+    return json.dumps({"begins": key[:ROW_KEY_CHARS], "digest": digest}, ensure_ascii=False)
 
 
 def _put_node(connection: Connection, change: c.PutNode, now: int) -> None:

@@ -10,8 +10,9 @@ import contextlib
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, insert, inspect, select, text
+from sqlalchemy import Column, Connection, insert, inspect, select, text
 from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.schema import CreateColumn
 
@@ -59,17 +60,26 @@ def _add_indexes(connection: Connection) -> None:
 
 
 def _add_pace(connection: Connection) -> None:
+    _add_columns(connection, schema.view_builds.c.concurrency, schema.view_builds.c.on_hold)
+
+
+def _add_columns(connection: Connection, *columns: Column[Any]) -> None:
     """Columns that a catalog created by this release has already."""
-    table = schema.view_builds
-    there = {column["name"] for column in inspect(connection).get_columns(table.name, schema=namespace(connection))}
-    for column in (table.c.concurrency, table.c.on_hold):
+    for column in columns:
+        table = column.table.description
+        there = {found["name"] for found in inspect(connection).get_columns(table, schema=namespace(connection))}
         if column.name not in there:
             clause = CreateColumn(column).compile(dialect=connection.dialect)
-            connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {clause}"))
+            connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {clause}"))
 
 
 def _add_service(connection: Connection) -> None:
     schema.metadata.create_all(connection, tables=[schema.troubles, schema.processes])
+
+
+def _add_commit_ids(connection: Connection) -> None:
+    _add_columns(connection, schema.history.c.commit_id)
+    schema.history_by_commit.create(connection, checkfirst=True)
 
 
 MIGRATIONS: tuple[Migration, ...] = (
@@ -79,6 +89,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=4, name="add indexes", run=_add_indexes),
     Migration(number=5, name="add concurrency and pauses of builds", run=_add_pace),
     Migration(number=6, name="add troubles and processes", run=_add_service),
+    Migration(number=7, name="add commit ids", run=_add_commit_ids),
 )
 
 
@@ -106,18 +117,23 @@ def require_ebla(connection: Connection, where: str) -> None:
         )
 
 
+def require_known(newest: int | None, where: str) -> None:
+    """Refuse a catalog that a newer release has written."""
+    known = MIGRATIONS[-1].number
+    if newest is not None and newest > known:
+        raise CatalogError(
+            f"{where}: expected a catalog of schema {known} or older, found {newest}; "
+            "it was written by a newer release of Ebla: upgrade this one"
+        )
+
+
 def migrate(connection: Connection, now: int, where: str) -> int:
     """Bring the catalog to this release's schema inside the caller's transaction; return how many steps ran."""
     applied: set[int] = set()
     if not is_empty(connection):
         require_ebla(connection, where)
         applied = set(connection.execute(select(schema.migrations.c.number)).scalars())
-    newest = MIGRATIONS[-1].number
-    if applied and max(applied) > newest:
-        raise CatalogError(
-            f"{where}: expected a catalog of schema {newest} or older, found {max(applied)}; "
-            "it was written by a newer release of Ebla: upgrade this one"
-        )
+    require_known(max(applied, default=None), where)
     pending = [m for m in MIGRATIONS if m.number not in applied]
     for step in pending:
         step.run(connection)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from sqlalchemy import Connection, delete, insert, select, update
 
 from ebla.catalog import schema as s
-from ebla.catalog.store import Catalog
+from ebla.catalog.store import Catalog, insisted
 from ebla.ids import NodeId
 
 
@@ -41,6 +41,7 @@ class Process:
     expires_at: int
 
 
+@insisted
 def report(
     catalog: Catalog,
     *,
@@ -70,6 +71,7 @@ def report(
         connection.execute(delete(s.processes).where(s.processes.c.expires_at < now - 10 * lease_us))
 
 
+@insisted
 def leave(catalog: Catalog, holder: str) -> None:
     with catalog.writing() as connection:
         connection.execute(delete(s.processes).where(s.processes.c.holder == holder))

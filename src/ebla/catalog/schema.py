@@ -48,9 +48,11 @@ history = Table(
     Column("node_id", Text, nullable=False),
     Column("transaction_id", BigInteger),
     Column("relation_id", BigInteger),
+    Column("commit_id", Text),
     Index("history_by_time", "committed_at"),
     Index("history_by_relation", "relation_id", "version"),
 )
+history_by_commit = Index("history_by_commit", history.c.commit_id)
 
 # The seed's columns come first; storage_root is where the node's runs lie.
 topology = Table(

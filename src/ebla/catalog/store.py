@@ -10,35 +10,37 @@ require. A reader's snapshot is a version; rows of the manifest say from which v
 from __future__ import annotations
 
 import contextlib
+import functools
 import sqlite3
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, insert, inspect, select
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy import Connection, Engine, insert, inspect, select
+from sqlalchemy.exc import DatabaseError, DBAPIError
 
 from ebla.catalog import changes as c
-from ebla.catalog import migrations
+from ebla.catalog import engines, failures, migrations
 from ebla.catalog import schema as s
 from ebla.catalog.apply import apply, check, counter, take
-from ebla.errors import CatalogError, ConflictError
+from ebla.catalog.engines import CREATE_HINT, is_postgres
+from ebla.catalog.failures import BUSY_TIMEOUT_S, FILE, without_password
+from ebla.catalog.patience import Patience
+from ebla.errors import CatalogError, CatalogUnavailableError, ConflictError
 from ebla.failpoint import hit
-from ebla.ids import NodeId, Version
+from ebla.ids import NodeId, RelationId, Version
+from ebla.storage.rights import PRIVATE
 
-BUSY_TIMEOUT_S = 60.0
-CONNECT_TIMEOUT_S = 10
+__all__ = ["FILE", "Catalog", "insisted", "is_postgres", "now_us"]
+
 POLL_S = 0.005
-
-FILE = "catalog.db"
-POSTGRES = ("postgresql", "postgres")
-SECRETS = ("password", "sslpassword")
 NOBODY = NodeId("")
-CREATE_HINT = "create it with ebla.connect() or `ebla sql 'CREATE TABLE …'`"
+
+Done = TypeVar("Done")
+P = ParamSpec("P")
 
 
 def now_us() -> int:
@@ -48,41 +50,97 @@ def now_us() -> int:
 class Catalog:
     """An open catalog. Safe to use from several threads."""
 
-    def __init__(self, engine: Engine, where: str, clock: Callable[[], int] = now_us) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        where: str,
+        clock: Callable[[], int] = now_us,
+        *,
+        retry_s: float = 0.0,
+        read_only: str | None = None,
+    ) -> None:
         self.engine = engine
         self.where = where
         self.clock = clock
+        self.patience = Patience(retry_s)
+        self.read_only = read_only
+        """Why this user can only read; `None` when nothing says so."""
 
     # ---- opening ----------------------------------------------------------------------------------------
 
     @classmethod
-    def open(cls, url: str, *, create: bool = True, clock: Callable[[], int] = now_us) -> Catalog:
-        """Open the catalog at a directory (SQLite) or a `postgresql://` address; create it where there is none."""
-        engine = _postgres(url) if is_postgres(url) else _sqlite(url, create=create)
-        catalog = cls(engine, url, clock)
+    def open(
+        cls,
+        url: str,
+        *,
+        create: bool = True,
+        clock: Callable[[], int] = now_us,
+        retry_s: float = 0.0,
+        mask: int = PRIVATE,
+    ) -> Self:
+        """Open the catalog at a directory (SQLite) or a `postgresql://` address; create it where there is none.
+
+        A database that does not answer is waited for, `retry_s` at most. A new directory and file get the rights that
+        `mask` leaves.
+        """
+        if is_postgres(url):
+            return cls._opened(engines.postgres_engine(url), url, clock, create=create, retry_s=retry_s)
+        folder = engines.require_directory(url)
+        if engines.make_room(folder, create=create, mask=mask):
+            with engines.new_file(folder, mask) as file:
+                cls._opened(engines.sqlite_engine(file), url, clock, create=True, write_ahead=False).close()
+        if engines.may_write(folder):
+            return cls._opened(engines.sqlite_engine(folder / FILE), url, clock, create=create, retry_s=retry_s)
+        reason = f"no write permission for {FILE} and its directory"
+        return cls._opened(engines.sqlite_reader(folder / FILE), url, clock, retry_s=retry_s, read_only=reason)
+
+    @classmethod
+    def _opened(
+        cls,
+        engine: Engine,
+        url: str,
+        clock: Callable[[], int],
+        *,
+        create: bool = False,
+        write_ahead: bool = True,
+        retry_s: float = 0.0,
+        read_only: str | None = None,
+    ) -> Self:
+        catalog = cls(engine, url, clock, retry_s=retry_s, read_only=read_only)
         try:
-            catalog._prepare(create=create)
+            catalog.patience.insist(lambda: catalog._prepare(create=create, write_ahead=write_ahead))
         except DatabaseError as error:
             engine.dispose()
             raise CatalogError(
-                f"{_without_password(url)}: expected an Ebla catalog, found: {_first_line(error)}"
+                f"{without_password(url)}: expected an Ebla catalog, found: {failures.first_line(error)}"
             ) from error
         except BaseException:
             engine.dispose()
             raise
         return catalog
 
-    def _prepare(self, *, create: bool) -> None:
-        where = _without_password(self.where)
+    def _prepare(self, *, create: bool, write_ahead: bool) -> None:
+        where = without_password(self.where)
         with self.reading() as connection:
             empty = migrations.is_empty(connection)
             if empty and not create:
                 raise CatalogError(f"{where}: expected an Ebla catalog, found none; {CREATE_HINT}")
             newest = None if empty else self._newest_migration(connection, where)
+            if newest is not None and self.read_only is None:
+                self.read_only = _only_reads(connection)
+        expected = migrations.MIGRATIONS[-1].number
+        if self.read_only is not None:
+            migrations.require_known(newest, where)
+            if newest != expected:
+                raise CatalogError(
+                    f"{where}: expected a catalog of schema {expected}, found {newest}, which this user cannot bring "
+                    "up to date; let a user who may write open it once with this release"
+                )
+            return
         # Only now is the place known to be ours or empty: another program's database must stay as it was.
-        if self.engine.dialect.name == "sqlite":
+        if write_ahead and self.engine.dialect.name == "sqlite":
             self._use_write_ahead_log()
-        if newest != migrations.MIGRATIONS[-1].number:
+        if newest != expected:
             with self.writing() as connection:
                 self._create_namespace(connection)
                 migrations.migrate(connection, self.clock(), where)
@@ -104,7 +162,7 @@ class Catalog:
                     return
                 except sqlite3.OperationalError as error:
                     if "locked" not in str(error) or time.monotonic() > deadline:
-                        raise self._silent(str(error)) from error
+                        raise failures.of_sqlite(error, self.where) or error from error
             time.sleep(POLL_S)
 
     def _newest_migration(self, connection: Connection, where: str) -> int | None:
@@ -113,18 +171,39 @@ class Catalog:
         return max(numbers, default=None)
 
     def close(self) -> None:
+        self.patience.end()
         self.engine.dispose()
 
     # ---- database transactions --------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One consistent read of the catalog."""
-        with self._answering(), self.engine.connect() as raw:
-            postgres = raw.dialect.name == "postgresql"
-            connection = raw.execution_options(isolation_level="REPEATABLE READ") if postgres else raw
-            with connection.begin():
+        """One consistent read of the catalog. A database that does not answer at its beginning is waited for."""
+        connection = self.patience.insist(self._begin_read)
+        with self._answering(), contextlib.closing(connection):
+            try:
                 yield connection
+                connection.commit()
+            finally:
+                self._require_still(connection)
+
+    def read(self, use: Callable[[Connection], Done]) -> Done:
+        """One consistent read that is done again as a whole where the database falls silent in the middle of it."""
+
+        def once() -> Done:
+            with self.reading() as connection:
+                return use(connection)
+
+        return self.patience.insist(once)
+
+    def _begin_read(self) -> Connection:
+        with self._answering():
+            raw = self.engine.connect()
+            postgres = raw.dialect.name == "postgresql"
+            with _closed_on_error(raw):
+                connection = raw.execution_options(isolation_level="REPEATABLE READ") if postgres else raw
+                connection.begin()
+                return connection
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -133,42 +212,93 @@ class Catalog:
         In PostgreSQL every statement must see what was committed before the lock was got, which READ COMMITTED does
         and a stricter default of the database would not.
         """
-        with self._answering(), self.engine.connect() as raw:
+        connection = self.patience.insist(self._begin_write)
+        with self._answering(), contextlib.closing(connection):
+            yield connection
+            connection.commit()
+
+    def _begin_write(self) -> Connection:
+        if self.read_only is not None:
+            raise failures.read_only(self.where, self.read_only)
+        with self._answering():
+            raw = self.engine.connect()
             postgres = raw.dialect.name == "postgresql"
-            connection = raw.execution_options(ebla_write=True)
-            if postgres:
-                connection = connection.execution_options(isolation_level="READ COMMITTED")
-            with connection.begin():
+            with _closed_on_error(raw):
+                connection = raw.execution_options(ebla_write=True)
+                if postgres:
+                    connection = connection.execution_options(isolation_level="READ COMMITTED")
+                connection.begin()
                 if postgres:
                     connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('ebla.commit'))")
-                yield connection
+                return connection
 
     @contextlib.contextmanager
     def _answering(self) -> Iterator[None]:
-        """Say in our words that the database does not answer. A commit that it was silent about may have happened."""
+        """Say in our words what the database says. A commit that it was silent about may have happened."""
         try:
             yield
         except DBAPIError as error:
-            if not isinstance(error, OperationalError) and not error.connection_invalidated:
+            ours = failures.translated(error, self.where)
+            if ours is None:
                 raise
-            raise self._silent(_first_line(error)) from error
+            raise ours from error
 
-    def _silent(self, said: str) -> CatalogError:
-        return CatalogError(
-            f"{_without_password(self.where)}: expected a database that answers, found: {said}; "
-            "check the address, that the server runs and that the database exists"
-        )
+    def _require_still(self, connection: Connection) -> None:
+        """What was read beside SQLite's log holds only if no writer changed the file meanwhile."""
+        if connection.invalidated or connection.closed:
+            return
+        raw = connection.connection.driver_connection
+        if isinstance(raw, engines.Still) and raw.moved():
+            raise failures.unavailable(
+                f"{self.where}/{FILE}: expected no writer while a user without write permission reads, found one; retry"
+            )
 
     # ---- commits ----------------------------------------------------------------------------------------
 
     def commit(self, decision: c.Decision, *, node: NodeId = NOBODY) -> c.Committed:
         """Make a decision true, or raise and change nothing."""
-        with self.writing() as connection:
-            committed = self._carry_out(connection, decision, node)
-        hit("catalog.commit.done")
+        committed = self._settle(lambda connection: decision, node)
+        assert committed is not None
         return committed
 
-    def _carry_out(self, connection: Connection, decision: c.Decision, node: NodeId) -> c.Committed:
+    def _settle(self, decide: Callable[[Connection], c.Decision | None], node: NodeId) -> c.Committed | None:
+        """Decide under the commit lock and carry it out, once, however often the database falls silent.
+
+        Each commit has an id of its own in the history. Where the answer was lost, the next try first looks for that
+        id. It does so under the commit lock, which the lost one holds until it is committed or rolled back.
+        """
+        identifier = uuid.uuid4().hex
+        tried = False
+
+        def once() -> c.Committed | None:
+            nonlocal tried
+            with self.writing() as connection:
+                committed = _committed_as(connection, identifier) if tried else None
+                if committed is None:
+                    decision = decide(connection)
+                    if decision is None:
+                        return None
+                    committed = self._carry_out(connection, decision, node, identifier)
+                tried = True  # what fails from here on may have happened
+            hit("catalog.commit.done")
+            return committed
+
+        try:
+            done = self.patience.insist(once)
+            if done is not None:
+                self.patience.committed()
+            return done
+        except CatalogUnavailableError as error:
+            if not tried:
+                raise
+            lost = CatalogUnavailableError(
+                f"{error}; whether the commit happened is not known: "
+                f"SELECT * FROM system.history WHERE commit_id = '{identifier}' says so"
+            )
+            lost.since, lost.settled = error.since, False
+            raise lost from error
+
+    def _carry_out(self, connection: Connection, decision: c.Decision, node: NodeId, identifier: str) -> c.Committed:
         now = self.clock()
         hit("catalog.commit.begun")
         for requirement in decision.requires:
@@ -194,6 +324,7 @@ class Catalog:
                 "node_id": node,
                 "transaction_id": decision.transaction,
                 "relation_id": created or decision.relation,
+                "commit_id": identifier,
             },
         )
         hit("catalog.commit.before_commit")
@@ -216,8 +347,7 @@ class Catalog:
         therefore only reads, and through the connection it is given; it may be called several times.
         """
         for _ in range(attempts - 1):
-            with self.reading() as connection:
-                decision = _guarded(connection, make)
+            decision = self.read(lambda connection: _guarded(connection, make))
             if decision is None:
                 return None
             try:
@@ -225,13 +355,7 @@ class Catalog:
             except ConflictError as conflict:
                 if not conflict.retryable:
                     raise
-        with self.writing() as connection:
-            decision = _guarded(connection, make)
-            if decision is None:
-                return None
-            committed = self._carry_out(connection, decision, node)
-        hit("catalog.commit.done")
-        return committed
+        return self._settle(lambda connection: _guarded(connection, make), node)
 
     def located(self, root: str) -> str:
         """A storage root as an address. One inside the warehouse is recorded relative to it, so that it can move."""
@@ -239,13 +363,21 @@ class Catalog:
 
     def cluster_id(self) -> str:
         """What tells this catalog from every other one."""
-        with self.reading() as connection:
-            query = select(s.meta.c.value).where(s.meta.c.key == "cluster_id")
-            return str(connection.execute(query).scalar_one())
+        query = select(s.meta.c.value).where(s.meta.c.key == "cluster_id")
+        return str(self.read(lambda connection: connection.execute(query).scalar_one()))
 
     def version(self) -> Version:
-        with self.reading() as connection:
-            return Version(counter(connection, "version"))
+        return Version(self.read(lambda connection: counter(connection, "version")))
+
+
+def insisted(function: Callable[Concatenate[Catalog, P], Done]) -> Callable[Concatenate[Catalog, P], Done]:
+    """A function of a catalog that may be done twice, and is done again while the database does not answer."""
+
+    @functools.wraps(function)
+    def again(catalog: Catalog, /, *args: P.args, **kwargs: P.kwargs) -> Done:
+        return catalog.patience.insist(lambda: function(catalog, *args, **kwargs))
+
+    return again
 
 
 def _guarded(connection: Connection, make: Callable[[Connection, Version], c.Decision | None]) -> c.Decision | None:
@@ -257,85 +389,36 @@ def _guarded(connection: Connection, make: Callable[[Connection, Version], c.Dec
     return replace(decision, requires=(guard, *decision.requires), exclusive=True)
 
 
-def is_postgres(url: str) -> bool:
-    """An address, not a directory whose name begins like one."""
-    scheme, separator, _ = url.partition("://")
-    return bool(separator) and scheme.partition("+")[0] in POSTGRES
+def _committed_as(connection: Connection, identifier: str) -> c.Committed | None:
+    """The commit of this id, if it happened. A relation that was created by it says so itself."""
+    created = (s.relations.c.relation_id == s.history.c.relation_id) & (
+        s.relations.c.created_version == s.history.c.version
+    )
+    row = connection.execute(
+        select(s.history.c.version, s.history.c.committed_at, s.relations.c.relation_id)
+        .select_from(s.history.outerjoin(s.relations, created))
+        .where(s.history.c.commit_id == identifier)
+    ).one_or_none()
+    if row is None:
+        return None
+    relation = None if row.relation_id is None else RelationId(row.relation_id)
+    return c.Committed(version=Version(row.version), committed_at=row.committed_at, relation=relation)
 
 
-def _sqlite(url: str, *, create: bool) -> Engine:
-    if "://" in url:
-        raise CatalogError(
-            f"{_without_password(url)}: expected a directory or a postgresql:// address, found another kind of address"
-        )
-    folder = Path(url)
-    file = folder / FILE
+def _only_reads(connection: Connection) -> str | None:
+    """Why a user of PostgreSQL cannot write: the server is a standby, or the rights are missing."""
+    if connection.dialect.name != "postgresql":
+        return None
+    allowed = f"has_table_privilege('{migrations.NAMESPACE}.{s.counters.name}', 'UPDATE')"
+    if connection.exec_driver_sql("SHOW transaction_read_only").scalar() == "on":
+        return "the server is a standby, or the session may only read"
+    return None if connection.exec_driver_sql(f"SELECT {allowed}").scalar() else "no right to change its tables"
+
+
+@contextlib.contextmanager
+def _closed_on_error(connection: Connection) -> Iterator[None]:
     try:
-        if not file.exists():
-            _make_room(folder, create=create)
-    except OSError as error:
-        raise CatalogError(f"{folder}: expected a directory to keep a warehouse in, found: {error}") from error
-    address = URL.create("sqlite", database=str(file))  # not text: a directory's name may hold `?`
-    engine = create_engine(address, connect_args={"timeout": BUSY_TIMEOUT_S})
-
-    @event.listens_for(engine, "connect")
-    def _on_connect(dbapi: Any, _record: ConnectionPoolEntry) -> None:
-        dbapi.isolation_level = None  # we begin transactions ourselves, with the lock that they need
-        cursor = dbapi.cursor()
-        cursor.execute("PRAGMA synchronous = FULL")
-        cursor.execute("PRAGMA foreign_keys = ON")
-        cursor.close()
-
-    @event.listens_for(engine, "begin")
-    def _on_begin(connection: Connection) -> None:
-        write = connection.get_execution_options().get("ebla_write", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-
-    return engine
-
-
-def _make_room(folder: Path, *, create: bool) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise CatalogError(f"{folder}: expected a directory, found a file; choose another place")
-    if not create:
-        raise CatalogError(f"{folder}: expected an Ebla warehouse, found none; {CREATE_HINT}")
-    # Another process may be creating the same catalog at this moment.
-    if folder.exists() and any(p.name != "data" and not p.name.startswith(FILE) for p in folder.iterdir()):
-        raise CatalogError(
-            f"{folder}: expected an Ebla warehouse or an empty directory, found other files; choose another directory"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-
-
-def _postgres(url: str) -> Engine:
-    try:
-        parsed = make_url(url).set(drivername="postgresql+psycopg")
-    except (ArgumentError, ValueError):  # neither quoted nor chained: the text may hold a password
-        raise CatalogError(
-            "catalog address: expected postgresql://user:password@host:port/database, found one that cannot be read"
-        ) from None
-    timeout = {} if "connect_timeout" in parsed.query else {"connect_timeout": CONNECT_TIMEOUT_S}
-    # A ping before use costs a round trip and hides a restart of the server from whoever comes next.
-    engine = create_engine(parsed, connect_args=timeout, pool_pre_ping=True)
-
-    @event.listens_for(engine, "connect")
-    def _on_connect(dbapi: Any, _record: ConnectionPoolEntry) -> None:
-        with dbapi.cursor() as cursor:
-            cursor.execute(f"SET search_path TO {migrations.NAMESPACE}")
-        dbapi.commit()
-
-    return engine
-
-
-def _without_password(url: str) -> str:
-    if "://" not in url:
-        return url
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):
-        return url.partition("://")[0] + "://…"
-    return parsed.difference_update_query(SECRETS).render_as_string(hide_password=True)
-
-
-def _first_line(error: DBAPIError) -> str:
-    return str(error.orig).strip().splitlines()[0] if error.orig else str(error)
+        yield
+    except BaseException:
+        connection.close()
+        raise

@@ -3,6 +3,9 @@
 A transaction is a row with a lease. Its files carry its number in their names, so a file whose transaction is neither
 open nor named by the manifest belongs to nobody and may be swept. A lease that runs out is as good as an abort: the
 commit checks it.
+
+All that is written here may be written twice, so it is repeated where the database's answer was lost. Of a transaction
+that was begun twice one is never used, and ends with its lease.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from sqlalchemy import Connection, Row, delete, exists, insert, or_, select, upd
 
 from ebla.catalog import schema as s
 from ebla.catalog.apply import counter, take
-from ebla.catalog.store import Catalog
+from ebla.catalog.store import Catalog, insisted
 from ebla.errors import TransactionClosedError
 from ebla.ids import NodeId, RelationId, Term, TransactionId, Version
 from ebla.storage.model import Relation
@@ -48,6 +51,7 @@ class Waiting:
     started_at: int
 
 
+@insisted
 def begin(
     catalog: Catalog,
     target: Relation | None,
@@ -88,6 +92,7 @@ def begin(
     )
 
 
+@insisted
 def renew(catalog: Catalog, transaction: TransactionId, lease_us: int) -> None:
     """Prolong an open transaction's lease. One that has run out cannot be revived: its files may be gone."""
     with catalog.writing() as connection:
@@ -105,11 +110,13 @@ def renew(catalog: Catalog, transaction: TransactionId, lease_us: int) -> None:
             raise TransactionClosedError(f"transaction {transaction}: expected open, found closed; retry it")
 
 
+@insisted
 def abort(catalog: Catalog, transaction: TransactionId) -> bool:
     with catalog.writing() as connection:
         return _abort(connection, s.transactions.c.transaction_id == transaction, catalog.clock()) == 1
 
 
+@insisted
 def reap(catalog: Catalog) -> int:
     """Abort transactions whose lease ran out: their writer is dead or too slow to be trusted. Expired pins go too."""
     with catalog.reading() as connection:
@@ -170,6 +177,7 @@ def _waiting(row: Row[Any]) -> Waiting:
     )
 
 
+@insisted
 def forget_ended(catalog: Catalog, before_us: int) -> int:
     """Drop the rows of transactions that ended long ago."""
     with catalog.writing() as connection:
@@ -182,6 +190,7 @@ def forget_ended(catalog: Catalog, before_us: int) -> int:
 # ---- leadership -----------------------------------------------------------------------------------------
 
 
+@insisted
 def lead(catalog: Catalog, name: str, holder: str, lease_us: int) -> Lease | None:
     """Take or prolong the lease; `None` while someone else holds it. The term grows with every change of leader."""
     with catalog.writing() as connection:
@@ -199,6 +208,7 @@ def lead(catalog: Catalog, name: str, holder: str, lease_us: int) -> Lease | Non
     return Lease(name=name, holder=holder, term=term, expires_at=now + lease_us)
 
 
+@insisted
 def resign(catalog: Catalog, lease: Lease) -> None:
     with catalog.writing() as connection:
         connection.execute(
@@ -214,8 +224,18 @@ def resign(catalog: Catalog, lease: Lease) -> None:
 def pin(catalog: Catalog, version: Version | None, *, holder: str, reason: str, lease_us: int) -> tuple[str, Version]:
     """Keep a version readable for a while. `None` pins the newest, with no gap between choosing and keeping it."""
     identifier = str(uuid.uuid4())
+    return identifier, _pin(catalog, identifier, version, holder=holder, reason=reason, lease_us=lease_us)
+
+
+@insisted
+def _pin(
+    catalog: Catalog, identifier: str, version: Version | None, *, holder: str, reason: str, lease_us: int
+) -> Version:
+    if catalog.read_only:
+        return catalog.version() if version is None else version  # nothing keeps it but the retention
     with catalog.writing() as connection:
         at = Version(counter(connection, "version")) if version is None else version
+        connection.execute(delete(s.pins).where(s.pins.c.pin_id == identifier))
         connection.execute(
             insert(s.pins),
             {
@@ -226,9 +246,10 @@ def pin(catalog: Catalog, version: Version | None, *, holder: str, reason: str, 
                 "expires_at": catalog.clock() + lease_us,
             },
         )
-    return identifier, at
+    return at
 
 
+@insisted
 def hold(catalog: Catalog, version: Version, *, holder: str, reason: str, lease_us: int) -> None:
     """Keep a version readable in the name of a piece of work, whoever does it, and no other version."""
     with catalog.writing() as connection:
@@ -246,11 +267,15 @@ def hold(catalog: Catalog, version: Version, *, holder: str, reason: str, lease_
         )
 
 
+@insisted
 def let_go(catalog: Catalog, holder: str) -> None:
     with catalog.writing() as connection:
         connection.execute(delete(s.pins).where(s.pins.c.holder == holder))
 
 
+@insisted
 def unpin(catalog: Catalog, identifiers: list[str]) -> None:
+    if catalog.read_only:
+        return
     with catalog.writing() as connection:
         connection.execute(delete(s.pins).where(s.pins.c.pin_id.in_(identifiers)))

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from ebla.catalog import schema as s
-from ebla.catalog.store import Catalog
+from ebla.catalog.store import Catalog, insisted
 from ebla.ids import RelationId
 from ebla.storage.model import Kind
 
@@ -68,6 +68,7 @@ def backoff_us(attempts: int) -> int:
     return 0 if attempts <= 0 else min(BACKOFF_US_MAX, BACKOFF_US_FIRST * 2 ** min(attempts - 1, 16))
 
 
+@insisted
 def record(
     catalog: Catalog,
     *,
@@ -126,6 +127,7 @@ def record(
     return found
 
 
+@insisted
 def clear(catalog: Catalog, relation: RelationId, *works: Activity) -> bool:
     """Forget the troubles of a relation, all or of some kinds of work; whether there were any.
 

@@ -21,8 +21,8 @@ from ebla.indexes.definition import Index
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite
+from ebla.storage import bounds, types
 from ebla.storage import runs as rf
-from ebla.storage import types
 from ebla.storage.files import Root
 from ebla.storage.model import Relation, Run
 from ebla.tables.context import Context
@@ -157,15 +157,16 @@ class _Task:
         path = f"{part.scratch}/{tablet}-{attempt}.parquet"
         group_rows = max(1024, int(self.row_group_bytes * table.num_rows / max(1, table.nbytes)))
         size = root.write_parquet(table, path, group_rows)
-        low, high = ([table[name][at].as_py() for name, _ in part.key] for at in (0, table.num_rows - 1))
+        first, last = rf.ends(table, [name for name, _ in part.key])
+        down = [descending for _, descending in part.key]
         return {
             "relation": part.relation,
             "tablet": tablet,
             "path": path,
             "row_count": table.num_rows,
             "bytes": size,
-            "key_min": rf.key_json(low),
-            "key_max": rf.key_json(high),
+            "key_min": None if first is None else bounds.below(first, down),
+            "key_max": None if last is None else bounds.above(last, down),
         }
 
 

@@ -23,8 +23,8 @@ from ebla.indexes import entries
 from ebla.indexes.definition import Index
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
-from ebla.storage import runs as rf
 from ebla.storage import types
+from ebla.storage.bounds import in_message
 from ebla.storage.model import DELETED, Column, Run
 from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
@@ -41,7 +41,7 @@ def enforced(state: Permission) -> bool:
 
 
 def violation(index: Index, values: Sequence[object]) -> DuplicateKeyError:
-    shown = ", ".join(f"{item.text} = {rf.shown(value)!r}" for item, value in zip(index.items, values, strict=True))
+    shown = ", ".join(f"{item.text} = {in_message(value)}" for item, value in zip(index.items, values, strict=True))
     return DuplicateKeyError(
         f"unique index {index.name} of {index.base.name}: expected every value once, found {shown} more than once; "
         "change or delete one of the rows"

@@ -125,7 +125,7 @@ class Origin:
     """The catalog that a request names, open on the driver's machine. Never pickled."""
 
     def __init__(self, request: Request) -> None:
-        self.catalog = Catalog.open(request.url, create=False)
+        self.catalog = Catalog.open(request.url, create=False, retry_s=request.settings.catalog_retry_s)
         self.settings = request.settings
         self.node = NodeId(request.settings.node)
         self.holder = f"{socket.gethostname()}/{os.getpid()}/spark"

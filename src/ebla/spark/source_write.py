@@ -12,6 +12,7 @@ writes one sorted run per tablet, which becomes level 1 where the tablet is empt
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from ebla.catalog import changes as c
 from ebla.catalog import indexing, reads
 from ebla.catalog import transactions as tx
-from ebla.errors import TypeMismatchError
+from ebla.errors import CatalogUnavailableError, TypeMismatchError
 from ebla.failpoint import hit
 from ebla.ids import NodeId, TabletId, Token
 from ebla.indexes import definition
@@ -143,7 +144,8 @@ class EblaWriter(DataSourceArrowWriter):
                 else:
                     self._roll_back(origin)
             except BaseException:
-                self._roll_back(origin)
+                with origin.catalog.patience.without(), contextlib.suppress(CatalogUnavailableError):
+                    self._roll_back(origin)  # else the lease ends by itself
                 raise
 
     def _commit(self, origin: Origin, level0: tuple[Run, ...], tablets: tuple[Run, ...]) -> None:
@@ -266,7 +268,10 @@ class Task:
         settings = writer.request.settings
         self.relation = writer.relation
         self.transaction = writer.transaction.id
-        self.roots = {node: Root(location, fsync=settings.fsync) for node, location in writer.roots.items()}
+        self.roots = {
+            node: Root(location, fsync=settings.fsync, mask=settings.file_mask)
+            for node, location in writer.roots.items()
+        }
         self.key = [col.physical for col in writer.relation.key]
         self.piece_rows = settings.batch_rows_max
         self.attempt = attempt
@@ -370,8 +375,7 @@ class Task:
         size = self.roots[nodes[0]].write_parquet(table, path)
         for node in nodes[1:]:
             self.roots[nodes[0]].copy_to(self.roots[node], path)
-        low, high = ([table[k][at].as_py() for k in self.key] for at in (0, table.num_rows - 1))
-        return number, rf.Facts(rows=table.num_rows, bytes=size, key_min=rf.key_json(low), key_max=rf.key_json(high))
+        return number, rf.Facts.of(table, size, self.relation)
 
     def forget(self) -> None:
         for path in self.paths:

@@ -21,6 +21,7 @@ from pyarrow import fs
 
 from ebla.errors import StorageError, StorageFullError
 from ebla.ids import RelationId, TransactionId
+from ebla.storage.rights import PRIVATE, make_directory, make_file, restrict
 
 _OWNER = re.compile(r"^r\d+/t(\d+)-")
 MARKER = "ebla-root.json"
@@ -73,13 +74,15 @@ def _may_be_nan(table: pa.Table, field: pa.Field) -> bool:
 class Root:
     """One node's storage root."""
 
-    def __init__(self, location: str, *, fsync: bool = True) -> None:
+    def __init__(self, location: str, *, fsync: bool = True, mask: int = PRIVATE) -> None:
+        """`mask`: the rights that what is made here does not give; it counts for a local directory."""
         if "://" not in location:
             location = str(Path(location).absolute())
         self.location = location
         self.filesystem, self.base = fs.FileSystem.from_uri(location)
         self.local = isinstance(self.filesystem, fs.LocalFileSystem)
         self.fsync = fsync and self.local
+        self.mask = mask
         self._distrusted: dict[str, int | None] = {}
 
     def full(self, path: str) -> str:
@@ -90,8 +93,19 @@ class Root:
         return f"{self.base.rstrip('/')}/{path}"
 
     def make_parent(self, path: str) -> None:
+        parent = os.path.dirname(self.inner(path))
         with translated(self.full(path)):
-            self.filesystem.create_dir(os.path.dirname(self.inner(path)), recursive=True)
+            if self.local:
+                make_directory(Path(parent), self.mask)
+            else:
+                self.filesystem.create_dir(parent, recursive=True)
+
+    def make_place(self, path: str) -> None:
+        """The parent, and an empty file with the rights that it shall have before anything is in it."""
+        self.make_parent(path)
+        if self.local:
+            with translated(self.full(path)):
+                make_file(Path(self.inner(path)), self.mask)
 
     def size(self, path: str) -> int | None:
         """Bytes of a file; `None` when it is not there."""
@@ -118,7 +132,7 @@ class Root:
         return stamp
 
     def write_parquet(self, table: pa.Table, path: str, row_group_rows: int = 65_536) -> int:
-        self.make_parent(path)
+        self.make_place(path)
         with translated(self.full(path)):
             with self.filesystem.open_output_stream(self.inner(path)) as out:
                 pq.write_table(
@@ -145,6 +159,7 @@ class Root:
         self.make_parent(MARKER)
         if self.size(MARKER) is not None:
             return
+        self.make_place(MARKER)
         with translated(self.full(MARKER)):
             with self.filesystem.open_output_stream(self.inner(MARKER)) as out:
                 out.write(json.dumps(dict(claimed)).encode())
@@ -167,9 +182,11 @@ class Root:
     def move(self, source: str, target: str) -> None:
         with translated(self.full(target)):
             self.filesystem.move(self.inner(source), self.inner(target))
+            if self.local:
+                restrict(Path(self.inner(target)), self.mask)
 
     def copy_to(self, other: Root, path: str) -> None:
-        other.make_parent(path)
+        other.make_place(path)
         with translated(other.full(path)):
             fs.copy_files(
                 self.inner(path),

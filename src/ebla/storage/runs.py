@@ -5,26 +5,23 @@ Large data never comes here; `ebla.spark` moves it. What comes here is bounded b
 
 from __future__ import annotations
 
-import base64
-import datetime as dt
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ebla.errors import CorruptRunError, DuplicateKeyError
 from ebla.ids import NodeId, RunId
+from ebla.storage import bounds, types
 from ebla.storage import token as tokens
-from ebla.storage import types
 from ebla.storage.files import Root
 from ebla.storage.model import DELETED, TOKEN, Column, Relation, Run
 from ebla.storage.snapshot import BEGINNING, Snapshot
@@ -36,29 +33,9 @@ def physical_schema(columns: Sequence[Column]) -> pa.Schema:
     return pa.schema([pa.field(c.physical, types.to_arrow(c.type)) for c in columns])
 
 
-def key_json(values: Sequence[object]) -> str:
-    """A key as text for the manifest and for messages."""
-    return json.dumps([shown(v) for v in values], ensure_ascii=False)
-
-
 def show_key(relation: Relation, values: Sequence[object]) -> str:
     """Which row it is, for messages."""
-    return ", ".join(f"{c.name} = {shown(v)!r}" for c, v in zip(relation.identity, values, strict=True))
-
-
-def shown(value: object) -> object:
-    """A value as messages show it."""
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if np.isfinite(value) else str(value)
-        case bytes():
-            return base64.b64encode(value).decode()
-        case Decimal() | dt.date():
-            return str(value)
-        case _:
-            return str(value)
+    return ", ".join(f"{c.name} = {bounds.in_message(v)}" for c, v in zip(relation.identity, values, strict=True))
 
 
 # ---- reading --------------------------------------------------------------------------------------------
@@ -316,13 +293,46 @@ class Facts:
     key_min: str | None
     key_max: str | None
 
+    @classmethod
+    def of(cls, table: pa.Table, size: int, relation: Relation) -> Facts:
+        """Of a file of rows in the relation's order."""
+        return bounded(table.num_rows, size, relation, *ends(table, [c.physical for c in relation.key]))
+
+
+def ends(table: pa.Table, key: Sequence[str]) -> tuple[list[object] | None, list[object] | None]:
+    """The first and the last key of sorted rows."""
+    if table.num_rows == 0:
+        return None, None
+    first, last = ([bounds.plain(table[k][at]) for k in key] for at in (0, table.num_rows - 1))
+    return first, last
+
+
+def bounded(
+    rows: int, size: int, relation: Relation, first: Sequence[object] | None, last: Sequence[object] | None
+) -> Facts:
+    down = [c.physical in relation.descending for c in relation.key]
+    return Facts(
+        rows=rows,
+        bytes=size,
+        key_min=None if first is None else bounds.below(first, down),
+        key_max=None if last is None else bounds.above(last, down),
+    )
+
 
 def inspect_sorted(root: Root, path: str, relation: Relation, *, unique: bool = True) -> Facts:
+    """What a sorted run holds; refuses a key twice."""
+    file = root.open_parquet(path)
+    first, last = sorted_ends(file, relation, unique=unique)
+    return bounded(file.metadata.num_rows, root.size(path) or 0, relation, first, last)
+
+
+def sorted_ends(
+    file: pq.ParquetFile, relation: Relation, *, unique: bool
+) -> tuple[list[object] | None, list[object] | None]:
     """Read a sorted run's key columns, a row group at a time, for its first and last key; refuse a key twice.
 
     Rows are sorted, so equal keys are neighbours: one comparison of each row with the one before it.
     """
-    file = root.open_parquet(path)
     key = [c.physical for c in relation.key]
     first: list[object] | None = None
     last: pa.Table | None = None
@@ -331,18 +341,12 @@ def inspect_sorted(root: Root, path: str, relation: Relation, *, unique: bool = 
         if keys.num_rows == 0:
             continue
         if first is None:
-            first = [keys[k][0].as_py() for k in key]
+            first = ends(keys, key)[0]
         if unique:
             joined = keys if last is None else pa.concat_tables([last, keys])
             _refuse_neighbours(joined.combine_chunks(), key, relation)
         last = keys.slice(keys.num_rows - 1)
-    final = None if last is None else [last[k][0].as_py() for k in key]
-    return Facts(
-        rows=file.metadata.num_rows,
-        bytes=root.size(path) or 0,
-        key_min=None if first is None else key_json(first),
-        key_max=None if final is None else key_json(final),
-    )
+    return first, None if last is None else ends(last, key)[1]
 
 
 def _refuse_neighbours(keys: pa.Table, names: Sequence[str], relation: Relation) -> None:

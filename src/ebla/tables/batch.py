@@ -189,8 +189,7 @@ def _level0(
     number: int,
 ) -> Run:
     extremes = pc.min_max(part[TOKEN]).as_py()
-    key = [c.physical for c in relation.key]
-    last = part.num_rows - 1
+    facts = _level0_facts(part, relation, size)
     return Run(
         id=RunId(f"{relation.id}-{transaction}-{number}"),
         relation=relation.id,
@@ -198,8 +197,8 @@ def _level0(
         tablet=SPANS_TABLETS if relation.tablets > 1 else TabletId(0),
         token_min=Token(extremes["min"]),
         token_max=Token(extremes["max"]),
-        key_min=rf.key_json([part[k][0].as_py() for k in key]),
-        key_max=rf.key_json([part[k][last].as_py() for k in key]),
+        key_min=facts.key_min,
+        key_max=facts.key_max,
         rows=part.num_rows,
         tombstones=pc.sum(part[DELETED].cast(pa.int64())).as_py() or 0,
         bytes=size,
@@ -208,6 +207,21 @@ def _level0(
         transaction=transaction,
         schema_version=relation.schema_version,
     )
+
+
+def _level0_facts(part: pa.Table, relation: Relation, size: int) -> rf.Facts:
+    """Level 0 lies in Arrow's order, upwards, which is not that of level 1 where a column descends or holds NaN.
+
+    Tombstones of an index have lost what they were sorted by: then nothing is said of the keys.
+    """
+    if relation.identity != relation.key and pc.any(part[DELETED]).as_py():
+        return rf.bounded(part.num_rows, size, relation, None, None)
+    key = [(c.physical, c.physical in relation.descending) for c in relation.key]
+    if relation.descending or any(pa.types.is_floating(part[name].type) for name, _ in key):
+        order = rf.in_order(part, key)
+        part = part.take(pa.array([order[0].as_py(), order[-1].as_py()]))
+        return replace(rf.Facts.of(part, size, relation), rows=len(order))
+    return rf.Facts.of(part, size, relation)
 
 
 def tablet_run(

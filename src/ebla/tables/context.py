@@ -165,7 +165,10 @@ class Context:
         with self._lock:
             for node, location in locations.items():
                 if node not in self._roots:
-                    self._roots[node] = Root(self.catalog.located(location), fsync=self.settings.fsync)
+                    settings = self.settings
+                    self._roots[node] = Root(
+                        self.catalog.located(location), fsync=settings.fsync, mask=settings.file_mask
+                    )
             return dict(self._roots)
 
     # ---- transactions -----------------------------------------------------------------------------------

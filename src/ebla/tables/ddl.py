@@ -326,8 +326,9 @@ def barrier(context: Context, relation: Relation) -> None:
     deadline = time.monotonic() + context.settings.barrier_grace_s
     while True:
         tx.reap(context.catalog)
-        with context.catalog.reading() as connection:
-            waiting = tx.planned_before(connection, relation.id, relation.schema_version)
+        waiting = context.catalog.read(
+            lambda connection: tx.planned_before(connection, relation.id, relation.schema_version)
+        )
         if not waiting:
             return
         if time.monotonic() >= deadline:

@@ -78,11 +78,11 @@ def write(context: Context, name: str, make: Make, *, reason: str, reads_target:
 
 
 def until_committed(context: Context, attempt_once: Callable[[], Done]) -> Done:
-    """Try until no race is lost, with growing pauses."""
+    """Try until no race is lost, with growing pauses. An attempt that the catalog left in the lurch is made again."""
     attempts = context.settings.write_attempts
     for attempt in range(1, attempts + 1):
         try:
-            return attempt_once()
+            return context.catalog.patience.insist(attempt_once)
         except ConflictError as conflict:
             if not conflict.retryable or attempt == attempts:
                 raise
@@ -130,7 +130,8 @@ def begin(context: Context, name: str, *, reason: str) -> tuple[Relation, tx.Tra
                 "it was altered while the write began: retry it"
             )
     except BaseException:
-        tx.abort(context.catalog, transaction.id)
+        with context.catalog.patience.without(), contextlib.suppress(EblaError):
+            tx.abort(context.catalog, transaction.id)
         raise
     return relation, transaction
 
@@ -419,7 +420,9 @@ class Work:
 
     def next_scratch(self) -> str:
         self._scratch += 1
-        return scratch_path(self.relation.id, self.transaction.id, self._scratch)
+        path = scratch_path(self.relation.id, self.transaction.id, self._scratch)
+        self.home().make_parent(path)  # by us, not by Spark, which would let others in
+        return path
 
     # ---- the end ----------------------------------------------------------------------------------------
 
@@ -560,13 +563,14 @@ class Work:
         if full and self._scratch:
             ssession.close_lost_files(self.context.writer)
         deadline = time.monotonic() + (FULL_DISK_WAIT_S if full else 0)
-        while True:
-            try:
-                return self.roll_back()
-            except EblaError:
-                if time.monotonic() >= deadline:
-                    return
-            time.sleep(POLL_S)
+        with self.context.catalog.patience.without():
+            while True:
+                try:
+                    return self.roll_back()
+                except EblaError:
+                    if time.monotonic() >= deadline:
+                        return
+                time.sleep(POLL_S)
 
     def _remove_files(self) -> None:
         for _, work in self.followers:
