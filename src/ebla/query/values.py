@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import datetime as dt
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,12 +19,16 @@ from typing import Any
 import pyarrow as pa
 
 from ebla.errors import TypeMismatchError, UsageError
-from ebla.storage import types
+from ebla.storage import texts, types
+from ebla.storage.grammar import Unfit, parse
 from ebla.storage.model import Column
 
 Rank = tuple[int, Any]
 Ranks = tuple[Any, ...]
 """Ranks of several columns, some of them turned around."""
+
+TYPED = texts.How(binary="hex")
+"""How what is typed at a command line is read."""
 
 NULL: Rank = (0, 0)
 NAN: Rank = (2, 0)
@@ -102,8 +105,17 @@ class _Spec:
     nullable: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """A value that is comparable already."""
+
+    value: Any
+
+
 def comparable(value: object, column: Column, relation: str) -> Any:
     """A user's value, if the column could hold it; an error says what was expected and found."""
+    if isinstance(value, Exact):
+        return value.value
     found: pa.Array
     try:
         spec = _Spec(name=column.name, type=column.type)
@@ -163,27 +175,10 @@ def from_json(value: Any, column: Column) -> Any:
     )
 
 
-def from_text(text: str, column: Column, relation: str) -> object:
-    """What somebody typed, as a value of the column's type."""
-    kind = column.type.partition("(")[0]
+def from_text(text: str, column: Column, relation: str, how: texts.How = TYPED) -> Exact:
+    """What a user typed, as a value of the column's type."""
+    tree = parse(column.type)
     try:
-        match kind:
-            case "string":
-                return text
-            case "boolean":
-                return {"true": True, "false": False}[text.lower()]
-            case "tinyint" | "smallint" | "int" | "bigint":
-                return int(text)
-            case "decimal":
-                return Decimal(text)
-            case "float" | "double":
-                return float(text)
-            case "date":
-                return dt.date.fromisoformat(text)
-            case "timestamp" | "timestamp_ntz":
-                return dt.datetime.fromisoformat(text)
-            case "binary":
-                return bytes.fromhex(text.removeprefix("0x"))
-    except (ValueError, KeyError, ArithmeticError):
-        pass
-    raise TypeMismatchError(f"{relation}.{column.name}: expected {column.type}, found {text!r}")
+        return Exact(texts.value(text, tree, how))
+    except Unfit as error:
+        raise TypeMismatchError(f"{relation}.{column.name}: expected {tree}, found {text!r} ({error})") from None

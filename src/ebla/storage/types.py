@@ -18,8 +18,9 @@ A type is a string: Spark's own `simpleString`, in one spelling per type (`canon
 Data is *stored, not converted*: a column takes a value if it can hold that very value. 3.0 goes into an int
 column and a date into a timestamp, but neither '3' nor 3.5 becomes an int. This is ANSI store assignment,
 stricter in two ways: nothing turns into a string, and what does not fit is an error instead of rounded. Only
-binary fractions round, as is their nature: a double stored as float, a decimal stored as double. A float
-goes into a decimal by its shortest decimal form, as in Spark: 0.1 is 0.1.
+binary fractions round, as is their nature: a double stored as float, a decimal stored as double; one that would become
+infinite or zero is refused. A float goes into a decimal by its shortest decimal form, as in Spark: 0.1 is 0.1. A map
+names each key once. What texts say, in files and as literals of SQL, is the matter of `ebla.storage.texts`.
 
 Messages count rows from 1. A struct's field that is no plain identifier is quoted by backticks, where Spark's
 `simpleString` is not, so that every canonical type parses again.
@@ -212,6 +213,19 @@ def widens(old: str, new: str) -> bool:
             return before == after
 
 
+class ValueRefusedError(TypeMismatchError):
+    """A value that its column does not take. `row` counts from 0, in what was given."""
+
+    def __init__(self, relation: str, column: str, *, row: int, expected: str, found: str, why: str) -> None:
+        shown = found if len(found) <= SHOWN_MAX else found[: SHOWN_MAX - 3] + "..."
+        said = f"expected {expected}, found {shown}" + (f" ({why})" if why else "")
+        super().__init__(f"{relation}.{column}, row {row + 1}: {said}")
+        self.column = column
+        self.row = row
+        self.said = said
+
+
+SHOWN_MAX = 80
 _UNFIT = (Unfit, ValueError, TypeError, OverflowError)  # the middle two have Arrow's as children
 
 
@@ -260,9 +274,14 @@ def _assemble(given: Mapping[str, pa.ChunkedArray], rows: int, columns: Columns,
     arrays = [given[field.name] if field.name in given else pa.nulls(rows, field.type) for field in fields]
     for array, column in zip(arrays, columns, strict=True):
         if array.null_count and not column.nullable:
-            found = "NULL" if column.name in given else "no such column"
-            where = f"{relation}.{column.name}, row {pc.index(pc.is_null(array), True).as_py() + 1}"
-            raise TypeMismatchError(f"{where}: expected {column.type} NOT NULL, found {found}")
+            raise ValueRefusedError(
+                relation,
+                column.name,
+                row=pc.index(pc.is_null(array), True).as_py(),
+                expected=f"{column.type} NOT NULL",
+                found="NULL" if column.name in given else "no such column",
+                why="",
+            )
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
@@ -279,9 +298,8 @@ def _column(
         raise TypeMismatchError(f"{relation}.{column.name}: expected {tree}, {error}") from None
     except _UNFIT:
         row, value, why = _first_unfit(chunk, store, tree)
-        where = f"{relation}.{column.name}, row {sum(map(len, stored)) + row + 1}"
-        shown = value if len(value) <= 80 else value[:77] + "..."
-        raise TypeMismatchError(f"{where}: expected {tree}, found {shown} ({why})") from None
+        at = sum(map(len, stored)) + row
+        raise ValueRefusedError(relation, column.name, row=at, expected=str(tree), found=value, why=why) from None
     return pa.chunked_array(stored, type=to_arrow(str(tree)))
 
 
@@ -311,7 +329,7 @@ def _store(array: Any, tree: Type) -> Any:
     if pa.types.is_run_end_encoded(array.type):
         array = pc.run_end_decode(array)
     target = to_arrow(str(tree))
-    if array.type == target:
+    if array.type == target and not holds_map(tree):
         return array
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), target)
@@ -328,6 +346,7 @@ def _store(array: Any, tree: Type) -> Any:
             keys = _store(array.keys[first:last], tree.parts[0][1])
             values = _store(array.items[first:last], tree.parts[1][1])
             offsets = pc.subtract(array.offsets, pa.scalar(first, pa.int32()))
+            _refuse_repeated_keys(keys, offsets)
             return pa.MapArray.from_arrays(offsets, keys, values, type=target, mask=mask)
         case "struct" if pa.types.is_struct(array.type):
             names = [field.name.lower() for field in array.type]
@@ -339,6 +358,29 @@ def _store(array: Any, tree: Type) -> Any:
             return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
         case _:
             return _store_atomic(array, tree, target)
+
+
+@lru_cache(maxsize=4096)
+def holds_map(tree: Type) -> bool:
+    return tree.kind == "map" or any(holds_map(part) for _, part in tree.parts)
+
+
+def _refuse_repeated_keys(keys: pa.Array, offsets: pa.Array) -> None:
+    """A map names each key once: which of two values is meant, no reader could say. NaN is one key, and so is 0."""
+    if len(keys) == 0:
+        return
+    of_map = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets.to_numpy()))
+    if pa.types.is_nested(keys.type):
+        named = pa.array(list(map(repr, keys.to_pylist())))
+    else:
+        named = normalize_keys(pa.table({"key": keys}), ["key"]).column(0).combine_chunks()
+    table = pa.table({"map": of_map, "key": pc.dictionary_encode(named).indices})
+    counted = table.group_by(["map", "key"]).aggregate([([], "count_all")])
+    if counted.num_rows == len(keys):
+        return
+    twice = counted.filter(pc.greater(counted["count_all"], 1))
+    row = pc.index(pc.and_(pc.equal(table["map"], twice["map"][0]), pc.equal(table["key"], twice["key"][0])), True)
+    raise Unfit(f"a map names key {keys[row.as_py()]} twice")
 
 
 def _family(kind: Any) -> str:
@@ -355,6 +397,9 @@ def _store_atomic(array: Any, tree: Type, target: Any) -> Any:
             stored = array.cast(target)
             if pc.any(pc.and_(pc.is_inf(stored), pc.is_finite(array))).as_py():
                 raise Unfit("out of range")
+            narrower = stored.type.bit_width < array.type.bit_width
+            if narrower and pc.any(pc.and_(pc.equal(stored, 0.0), pc.not_equal(array, 0.0))).as_py():
+                raise Unfit("too small: it would become 0")
             return stored
         case "float", "decimal":
             shortest = array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
@@ -413,7 +458,8 @@ def from_pandas(frame: pd.DataFrame, columns: Columns, *, relation: str) -> pa.T
 
 def _store_values(values: list[Any], tree: Type) -> pa.Array:
     exact = set(map(type, values)) <= _EXACT.get(tree.kind, set())
-    return pa.array(values if exact else [_value(value, tree) for value in values], to_arrow(str(tree)))
+    made = pa.array(values if exact else [_value(value, tree) for value in values], to_arrow(str(tree)))
+    return _store(made, tree) if holds_map(tree) else made
 
 
 def _value(value: Any, tree: Type) -> Any:
@@ -454,9 +500,16 @@ def _number(value: Any, kind: str) -> Any:
         return Decimal(str(value))  # the shortest form of the value's own width; numpy's repr has a name
     if kind in _INTEGERS and not (math.isfinite(value) and value == int(value)):
         raise Unfit("not a whole number")
-    if kind == "float":
-        struct.pack("<f", value)  # an OverflowError if it is too large; Arrow would store infinity
-    return int(value) if kind in _INTEGERS else float(value)
+    if kind in _INTEGERS:
+        return int(value)
+    found = float(value)
+    # An OverflowError if it is too large; Arrow would store infinity.
+    stored = struct.unpack("<f", struct.pack("<f", found))[0] if kind == "float" else found
+    if math.isinf(stored) and math.isfinite(value):
+        raise Unfit("out of range")
+    if stored == 0 and value != 0:
+        raise Unfit("too small: it would become 0")
+    return found
 
 
 def _moment(value: dt.date, kind: str) -> dt.date:
