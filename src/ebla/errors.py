@@ -30,6 +30,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ebla.storage.types import Refused
     from ebla.validate.issue import Issue
 
 
@@ -76,7 +77,8 @@ class DuplicateNameError(UsageError):
 
 
 class TypeMismatchError(UsageError):
-    pass
+    refused: Refused | None = None
+    """The one value of the given rows that it is about, if it is about one."""
 
 
 class DuplicateKeyError(UsageError):

@@ -36,6 +36,7 @@ from ebla.storage.model import FOREVER, Column, Kind, Relation
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
 from ebla.tables import ddl, maintenance, scans
+from ebla.tables.literals import dialect_of, literal_batch
 from ebla.tables.writes import Make, Written, write
 from ebla.views.guard import require_built
 
@@ -315,20 +316,24 @@ class Executor:
     # ---- changes ----------------------------------------------------------------------------------------
 
     def _change(self, statement: st.Insert | st.Update | st.Delete | st.Merge, parameters: Parameters) -> Result:
-        def make(relation: Relation, transaction: tx.Transaction) -> b.FrameBatch:
+        def make(relation: Relation, transaction: tx.Transaction) -> b.ArrowBatch | b.FrameBatch:
             columns = [c.name for c in relation.visible]
             key = [c.name for c in relation.key]
             hidden = [c.name for c in relation.columns if c.hidden]
             kinds = {c.name: c.type for c in relation.visible}
+            dialect = dialect_of(self._context, parameters)
             match statement:
                 case st.Insert():
-                    query = dml.insert_query(statement, columns, key, hidden=hidden)
+                    made = literal_batch(statement, relation, dialect)
+                    if isinstance(made, b.ArrowBatch):
+                        return made
+                    query = dml.insert_query(made, columns, key, hidden=hidden)
                 case st.Update():
-                    query = dml.update_query(statement, columns, key, hidden=hidden, types=kinds)
+                    query = dml.update_query(statement, columns, key, hidden=hidden, types=kinds, dialect=dialect)
                 case st.Delete():
                     query = dml.delete_query(statement, columns, key, hidden=hidden)
                 case st.Merge():
-                    query = dml.merge_query(statement, columns, key, hidden=hidden, types=kinds)
+                    query = dml.merge_query(statement, columns, key, hidden=hidden, types=kinds, dialect=dialect)
                 case _:
                     assert_never(statement)
             read = self._read_in(query, parameters, transaction.snapshot)

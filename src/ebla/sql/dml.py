@@ -16,7 +16,8 @@ User expressions stand in a scope that is the statement's own: the table under i
 Every name that a builder adds begins with `_ebla_`. Types are left to Spark and the writer, except where
 old and new values, or those of several clauses, meet in one column: there the wider type would win, and a
 BIGINT beside a DOUBLE would lose digits. So pass `types` (column to type) to `update_query` and
-`merge_query`: values are brought to the column's type before they meet, or stop the job (see `assign`).
+`merge_query`: values are brought to the column's type before they meet, or stop the job (see `assign`). With
+`dialect` a string literal is the value that it says of its column's type.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ebla.errors import SqlError
 from ebla.sql.lex import quote
+from ebla.sql.literals import Dialect
 from ebla.sql.merge import MERGE_CARDINALITY, merge_query
 from ebla.sql.statements import Delete, Insert, Query, Update
 from ebla.sql.target import KIND, Sql, Target, as_column, comma, moves, resolved, target
@@ -35,18 +37,25 @@ __all__ = ["KIND", "MERGE_CARDINALITY", "delete_query", "insert_query", "merge_q
 # INSERT
 
 
-def insert_query(stmt: Insert, columns: Sequence[str], key: Sequence[str], hidden: Sequence[str] = ()) -> Query:
-    """The source's rows under the table's columns; columns that are not listed, and hidden ones, are NULL.
-
-    Values are matched by position. Spark reports a SELECT with another number of columns.
-    """
-    into = target(stmt.table, None, columns, key, hidden, None)
+def given_columns(stmt: Insert, columns: Sequence[str]) -> Sequence[str]:
+    """The columns that a row of the source has values for, in order."""
+    into = target(stmt.table, None, columns, (), (), None)
     given = into.columns if stmt.columns is None else into.resolve(stmt.columns, doing="listed")
     if stmt.width not in (None, len(given)):
         raise SqlError(
             f"INSERT INTO {stmt.table}: expected {len(given)} values ({', '.join(given)}), "
             f"found {stmt.width} in each row of VALUES"
         )
+    return given
+
+
+def insert_query(stmt: Insert, columns: Sequence[str], key: Sequence[str], hidden: Sequence[str] = ()) -> Query:
+    """The source's rows under the table's columns; columns that are not listed, and hidden ones, are NULL.
+
+    Values are matched by position. Spark reports a SELECT with another number of columns.
+    """
+    into = target(stmt.table, None, columns, key, hidden, None)
+    given = given_columns(stmt, columns)
     source = "`_ebla_source`"
     output = [as_column(f"{source}.{quote(name)}" if name in given else "NULL", name) for name in into.stored]
     output.append(as_column("'upsert'" if stmt.upsert else "'insert'", KIND))
@@ -70,13 +79,14 @@ def update_query(
     key: Sequence[str],
     hidden: Sequence[str] = (),
     types: Mapping[str, str] | None = None,
+    dialect: Dialect | None = None,
 ) -> Query:
     """The rows that change, as they become. One scan of the table, no shuffle of its own.
 
     Every expression sees the old row: `SET a = b, b = a` swaps.
     """
-    table = target(stmt.table, stmt.alias, columns, key, hidden, types)
-    assigned = table.assigned(stmt.assignments)
+    table = target(stmt.table, stmt.alias, columns, key, hidden, types, dialect)
+    assigned = table.assigned(stmt.assignments, stmt.places)
     if not moves(table, assigned):
         output = [as_column(assigned.get(name, table.old(name)), name) for name in table.stored]
         return _from_table(table, [*output, as_column("'upsert'", KIND)], stmt.where).query()

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from ebla.errors import SqlError
 from ebla.sql.lex import quote, quote_string
+from ebla.sql.literals import Dialect
 from ebla.sql.statements import Matched, Merge, MergeClause, Query
 from ebla.sql.target import Sql, Target, as_column, comma, moves, resolved, target
 
@@ -45,9 +46,10 @@ def merge_query(
     key: Sequence[str],
     hidden: Sequence[str] = (),
     types: Mapping[str, str] | None = None,
+    dialect: Dialect | None = None,
 ) -> Query:
     """One join; if rows can be matched, also a window over the rows that change, by the table's key."""
-    table = target(stmt.table, stmt.alias, columns, key, hidden, types)
+    table = target(stmt.table, stmt.alias, columns, key, hidden, types, dialect)
     source = stmt.source_alias or "_ebla_source_rows"
     clauses = [
         Clause(number=number, stmt=clause, values=_values(table, source, clause))
@@ -84,14 +86,14 @@ def _values(table: Target, source: str, clause: MergeClause) -> dict[str, str]:
     if clause.star:
         return {name: f"{quote(source)}.{quote(name)}" for name in table.columns}
     if clause.action != "insert":
-        return table.assigned(clause.assignments)
+        return table.assigned(clause.assignments, clause.places)
     names = table.columns if clause.columns is None else table.resolve(clause.columns, doing="listed")
     if len(names) != len(clause.values):
         raise SqlError(
             f"MERGE INTO {table.table}: expected {len(names)} values to insert ({', '.join(names)}), "
             f"found {len(clause.values)}"
         )
-    return {name: f"({value})" for name, value in zip(names, clause.values, strict=True)}
+    return table.expressions(names, clause.values, clause.places)
 
 
 def _case(chosen: Sequence[Clause], clauses: Sequence[Clause], guard: str) -> str:

@@ -182,6 +182,9 @@ class Insert:
 Assignments = tuple[tuple[str, str], ...]
 """Column and expression text, in the order written."""
 
+Places = tuple[StatementText, ...]
+"""The texts of expressions, each with its place in the script, for messages."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
@@ -189,6 +192,8 @@ class Update:
     alias: str | None
     assignments: Assignments
     where: str | None
+    places: Places = field(default=(), compare=False, repr=False)
+    """Where the assigned expressions stand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +217,8 @@ class MergeClause:
     columns: tuple[str, ...] | None = None
     values: tuple[str, ...] = ()
     star: bool = False
+    places: Places = field(default=(), compare=False, repr=False)
+    """Where the expressions that are assigned or inserted stand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ebla.errors import DuplicateNameError, UnknownNameError
+from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError
+from ebla.sql import literals
 from ebla.sql.assign import checked
-from ebla.sql.lex import quote
+from ebla.sql.lex import StatementText, quote
+from ebla.sql.literals import Dialect
 from ebla.sql.refs import find
-from ebla.sql.statements import Assignments, Query
+from ebla.sql.statements import Assignments, Places, Query
+from ebla.storage.grammar import Unfit, parse
 
 KIND = "_kind"
 
@@ -24,6 +27,8 @@ class Target:
     key: Sequence[str]
     hidden: Sequence[str]
     types: Mapping[str, str]
+    dialect: Dialect | None = None
+    """What literals mean, if a string is to become the value that it says of its column's type."""
 
     @property
     def stored(self) -> tuple[str, ...]:
@@ -44,10 +49,35 @@ class Target:
             found.append(column)
         return tuple(found)
 
-    def assigned(self, assignments: Assignments) -> dict[str, str]:
+    def assigned(self, assignments: Assignments, places: Places) -> dict[str, str]:
         """Column to the expression that becomes its value, in parentheses: it cannot reach beyond itself."""
         names = self.resolve((column for column, _expression in assignments), doing="assigned")
-        return {name: f"({expression})" for name, (_column, expression) in zip(names, assignments, strict=True)}
+        return self.expressions(names, [expression for _column, expression in assignments], places)
+
+    def expressions(self, names: Sequence[str], expressions: Sequence[str], places: Places) -> dict[str, str]:
+        """Column to expression; a string literal becomes the value that it says, or is an error at its place."""
+        made: dict[str, str] = {}
+        for number, (name, expression) in enumerate(zip(names, expressions, strict=True)):
+            place = places[number] if number < len(places) else None
+            made[name] = f"({self._literal(name, expression, place)})"
+        return made
+
+    def _literal(self, column: str, expression: str, place: StatementText | None) -> str:
+        known = self.types.get(column)
+        if self.dialect is None or known is None:
+            return expression
+        tree = parse(known)
+        try:
+            found = literals.whole(expression, self.dialect)
+            if not literals.needs_reading(found):
+                return expression
+            value = literals.stored(found, tree, self.dialect.zone)
+            return expression if tree.kind == "string" else literals.sql_of(value, tree)
+        except literals.NotPlain:
+            return expression
+        except Unfit as why:
+            at = "" if place is None else f" (line {place.line}, column {place.column})"
+            raise TypeMismatchError(f"{self.table}.{column}: expected {tree}, found {expression} ({why}){at}") from None
 
     def stored_value(self, column: str, value: str) -> str:
         """A computed value as the column stores it, if the type is known."""
@@ -65,6 +95,7 @@ def target(
     key: Sequence[str],
     hidden: Sequence[str],
     types: Mapping[str, str] | None,
+    dialect: Dialect | None = None,
 ) -> Target:
     spelled = {name.lower(): name for name in (*columns, *hidden)}
     return Target(
@@ -74,6 +105,7 @@ def target(
         key=[spelled[name.lower()] for name in key],
         hidden=hidden,
         types={spelled[name.lower()]: text for name, text in (types or {}).items() if name.lower() in spelled},
+        dialect=dialect,
     )
 
 

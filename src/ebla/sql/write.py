@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ebla.sql.cursor import Cursor
 from ebla.sql.ddl import options, table_name
-from ebla.sql.lex import Kind
+from ebla.sql.lex import Kind, StatementText
 from ebla.sql.refs import Finder, check_expression, query_at
 from ebla.sql.statements import (
     Assignments,
@@ -20,6 +20,7 @@ from ebla.sql.statements import (
     Matched,
     Merge,
     MergeClause,
+    Places,
     Statement,
     Truncate,
     Update,
@@ -92,10 +93,10 @@ def update(cursor: Cursor) -> Statement:
     table = table_name(cursor)
     alias = _alias(cursor, "SET")
     cursor.expect("SET")
-    assignments = _assignments(cursor, table, alias, lambda: cursor.sees("WHERE") or _from(cursor))
+    assignments, places = _assignments(cursor, table, alias, lambda: cursor.sees("WHERE") or _from(cursor))
     if cursor.sees("FROM"):
         cursor.fail("WHERE or the end of the statement", "use MERGE to update a table from another one")
-    return Update(table=table, alias=alias, assignments=assignments, where=_where(cursor))
+    return Update(table=table, alias=alias, assignments=assignments, where=_where(cursor), places=places)
 
 
 def delete(cursor: Cursor) -> Statement:
@@ -115,7 +116,7 @@ def _alias(cursor: Cursor, *stops: str) -> str | None:
 
 def _where(cursor: Cursor) -> str | None:
     if cursor.accept("WHERE"):
-        return _expression(cursor, "a condition", lambda: False)
+        return _expression(cursor, "a condition", lambda: False).text
     if cursor.peek().kind is not Kind.END:
         cursor.fail("WHERE or the end of the statement")
     return None
@@ -125,7 +126,7 @@ def _from(cursor: Cursor) -> bool:
     return cursor.sees("FROM") and cursor.peek(-1).key != "DISTINCT"
 
 
-def _expression(cursor: Cursor, what: str, stop: Callable[[], bool]) -> str:
+def _expression(cursor: Cursor, what: str, stop: Callable[[], bool]) -> StatementText:
     """The text up to where `stop` holds, or the end; commas and parentheses inside groups belong to it."""
     first, case_depth = cursor.at, 0
     while cursor.peek().kind is not Kind.END:
@@ -147,13 +148,15 @@ def _expression(cursor: Cursor, what: str, stop: Callable[[], bool]) -> str:
             cursor.at += 1
     if cursor.at == first:
         cursor.fail(what)
-    check_expression(cursor.part(first))
-    return cursor.text(first)
+    found = cursor.part(first)
+    check_expression(found)
+    return found
 
 
-def _assignments(cursor: Cursor, table: str, alias: str | None, stop: Callable[[], bool]) -> Assignments:
+def _assignments(cursor: Cursor, table: str, alias: str | None, stop: Callable[[], bool]) -> tuple[Assignments, Places]:
     """`column = expression, …`; a column may be qualified with the table or its alias."""
     result: list[tuple[str, str]] = []
+    places: list[StatementText] = []
     while True:
         first = cursor.peek()
         parts = cursor.dotted("the name of a column")
@@ -166,9 +169,10 @@ def _assignments(cursor: Cursor, table: str, alias: str | None, stop: Callable[[
             )
         cursor.expect("=")
         expression = _expression(cursor, "an expression", lambda: cursor.sees(",") or stop())
-        result.append((parts[-1], expression))
+        result.append((parts[-1], expression.text))
+        places.append(expression)
         if not cursor.accept(","):
-            return tuple(result)
+            return tuple(result), tuple(places)
 
 
 # MERGE
@@ -181,7 +185,7 @@ def merge(cursor: Cursor) -> Statement:
     cursor.expect("USING")
     source, source_alias = _merge_source(cursor)
     cursor.expect("ON")
-    on = _expression(cursor, "a condition", lambda: _when(cursor))
+    on = _expression(cursor, "a condition", lambda: _when(cursor)).text
     clauses: list[MergeClause] = []
     while cursor.sees("WHEN"):
         before = next((c for c in clauses if c.matched == _peek_matched(cursor) and not c.condition), None)
@@ -233,7 +237,7 @@ def _merge_clause(cursor: Cursor, table: str, alias: str | None) -> MergeClause:
         cursor.expect("SOURCE" if matched == "not_matched_by_source" else "TARGET")
     condition = None
     if cursor.accept("AND"):
-        condition = _expression(cursor, "a condition", lambda: cursor.sees("THEN"))
+        condition = _expression(cursor, "a condition", lambda: cursor.sees("THEN")).text
     cursor.expect("THEN")
     if matched == "not_matched":
         return _merge_insert(cursor, condition)
@@ -246,8 +250,8 @@ def _merge_clause(cursor: Cursor, table: str, alias: str | None) -> MergeClause:
         cursor.fail("column = expression", "there is no source row to take values from")
     if cursor.accept("*"):
         return MergeClause(matched=matched, action="update", condition=condition, star=True)
-    assignments = _assignments(cursor, table, alias, lambda: _when(cursor))
-    return MergeClause(matched=matched, action="update", condition=condition, assignments=assignments)
+    assignments, places = _assignments(cursor, table, alias, lambda: _when(cursor))
+    return MergeClause(matched=matched, action="update", condition=condition, assignments=assignments, places=places)
 
 
 def _merge_insert(cursor: Cursor, condition: str | None) -> MergeClause:
@@ -268,7 +272,12 @@ def _merge_insert(cursor: Cursor, condition: str | None) -> MergeClause:
         message = f"expected {len(columns)} values, one for each column, found {len(values)}"
         raise cursor.error(message, opening)
     return MergeClause(
-        matched="not_matched", action="insert", condition=condition, columns=columns, values=tuple(values)
+        matched="not_matched",
+        action="insert",
+        condition=condition,
+        columns=columns,
+        values=tuple(value.text for value in values),
+        places=tuple(values),
     )
 
 

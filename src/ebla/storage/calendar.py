@@ -44,6 +44,16 @@ def days(year: int, month: int, day: int) -> int:
     return since * 365 + since // 4 - since // 100 + since // 400 + of_year - 719_468
 
 
+def civil(day: int) -> tuple[int, int, int]:
+    """The year, month and day of a number of days since 1970-01-01."""
+    era, of_era = divmod(day + 719_468, 146_097)
+    year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    moved = (5 * of_year + 2) // 153
+    month = moved + 3 if moved < 10 else moved - 9
+    return year + era * 400 + (month <= 2), month, of_year - (153 * moved + 2) // 5 + 1
+
+
 def instant(clock: Clock, default_zone: str) -> int:
     """Microseconds since 1970 in UTC. Of a time that comes twice the first is meant; one that is skipped is `Unfit`."""
     zone = default_zone if clock.zone is None else clock.zone

@@ -29,7 +29,7 @@ class Pattern:
     def read(self, text: str) -> Clock:
         match = self.expression.fullmatch(text)
         if match is None:
-            raise Unfit(f"expected {self.text}")
+            raise Unfit(f"not of the form {self.text}")
         parts = match.groupdict()
         fraction = parts.get("fraction") or ""
         if fraction[6:].strip("0"):

@@ -39,6 +39,8 @@ from ebla.storage.grammar import Type, Unfit, parse
 from ebla.storage.patterns import Pattern
 from ebla.storage.types import to_arrow
 
+FINER = "more than microseconds"
+SMALLER = "too small: it would become 0"
 BLANKS = " \t\r\n\f\v"
 TRUTHS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
@@ -94,7 +96,7 @@ def value(text: str, tree: Type, how: How = FILES) -> Any:
         case "boolean":
             found = TRUTHS.get(text.strip(BLANKS).lower())
             if found is None:
-                raise Unfit("expected true or false")
+                raise Unfit("neither true nor false")
             return found
         case "tinyint" | "smallint" | "int" | "bigint":
             return _whole(number(text), BITS[tree.kind])
@@ -182,7 +184,7 @@ def nearest(found: float, kind: str, *, is_zero: bool) -> float:
     if found in (float("inf"), float("-inf")):
         raise Unfit("out of range")
     if found == 0 and not is_zero:
-        raise Unfit("too small: it would become 0")
+        raise Unfit(SMALLER)
     return found
 
 
@@ -233,11 +235,11 @@ def in_range(found: int, bits: int) -> int:
 def _clock(text: str, kind: str) -> Clock:
     match = _MOMENT.fullmatch(text.strip(BLANKS))
     if match is None:
-        raise Unfit(f"expected {_EXPECTED[kind]}")
+        raise Unfit(f"not of the form {_EXPECTED[kind]}")
     parts = match.groupdict()
     fraction = parts["fraction"] or ""
     if fraction[6:].strip("0"):
-        raise Unfit("more than microseconds")
+        raise Unfit(FINER)
     hour, minute, second = (int(parts[name] or 0) for name in ("hour", "minute", "second"))
     if hour > 23 or minute > 59 or second > 59:
         raise Unfit("no such time of the day")

@@ -33,6 +33,7 @@ import math
 import numbers
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -213,16 +214,24 @@ def widens(old: str, new: str) -> bool:
             return before == after
 
 
-class ValueRefusedError(TypeMismatchError):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
     """A value that its column does not take. `row` counts from 0, in what was given."""
 
-    def __init__(self, relation: str, column: str, *, row: int, expected: str, found: str, why: str) -> None:
-        shown = found if len(found) <= SHOWN_MAX else found[: SHOWN_MAX - 3] + "..."
-        said = f"expected {expected}, found {shown}" + (f" ({why})" if why else "")
-        super().__init__(f"{relation}.{column}, row {row + 1}: {said}")
-        self.column = column
-        self.row = row
-        self.said = said
+    column: str
+    row: int
+    expected: str
+    found: str
+    why: str = ""
+
+    def __str__(self) -> str:
+        shown = self.found if len(self.found) <= SHOWN_MAX else self.found[: SHOWN_MAX - 3] + "..."
+        return f"expected {self.expected}, found {shown}" + (f" ({self.why})" if self.why else "")
+
+    def error(self, where: str) -> TypeMismatchError:
+        made = TypeMismatchError(f"{where}: {self}")
+        made.refused = self
+        return made
 
 
 SHOWN_MAX = 80
@@ -274,14 +283,10 @@ def _assemble(given: Mapping[str, pa.ChunkedArray], rows: int, columns: Columns,
     arrays = [given[field.name] if field.name in given else pa.nulls(rows, field.type) for field in fields]
     for array, column in zip(arrays, columns, strict=True):
         if array.null_count and not column.nullable:
-            raise ValueRefusedError(
-                relation,
-                column.name,
-                row=pc.index(pc.is_null(array), True).as_py(),
-                expected=f"{column.type} NOT NULL",
-                found="NULL" if column.name in given else "no such column",
-                why="",
-            )
+            row = pc.index(pc.is_null(array), True).as_py()
+            found = "NULL" if column.name in given else "no such column"
+            refused = Refused(column=column.name, row=row, expected=f"{column.type} NOT NULL", found=found)
+            raise refused.error(f"{relation}.{column.name}, row {row + 1}")
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
@@ -299,7 +304,8 @@ def _column(
     except _UNFIT:
         row, value, why = _first_unfit(chunk, store, tree)
         at = sum(map(len, stored)) + row
-        raise ValueRefusedError(relation, column.name, row=at, expected=str(tree), found=value, why=why) from None
+        refused = Refused(column=column.name, row=at, expected=str(tree), found=value, why=why)
+        raise refused.error(f"{relation}.{column.name}, row {at + 1}") from None
     return pa.chunked_array(stored, type=to_arrow(str(tree)))
 
 
@@ -441,6 +447,20 @@ def from_rows(rows: Sequence[Mapping[str, object]], columns: Columns, *, relatio
     return _assemble(arrays, len(rows), columns, relation)
 
 
+def gather(
+    given: Mapping[str, Sequence[Any]],
+    rows: int,
+    columns: Columns,
+    *,
+    store: Callable[[Any, Type], pa.Array],
+    relation: str,
+) -> pa.Table:
+    """A table from values by declared column; `store` makes a column's values an array of its type, or is `Unfit`."""
+    specs = {column.name: column for column in columns}
+    arrays = {name: _column([values], store, specs[name], relation) for name, values in given.items()}
+    return _assemble(arrays, rows, columns, relation)
+
+
 def from_pandas(frame: pd.DataFrame, columns: Columns, *, relation: str) -> pa.Table:
     """A table from a pandas frame, by the rules of `fit`; its index is ignored. NaN is NULL, as in pandas."""
     given = _match_names(frame.columns, columns, relation)
@@ -458,11 +478,11 @@ def from_pandas(frame: pd.DataFrame, columns: Columns, *, relation: str) -> pa.T
 
 def _store_values(values: list[Any], tree: Type) -> pa.Array:
     exact = set(map(type, values)) <= _EXACT.get(tree.kind, set())
-    made = pa.array(values if exact else [_value(value, tree) for value in values], to_arrow(str(tree)))
+    made = pa.array(values if exact else [stored_value(value, tree) for value in values], to_arrow(str(tree)))
     return _store(made, tree) if holds_map(tree) else made
 
 
-def _value(value: Any, tree: Type) -> Any:
+def stored_value(value: Any, tree: Type) -> Any:
     """The value as Arrow takes it, or `Unfit`. Whether it is in range Arrow knows better."""
     if type(value).__name__ in _NULLS:
         return None
@@ -476,19 +496,27 @@ def _value(value: Any, tree: Type) -> Any:
         case "date" | "timestamp" | "timestamp_ntz" if isinstance(value, dt.date):
             return _moment(value, tree.kind)
         case "array" if isinstance(value, list | tuple | np.ndarray):
-            return [_value(item, tree.parts[0][1]) for item in value]
+            return [stored_value(item, tree.parts[0][1]) for item in value]
         case "map" if isinstance(value, Mapping | list):
             pairs = value.items() if isinstance(value, Mapping) else value
-            return [(_value(key, tree.parts[0][1]), _value(item, tree.parts[1][1])) for key, item in pairs]
+            return [(stored_value(key, tree.parts[0][1]), stored_value(item, tree.parts[1][1])) for key, item in pairs]
         case "struct" if isinstance(value, Mapping):
             given = {str(key).lower(): item for key, item in value.items()}
             if len(given) < len(value) or given.keys() - {name.lower() for name, _ in tree.parts}:
                 raise Unfit("a field is unknown or given twice")
-            return {name: _value(given.get(name.lower()), part) for name, part in tree.parts}
+            return {name: stored_value(given.get(name.lower()), part) for name, part in tree.parts}
         case kind if kind in _NUMBERS and not isinstance(value, bool):
             return _number(value, kind)
         case _:
             raise Unfit(f"a {type(value).__name__}")
+
+
+def as_stored(value: Any, tree: Type) -> Any:
+    """A value that `stored_value` gave, if it is in the type's range, as a column would give it back."""
+    found = pa.array([value], to_arrow(str(tree)))
+    if tree.kind in ("date", "timestamp", "timestamp_ntz"):
+        found = found.view(pa.int32() if tree.kind == "date" else pa.int64())
+    return found[0].as_py()
 
 
 def _number(value: Any, kind: str) -> Any:

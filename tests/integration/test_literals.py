@@ -1,0 +1,155 @@
+"""Literals in statements that write: each goes into its column exactly, or is an error at its place."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ebla
+from ebla.errors import DuplicateKeyError, TypeMismatchError
+from support.warehouse import connect, refused, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = (
+    "id INT, d DATE, at TIMESTAMP, naive TIMESTAMP_NTZ, raw BINARY, price DECIMAL(5,2), f DOUBLE, n BIGINT, "
+    "b BOOLEAN, s STRING"
+)
+STRINGS = "'2024-01-15', '2024-01-15 10:00:00.5', '2024-01-15T10:00', 'abc', '1.50', '1e3', '7', 'yes', 'x'"
+NOON = dt.datetime(2024, 1, 15, 10)
+STORED = (
+    dt.date(2024, 1, 15),
+    NOON.replace(microsecond=500_000, tzinfo=dt.UTC),
+    NOON,
+    b"abc",
+    Decimal("1.50"),
+    1000.0,
+    7,
+    True,
+    "x",
+)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[ebla.Database]:
+    """A database that was given no Spark and must not start one."""
+    with ebla.connect(str(tmp_path / "warehouse"), tablets=2) as db:
+        db.sql(f"CREATE TABLE t ({COLUMNS}, PRIMARY KEY (id))")
+        yield db
+        assert not db.context.has_spark
+
+
+@pytest.fixture(scope="module")
+def db(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ebla.Database]:
+    with connect(tmp_path_factory.mktemp("literals") / "warehouse", spark) as db:
+        db.sql(f"CREATE TABLE t ({COLUMNS}, PRIMARY KEY (id))")
+        yield db
+
+
+def test_plain_literals_are_inserted_without_spark(alone: ebla.Database):
+    written = alone.sql(f"INSERT INTO t VALUES (1, {STRINGS}), (-2, {STRINGS})").one()
+    assert written[0] == 2
+    alone.sql("INSERT INTO t (id, price) VALUES (3, :price), (4, -.5), (5, NULL)", price="9.99")
+    alone.sql("UPSERT INTO t (ID, S) VALUES (5, 'new'), (6, CAST(NULL AS STRING))")
+    alone.sql("UPSERT INTO t VALUES (7, DATE '2024-01-15', TIMESTAMP '2024-01-15 10:00:00.5Z', "
+              "TIMESTAMP_NTZ '2024-01-15 10:00:00', X'616263', 1.5, 1e3, 7L, TRUE, 'x')")  # fmt: skip
+    found = {row[0]: row[1:] for row in alone.query("t").rows()}
+    assert found[1] == found[-2] == found[7] == STORED
+    assert [found[i][4] for i in (3, 4, 5)] == [Decimal("9.99"), Decimal("-0.50"), None]
+    assert (found[5][8], found[6][8]) == ("new", None)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ("(1, '2024-01-15'), (2, '2024')", "t.d, row 2 (line 2, column 24): expected date, found '2024' (not of"),
+        (
+            "(1, '2024-01-15 13:45:00')",
+            "t.d, row 1 (line 2, column 5): expected date, found '2024-01-15 13:45:00' (not a",
+        ),
+        ("(1, 5)", "t.d, row 1 (line 2, column 5): expected date, found 5"),
+        ("(NULL, NULL)", "t.id, row 1 (line 2, column 2): expected int NOT NULL, found NULL"),
+        ("(1e10, NULL)", "t.id, row 1 (line 2, column 2): expected int, found 1e10"),
+    ],
+)
+def test_a_literal_that_says_another_value_is_an_error_at_its_place(alone: ebla.Database, values: str, message: str):
+    with refused(alone, TypeMismatchError, message):
+        alone.sql(f"INSERT INTO t (id, d) VALUES\n{values}")
+
+
+def test_keys_that_are_there_or_come_twice(alone: ebla.Database):
+    alone.sql("INSERT INTO t (id) VALUES (1)")
+    with refused(alone, DuplicateKeyError, "expected a new key, found id = 1"):
+        alone.sql("INSERT INTO t (id) VALUES ('1')")
+    with refused(alone, DuplicateKeyError, "id = 2 more than once"):
+        alone.sql("UPSERT INTO t (id) VALUES (2), (2.0)")
+
+
+def test_strings_become_values_beside_expressions_in_update_and_in_merge(db: ebla.Database):
+    db.sql("TRUNCATE TABLE t")
+    db.sql(
+        f"INSERT INTO t VALUES (1 + 0, {STRINGS}), (2, current_date(), NULL, NULL, NULL, 1 + 1, NULL, NULL, NULL, '')"
+    )
+    db.sql("INSERT INTO t (id) VALUES (3)")
+    names = ["d", "at", "naive", "raw", "price", "f", "n", "b", "s"]
+    values = STRINGS.split(", ")
+    db.sql("UPDATE t SET " + ", ".join(f"{n} = {v}" for n, v in zip(names, values, strict=True)) + " WHERE id = 3")
+    db.sql(f"MERGE INTO t USING (SELECT 2 AS id UNION ALL SELECT 4) s ON t.id = s.id "
+           f"WHEN MATCHED THEN UPDATE SET d = '2024-01-15', price = '1.50', naive = '+12345-01-01 00:00' "
+           f"WHEN NOT MATCHED THEN INSERT VALUES (s.id, {STRINGS})")  # fmt: skip
+    found = {row[0]: row[1:] for row in rows(db, "SELECT * EXCEPT (naive), CAST(naive AS STRING) FROM t")}
+    expected = (*STORED[:2], *STORED[3:], "2024-01-15 10:00:00")
+    assert found[1] == found[3] == found[4] == expected
+    assert (found[2][0], found[2][3], found[2][-1]) == (STORED[0], STORED[4], "+12345-01-01 00:00:00")
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE t SET s = 'x',\n d = '2024'",
+         "t.d: expected date, found '2024' (not of the form yyyy-mm-dd) (line 2, column 6)"),
+        ("UPDATE t SET at = TIMESTAMP '2024-01-15 10:00:00.1234567'", "t.at: expected timestamp, found TIMEST"),
+        ("UPDATE t SET s = '\\ud800'", "t.s: expected string, found '\\ud800' (half of a surrogate pair"),
+        ("INSERT INTO t (id, d) VALUES (1 + 1, '2024')", "t.d, row 1 (line 1, column 38): expected date, found '2024'"),
+        ("MERGE INTO t USING (SELECT 1 AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET d = 'x'",
+         "t.d: expected date, found 'x' (not of the form yyyy-mm-dd) (line 1, column 87)"),
+    ],
+)  # fmt: skip
+def test_an_assigned_literal_that_says_another_value(db: ebla.Database, statement: str, message: str):
+    with refused(db, TypeMismatchError, message):
+        db.sql(statement)
+
+
+def test_literals_are_what_spark_makes_of_them(spark: SparkSession, tmp_path: Path):
+    """In a session of another zone: the driver's rows equal those of the same literals as columns of a query."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    literals = {
+        "at": ["TIMESTAMP '2024-01-15 10:00:00'", "DATE '2024-07-15'", "TIMESTAMP '1883-11-18 12:03:57'",
+               "TIMESTAMP '2024-11-03 01:30:00'", "TIMESTAMP_NTZ '2024-01-15 10:00:00'", "TIMESTAMP '2024-01'",
+               "TIMESTAMP '+12345-07-01 10:00:00'", "TIMESTAMP '0001-01-01'"],
+        "naive": ["TIMESTAMP_NTZ '2024-01-15'", "DATE '2024-01-15'", "TIMESTAMP '2024-01-15 10:00:00'"],
+        "d": ["DATE '2024-1-5'", "DATE '-0044-03-15'", "DATE '2024'"],
+        "price": ["1", "1.50", "15e-1", "1.5F", "2L", "3S", "-.5", "1.5BD", "0.1F"],
+        "f": ["1", "0.1", "1e-300", "0.1F", "-1.7976931348623157e308", "123456789012345678901234567890"],
+        "n": ["-9223372036854775808", "7.0", "7e0", "-128Y", "CAST('7' AS INT)", "7::TINYINT"],
+        "raw": ["X'00ff'", "CAST('é' AS BINARY)"],
+        "s": ["'a\\n\\u00e9\\101%'", "r'\\n'", "\"it's\"", "'a' 'b'"],
+    }  # fmt: skip
+    with connect(tmp_path / "warehouse", session) as db:
+        db.sql(f"CREATE TABLE ours ({COLUMNS}); CREATE TABLE theirs ({COLUMNS})")
+        pairs = [(column, text) for column, texts in literals.items() for text in texts]
+        for number, (column, text) in enumerate(pairs):
+            db.sql(f"INSERT INTO ours (id, {column}) VALUES ({number}, {text})")
+        queries = [f"SELECT {number}, {', '.join(text if name == column else 'NULL' for name in literals)}"
+                   for number, (column, text) in enumerate(pairs)]  # fmt: skip
+        for query in queries:
+            db.sql(f"INSERT INTO theirs (id, {', '.join(literals)}) {query}")
+        shown = "SELECT id, CAST(d AS STRING), unix_micros(at), CAST(naive AS STRING), raw, price, f, n, s FROM"
+        assert rows(db, f"{shown} ours") == rows(db, f"{shown} theirs")
