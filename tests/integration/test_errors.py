@@ -187,14 +187,16 @@ def test_a_key_of_unknown_columns_or_of_a_type_without_order(db):
 @pytest.mark.parametrize(
     ("values", "parts"),
     [
-        ("(3, 3000000000, 'x')", ("t.n: expected int, found 3000000000",)),
-        ("(3, -2147483649, 'x')", ("t.n: expected int, found -2147483649",)),
-        ("(3, 1.5, 'x')", ("t.n: expected int, found 1.5",)),
-        ("(3, 1e10, 'x')", ("t.n: expected int, found 1.0E10",)),
-        ("(3, '7', 'x')", ("t.n: expected int, found string",)),
-        ("(3, TRUE, 'x')", ("t.n: expected int, found boolean",)),
-        ("(3, 7, 8)", ("t.name: expected string, found int",)),
-        ("(9223372036854775808, 7, 'x')", ("t.id: expected bigint, found 9223372036854775808",)),
+        ("(3, 3000000000, 'x')", ("t.n, row 1 (line 1, column 40): expected int, found 3000000000 (out of range)",)),
+        ("(3, -2147483649, 'x')", ("t.n, row 1 (line 1, column 40): expected int, found -2147483649",)),
+        ("(3, 1.5, 'x')", ("t.n, row 1", "expected int, found 1.5 (not a whole number)")),
+        ("(3, 1e10, 'x')", ("t.n, row 1", "expected int, found 1e10")),
+        ("(3, '7.5', 'x')", ("t.n, row 1", "expected int, found '7.5' (not a whole number)")),
+        ("(3, TRUE, 'x')", ("t.n, row 1", "expected int, found TRUE")),
+        ("(3, 7, 8)", ("t.name, row 1 (line 1, column 43): expected string, found 8",)),
+        ("(9223372036854775808, 7, 'x')", ("t.id, row 1", "expected bigint, found 9223372036854775808 (out of range)")),
+        ("(3, abs(3000000000), 'x')", ("t.n: expected int, found 3000000000",)),
+        ("(3, abs(1), 8)", ("t.name: expected string, found int",)),
     ],
 )
 def test_a_literal_that_its_column_cannot_hold(db, values, parts):
@@ -210,7 +212,8 @@ def test_a_literal_that_its_column_cannot_hold(db, values, parts):
         ("price = 1.239", ("t.price: expected decimal(5,2), found 1.239",)),
         ("tags = array(1, 3000000000)", ("t.tags", "expected int, found 3000000000")),
         ("tags = array(1.5)", ("t.tags", "expected int, found 1.5")),
-        ("day = '2020-01-01'", ("t.day: expected date, found string",)),
+        ("day = '2020'", ("t.day: expected date, found '2020' (not of the form yyyy-mm-dd) (line 1, column 20)",)),
+        ("day = lower('2020-01-01')", ("t.day: expected date, found string",)),
         ("f = 1e300", ("t.f: expected float, found 1.0E300",)),
         ("id = NULL", ("t.id: expected a value, found NULL",)),
     ],
@@ -272,8 +275,10 @@ def test_a_spark_column_that_its_column_cannot_hold(db, spark, expression, parts
 
 
 def test_null_in_a_key_or_a_not_null_column(db, spark):
-    with refused(db, TypeMismatchError, "t.id: expected a value, found NULL"):
+    with refused(db, TypeMismatchError, "t.id, row 1 (line 1, column 31): expected bigint NOT NULL, found NULL"):
         db.sql("INSERT INTO t (id, n) VALUES (NULL, 1)")
+    with refused(db, TypeMismatchError, "t.id: expected a value, found NULL"):
+        db.sql("INSERT INTO t (id, n) VALUES (nullif(1, 1), 1)")
     with refused(db, TypeMismatchError, "t.id: expected a value, found NULL"):
         db.table("t").upsert(spark.createDataFrame([(None, 1)], "id long, n int"))
     with refused(db, TypeMismatchError, "t.id, row 1: expected bigint NOT NULL, found NULL"):

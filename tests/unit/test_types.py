@@ -819,3 +819,22 @@ def test_a_deeper_type_of_arrow_and_spark_is_refused_in_words():
 def test_a_precision_of_many_digits_is_refused_in_words():
     with pytest.raises(TypeMismatchError, match="expected a number"):
         types.canonical(f"decimal({'9' * 5000})")
+
+
+class TestExactness:
+    def test_a_decimal_of_another_scale_does_not_overflow(self):
+        array = pa.array([Decimal(7)], pa.decimal128(3, 0))
+        with pytest.raises(TypeMismatchError, match="out of range"):
+            types.fit(pa.table({"x": array}), column("decimal(38,38)"), relation="t")
+        assert types.fit(pa.table({"x": array}), column("decimal(38,37)"), relation="t")["x"].to_pylist() == [
+            Decimal(7)
+        ]
+
+    def test_a_number_that_would_become_zero(self):
+        with pytest.raises(TypeMismatchError, match="too small: it would become 0"):
+            types.fit(pa.table({"x": [1.0, 1e-300]}), column("float"), relation="t")
+        for value, kind in ((1e-300, "float"), (Decimal("1e-400"), "double")):
+            with pytest.raises(TypeMismatchError, match="too small: it would become 0"):
+                types.from_rows([{"x": value}], column(kind), relation="t")
+        with pytest.raises(TypeMismatchError, match="out of range"):
+            types.from_rows([{"x": Decimal("1e400")}], column("double"), relation="t")

@@ -46,6 +46,7 @@ TRUTHS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("f
 BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_DIGITS = re.compile("-?[0-9]{1,18}")
 _INFINITE = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
 _MOMENT = re.compile(
     r"(?P<date>(?P<year>[+-]?[0-9]{4,7})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2}))"
@@ -99,7 +100,7 @@ def value(text: str, tree: Type, how: How = FILES) -> Any:
                 raise Unfit("neither true nor false")
             return found
         case "tinyint" | "smallint" | "int" | "bigint":
-            return _whole(number(text), BITS[tree.kind])
+            return in_range(int(text) if _DIGITS.fullmatch(text) else unscaled(number(text), 0), BITS[tree.kind])
         case "decimal":
             return _decimal(number(text), tree)
         case "float" | "double":
@@ -148,13 +149,6 @@ def unscaled(exact: Decimal, scale: int) -> int:
     return -whole if sign else whole
 
 
-def _whole(exact: Decimal, bits: int) -> int:
-    found = unscaled(exact, 0)
-    if not -(1 << (bits - 1)) <= found < 1 << (bits - 1):
-        raise Unfit("out of range")
-    return found
-
-
 def _decimal(exact: Decimal, tree: Type) -> Decimal:
     found = unscaled(exact, tree.scale)
     digits = str(abs(found))
@@ -173,6 +167,11 @@ def _binary_fraction(text: str, kind: str, how: How) -> float:
     if not _NUMBER.fullmatch(found):
         raise Unfit("not a number")
     return nearest(float(found), kind, is_zero=not re.search("[1-9]", re.split("[eE]", found)[0]))
+
+
+def is_word(text: str, how: How = FILES) -> bool:
+    """Whether a text is a word for NaN or an infinity."""
+    return text in dict(how.words) or text.lower() == "nan" or _INFINITE.fullmatch(text) is not None
 
 
 def nearest(found: float, kind: str, *, is_zero: bool) -> float:
@@ -273,16 +272,24 @@ def array(found: pa.Array, tree: Type, how: How = FILES) -> pa.Array:
     target, kind = to_arrow(str(tree)), tree.kind
     if kind == "string":
         return found.cast(target)
-    zoned = kind == "timestamp" and how.zone == UTC
-    plain = _PLAIN.get("timestamp_ntz" if zoned else kind)
+    # A decimal with a scale above 20 overflows in Arrow's cast, without an error.
+    plain = _PLAIN.get(kind) if tree.scale <= 20 else None
     own = {"date": how.date, "timestamp": how.timestamp, "timestamp_ntz": how.timestamp_ntz}.get(kind)
-    if plain is not None and own is None and pc.all(pc.match_substring_regex(found, plain), min_count=0).as_py():
+    if kind == "timestamp" and how.zone == UTC:
+        if own is None and _all_match(found, _PLAIN["timestamp_ntz"].replace("$", "Z$")):
+            found = pc.utf8_slice_codeunits(found, 0, -1)
+        plain = _PLAIN["timestamp_ntz"]
+    if plain is not None and own is None and _all_match(found, plain):
         try:
             through = {"timestamp": pa.timestamp("us"), "float": pa.float64()}.get(kind, target)
             return found.cast(through).cast(target)
         except pa.ArrowInvalid:
             pass  # one of them: `value` says which and why
     return as_array([None if text is None else value(text, tree, how) for text in found.to_pylist()], tree)
+
+
+def _all_match(found: pa.Array, expression: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(found, expression), min_count=0).as_py())
 
 
 def as_array(values: list[Any], tree: Type) -> pa.Array:

@@ -31,6 +31,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import numbers
+import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -291,7 +292,11 @@ def _assemble(given: Mapping[str, pa.ChunkedArray], rows: int, columns: Columns,
 
 
 def _column(
-    chunks: Sequence[Any], store: Callable[[Any, Type], pa.Array], column: ColumnSpec, relation: str
+    chunks: Sequence[Any],
+    store: Callable[[Any, Type], pa.Array],
+    column: ColumnSpec,
+    relation: str,
+    show: Callable[[Any], str] = repr,
 ) -> pa.ChunkedArray:
     """The stored chunks of Arrow or Python values; an error names the first row that cannot be stored."""
     tree = parse(column.type)
@@ -302,14 +307,16 @@ def _column(
     except TypeMismatchError as error:
         raise TypeMismatchError(f"{relation}.{column.name}: expected {tree}, {error}") from None
     except _UNFIT:
-        row, value, why = _first_unfit(chunk, store, tree)
+        row, value, why = _first_unfit(chunk, store, tree, show)
         at = sum(map(len, stored)) + row
         refused = Refused(column=column.name, row=at, expected=str(tree), found=value, why=why)
         raise refused.error(f"{relation}.{column.name}, row {at + 1}") from None
     return pa.chunked_array(stored, type=to_arrow(str(tree)))
 
 
-def _first_unfit(chunk: Any, store: Callable[[Any, Type], object], tree: Type) -> tuple[int, str, str]:
+def _first_unfit(
+    chunk: Any, store: Callable[[Any, Type], object], tree: Type, show: Callable[[Any], str]
+) -> tuple[int, str, str]:
     """By halving: the first row that cannot be stored, its value, and why."""
     low, high, why = 0, len(chunk), ""
     while low < high:
@@ -318,12 +325,20 @@ def _first_unfit(chunk: Any, store: Callable[[Any, Type], object], tree: Type) -
             store(chunk[low:middle], tree)
             low = middle
         except _UNFIT as error:
-            high, why = (middle if middle < high else middle - 1), str(error)
+            high, why = (middle if middle < high else middle - 1), _reason(error)
     value = chunk[min(low, len(chunk) - 1)]
     try:
-        return low, str(value) if isinstance(value, pa.Scalar) else repr(value), why
+        return low, str(value) if isinstance(value, pa.Scalar) else show(value), why
     except (ValueError, OverflowError):  # a date beyond Python's calendar
         return low, f"a {value.type} out of range", why
+
+
+def _reason(error: Exception) -> str:
+    """Arrow's words for it, in ours."""
+    said = str(error)
+    if isinstance(error, OverflowError) or re.search("too large to fit|not fit in precision|not in range|bounds", said):
+        return "out of range"
+    return "more digits than the type has" if "would cause data loss" in said else said
 
 
 def _store(array: Any, tree: Type) -> Any:
@@ -413,6 +428,9 @@ def _store_atomic(array: Any, tree: Type, target: Any) -> Any:
             if pc.any(pc.greater_equal(pc.abs(shortest), 10.0 ** (tree.precision - tree.scale))).as_py():
                 raise Unfit("out of range")
             return shortest.cast(pa.string()).cast(target)
+        case "decimal", "decimal":
+            # Arrow overflows in 128 bits, without an error; in 256 bits there is room for both types' digits.
+            return array.cast(pa.decimal256(76, tree.scale)).cast(target)
         case ("date", "timestamp" | "timestamp_ntz"):
             return array.cast(pa.date32()).cast(target)
         case "timestamp_ntz", "timestamp":
@@ -448,16 +466,22 @@ def from_rows(rows: Sequence[Mapping[str, object]], columns: Columns, *, relatio
 
 
 def gather(
-    given: Mapping[str, Sequence[Any]],
+    given: Mapping[str, Any],
     rows: int,
     columns: Columns,
     *,
     store: Callable[[Any, Type], pa.Array],
     relation: str,
+    show: Callable[[Any], str] = repr,
 ) -> pa.Table:
     """A table from values by declared column; `store` makes a column's values an array of its type, or is `Unfit`."""
     specs = {column.name: column for column in columns}
-    arrays = {name: _column([values], store, specs[name], relation) for name, values in given.items()}
+    arrays = {
+        name: _column(
+            values.chunks if isinstance(values, pa.ChunkedArray) else [values], store, specs[name], relation, show
+        )
+        for name, values in given.items()
+    }
     return _assemble(arrays, rows, columns, relation)
 
 
@@ -479,7 +503,12 @@ def from_pandas(frame: pd.DataFrame, columns: Columns, *, relation: str) -> pa.T
 def _store_values(values: list[Any], tree: Type) -> pa.Array:
     exact = set(map(type, values)) <= _EXACT.get(tree.kind, set())
     made = pa.array(values if exact else [stored_value(value, tree) for value in values], to_arrow(str(tree)))
-    return _store(made, tree) if holds_map(tree) else made
+    return checked_maps(made, tree)
+
+
+def checked_maps(array: pa.Array, tree: Type) -> pa.Array:
+    """An array of the type, if its maps, at any depth, name each key once; raises `Unfit`."""
+    return _store(array, tree) if holds_map(tree) else array
 
 
 def stored_value(value: Any, tree: Type) -> Any:
@@ -533,7 +562,8 @@ def _number(value: Any, kind: str) -> Any:
     found = float(value)
     # An OverflowError if it is too large; Arrow would store infinity.
     stored = struct.unpack("<f", struct.pack("<f", found))[0] if kind == "float" else found
-    if math.isinf(stored) and math.isfinite(value):
+    infinite = value.is_infinite() if isinstance(value, Decimal) else math.isinf(value)
+    if math.isinf(stored) and not infinite:
         raise Unfit("out of range")
     if stored == 0 and value != 0:
         raise Unfit("too small: it would become 0")
