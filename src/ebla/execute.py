@@ -177,7 +177,7 @@ class Executor:
             spark=lambda: self._context.spark,
             rescue=rescue,
             holds=read.holds,
-            statement=self._context.tags.statement,
+            running=lambda: self._context.tags.statement(with_jobs=True),
         )
 
     def _first_rows(self, query: st.Query, parameters: Parameters) -> Result | None:

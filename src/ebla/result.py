@@ -58,14 +58,15 @@ class Result:
         rescue: Callable[[BaseException], DataFrame | BaseException | None] | None = None,
         holds: Sequence[Releasable] = (),
         facts: Facts | None = None,
-        statement: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        running: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         self._table = table
         self._frame = frame
         self._spark = spark
         self._rescue = rescue
         self._facts = facts
-        self._statement = statement
+        self._running = running
+        """Around the job: it can be cancelled there, and no other with it."""
         self._holds = list(holds)
         self._finalizer = weakref.finalize(self, _release, self._holds)
 
@@ -103,7 +104,7 @@ class Result:
         while True:
             assert self._frame is not None
             try:
-                with self._statement():
+                with self._running():
                     return self._frame.toArrow()
             except Exception as error:
                 better = self._rescue(error) if self._rescue is not None else None

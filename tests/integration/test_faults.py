@@ -259,6 +259,7 @@ def insist(statement: Callable[[], object]) -> None:
 def test_faults_of_spark_at_any_moment_of_builds_and_epochs(spark: SparkSession, tmp_path: Path) -> None:
     """First whatever happens, then Spark heals, and all is what recomputing gives."""
     seed = random.randrange(2**32)
+    print(f"seed {seed}")
     queries = {
         "slow": SLOW,
         "sums": "SELECT customer, count(*) AS n, sum(total) AS s FROM orders GROUP BY customer",

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
+from pathlib import Path
+
 import duckdb
+import pyspark
 import pytest
 from pyspark.errors import AnalysisException, ParseException, PySparkValueError
 
@@ -22,35 +27,50 @@ from ebla.ids import RelationId
 from ebla.spark.faults import Link, fault_of
 from ebla.storage.model import Kind
 
+CONDITIONS = [
+    ("CAST_INVALID_INPUT", "22018", True),
+    ("ARITHMETIC_OVERFLOW", "22003", True),
+    ("NUMERIC_VALUE_OUT_OF_RANGE.WITH_SUGGESTION", "22003", True),
+    ("DIVIDE_BY_ZERO", "22012", True),
+    ("REMAINDER_BY_ZERO", "22012", True),
+    ("DATETIME_FIELD_OUT_OF_BOUNDS.WITHOUT_SUGGESTION", "22023", True),
+    ("INVALID_ARRAY_INDEX", "22003", True),
+    ("SCALAR_SUBQUERY_TOO_MANY_ROWS", "21000", True),
+    ("DUPLICATED_MAP_KEY", "23505", True),
+    ("USER_RAISED_EXCEPTION", "P0001", True),
+    ("UNRESOLVED_COLUMN.WITH_SUGGESTION", "42703", True),
+    ("COLLECTION_SIZE_LIMIT_EXCEEDED.PARAMETER", "54000", True),
+    ("FAILED_EXECUTE_UDF", "39000", True),
+    ("SPARK_JOB_CANCELLED", "XXKDA", False),
+    ("PYTHON_EXCEPTION", "38000", False),
+    ("PATH_NOT_FOUND", "42K03", False),
+    ("UNABLE_TO_ACQUIRE_MEMORY", "53200", False),
+    ("TASK_WRITE_FAILED", "58030", False),
+    ("INTERNAL_ERROR", "XX000", False),
+    ("_LEGACY_ERROR_TEMP_1000", None, False),
+    (None, None, False),
+]
 
-@pytest.mark.parametrize(
-    ("condition", "state", "final"),
-    [
-        ("CAST_INVALID_INPUT", "22018", True),
-        ("ARITHMETIC_OVERFLOW", "22003", True),
-        ("NUMERIC_VALUE_OUT_OF_RANGE.WITH_SUGGESTION", "22003", True),
-        ("DIVIDE_BY_ZERO", "22012", True),
-        ("REMAINDER_BY_ZERO", "22012", True),
-        ("DATETIME_FIELD_OUT_OF_BOUNDS.WITHOUT_SUGGESTION", "22023", True),
-        ("INVALID_ARRAY_INDEX", "22003", True),
-        ("SCALAR_SUBQUERY_TOO_MANY_ROWS", "21000", True),
-        ("DUPLICATED_MAP_KEY", "23505", True),
-        ("USER_RAISED_EXCEPTION", "P0001", True),
-        ("UNRESOLVED_COLUMN.WITH_SUGGESTION", "42703", True),
-        ("COLLECTION_SIZE_LIMIT_EXCEEDED.PARAMETER", "54000", True),
-        ("FAILED_EXECUTE_UDF", "39000", True),
-        ("SPARK_JOB_CANCELLED", "XXKDA", False),
-        ("PYTHON_EXCEPTION", "38000", False),
-        ("PATH_NOT_FOUND", "42K03", False),
-        ("UNABLE_TO_ACQUIRE_MEMORY", "53200", False),
-        ("TASK_WRITE_FAILED", "58030", False),
-        ("INTERNAL_ERROR", "XX000", False),
-        ("_LEGACY_ERROR_TEMP_3151", None, False),
-        (None, None, False),
-    ],
-)
+
+def test_conditions_have_the_states_that_spark_gives_them():
+    jar = next((Path(pyspark.__file__).parent / "jars").glob("spark-common-utils_*.jar"))
+    with zipfile.ZipFile(jar) as opened:
+        known = json.loads(opened.read("error/error-conditions.json"))
+    for condition, state, _ in CONDITIONS:
+        if condition is not None:
+            assert known[condition.split(".")[0]].get("sqlState") == state, condition
+    # What is final besides: no condition of a class that this list shows no example of.
+    states = {str(one.get("sqlState", ""))[:2] for name, one in known.items() if _final(name, one.get("sqlState"))}
+    assert states == {"07", "0A", "21", "22", "23", "38", "39", "42", "54", "P0"}
+
+
+def _final(condition: str, state: str | None) -> bool:
+    return Link(condition=condition, state=state, kind="org.apache.spark.SparkException", text="").final
+
+
+@pytest.mark.parametrize(("condition", "state", "final"), CONDITIONS)
 def test_spark_s_conditions(condition: str | None, state: str | None, final: bool):
-    assert Link(condition=condition, state=state, kind="org.apache.spark.SparkException", text="").final is final
+    assert (condition is not None and _final(condition, state)) is final
 
 
 @pytest.mark.parametrize(

@@ -40,14 +40,18 @@ class Tags:
         return getattr(self._here, "tag", None)
 
     @contextlib.contextmanager
-    def statement(self) -> Iterator[None]:
-        """Jobs that are started inside are cancelled when the statement is interrupted."""
-        if self.current is not None:
-            yield
-            return
-        tag = f"ebla-{uuid.uuid4()}"
-        with self._tagged(tag), self._interruptible(tag):
-            yield
+    def statement(self, *, with_jobs: bool = False) -> Iterator[None]:
+        """Jobs that are started inside are cancelled when the statement is interrupted. Most start none, and Spark
+        is told of the tag when it is first used, or at once if jobs are sure to come (`with_jobs`)."""
+        outermost = self.current is None
+        with self._tagged(self.current or f"ebla-{uuid.uuid4()}") as tag:
+            if with_jobs:
+                self.put()
+            if outermost:
+                with self._interruptible(tag):
+                    yield
+            else:
+                yield
 
     def bound(self, function: Callable[P, T]) -> Callable[P, T]:
         """The function, which works for this thread's statement in whichever thread it is called."""
@@ -61,30 +65,32 @@ class Tags:
 
         return run
 
-    def started(self) -> None:
-        """Spark was started by this thread, in the middle of its statement."""
-        if self.current is not None:
-            self._call("addJobTag", self.current)
+    def put(self) -> None:
+        """This thread is about to use Spark: jobs that it starts from now on carry its statement's tag."""
+        tag = self.current
+        if tag is not None and not self._here.put and self._call("addJobTag", tag):
+            self._here.put = True
 
     @contextlib.contextmanager
-    def _tagged(self, tag: str) -> Iterator[None]:
-        before = self.current
-        if before == tag:
-            yield
+    def _tagged(self, tag: str) -> Iterator[str]:
+        if self.current == tag:
+            yield tag
             return
-        self._here.tag = tag
-        self._call("addJobTag", tag)
+        self._here.tag, self._here.put = tag, False
         try:
-            yield
+            yield tag
         finally:
-            self._here.tag = before
-            with contextlib.suppress(Exception):  # the JVM may be gone, and the tag with it
-                self._call("removeJobTag", tag)
+            put, self._here.tag, self._here.put = self._here.put, None, False
+            if put:
+                with contextlib.suppress(Exception):  # the JVM may be gone, and the tag with it
+                    self._call("removeJobTag", tag)
 
-    def _call(self, method: str, tag: str) -> None:
+    def _call(self, method: str, tag: str) -> bool:
         session = self._session()
-        if session is not None and session.sparkContext._jsc is not None:
-            getattr(session.sparkContext, method)(tag)
+        if session is None or session.sparkContext._jsc is None:
+            return False
+        getattr(session.sparkContext, method)(tag)
+        return True
 
     def cancel(self, tag: str) -> None:
         """Cancel the jobs of a statement; whatever becomes of it, the statement is interrupted."""

@@ -84,6 +84,7 @@ class Context:
     def spark(self) -> SparkSession:
         """The user's session, or one that is started now and stopped at close."""
         if self._given is not None:
+            self.tags.put()
             return self._given
         with self._lock:
             fresh = self._started is None
@@ -91,8 +92,8 @@ class Context:
                 self.progress("starting Spark", None)
                 self._started = spark_session.Started.start(self.settings)
             session = self._started.session
+        self.tags.put()
         if fresh:
-            self.tags.started()
             self.on_spark()
         return session
 
@@ -108,6 +109,7 @@ class Context:
 
     @property
     def writer(self) -> SparkSession:
+        self.tags.put()
         with self._lock:
             if self._writer is None:
                 self._writer = spark_session.writer_session(self.spark)
@@ -119,6 +121,7 @@ class Context:
         For a few rows (`small`) Spark plans once and runs one job: adapting to sizes would cost more than it saves.
         """
         signature = (tuple(sorted(settings.items())), small)
+        self.tags.put()
         with self._lock:
             if signature not in self._view_sessions:
                 self._view_sessions[signature] = spark_session.view_session(self.spark, settings, small=small)

@@ -123,7 +123,7 @@ class ViewFiller:
             return False  # it may go better another time, or the view is gone
         with self.context.catalog.reading() as connection:
             view, _ = _load(connection, relation)
-        maintain.stop(self.context, view, error, read, Activity.BUILD)
+        maintain.stop(self.context, view, error, dict.fromkeys(view.inputs, int(read)), Activity.BUILD)
         return True
 
 

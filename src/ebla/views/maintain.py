@@ -286,7 +286,8 @@ def _apply_or_fail(
         if build is not None:
             with context.catalog.reading() as connection:
                 view = definition.load(connection, view.relation.name)  # an epoch came before the chunk
-        stop(context, view, error, target.stream, Activity.EPOCH if build is None else Activity.BUILD)
+        tried = {n: int(target.batch.get(n, target.stream)) for n in view.inputs}
+        stop(context, view, error, tried, Activity.EPOCH if build is None else Activity.BUILD)
         return Epoch(
             view=view.relation.name, applied_version=_applied(view), plan="failed", reason=str(error), error=error
         )
@@ -300,9 +301,8 @@ def _note(context: Context, view: View, error: Exception) -> Trouble:
     return found
 
 
-def stop(context: Context, view: View, error: Exception, read: Version, work: Activity) -> None:
-    """Keep with a view which row or text is to blame. It is tried again when an input has a version behind `read`."""
-    tried = dict.fromkeys(view.inputs, int(read))
+def stop(context: Context, view: View, error: Exception, tried: Mapping[str, int], work: Activity) -> None:
+    """Keep with a view which row or text is to blame. It is tried again when an input has a version behind these."""
     position = (view.reached or Position(applied_version=Version(0), read={})).failed(str(error), tried)
     context.catalog.commit(
         c.Decision(
