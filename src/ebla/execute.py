@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from ebla import checks, creation, system
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
-from ebla.errors import EblaError, SnapshotError, SqlError, StorageError, UnknownNameError
+from ebla.errors import EblaError, SnapshotError, SparkJobError, SqlError, StorageError, UnknownNameError
 from ebla.ids import Version
 from ebla.jobs import statements as jobs
 from ebla.query import explain as query_explain
@@ -496,6 +496,8 @@ def in_users_words(
     message = re.sub(r"\s*;?\s*line \d+,? pos \d+;?", "", re.sub(r" \(line \d+, (pos|column) \d+\)", "", message))
     for name in internal:
         message = message.replace(f"`{name}`.", "").replace(name, "the table")
+    if isinstance(found, SparkJobError):
+        return SparkJobError(message, lost=found.lost, code=found.code)
     if not isinstance(found, SqlError):
         return type(found)(message)
     fragment = _fragment(error)
