@@ -126,8 +126,14 @@ def test_what_a_change_touches_everywhere_is_built_in_one_piece(text: str, key: 
         ("SELECT a.id FROM orders a JOIN orders b ON a.customer = b.id", "orders", None),
         ("WITH w AS (SELECT id FROM orders) SELECT id FROM w UNION ALL SELECT id FROM w", "orders", None),
         ("SELECT customer, count(*) AS n FROM orders GROUP BY customer", "orders", None),
+        ("SELECT id FROM orders UNION ALL SELECT 1", "orders", None),
+        ("SELECT id FROM orders UNION ALL SELECT count(*) FROM customers", "orders", None),
+        ("SELECT id FROM orders UNION ALL SELECT c.id FROM customers c FULL JOIN (SELECT count(*) AS n FROM lines) "
+         "ON c.id = n", "orders", None),
+        ("SELECT id FROM orders UNION ALL SELECT c.id FROM customers c CROSS JOIN (SELECT count(*) FROM lines)",
+         "orders", (1, 2)),
     ],
-)
+)  # fmt: skip
 def test_rows_that_appear_add_what_the_query_makes_of_them(
     text: str, table: str, others: tuple[int, ...] | None
 ) -> None:

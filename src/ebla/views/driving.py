@@ -99,8 +99,29 @@ def one_by_one(top: Node, table: str) -> tuple[Leaf, tuple[int, ...]] | None:
     mentions = [leaf for leaf in leaves(top) if leaf.table == table]
     if len(mentions) != 1:
         return None
-    part, others = next((part, others) for part, others in branches(top) if holds(part, mentions[0]))
+    found = branches(top)
+    part, others = next((part, others) for part, others in found if holds(part, mentions[0]))
+    if not all(_is_empty_without_inputs(one) for one, _ in found if one is not part):
+        return None
     return (mentions[0], others) if _blocked(part, mentions[0], several=True) is None else None
+
+
+def _is_empty_without_inputs(node: Node) -> bool:
+    """Whether a branch has no row where no input has one. A constant has one, and an aggregate over all rows."""
+    match node:
+        case Leaf(number=number):
+            return number >= 0
+        case Pass(child=child):
+            return _is_empty_without_inputs(child)
+        case Group(child=child, by=by, keeps_rows=keeps):
+            return (bool(by) or keeps) and _is_empty_without_inputs(child)
+        case Branches(children=children):
+            return all(map(_is_empty_without_inputs, children))
+        case Join(kind=kind, left=left, right=right):
+            sides = _is_empty_without_inputs(left), _is_empty_without_inputs(right)
+            if kind in (JoinKind.INNER, JoinKind.FULL):
+                return any(sides) if kind is JoinKind.INNER else all(sides)
+            return sides[1] if kind is JoinKind.RIGHT else sides[0]
 
 
 def _driven(shape: Shape, base: Leaf, relations: Mapping[str, Relation], columns: Sequence[Column]) -> Driving | str:
