@@ -19,7 +19,8 @@ from ebla.spark.session import local_frame, view_session
 from ebla.sql.refs import find
 from ebla.storage import types
 from ebla.views.direct import direct
-from support.plain_queries import TABLES, plain_queries, rows
+from support.edges import raw
+from support.plain_queries import STORED, arrow, plain_queries, rows
 
 pytestmark = pytest.mark.spark
 
@@ -31,17 +32,13 @@ SETTINGS = {
 EXAMPLES = 120
 
 
-def schema(table: str) -> pa.Schema:
-    return pa.schema([(name, types.to_arrow(kind)) for name, kind in TABLES[table].items()])
-
-
 def struct(table: str) -> T.StructType:
-    return T.StructType([T.StructField(name, types.to_spark(kind)) for name, kind in TABLES[table].items()])
+    return T.StructType([T.StructField(name, types.to_spark(kind)) for name, kind in STORED[table].items()])
 
 
-def bag(table: pa.Table) -> Counter[tuple[str, ...]]:
-    """By `repr`: so that 1.0 is not 1, and minus zero not zero."""
-    return Counter(tuple(repr(v) for v in row.values()) for row in table.to_pylist())
+def bag(table: pa.Table) -> Counter[tuple[object, ...]]:
+    """Bit by bit: minus zero is not zero."""
+    return Counter(zip(*[raw(column) for column in table.columns], strict=True))
 
 
 def test_duckdb_gives_sparks_answer(spark: SparkSession) -> None:
@@ -60,7 +57,7 @@ def test_duckdb_gives_sparks_answer(spark: SparkSession) -> None:
     def one(texts: list[str], mine: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
         query = find(texts[0])
         note(query.text)
-        tables = {n: pa.Table.from_pylist(r, schema=schema(n)) for n, r in (("t", mine), ("u", theirs))}
+        tables = {n: arrow(n, r) for n, r in (("t", mine), ("u", theirs))}
         frames = {i: local_frame(session, tables[r.name], struct(r.name)) for i, r in enumerate(query.refs)}
         try:
             frame = over(session, query, frames)
@@ -68,7 +65,7 @@ def test_duckdb_gives_sparks_answer(spark: SparkSession) -> None:
         except PySparkException:
             outcomes["not for Spark"] += 1
             return
-        made = direct(query, TABLES, kinds, SETTINGS)
+        made = direct(query, STORED, kinds, SETTINGS)
         if made is None:
             outcomes["left to Spark"] += 1
             return
@@ -80,9 +77,9 @@ def test_duckdb_gives_sparks_answer(spark: SparkSession) -> None:
             except duckdb.Error:
                 outcomes["refused when run"] += 1
                 return
-        arrow = pa.schema([(f"o{i}", types.to_arrow(kind)) for i, kind in enumerate(kinds)])
-        expected = frame.toDF(*arrow.names).toArrow().cast(arrow)
-        assert bag(found.rename_columns(arrow.names).cast(arrow)) == bag(expected), (query.text, made.sql)
+        shown = pa.schema([(f"o{i}", types.to_arrow(kind)) for i, kind in enumerate(kinds)])
+        expected = frame.toDF(*shown.names).toArrow().cast(shown)
+        assert bag(found.rename_columns(shown.names).cast(shown)) == bag(expected), (query.text, made.sql)
         outcomes["compared"] += 1
 
     one()

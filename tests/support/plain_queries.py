@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import decimal
+from typing import Any
 
+import pyarrow as pa
 from hypothesis import strategies as st
+
+from support.edges import column, edges
 
 D = decimal.Decimal
 TABLES: dict[str, dict[str, str]] = {
@@ -30,6 +33,12 @@ TABLES: dict[str, dict[str, str]] = {
 SMALL = ("i", "s", "y", "d", "e")
 """Columns of small numbers, for arithmetic; the others hold what is largest and smallest."""
 
+STORED: dict[str, dict[str, str]] = {
+    table: {name.upper() if at % 2 else name: kind for at, (name, kind) in enumerate(columns.items())}
+    for table, columns in TABLES.items()
+}
+"""The columns as the tables have them: queries spell all of them in small letters."""
+
 _VALUES: dict[str, list[object]] = {
     "k": [1, 2, 3, 4],
     "i": [None, 0, 1, -7, 100, 2000],
@@ -39,17 +48,19 @@ _VALUES: dict[str, list[object]] = {
     "d": [None, D("0.00"), D("1.10"), D("-2.55"), D("99.99"), D("12345678.91")],
     "e": [None, D("0.0001"), D("-3.1400"), D("77777.7777")],
     "w": [None, D("0"), D("9999999999999999999999999999.9999999999"), D("-1.0000000001")],
-    "n": [None, "", "a", "A", "a ", " a", "ä", "z", "Zz", "𝄞", "\uffff", "it's", "10", "9"],
+    "n": edges("string"),
     "f": [None, True, False],
-    "g": [None, dt.date(1, 1, 1), dt.date(1582, 10, 10), dt.date(1969, 12, 31), dt.date(2024, 2, 29), dt.date.max],
-    "ts": [None, dt.datetime(1900, 1, 1, tzinfo=dt.UTC), dt.datetime(2024, 3, 31, 1, 30, 0, 1, tzinfo=dt.UTC)],
-    "z": [None, dt.datetime(1999, 12, 31, 23, 59, 59, 999999), dt.datetime(1, 1, 1)],
-    "x": [None, 0.0, -0.0, float("inf"), 1e-300, 0.1],
+    "g": [*edges("date"), -141_428, 19_782],
+    "ts": edges("timestamp"),
+    "z": edges("timestamp_ntz"),
+    "x": edges("double"),
 }
 
 
 @st.composite
-def rows(draw: st.DrawFn, table: str) -> list[dict[str, object]]:
+def rows(draw: st.DrawFn, table: str) -> list[dict[str, Any]]:
+    """Dates in days, times in microseconds since 1970: beyond Python's years, too."""
+
     def value(name: str, kind: str) -> object:
         found = draw(st.sampled_from(_VALUES[name]))
         if isinstance(found, D):
@@ -57,6 +68,16 @@ def rows(draw: st.DrawFn, table: str) -> list[dict[str, object]]:
         return found
 
     return [{name: value(name, kind) for name, kind in TABLES[table].items()} for _ in range(draw(st.integers(0, 8)))]
+
+
+def arrow(table: str, found: list[dict[str, Any]]) -> pa.Table:
+    """Rows under the names that the table stores."""
+    return pa.table(
+        {
+            stored: column(kind, [row[name] for row in found])
+            for (stored, kind), name in zip(STORED[table].items(), TABLES[table], strict=True)
+        }
+    )
 
 
 Sources = list[tuple[str, str]]

@@ -7,12 +7,12 @@ expression, and gives up (`None`) at the first thing that is not on its list. Th
 
 - columns, literals, comparisons of like types, AND, OR, NOT, IN, BETWEEN, IS NULL, CASE, COALESCE, `||`;
 - plus, minus and times of whole numbers and decimals under ANSI, as long as no digit can be lost;
-- year, month and day of a date;
+- year, month and day of a date that is finite to DuckDB;
 - inner, outer and cross joins, WHERE, GROUP BY, HAVING, DISTINCT, subqueries in FROM;
 - count, sum, min and max, with DISTINCT and FILTER.
 
 The types of the result must be those that Spark gave the view when it was created. What DuckDB refuses at run time (an
-overflow, a sum that does not fit) is left to Spark, whose error counts.
+overflow, a sum that does not fit, a date that it takes for infinity) is left to Spark, whose answer or error counts.
 """
 
 from __future__ import annotations
@@ -358,7 +358,10 @@ class _Compiler:
         one = self._expression(inner, scope)
         if one.kind != "date":
             raise _Unlike(f"{tree.key} of {one.kind}")
-        return _Typed(f"CAST({tree.key}({one.sql}) AS INTEGER)", "int")
+        # DuckDB takes the last day of all, and the second one, for infinities that have no year. It refuses to read a
+        # number in the word for them, and Spark computes the rows.
+        part = f"CASE WHEN isinf({one.sql}) THEN CAST(CAST({one.sql} AS VARCHAR) AS INTEGER) ELSE {{}} END"
+        return _Typed(f"CAST({part.format(f'{tree.key}({one.sql})')} AS INTEGER)", "int")
 
     def _arithmetic(self, tree: exp.Expr, scope: Mapping[str, Columns]) -> _Typed:
         if not self._ansi:
