@@ -16,30 +16,38 @@ from ebla.views.merge import Call, merge, settled, sketch
 from ebla.views.nodes import NotUnderstood, leaves
 from ebla.views.shape import shape
 from support.duck import DuckEngine, State
-from support.view_queries import TABLES, Sql, queries
-from support.view_states import states
+from support.spellings import naming, spelled
+from support.view_queries import Sql, queries
+from support.view_states import plain_sketch, states
 
 
 @settings(max_examples=1200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(sql=queries(), both=states(), chosen=st.integers(0, 2**12))
-def test_a_chunk_adds_what_the_query_makes_of_it_alone(sql: Sql, both: tuple[State, State], chosen: int) -> None:
+@given(sql=queries(), both=states(), chosen=st.integers(0, 2**12), seed=st.integers(0, 2**16))
+def test_a_chunk_adds_what_the_query_makes_of_it_alone(
+    sql: Sql, both: tuple[State, State], chosen: int, seed: int
+) -> None:
     state = both[0]
+    naming_ = naming(seed % 64)
+    written = spelled(sql, naming_, seed)
     note(sql.text)
-    query = parse(sql.text)
+    note(written.text)
+    query = parse(written.text)
     assert isinstance(query, Query)
     try:
-        understood = shape(query, TABLES)
+        understood = shape(query, naming_.schema)
     except NotUnderstood:
         return
-    base = next(leaves(understood.root)).table
+    table = next(leaves(understood.root)).table
+    base = naming_.plain_tables[table]
     known = {key: row for at, (key, row) in enumerate(state[base].items()) if chosen >> at & 1}
     before: State = {**state, base: known}
-    engine = DuckEngine(TABLES, before, state)
+    engine = DuckEngine(before, state, naming_)
     chunk = engine.table(base, [row for key, row in state[base].items() if key not in known])
     names = [n for n, _ in sql.columns]
-    drawn = sketch(query, understood, names)
+    drawn = plain_sketch(sql)
+    assert (drawn is None) == (sketch(query, understood, [n for n, _ in written.columns]) is None)
     roles = None if drawn is None else settled(drawn.roles, engine.kinds(drawn.query.text, len(names), sql))
-    found = adding(understood, base, merges=roles is not None)
+    found = adding(understood, table, merges=roles is not None)
     if found is None:
         event("not one by one")
         return

@@ -32,12 +32,14 @@ from ebla.views.region import inside, known
 from ebla.views.shape import shape
 from support.duck import DuckEngine, State
 from support.relations import relation
+from support.spellings import naming, spelled
 from support.view_queries import KEYS, TABLES, Sql, queries, rows_of
 from support.view_states import bag, key_of, put
 
 pytestmark = pytest.mark.spark
 
 EXAMPLES = 4
+STORED = naming(9)
 RELATIONS = {
     table: relation(table, " ".join(KEYS[table]), *(f"{n} {kind}" for n, kind in columns.items()), number=number)
     for number, (table, columns) in enumerate(TABLES.items(), start=1)
@@ -92,7 +94,7 @@ class Watched:
         if place == "build.before_chunk" and self.to_come:
             change, epoch = self.to_come.pop(0)
             after = changed(self.now, change)
-            put(self.db, self.now, after)
+            put(self.db, self.now, after, STORED)
             self.now = after
             if epoch:
                 self.db.epochs.catch_up("v")
@@ -116,10 +118,10 @@ class Watched:
             assert isinstance(how, Growing)
             parts = known(building.segments(connection, view.relation.id))
             snapshot = reads.snapshot(connection, view.relation)
-        engine = DuckEngine(TABLES, self.now, self.now)
-        base = how.base
-        rows = engine.table(base, list(self.now[base].values()))
-        covered = inside(rows, relations[base], parts).to_pylist()
+        engine = DuckEngine(self.now, self.now, STORED)
+        base = STORED.plain_tables[how.base]
+        rows = engine.stored(base, list(self.now[base].values()))
+        covered = inside(rows, relations[how.base], parts).rename_columns(list(TABLES[base])).to_pylist()
         restricted: State = {**self.now, base: {key_of(base, row): row for row in covered}}
         shown = bag(tuple(row) for row in scans.frame_of(context, snapshot).collect())
         return shown, bag(engine.evaluate(self.sql.text, restricted).elements())
@@ -132,9 +134,8 @@ def test_random_views_grow_chunk_by_chunk(
     """`spark`: chunks and changes are too large for the driver."""
     quiet: dict[str, Any] = {"tablets": 2, "auto_compact": False, "auto_refresh": False, "fsync": False}
     with ebla.connect(str(tmp_path / "warehouse"), spark=spark, batch_rows_max=rows_max, **quiet) as db:
-        for table, columns in TABLES.items():
-            listed = ", ".join(f"{name} {kind}" for name, kind in columns.items())
-            db.sql(f"CREATE TABLE {table} ({listed}, PRIMARY KEY ({', '.join(KEYS[table])}))")
+        for table in TABLES:
+            db.sql(STORED.create(table))
         nothing: State = {table: {} for table in TABLES}
         last = [nothing]
         compared = [0]
@@ -152,21 +153,23 @@ def test_random_views_grow_chunk_by_chunk(
             first=filled(),
             to_come=st.lists(st.tuples(changes(), st.booleans()), min_size=3, max_size=3),
             chunk_rows=st.integers(1, 2),
+            names=st.integers(0, 2**16),
         )
-        def one_view(sql: Sql, first: State, to_come: list[tuple[Change, bool]], chunk_rows: int) -> None:
-            note(sql.text)
+        def one_view(sql: Sql, first: State, to_come: list[tuple[Change, bool]], chunk_rows: int, names: int) -> None:
+            text = spelled(sql, STORED, names).text
+            note(text)
             assume(grows(sql))
-            put(db, last[0], first)
+            put(db, last[0], first, STORED)
             watched = Watched(db, sql, first, to_come)
             monkeypatch.setattr(run, "hit", watched.hit)
             monkeypatch.setattr(engine, "hit", watched.hit)
-            db.sql(f"CREATE MATERIALIZED VIEW v WITH (chunk_rows = {chunk_rows}) AS {sql.text}")
+            db.sql(f"CREATE MATERIALIZED VIEW v WITH (chunk_rows = {chunk_rows}) AS {text}")
             if watched.errors:
                 raise watched.errors[0]
             compared[0] += watched.compared
             db.sql("FLUSH v")
             last[0] = watched.now
-            expected = DuckEngine(TABLES, watched.now, watched.now).evaluate(sql.text, watched.now)
+            expected = DuckEngine(watched.now, watched.now).evaluate(sql.text, watched.now)
             assert bag(db.sql("SELECT * FROM v").rows()) == bag(expected.elements()), sql.text
             db.sql("DROP MATERIALIZED VIEW v")
 

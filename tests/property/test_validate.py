@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from ebla.storage.model import Kind
 from ebla.validate import Known, KnownRelation, has_errors, ordered, render, script_issues
+from support.spellings import naming, spelled
 from support.view_queries import KEYS, TABLES, Sql, queries
 
 KNOWN = Known(
@@ -65,7 +66,15 @@ def test_any_mutation_of_a_good_script_is_answered(script: str, data: st.DataObj
 
 
 @steady
-@given(queries())
-def test_queries_of_the_grammar_of_views_have_no_errors(query: Sql) -> None:
-    found = script_issues(f"CREATE MATERIALIZED VIEW v AS {query.text}", KNOWN)
-    assert not has_errors(found), render(found, query.text)
+@given(queries(), st.integers(0, 2**16))
+def test_queries_of_the_grammar_of_views_have_no_errors(query: Sql, seed: int) -> None:
+    names = naming(seed % 64)
+    known = {
+        table.lower(): KnownRelation(
+            name=table, kind=Kind.TABLE, columns=names.schema[table.lower()], key=names.keys[table.lower()]
+        )
+        for table in names.tables.values()
+    }
+    text = f"CREATE MATERIALIZED VIEW v AS {spelled(query, names, seed).text}"
+    found = script_issues(text, Known(relations=known))
+    assert not has_errors(found), render(found, text)

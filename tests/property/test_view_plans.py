@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -25,37 +26,43 @@ from ebla.views.plan import Difference, FullRefresh, Incremental, Merge, Term, p
 from ebla.views.shape import shape
 from ebla.views.told import told_by_key
 from support.duck import DuckEngine, Row, State
+from support.spellings import PLAIN, Naming, Spelled, naming, spelled
 from support.view_queries import KEYS, TABLES, Sql, queries
-from support.view_states import states
+from support.view_states import plain_sketch, states
 
 
 @settings(max_examples=1500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(sql=queries(), both=states())
-def test_an_epoch_leaves_the_view_as_recomputed(sql: Sql, both: tuple[State, State]) -> None:
+@given(sql=queries(), both=states(), seed=st.integers(0, 2**16))
+def test_an_epoch_leaves_the_view_as_recomputed(sql: Sql, both: tuple[State, State], seed: int) -> None:
     old, new = both
-    engine = DuckEngine(TABLES, old, new)
+    names = naming(seed % 64)
+    written = spelled(sql, names, seed)
+    engine = DuckEngine(old, new, names)
     note(sql.text)
-    query = parse(sql.text)
+    note(written.text)
+    query = parse(written.text)
     assert isinstance(query, Query)
     try:
-        understood = shape(query, TABLES)
+        understood = shape(query, names.schema)
     except NotUnderstood as reason:
         event(f"not understood: {reason}")
         return
-    names = [n for n, _ in sql.columns]
-    assert [n for n, _ in understood.outputs] == names
-    drawn = sketch(query, understood, names)
-    roles = None if drawn is None else settled(drawn.roles, engine.kinds(drawn.query.text, len(names), sql))
-    made = plan(understood, engine.changed_tables(), KEYS, merges=roles is not None)
+    shown = [n for n, _ in written.columns]
+    assert [n for n, _ in understood.outputs] == [n.lower() for n in shown]
+    understood = replace(understood, outputs=tuple((n, v) for n, (_, v) in zip(shown, understood.outputs, strict=True)))
+    drawn, plain = sketch(query, understood, shown), plain_sketch(sql)
+    assert (drawn is None) == (plain is None)
+    roles = None if plain is None else settled(plain.roles, engine.kinds(plain.query.text, len(shown), sql))
+    made = plan(understood, engine.changed_tables(), names.keys, merges=roles is not None)
     event(type(made).__name__)
     note(repr(made))
     try:
         match made:
             case Incremental():
-                check_incremental(engine, sql, made, old, new)
-                told = [t for t in engine.changed_tables() if told_by_key(made, t, KEYS[t])]
+                check_incremental(engine, written, made, old, new)
+                told = [t for t in engine.changed_tables() if told_by_key(made, t, names.keys[t])]
                 event(f"told by keys: {bool(told)}")
-                check_incremental(KeysAlone(TABLES, old, new, told), sql, made, old, new)
+                check_incremental(KeysAlone(old, new, names, told), written, made, old, new)
             case Difference():
                 change = difference(engine, sql.text, made.terms)
                 before = engine.evaluate(sql.text, old)
@@ -63,9 +70,9 @@ def test_an_epoch_leaves_the_view_as_recomputed(sql: Sql, both: tuple[State, Sta
                 assert +before == engine.evaluate(sql.text, new)
                 assert not -before
             case Merge():
-                assert drawn is not None
+                assert plain is not None
                 assert roles is not None
-                check_merge(engine, drawn.query.text, roles, made, old, new)
+                check_merge(engine, plain.query.text, roles, made, old, new)
             case FullRefresh(reason=why):
                 event(f"full refresh: {why.split(' of ')[0]}")
     except TooWide as reason:
@@ -88,7 +95,7 @@ def test_keys_alone_tell_which_rows_a_change_touches(text: str, both: tuple[Stat
     old, new = both
     query = parse(text)
     assert isinstance(query, Query)
-    engine = DuckEngine(TABLES, old, new)
+    engine = DuckEngine(old, new)
     understood = shape(query, TABLES)
     moved = [t for t in engine.changed_tables() if t in {ref.name for ref in query.refs}]
     assume(moved)
@@ -96,29 +103,30 @@ def test_keys_alone_tell_which_rows_a_change_touches(text: str, both: tuple[Stat
     assert isinstance(made, Incremental)
     told = [t for t in moved if told_by_key(made, t, KEYS[t])]
     assume(told)
-    shown = Sql(text, tuple((name, "") for name, _ in understood.outputs))
+    columns = tuple((name, "") for name, _ in understood.outputs)
     with contextlib.suppress(TooWide):
-        check_incremental(KeysAlone(TABLES, old, new, told), shown, made, old, new)
+        check_incremental(KeysAlone(old, new, PLAIN, told), Spelled(text, Sql(text, columns), columns), made, old, new)
 
 
 class KeysAlone(DuckEngine):
     """Of what changed in some tables it knows the keys, and takes one row that did not change for changed."""
 
-    def __init__(self, schema: Mapping[str, Mapping[str, str]], old: State, new: State, told: Sequence[str]) -> None:
-        super().__init__(schema, old, new)
+    def __init__(self, old: State, new: State, names: Naming, told: Sequence[str]) -> None:
+        super().__init__(old, new, names)
         self._told = told
 
     def changed(self, table: str) -> pa.Table:
         found = super().changed(table)
         if table not in self._told:
             return found
-        same = [row for key, row in self._new[table].items() if self._old[table].get(key) == row]
-        return distinct(pa.concat_tables([found, self.table(table, same[:1])]).select(list(KEYS[table])))
+        name = self.naming.plain_tables[table]
+        same = [row for key, row in self._new[name].items() if self._old[name].get(key) == row]
+        return distinct(pa.concat_tables([found, self.stored(name, same[:1])]).select(list(self.naming.keys[table])))
 
 
-def check_incremental(engine: DuckEngine, sql: Sql, made: Incremental, old: State, new: State) -> None:
+def check_incremental(engine: DuckEngine, written: Spelled, made: Incremental, old: State, new: State) -> None:
     bounds = bound(made, engine, rows_max=1000)
-    places = [[n for n, _ in sql.columns].index(c) for c in bounds.scope]
+    sql, places = written.plain, [[n for n, _ in written.columns].index(c) for c in bounds.scope]
     affected = set(zip(*[c.to_pylist() for c in bounds.values.columns], strict=True))
 
     def in_scope(row: tuple[object, ...]) -> bool:

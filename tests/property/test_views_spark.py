@@ -11,13 +11,16 @@ from pyspark.sql import SparkSession
 
 import ebla
 from support.duck import DuckEngine, State
-from support.view_queries import KEYS, TABLES, Sql, queries
+from support.spellings import naming, spelled
+from support.view_queries import TABLES, Sql, queries
 from support.view_states import bag, put, states
 
 pytestmark = pytest.mark.spark
 
 ROUNDS = 4
 VIEWS = 6
+NAMINGS = (5, 11)
+"""Of the tables, for either way: mixed cases, words of SQL, other alphabets."""
 
 
 @pytest.mark.parametrize("on_spark", [False, True], ids=["driver", "spark"])
@@ -30,9 +33,9 @@ def test_random_views_stay_exact_on_spark(spark: SparkSession, tmp_path: Path, o
         auto_refresh=False,
         epochs_on_spark=on_spark,
     ) as db:
-        for table, columns in TABLES.items():
-            listed = ", ".join(f"{name} {kind}" for name, kind in columns.items())
-            db.sql(f"CREATE TABLE {table} ({listed}, PRIMARY KEY ({', '.join(KEYS[table])}))")
+        stored = naming(NAMINGS[on_spark])
+        for table in TABLES:
+            db.sql(stored.create(table))
         nothing: State = {table: {} for table in TABLES}
         now = [nothing]
 
@@ -44,23 +47,28 @@ def test_random_views_stay_exact_on_spark(spark: SparkSession, tmp_path: Path, o
             suppress_health_check=list(HealthCheck),
         )
         @seed(int(on_spark))
-        @given(sqls=st.lists(queries(), min_size=VIEWS, max_size=VIEWS), both=states())
-        def one_round(sqls: list[Sql], both: tuple[State, State]) -> None:
+        @given(
+            sqls=st.lists(queries(), min_size=VIEWS, max_size=VIEWS),
+            both=states(),
+            seeds=st.lists(st.integers(0, 2**16), min_size=VIEWS, max_size=VIEWS),
+        )
+        def one_round(sqls: list[Sql], both: tuple[State, State], seeds: list[int]) -> None:
             old, new = both
-            put(db, now[0], old)
+            put(db, now[0], old, stored)
             now[0] = old
             names = [f"v{i}" for i in range(len(sqls))]
-            for name, sql in zip(names, sqls, strict=True):
-                note(sql.text)
-                db.sql(f"CREATE MATERIALIZED VIEW {name} AS {sql.text}")
-            put(db, old, new)
+            texts = [spelled(sql, stored, seed).text for sql, seed in zip(sqls, seeds, strict=True)]
+            for name, text in zip(names, texts, strict=True):
+                note(text)
+                db.sql(f"CREATE MATERIALIZED VIEW {name} AS {text}")
+            put(db, old, new, stored)
             now[0] = new
             db.sql("FLUSH")
-            engine = DuckEngine(TABLES, old, new)
-            for name, sql in zip(names, sqls, strict=True):
+            engine = DuckEngine(old, new)
+            for name, sql, text in zip(names, sqls, texts, strict=True):
                 found = bag(db.sql(f"SELECT * FROM {name}").rows())
-                assert found == bag(db.sql(sql.text).rows()), sql.text
-                assert found == bag(engine.evaluate(sql.text, new).elements()), sql.text
+                assert found == bag(db.sql(text).rows()), text
+                assert found == bag(engine.evaluate(sql.text, new).elements()), text
             for name in names:
                 db.sql(f"DROP MATERIALIZED VIEW {name}")
 

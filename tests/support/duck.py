@@ -13,9 +13,11 @@ from ebla.sql.parse import parse
 from ebla.sql.refs import rewrite
 from ebla.sql.statements import Query
 from ebla.storage import types
+from ebla.tables.lookup import quoted
 from ebla.views.epoch import Side
 from ebla.views.epoch import State as Which
-from support.view_queries import Sql
+from support.spellings import PLAIN, Naming
+from support.view_queries import TABLES, Sql
 
 Row = dict[str, object]
 State = dict[str, dict[tuple[object, ...], Row]]
@@ -26,45 +28,51 @@ _shared = duckdb.connect(":memory:", config={"threads": 1})
 
 
 class DuckEngine:
-    """One epoch over an old and a new state of some tables."""
+    """One epoch over an old and a new state of the tables. Plans speak of stored names, texts of plain ones."""
 
-    def __init__(self, schema: Mapping[str, Mapping[str, str]], old: State, new: State) -> None:
-        self._schema = schema
+    def __init__(self, old: State, new: State, naming: Naming = PLAIN) -> None:
         self._old = old
         self._new = new
+        self.naming = naming
         self.connection = _shared
 
     def table(self, name: str, rows: Sequence[Row]) -> pa.Table:
-        columns = self._schema[name]
+        columns = TABLES[name]
         return pa.table(
             {c: pa.array([r[c] for r in rows], types.to_arrow(kind)) for c, kind in columns.items()},
             schema=pa.schema([(c, types.to_arrow(kind)) for c, kind in columns.items()]),
         )
 
+    def stored(self, name: str, rows: Sequence[Row]) -> pa.Table:
+        """Rows of a table under the names that it stores."""
+        return self.table(name, rows).rename_columns(self.naming.stored_columns(name))
+
     def changed_tables(self) -> list[str]:
-        return [t for t in self._schema if self._old[t] != self._new[t]]
+        return [self.naming.tables[t].lower() for t in TABLES if self._old[t] != self._new[t]]
 
     def changed(self, table: str) -> pa.Table:
-        old, new = self._old[table], self._new[table]
+        name = self.naming.plain_tables[table]
+        old, new = self._old[name], self._new[name]
         keys = [k for k in {**old, **new} if old.get(k) != new.get(k)]
-        return self.table(table, [state[k] for state in (old, new) for k in keys if k in state])
+        return self.stored(name, [state[k] for state in (old, new) for k in keys if k in state])
 
     def lookup(
         self, table: str, by: Sequence[str], values: pa.Table, columns: Sequence[str] | None, state: Which = Which.NEW
     ) -> pa.Table:
-        rows = self.table(table, list((self._new if state is Which.NEW else self._old)[table].values()))
+        name = self.naming.plain_tables[table]
+        rows = self.stored(name, list((self._new if state is Which.NEW else self._old)[name].values()))
         cursor = self.connection.cursor()
         cursor.register("base_rows", rows)
         cursor.register("wanted_values", values)
-        match = " AND ".join(f"r.{c} IS NOT DISTINCT FROM v.c{i}" for i, c in enumerate(by))
-        shown = "*" if columns is None else ", ".join(f"r.{c}" for c in columns)
+        match = " AND ".join(f"r.{quoted(c)} IS NOT DISTINCT FROM v.c{i}" for i, c in enumerate(by))
+        shown = "*" if columns is None else ", ".join(f"r.{quoted(c)}" for c in columns)
         text = f"SELECT {shown} FROM base_rows r SEMI JOIN wanted_values v ON {match}"
         return cursor.sql(text).to_arrow_table()
 
     def evaluate(
         self, text: str, state: State, leaves: Mapping[int, pa.Table] | None = None
     ) -> Counter[tuple[object, ...]]:
-        """The query's rows as a bag, with some mentions of tables replaced by other rows."""
+        """The rows of a plain query as a bag, with some mentions of tables replaced by other rows."""
         return Counter(tuple(row) for row in self._run(text, lambda _: state, leaves or {}).fetchall())
 
     def evaluate_side(self, text: str, side: Side) -> duckdb.DuckDBPyConnection:
@@ -90,7 +98,7 @@ class DuckEngine:
             rows = leaves.get(number)
             if rows is None:
                 rows = self.table(ref.name, list(state_of(number)[ref.name].values()))
-            cursor.register(name, rows)
+            cursor.register(name, rows.rename_columns(list(TABLES[ref.name])))
             names[ref.start, ref.end] = name
         marked = rewrite(query, lambda ref: names[ref.start, ref.end])
         return cursor.execute(sqlglot.transpile(marked, read="spark", write="duckdb")[0])

@@ -11,8 +11,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 import ebla
+from ebla.sql.parse import parse
+from ebla.sql.statements import Query
+from ebla.views.merge import Sketch, sketch
+from ebla.views.shape import shape
 from support.duck import Row, State
-from support.view_queries import KEYS, TABLES, rows_of
+from support.spellings import PLAIN, Naming
+from support.view_queries import KEYS, TABLES, Sql, rows_of
 
 
 def key_of(table: str, row: Row) -> tuple[object, ...]:
@@ -36,6 +41,13 @@ def states(draw: st.DrawFn) -> tuple[State, State]:
     return old, new
 
 
+def plain_sketch(sql: Sql) -> Sketch | None:
+    """The sketch of a plain query, for DuckDB to run."""
+    query = parse(sql.text)
+    assert isinstance(query, Query)
+    return sketch(query, shape(query, TABLES), [n for n, _ in sql.columns])
+
+
 def plain(value: Any) -> Any:
     """Spark and DuckDB give some numbers different types."""
     if isinstance(value, decimal.Decimal):
@@ -49,11 +61,12 @@ def bag(rows: Any) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(plain(v) for v in row) for row in rows)
 
 
-def put(db: ebla.Database, old: State, new: State) -> None:
-    for table in TABLES:
-        upserts = [row for key, row in new[table].items() if old[table].get(key) != row]
-        gone = [dict(zip(KEYS[table], key, strict=True)) for key in old[table] if key not in new[table]]
+def put(db: ebla.Database, old: State, new: State, names: Naming = PLAIN) -> None:
+    for table, stored in names.tables.items():
+        upserts = [names.stored_row(table, row) for key, row in new[table].items() if old[table].get(key) != row]
+        keys = [dict(zip(KEYS[table], key, strict=True)) for key in old[table] if key not in new[table]]
+        gone = [names.stored_row(table, key) for key in keys]
         if upserts:
-            db.table(table).upsert(upserts)
+            db.table(stored).upsert(upserts)
         if gone:
-            db.table(table).delete(gone)
+            db.table(stored).delete(gone)

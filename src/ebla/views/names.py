@@ -73,7 +73,8 @@ def qualified(query: Query, inputs: Mapping[str, Types], *, case_sensitive: bool
     schema = MappingSchema(columns, dialect=dialect, normalize=False)
     try:
         parsed = sqlglot.parse_one(marked, dialect=dialect)
-        tree = qualify(parsed, schema=schema, dialect=dialect, identify=False, validate_qualify_columns=True)
+        # Quoted all, so that two mentions of one column are the same to those who compare expressions.
+        tree = qualify(parsed, schema=schema, dialect=dialect, identify=True, validate_qualify_columns=True)
     except (SqlglotError, RecursionError) as error:
         raise NotUnderstood(f"the query could not be analysed ({str(error).splitlines()[0]})") from error
     return Qualified(tree=tree, mentions=mentions)
