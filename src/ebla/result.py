@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ebla.errors import UsageError
 from ebla.sql.lex import name_pattern
+from ebla.storage.values import python_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,10 +128,11 @@ class Result:
         return self._frame
 
     def rows(self) -> list[tuple[Any, ...]]:
+        """The rows as Python values. Dates and times beyond the years 1 to 9999 are text: `+10000-01-01`."""
         table = self.to_arrow()
         if table.num_columns == 0:
             return [() for _ in range(table.num_rows)]
-        return list(zip(*[_python(column) for column in table.columns], strict=True))
+        return list(zip(*[python_values(column) for column in table.columns], strict=True))
 
     def one(self) -> tuple[Any, ...]:
         """The only row; an error if there are none or several."""
@@ -151,17 +153,3 @@ class Result:
     def _known(self) -> pa.Table:
         assert self._table is not None
         return self._table
-
-
-def _python(column: pa.ChunkedArray) -> list[Any]:
-    """Python values of a column. Maps become dicts, instants are aware datetimes in UTC."""
-    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-        column = column.cast(pa.timestamp("us", "UTC"))
-    values: list[Any] = column.to_pylist(maps_as_pydicts="strict") if _has_map(column.type) else column.to_pylist()
-    return values
-
-
-def _has_map(kind: pa.DataType) -> bool:
-    if pa.types.is_map(kind):
-        return True
-    return any(_has_map(kind.field(i).type) for i in range(kind.num_fields))

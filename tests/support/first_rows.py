@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import ebla
 from ebla.query import conditions as c
 from ebla.query import plan as planning
+from support.edges import END_OF_TIME_US, raw
 
 Row = dict[str, Any]
 KEY = ("a", "b")
@@ -44,20 +45,25 @@ ARROW = pa.schema(
 POOLS: dict[str, list[Any]] = {
     "a": ["", "a", "ab", "é", "🙂"],
     "b": [0, 1, 2, 3, 4],
-    "s": [None, "", "A", "a", "aa", "ab", "b\uffff", "😀"],
-    "n": [None, -1, 0, 1, 2],
-    "f": [None, -1.5, 0.0, 2.5, math.inf, math.nan],
-    "d": [None, Decimal("-1.00"), Decimal("0.50"), Decimal("12.25")],
-    "day": [None, dt.date(1969, 12, 31), dt.date(2024, 2, 29)],
-    "t": [None, dt.datetime(1969, 1, 1, tzinfo=dt.UTC), dt.datetime(2024, 2, 29, 12, 0, 0, 1, dt.UTC)],
+    "s": [None, "", "A", "a", "a ", "a\x00", "aa", "ab", "b\uffff", "😀"],
+    "n": [None, -1, 0, 1, 2, 2**31 - 1, -(2**31)],
+    "f": [None, -1.5, 0.0, -0.0, 2.5, math.inf, -math.inf, math.nan, 5e-324],
+    "d": [None, Decimal("-1.00"), Decimal("0.50"), Decimal("12.25"), Decimal("9999.99"), Decimal("-9999.99")],
+    "day": [None, dt.date(1969, 12, 31), dt.date(2024, 2, 29), dt.date.max, 2**31 - 1, 1 - 2**31, -(2**31)],
+    "t": [
+        *(None, dt.datetime(1969, 1, 1, tzinfo=dt.UTC), dt.datetime(2024, 2, 29, 12, 0, 0, 1, dt.UTC)),
+        *(END_OF_TIME_US, 2**63 - 1, 1 - 2**63, -(2**63)),
+    ],
 }
+"""What columns hold. Days and microseconds are numbers where Python's years end."""
 ROWS = st.fixed_dictionaries({name: st.sampled_from(pool) for name, pool in POOLS.items()})
 KEYS = st.fixed_dictionaries({name: st.sampled_from(POOLS[name]) for name in KEY})
 
 
 @st.composite
 def conditions(draw: st.DrawFn, name: str) -> object:
-    values = st.sampled_from([value for value in POOLS[name] if value is not None])
+    whole = name in ("b", "n")
+    values = st.sampled_from([v for v in POOLS[name] if v is not None and (whole or not isinstance(v, int))])
     kinds = ["equals", "between", "one_of", "is_null", "not_null", *(["prefix"] if name in "as" else [])]
     match draw(st.sampled_from(kinds)):
         case "equals":
@@ -118,8 +124,7 @@ def key_of(row: Row) -> tuple[Any, ...]:
 
 
 def values_of(table: pa.Table) -> list[tuple[Any, ...]]:
-    lists = [["NaN" if value != value else value for value in column.to_pylist()] for column in table.columns]
-    return list(zip(*lists, strict=True))
+    return list(zip(*[raw(column) for column in table.columns], strict=True))
 
 
 def _condition(name: str, wanted: Any, parameters: list[Any]) -> str:

@@ -20,6 +20,7 @@ from ebla.storage import runs as rf
 from ebla.storage import token as tokens
 from ebla.storage.model import DELETED, Relation, RunSource
 from ebla.storage.snapshot import Snapshot
+from ebla.storage.values import plain_type
 from ebla.tables import maintenance
 from ebla.tables.writes import Work, begin
 
@@ -38,7 +39,7 @@ def snapshot_rows(db: ebla.Database, snapshot: Snapshot) -> pa.Table:
 
 
 def _keys(table: pa.Table, key: Sequence[str]) -> list[tuple[Any, ...]]:
-    lists = [table[name].to_pylist() for name in key]
+    lists = [table[name].cast(plain_type(table[name].type)).to_pylist() for name in key]
     return [tuple("NaN" if value != value else value for value in row) for row in zip(*lists, strict=True)]
 
 

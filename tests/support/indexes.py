@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from ebla.indexes import create, definition, walk
 from ebla.sql import statements as st
 from ebla.sql.parse import parse
 from ebla.storage import runs as rf
+from ebla.storage.values import python_values
 from ebla.tables import batch as b
 from ebla.tables.writes import Work
 from ebla.tables.writes import begin as begin_write
@@ -53,7 +55,7 @@ def entries(db: ebla.Database, name: str) -> Counter[tuple[Any, ...]]:
         index = definition.load(connection, name)
         snapshot = reads.snapshot(connection, index.relation)
     table = snapshot_rows(db, snapshot)
-    return _bag([table.column(c.physical).to_pylist() for c in index.relation.columns])
+    return bag([table.column(c.physical) for c in index.relation.columns])
 
 
 def expected(db: ebla.Database, name: str) -> Counter[tuple[Any, ...]]:
@@ -68,16 +70,16 @@ def expected(db: ebla.Database, name: str) -> Counter[tuple[Any, ...]]:
     rows = frame if index.where is None else frame.filter(index.where)
     shown = rows.selectExpr(*[texts.get(c.physical, f"`{names.get(c.physical)}`") for c in index.relation.columns])
     found = shown.toArrow()
-    return _bag([column.to_pylist() for column in found.columns])
+    return bag(found.columns)
 
 
-def _bag(columns: list[list[Any]]) -> Counter[tuple[Any, ...]]:
+def bag(columns: Sequence[pa.ChunkedArray]) -> Counter[tuple[Any, ...]]:
     """NaN is equal to itself, and lists are values."""
 
     def plain(value: Any) -> Any:
         return "NaN" if value != value else tuple(value) if isinstance(value, list) else value
 
-    return Counter(tuple(map(plain, row)) for row in zip(*columns, strict=True))
+    return Counter(tuple(map(plain, row)) for row in zip(*map(python_values, columns), strict=True))
 
 
 def assert_exact(db: ebla.Database, *names: str) -> None:

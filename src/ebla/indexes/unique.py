@@ -27,6 +27,7 @@ from ebla.storage import types
 from ebla.storage.bounds import in_message
 from ebla.storage.model import DELETED, Column, Run
 from ebla.storage.snapshot import Snapshot
+from ebla.storage.values import plain_keys, python_row
 from ebla.tables.context import Context
 from ebla.tables.lookup import in_both
 from ebla.views.lookup import rows_by
@@ -88,7 +89,7 @@ def refuse_known(
         had = set(_keys(types.normalize_keys(before, values), [*values, *identity]))
         new = new.filter(pa.array([entry not in had for entry in _keys(new, [*values, *identity])], pa.bool_()))
     if new.num_rows:
-        raise violation(index, [new[name][0].as_py() for name in values])
+        raise violation(index, python_row(new, values))
 
 
 def _elsewhere(
@@ -106,8 +107,7 @@ def _elsewhere(
 
 
 def _keys(table: pa.Table, key: Sequence[str]) -> list[tuple[object, ...]]:
-    lists = [table[name].to_pylist() for name in key]
-    return [tuple("NaN" if value != value else value for value in row) for row in zip(*lists, strict=True)]
+    return [tuple("NaN" if value != value else value for value in row) for row in plain_keys(table, key)]
 
 
 def shared_value(context: Context, index: Index, mine: Sequence[Run], theirs: Sequence[Run]) -> list[object] | None:
@@ -171,4 +171,4 @@ def first_twice(context: Context, index: Index, found: DataFrame) -> list[object
         twice = counted.filter("count > 1").limit(1).toArrow()
     if twice.num_rows == 0:
         return None
-    return [twice.column(i)[0].as_py() for i in range(len(values))]
+    return python_row(twice, twice.schema.names[: len(values)])

@@ -27,6 +27,7 @@ from ebla.jobs.readers import least_read, readers
 from ebla.storage import runs as rf
 from ebla.storage import types
 from ebla.storage.model import DELETED, FOREVER, Kind, Relation, Run
+from ebla.storage.values import python_rows
 from ebla.tables.context import Context
 from ebla.views import maintain
 from ebla.views.definition import View
@@ -189,9 +190,9 @@ def compare(context: Context, relation: Relation, runs: Sequence[Run], version: 
     was = replaced_rows(context, old, latest, names)
     is_now = latest.select([col.physical for col in relation.columns]).rename_columns(names).cast(schema)
     gone = latest[DELETED].to_pylist()
-    before = {tuple(row[k] for k in key): row for row in was.to_pylist()}
+    before = {tuple(row[k] for k in key): row for row in python_rows(was)}
     found = []
-    for row, deleted in zip(is_now.to_pylist(), gone, strict=True):
+    for row, deleted in zip(python_rows(is_now), gone, strict=True):
         values = tuple(row[k] for k in key)
         columns = changed_columns(before.get(values), None if deleted else row)
         if columns:

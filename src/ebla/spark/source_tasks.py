@@ -25,6 +25,7 @@ from ebla.storage import token as tokens
 from ebla.storage.files import Root
 from ebla.storage.model import DELETED, FOREVER, TOKEN, Column, Run
 from ebla.storage.snapshot import BEGINNING, Snapshot
+from ebla.storage.values import plain_type
 
 BATCH_ROWS = 65_536
 
@@ -199,14 +200,18 @@ class Rows:
         kind = file.schema_arrow.field(first).type
         if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind)):
             return list(range(file.metadata.num_row_groups))
-        keys = sorted(only[first].filter(pa.array(here)).to_pylist())
+        is_date = pa.types.is_date(kind)
+        keys = sorted(only[first].filter(pa.array(here)).cast(plain_type(kind)).to_pylist())
         column = next(i for i in range(file.metadata.num_columns) if file.metadata.schema.column(i).path == first)
         chosen = []
         for number in range(file.metadata.num_row_groups):
             facts = file.metadata.row_group(number).column(column).statistics
             known = facts is not None and facts.has_min_max
-            at = bisect.bisect_left(keys, facts.min) if known else 0
-            if not known or (at < len(keys) and keys[at] <= facts.max):
+            if known:
+                # Days as numbers: Python's calendar ends before the column's.
+                low, high = (facts.min_raw, facts.max_raw) if is_date else (facts.min, facts.max)
+                at = bisect.bisect_left(keys, low)
+            if not known or (at < len(keys) and keys[at] <= high):
                 chosen.append(number)
         return chosen
 

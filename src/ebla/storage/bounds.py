@@ -19,9 +19,6 @@ import math
 from collections.abc import Sequence
 from decimal import Decimal
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 VALUE_LENGTH = 64
 """Characters of text and bytes of binary that a bound keeps of a value."""
 BOUND_CHARS = 1024
@@ -60,14 +57,6 @@ def in_message(value: object) -> str:
 
 def short(text: str) -> str:
     return text if len(text) <= MESSAGE_CHARS else f"{text[:MESSAGE_CHARS]}… ({len(text)} characters)"
-
-
-def plain(value: pa.Scalar) -> object:
-    """A value as Python has it, or its text where Python's types cannot hold it."""
-    try:
-        return value.as_py()
-    except (OverflowError, ValueError):
-        return pc.cast(value, pa.string()).as_py()
 
 
 def below(values: Sequence[object], descending: Sequence[bool] = ()) -> str:

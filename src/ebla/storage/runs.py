@@ -25,6 +25,7 @@ from ebla.storage import token as tokens
 from ebla.storage.files import Root
 from ebla.storage.model import DELETED, TOKEN, Column, Relation, Run
 from ebla.storage.snapshot import BEGINNING, Snapshot
+from ebla.storage.values import python_row
 
 VERSION = "_version"
 
@@ -278,7 +279,7 @@ def first_duplicate(table: pa.Table, key: Sequence[str]) -> list[object] | None:
     if counted.num_rows == table.num_rows:
         return None
     twice = counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1)
-    return [twice[n][0].as_py() for n in names]
+    return python_row(twice, names)
 
 
 # ---- facts of written files -----------------------------------------------------------------------------
@@ -303,7 +304,7 @@ def ends(table: pa.Table, key: Sequence[str]) -> tuple[list[object] | None, list
     """The first and the last key of sorted rows."""
     if table.num_rows == 0:
         return None, None
-    first, last = ([bounds.plain(table[k][at]) for k in key] for at in (0, table.num_rows - 1))
+    first, last = (python_row(table, key, at) for at in (0, table.num_rows - 1))
     return first, last
 
 
@@ -364,7 +365,7 @@ def _refuse_neighbours(keys: pa.Table, names: Sequence[str], relation: Relation)
         same = equal if same is None else pc.and_(same, equal)
     at = pc.index(same, True).as_py()
     if at >= 0:
-        raise duplicate_in_batch(relation, [keys[c.physical][at].as_py() for c in relation.identity])
+        raise duplicate_in_batch(relation, python_row(keys, [c.physical for c in relation.identity], at))
 
 
 def duplicate_in_batch(relation: Relation, values: Sequence[object]) -> DuplicateKeyError:

@@ -34,6 +34,7 @@ from ebla.storage.model import (
     RunSource,
 )
 from ebla.storage.snapshot import Snapshot
+from ebla.storage.values import python_tuples
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -93,7 +94,7 @@ def settle(batch: ArrowBatch, relation: Relation, transaction: TransactionId) ->
 
 def _moved_keys(table: pa.Table, kinds: pa.Array, key: list[str], relation: Relation) -> tuple[pa.Table, pa.Array]:
     """A deleted key that the same statement inserts again: the insert stands, and replaces what was there."""
-    keys = list(zip(*[map(_comparable, table[k].to_pylist()) for k in key], strict=True))
+    keys = [tuple(map(_comparable, row)) for row in python_tuples(table, key)]
     kind = kinds.to_pylist()
     standing: dict[tuple[object, ...], int] = {}
     deleted: dict[tuple[object, ...], int] = {}

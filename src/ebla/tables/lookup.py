@@ -16,6 +16,7 @@ from ebla.storage import token as tokens
 from ebla.storage.files import Root
 from ebla.storage.model import DELETED, Relation, Run
 from ebla.storage.snapshot import Snapshot
+from ebla.storage.values import python_row
 from ebla.tables.context import Context
 
 
@@ -138,4 +139,4 @@ def in_both(
         raise CorruptRunError(f"{name}: expected readable runs, found: {error}") from error
     finally:
         cursor.close()
-    return None if found.num_rows == 0 else [found[n][0].as_py() for n in columns]
+    return None if found.num_rows == 0 else python_row(found, columns)

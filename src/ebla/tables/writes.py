@@ -39,6 +39,7 @@ from ebla.storage import runs as rf
 from ebla.storage.files import Root, run_path, scratch_path
 from ebla.storage.model import DELETED, Relation, Run, RunSource, RunState
 from ebla.storage.snapshot import Snapshot
+from ebla.storage.values import python_row
 from ebla.tables import batch as b
 from ebla.tables.context import Context
 from ebla.tables.ddl import require_table
@@ -219,7 +220,7 @@ class Work:
         key = [c_.physical for c_ in self.relation.key]
         found = stored_keys(self.context, self.snapshot(), table.filter(inserts).select(key), limit=1)
         if found.num_rows:
-            raise b.existing(self.relation, [found[k][0].as_py() for k in key])
+            raise b.existing(self.relation, python_row(found, key))
 
     def _put_frame(self, batch: b.FrameBatch) -> None:
         context, relation = self.context, self.relation
@@ -287,9 +288,9 @@ class Work:
                 rows_max=self.context.settings.level0_rows_max,
             ).select(*quoted)
             inserted = frame.filter(F.col(b.KIND) == b.INSERT).select(*quoted).join(gone_keys, key, "left_anti")
-            hits = inserted.join(stored, key, "left_semi").limit(1).collect()
-            if hits:
-                raise b.existing(relation, list(hits[0]))
+            hits = inserted.join(stored, key, "left_semi").limit(1).toArrow()
+            if hits.num_rows:
+                raise b.existing(relation, python_row(hits, hits.schema.names))
         deletes = kind in (None, b.DELETE)
         if deletes:
             frame = frame.withColumn(DELETED, F.col(b.KIND) == b.DELETE)

@@ -14,8 +14,9 @@ import pyarrow as pa
 from ebla.spark import scan as sscan
 from ebla.spark.faults import is_final
 from ebla.storage import runs as rf
-from ebla.storage.bounds import plain, short
+from ebla.storage.bounds import short
 from ebla.storage.model import under_names
+from ebla.storage.values import python_value
 from ebla.views.definition import View
 from ebla.views.evaluate import Evaluation
 from ebla.views.inputs import Inputs, column_of
@@ -108,5 +109,5 @@ def _one_row(rows: pa.Table, fails: Callable[[pa.Table], bool]) -> pa.Table | No
 def _shown(inputs: Inputs, table: str, row: pa.Table) -> str:
     relation = inputs.relations[table]
     key = [k.name for k in relation.key if not k.hidden] or row.schema.names[:3]
-    values = ", ".join(f"{name} = {short(str(plain(row[name][0])))}" for name in key if name in row.schema.names)
+    values = ", ".join(f"{name} = {short(str(python_value(row[name][0])))}" for name in key if name in row.schema.names)
     return f"{relation.name} ({values})"

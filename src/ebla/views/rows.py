@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebla.storage.values import python_rows
+
 
 def numbered(table: pa.Table) -> pa.Table:
     """The same with columns `c0`, `c1`, …: names that no other column can have by chance."""
@@ -38,10 +40,10 @@ def difference(new: pa.Table, old: pa.Table) -> tuple[pa.Table, pa.Table]:
 def _difference_by_value(new: pa.Table, old: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The same for columns that Arrow cannot group by, on the rows as Python values."""
     remaining: dict[str, list[int]] = {}
-    for i, row in enumerate(old.select(new.schema.names).to_pylist()):
+    for i, row in enumerate(python_rows(old.select(new.schema.names))):
         remaining.setdefault(repr(row), []).append(i)
     gained = []
-    for i, row in enumerate(new.to_pylist()):
+    for i, row in enumerate(python_rows(new)):
         places = remaining.get(repr(row))
         if places:
             places.pop()
@@ -65,10 +67,10 @@ def without_keys(lost: pa.Table, gained: pa.Table, key: Sequence[str]) -> pa.Tab
 def stored_rows(old: pa.Table, lost: pa.Table, shown: Sequence[str]) -> pa.Table:
     """Stored rows, with their hidden ids, that make up the lost bag."""
     due: dict[str, int] = {}
-    for row in lost.select(list(shown)).to_pylist():
+    for row in python_rows(lost.select(list(shown))):
         due[repr(row)] = due.get(repr(row), 0) + 1
     chosen = []
-    for i, row in enumerate(old.select(list(shown)).to_pylist()):
+    for i, row in enumerate(python_rows(old.select(list(shown)))):
         text = repr(row)
         if due.get(text, 0) > 0:
             due[text] -= 1

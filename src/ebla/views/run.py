@@ -25,6 +25,7 @@ from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
 from ebla.storage import runs as rf
 from ebla.storage.model import HIDDEN_KEY, Kind, Relation, under_names
+from ebla.storage.values import from_plain, plain_rows
 from ebla.tables import batch as b
 from ebla.tables import scans
 from ebla.tables.writes import Work
@@ -42,7 +43,7 @@ from ebla.views.lookup import rows_by
 from ebla.views.merge import Call, Merged, Role, merge
 from ebla.views.nodes import NotUnderstood, Shape
 from ebla.views.plan import Difference, FullRefresh, Incremental, Merge, Term, by_scope, of_groups, plan
-from ebla.views.rows import difference, stored_rows, without_keys
+from ebla.views.rows import difference, numbered, stored_rows, without_keys
 from ebla.views.shape import keys_of, understood
 from ebla.views.told import told_by_key
 from ebla.views.wide import Wide, rest, slice_count
@@ -285,13 +286,13 @@ class Run:
             return (
                 self._write(gained, gone, "incremental", None) if gained.num_rows or gone.num_rows else self._nothing()
             )
-        done = merge(roles, old.to_pylist(), came.to_pylist(), went.to_pylist(), steps=steps)
+        done = merge(roles, plain_rows(old), plain_rows(came), plain_rows(went), steps=steps)
         if done.stale:
             return self._regroup(by, done)
         # The one row of a global aggregate keeps its id, so that it is replaced.
         ids = {n: old[n][0].as_py() for n in HIDDEN_KEY} if self.view.relation.keyless else {}
-        gained = pa.Table.from_pylist([{**row, **ids} for row in done.rows], schema=old.schema)
-        gone = pa.Table.from_pylist([dict(row) for row in done.gone], schema=old.schema)
+        gained = from_plain([{**row, **ids} for row in done.rows], old.schema)
+        gone = from_plain([dict(row) for row in done.gone], old.schema)
         if gained.num_rows == 0 and gone.num_rows == 0:
             return self._nothing()
         return self._write(gained, gone, "incremental", None)
@@ -316,8 +317,8 @@ class Run:
 
     def _group_values(self, by: Sequence[str], groups: Sequence[tuple[Any, ...]]) -> pa.Table:
         kinds = arrow_schema(self.view.relation, by)
-        columns = list(zip(*dict.fromkeys(groups), strict=True)) if groups else [()] * len(by)
-        return pa.table({f"c{i}": pa.array(columns[i], kind.type) for i, kind in enumerate(kinds)})
+        rows = [dict(zip(by, group, strict=True)) for group in dict.fromkeys(groups)]
+        return numbered(from_plain(rows, kinds))
 
     def _regroup(self, by: Sequence[str], done: Merged) -> Epoch:
         """Compute again the groups that sums and counts cannot tell, together with those that changed."""
