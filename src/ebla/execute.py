@@ -153,9 +153,10 @@ class Executor:
     # ---- queries ----------------------------------------------------------------------------------------
 
     def query(self, query: st.Query, parameters: Parameters) -> Result:
-        first = self._first_rows(query, parameters)
-        if first is not None:
-            return first
+        for way in (self._system_rows, self._first_rows):
+            found = way(query, parameters)
+            if found is not None:
+                return found
         read = self._read(query, parameters)
 
         def rescue(error: BaseException) -> DataFrame | BaseException | None:
@@ -179,6 +180,17 @@ class Executor:
             holds=read.holds,
             running=lambda: self._context.tags.statement(with_jobs=True),
         )
+
+    def _system_rows(self, query: st.Query, parameters: Parameters) -> Result | None:
+        """The answer to a query that names only system tables, without Spark; `None` for any other."""
+        if not query.refs or not all(_is_system(ref) for ref in query.refs):
+            return None
+        try:
+            settings = self._context.expression_settings()
+        except Exception:  # a session that has ended cannot be asked
+            settings = None
+        rows = system.answer(self._context, query, parameters, settings)
+        return None if rows is None else Result(table=rows, spark=lambda: self._context.spark)
 
     def _first_rows(self, query: st.Query, parameters: Parameters) -> Result | None:
         """The answer to a query that asks for first rows of one relation, without Spark; `None` for any other."""
@@ -235,9 +247,7 @@ class Executor:
 
     def _relation(self, connection: Connection, ref: st.TableRef, version: Version) -> Snapshot | pa.Table | None:
         """What a name stands for: a snapshot, the rows of a system table, or `None` for the user's temporary view."""
-        if len(ref.parts) == 2 and ref.parts[0].lower() == "system":
-            if ref.version is not None or ref.timestamp is not None:
-                raise SnapshotError(f"system.{ref.name}: expected the present, found a version; it has no other")
+        if _is_system(ref):
             return system.read(connection, ref.name, self._context.catalog.clock())
         relation = reads.find_relation(connection, ref.name) if len(ref.parts) == 1 else None
         if relation is None:
@@ -461,6 +471,14 @@ def _parameter(name: str, parameters: Parameters) -> object:
     if name not in parameters:
         raise UnknownNameError(f"parameter :{name}: expected a value, found none; pass {name}=…")
     return parameters[name]
+
+
+def _is_system(ref: st.TableRef) -> bool:
+    """Whether a mention is of a system table, which has no version but the present."""
+    found = len(ref.parts) == 2 and ref.parts[0].lower() == "system"
+    if found and (ref.version is not None or ref.timestamp is not None):
+        raise SnapshotError(f"system.{ref.name}: expected the present, found a version; it has no other")
+    return found
 
 
 def _load_note(load: st.Load, written: Written) -> str | None:
