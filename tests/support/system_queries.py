@@ -49,7 +49,8 @@ WITHOUT_SPARK = [
     "SELECT * FROM system.transactions WHERE state = 'open'",
     "SELECT * FROM system.pins ORDER BY version",
     "SELECT name FROM system.columns WHERE nullable AND key_position IS NULL AND hidden = false ORDER BY name",
-    "SELECT a.*, b.name FROM system.tablets a CROSS JOIN system.relations b ORDER BY b.name, a.relation_id, a.tablet_id",
+    "SELECT a.*, b.name FROM system.tablets a CROSS JOIN system.relations b "
+    "ORDER BY b.name, a.relation_id, a.tablet_id",
 ]
 
 LEFT_TO_SPARK = [

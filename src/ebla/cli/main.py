@@ -272,9 +272,10 @@ def check(
 
 @_command("ebla status", "ebla -w postgresql://ebla@db/ebla status --json")
 def status(context: typer.Context, warehouse: Warehouse = None, json: Json = False, debug: Debug = False) -> None:
-    """Show the catalog, nodes, tables, open transactions and pins.
+    """Show how the warehouse is: what needs a person, processes, tables, views, indexes, builds, and work in progress.
 
-    Reads only the catalog and starts no Spark, so it answers at once, also while others write.
+    Reads only the catalog and starts no Spark, so it answers at once, also while others write. Ends with 1 if something
+    needs a person.
     """
     from ebla.cli import status as status_module
 
@@ -284,6 +285,7 @@ def status(context: typer.Context, warehouse: Warehouse = None, json: Json = Fal
         output.write_json(status_module.as_json(found))
     else:
         status_module.show(found)
+    raise typer.Exit(status_module.exit_code(found))
 
 
 @_command("ebla metrics", "ebla metrics --json")

@@ -1,177 +1,22 @@
-"""`ebla status`: what the catalog knows about the cluster, read in one transaction. No Spark, no file is opened."""
+"""`ebla status`: the page for an incident. What it knows is read by `ebla.status`, without Spark."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, func, select
-
-from ebla.catalog import reads
-from ebla.catalog import schema as s
-from ebla.catalog.store import Catalog
 from ebla.cli import output
-from ebla.storage.model import FOREVER, Kind, Node, RunState
+from ebla.status import IndexStatus, Size, Status, TableStatus, ViewStatus, read
+
+__all__ = ["NEEDS_A_PERSON", "ago", "amount", "as_json", "exit_code", "read", "show", "span"]
+
+NEEDS_A_PERSON = 1
+"""The exit code that says so."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """What the manifest says of one relation's runs."""
-
-    rows: int = 0
-    """Rows of level 1, and level 0's upserts. A key that both have is counted twice."""
-    level0_runs: int = 0
-    level1_runs: int = 0
-    bytes: int = 0
-    """Of the newest version, all copies."""
-    old_bytes: int = 0
-    """Of what newer versions replaced and vacuum has not removed yet."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether no key is counted twice."""
-        return self.level0_runs == 0 or (self.level0_runs == 1 and self.level1_runs == 0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableStatus:
-    name: str
-    kind: Kind
-    tablets: int
-    replication: int
-    size: Size
-    written_version: int | None
-    written_at: int | None
-    horizon: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
-    """The cluster at one moment. Times are microseconds since 1970."""
-
-    catalog: str
-    now: int
-    version: int
-    committed_at: int | None
-    reason: str | None
-    nodes: Sequence[tuple[Node, str]]
-    tables: Sequence[TableStatus]
-    transactions: Sequence[Any]
-    pins: Sequence[Any]
-    names: dict[int, str]
-
-
-# ---- reading --------------------------------------------------------------------------------------------
-
-
-def read(url: str) -> Status:
-    """Everything at once, from an existing catalog."""
-    catalog = Catalog.open(url, create=False)
-    try:
-        with catalog.reading() as connection:
-            return _read(connection, catalog)
-    finally:
-        catalog.close()
-
-
-def _read(connection: Connection, catalog: Catalog) -> Status:
-    now = catalog.clock()
-    version = int(reads.current_version(connection))
-    newest = connection.execute(select(s.history).where(s.history.c.version == version)).one_or_none()
-    relations = connection.execute(
-        select(s.relations).where(s.relations.c.dropped_version.is_(None)).order_by(s.relations.c.name)
-    ).all()
-    sizes, written = _sizes(connection), _last_writes(connection)
-    times = reads.committed_at(connection, written.values())
-    return Status(
-        catalog=_place(catalog),
-        now=now,
-        version=version,
-        committed_at=None if newest is None else newest.committed_at,
-        reason=None if newest is None else newest.reason,
-        nodes=[(node, catalog.located(node.root)) for node in reads.nodes(connection).values()],
-        tables=[
-            TableStatus(
-                name=r.name,
-                kind=Kind(r.kind),
-                tablets=r.tablets,
-                replication=r.replication,
-                size=sizes.get(r.relation_id, Size()),
-                written_version=written.get(r.relation_id),
-                written_at=times.get(written.get(r.relation_id, -1)),
-                horizon=r.horizon,
-            )
-            for r in relations
-        ],
-        transactions=connection.execute(
-            select(s.transactions).where(s.transactions.c.state == "open").order_by(s.transactions.c.transaction_id)
-        ).all(),
-        pins=connection.execute(
-            select(s.pins).where(s.pins.c.expires_at > now).order_by(s.pins.c.version, s.pins.c.pin_id)
-        ).all(),
-        names={r.relation_id: r.name for r in relations},
-    )
-
-
-def _sizes(connection: Connection) -> dict[int, Size]:
-    """Sums over the manifest, by relation. A run has a row for each copy: copies count as bytes, not as rows."""
-    runs = (
-        select(
-            s.runs.c.relation_id,
-            s.runs.c.level,
-            (s.runs.c.end_version == FOREVER).label("visible"),
-            func.max(s.runs.c.row_count - s.runs.c.tombstones).label("row_count"),
-            func.sum(s.runs.c.bytes).label("bytes"),
-        )
-        .where(s.runs.c.state == RunState.NORMAL.value)
-        .group_by(s.runs.c.run_id, s.runs.c.relation_id, s.runs.c.level, s.runs.c.end_version)
-        .subquery()
-    )
-    totals = connection.execute(
-        select(
-            runs.c.relation_id,
-            runs.c.level,
-            runs.c.visible,
-            func.count().label("runs"),
-            func.sum(runs.c.row_count).label("row_count"),
-            func.sum(runs.c.bytes).label("bytes"),
-        ).group_by(runs.c.relation_id, runs.c.level, runs.c.visible)
-    )
-    sums: dict[int, dict[str, int]] = {}
-    for total in totals:
-        found = sums.setdefault(total.relation_id, {})
-        if not total.visible:
-            found["old_bytes"] = found.get("old_bytes", 0) + int(total.bytes)
-            continue
-        found["rows"] = found.get("rows", 0) + int(total.row_count)
-        found["bytes"] = found.get("bytes", 0) + int(total.bytes)
-        found[f"level{total.level}_runs"] = int(total.runs)
-    return {relation: Size(**found) for relation, found in sums.items()}
-
-
-def _last_writes(connection: Connection) -> dict[int, int]:
-    """The version of each relation's last write. From the history: vacuum may have forgotten the runs of a write."""
-    found = connection.execute(
-        select(s.history.c.relation_id, func.max(s.history.c.version))
-        .where(
-            s.history.c.kind == "data",
-            s.history.c.relation_id.is_not(None),
-            s.history.c.reason.not_like("compact %"),
-        )
-        .group_by(s.history.c.relation_id)
-    )
-    return {int(relation): int(version) for relation, version in found}
-
-
-def _place(catalog: Catalog) -> str:
-    """Where the catalog is, without its password."""
-    url = catalog.engine.url
-    if catalog.engine.dialect.name == "sqlite":
-        return str(Path(str(url.database)).absolute())
-    return url.set(drivername="postgresql").render_as_string(hide_password=True)
+def exit_code(status: Status) -> int:
+    return NEEDS_A_PERSON if status.needs else 0
 
 
 # ---- JSON -----------------------------------------------------------------------------------------------
@@ -183,6 +28,7 @@ def as_json(status: Status) -> dict[str, Any]:
         "version": status.version,
         "committed_at": _iso(status.committed_at),
         "reason": status.reason,
+        "needs": [{"subject": n.subject, "reason": n.reason, "hint": n.hint} for n in status.needs],
         "nodes": [
             {
                 "node": node.id,
@@ -194,23 +40,49 @@ def as_json(status: Status) -> dict[str, Any]:
             }
             for node, root in status.nodes
         ],
-        "tables": [
+        "processes": [
             {
-                "table": t.name,
-                "kind": t.kind.value,
-                "rows": t.size.rows,
-                "rows_exact": t.size.exact,
-                "tablets": t.tablets,
-                "replication": t.replication,
-                "level0_runs": t.size.level0_runs,
-                "level1_runs": t.size.level1_runs,
-                "bytes": t.size.bytes,
-                "old_bytes": t.size.old_bytes,
-                "written_version": t.written_version,
-                "written_at": _iso(t.written_at),
-                "horizon": t.horizon,
+                "holder": p.holder,
+                "node": p.node,
+                "host": p.host,
+                "pid": p.pid,
+                "role": p.role.value,
+                "maintains": p.maintains,
+                "doing": list(p.doing),
+                "started_at": _iso(p.started_at),
+                "seen_at": _iso(p.seen_at),
             }
-            for t in status.tables
+            for p in status.processes
+        ],
+        "tables": [_table_json(t) for t in status.tables],
+        "views": [_view_json(v) for v in status.views],
+        "indexes": [_index_json(i) for i in status.indexes],
+        "builds": [one.row() for one in status.builds],
+        "handlers": [
+            {
+                "handler": h.name,
+                "should_run": h.should_run,
+                "views": list(h.views),
+                "age_s": h.age_s,
+                "runs_in": h.runs_in,
+            }
+            for h in status.handlers
+        ],
+        "troubles": [
+            {
+                "relation": t.name,
+                "kind": t.kind.value,
+                "work": t.work.value,
+                "final": t.final,
+                "code": t.code,
+                "message": t.message,
+                "culprit": t.culprit,
+                "attempts": t.attempts,
+                "first_at": _iso(t.first_at),
+                "last_at": _iso(t.last_at),
+                "retry_at": _iso(t.retry_at),
+            }
+            for t in status.troubles
         ],
         "transactions": [
             {
@@ -231,6 +103,59 @@ def as_json(status: Status) -> dict[str, Any]:
     }
 
 
+def _table_json(table: TableStatus) -> dict[str, Any]:
+    return {
+        "table": table.name,
+        "tablets": table.tablets,
+        "replication": table.replication,
+        **_size_json(table.size),
+        "written_version": table.written_version,
+        "written_at": _iso(table.written_at),
+        "horizon": table.horizon,
+    }
+
+
+def _view_json(view: ViewStatus) -> dict[str, Any]:
+    return {
+        "view": view.name,
+        "handler": view.handler,
+        "status": view.status,
+        "applied_version": view.applied_version,
+        "behind": view.behind,
+        "age_s": view.age_s,
+        "waits_for": view.waits_for,
+        "error": view.error,
+        "last_plan": view.last_plan,
+        "last_epoch_s": view.last_epoch_s,
+        **_size_json(view.size),
+        "horizon": view.horizon,
+    }
+
+
+def _index_json(index: IndexStatus) -> dict[str, Any]:
+    return {
+        "index": index.name,
+        "relation": index.relation,
+        "unique": index.unique,
+        "state": index.state,
+        "percent": index.percent,
+        "waits_for": index.waits_for,
+        "error": index.error,
+        **_size_json(index.size),
+    }
+
+
+def _size_json(size: Size) -> dict[str, Any]:
+    return {
+        "rows": size.rows,
+        "rows_exact": size.exact,
+        "level0_runs": size.level0_runs,
+        "level1_runs": size.level1_runs,
+        "bytes": size.bytes,
+        "old_bytes": size.old_bytes,
+    }
+
+
 def _iso(time_us: int | None) -> str | None:
     return None if time_us is None else _time(time_us).isoformat()
 
@@ -243,22 +168,50 @@ def _time(time_us: int) -> dt.datetime:
 
 
 def show(status: Status) -> None:
-    """The same for people: a few facts, then nodes, tables, and who is at work."""
+    """The same for people: what needs them first, then what is derived, what it is derived from, and who is at work."""
     age = "" if status.committed_at is None else f", {ago(status.now - status.committed_at)}"
     print(f"catalog  {status.catalog}")
     print(f"version  {status.version}{age}" + (f": {output.one_line(status.reason)}" if status.reason else ""))
+    if status.needs:
+        _section("NEEDS A PERSON", ["what", "why", "to do"], [(n.subject, n.reason, n.hint) for n in status.needs])
+    for section in (_show_nodes, _show_processes, _show_tables, _show_views, _show_indexes, _show_work):
+        section(status)
+
+
+def _show_nodes(status: Status) -> None:
     _section(
         "nodes",
         ["node", "state", "datacenter", "rack", "shards", "root"],
         [(n.id, n.state, n.datacenter, n.rack, n.shards, root) for n, root in status.nodes],
     )
+
+
+def _show_processes(status: Status) -> None:
+    rows = [
+        (
+            f"{p.host}/{p.pid}",
+            p.node,
+            p.role.value,
+            "yes" if p.maintains else "no",
+            span(status.now - p.started_at),
+            "; ".join(p.doing) or "-",
+        )
+        for p in status.processes
+    ]
+    _section("processes", ["process", "node", "role", "maintains", "up", "doing"], rows)
+    derived = [*status.views, *(i for i in status.indexes if i.percent < 100)]
+    if derived and not status.maintained:
+        print("  no process maintains views and builds indexes: start ebla run")
+
+
+def _show_tables(status: Status) -> None:
     _section(
         "tables",
         ["table", "rows", "tablets", "level 0", "bytes", "old bytes", "last write", "written", "horizon"],
         [
             (
                 t.name,
-                f"{t.size.rows:,}" if t.size.exact else f"<= {t.size.rows:,}",
+                _rows(t.size),
                 t.tablets,
                 t.size.level0_runs,
                 amount(t.size.bytes),
@@ -270,6 +223,101 @@ def show(status: Status) -> None:
             for t in status.tables
         ],
     )
+
+
+def _show_views(status: Status) -> None:
+    columns = ["view", "status", "age", "behind", "rows", "level 0", "bytes", "handler", "waits for", "last error"]
+    rows = [
+        (
+            v.name,
+            v.status,
+            "-" if v.age_s is None else span(int(v.age_s * 1e6)),
+            "-" if v.behind is None else v.behind,
+            _rows(v.size),
+            v.size.level0_runs,
+            amount(v.size.bytes),
+            v.handler,
+            v.waits_for or "-",
+            v.error or "-",
+        )
+        for v in status.views
+    ]
+    _section("views", columns, rows)
+    if status.handlers:
+        _section(
+            "handlers",
+            ["handler", "runs", "views", "oldest", "epochs run in"],
+            [
+                (
+                    h.name,
+                    "yes" if h.should_run else "switched off",
+                    ", ".join(h.views) or "-",
+                    span(int(h.age_s * 1e6)),
+                    h.runs_in or "-",
+                )
+                for h in status.handlers
+            ],
+        )
+
+
+def _show_indexes(status: Status) -> None:
+    columns = ["index", "on", "state", "built", "entries", "level 0", "bytes", "waits for", "last error"]
+    _section(
+        "indexes",
+        columns,
+        [
+            (
+                i.name,
+                i.relation,
+                i.state,
+                f"{i.percent:.0f} %",
+                _rows(i.size),
+                i.size.level0_runs,
+                amount(i.size.bytes),
+                i.waits_for or "-",
+                i.error or "-",
+            )
+            for i in status.indexes
+        ],
+    )
+
+
+def _show_work(status: Status) -> None:
+    if status.builds:
+        _section(
+            "builds",
+            ["build", "of", "phase", "done", "rows", "tablets", "rows/s", "left", "waits for"],
+            [
+                (
+                    one.name,
+                    one.base or "-",
+                    one.progress.phase.value,
+                    f"{one.progress.percent:.0f} %",
+                    one.progress.rows,
+                    one.progress.tablets,
+                    "-" if one.progress.rows_per_s is None else f"{one.progress.rows_per_s:,.0f}",
+                    "-" if one.progress.eta_s is None else span(int(one.progress.eta_s * 1e6)),
+                    one.progress.detail or "-",
+                )
+                for one in status.builds
+            ],
+        )
+    if status.troubles:
+        _section(
+            "troubles",
+            ["relation", "work", "since", "attempts", "next", "what happened"],
+            [
+                (
+                    f"{t.kind.value} {t.name}",
+                    t.work.value,
+                    ago(status.now - t.first_at),
+                    t.attempts,
+                    "never" if t.retry_at is None else f"in {span(t.retry_at - status.now)}",
+                    t.message,
+                )
+                for t in status.troubles
+            ],
+        )
     _section(
         "open transactions",
         ["transaction", "table", "began", "lease", "reason", "holder"],
@@ -292,7 +340,11 @@ def show(status: Status) -> None:
     )
 
 
-RIGHT = frozenset({"rows", "bytes", "old bytes", "last write"})
+RIGHT = frozenset({"rows", "entries", "bytes", "old bytes", "last write", "age", "built", "done", "rows/s"})
+
+
+def _rows(size: Size) -> str:
+    return f"{size.rows:,}" if size.exact else f"<= {size.rows:,}"
 
 
 def _section(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
