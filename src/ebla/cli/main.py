@@ -19,7 +19,7 @@ import typer
 from rich.markup import escape
 
 from ebla import lazy
-from ebla.cli import failure, output, values
+from ebla.cli import complete, failure, output, values
 
 if TYPE_CHECKING:
     from ebla.database import Database
@@ -30,7 +30,6 @@ SHORT = ("query", "status", "metrics")
 
 app = typer.Typer(
     name="ebla",
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -70,12 +69,12 @@ def _settle(context: typer.Context, warehouse: str | None, json: bool, debug: bo
     return Options(warehouse=warehouse or given.warehouse, json=json or given.json, debug=debug or given.debug)
 
 
-def _open(options: Options, *, create: bool) -> Database:
+def _open(options: Options, *, create: bool, role: str = "command", **settings: object) -> Database:
     from ebla.database import connect
 
     place = options.place
     fresh = create and "://" not in place and not (Path(place) / "catalog.db").exists()
-    database = connect(place, create=create, role="command")
+    database = connect(place, None, create=create, role=role, **settings)
     if fresh:
         output.note(f"created the warehouse {place}")
     return database
@@ -95,7 +94,8 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 def _command(*examples: str) -> Callable[[Command], Command]:
     def register(function: Command) -> Command:
-        return app.command(help=_flowed(function.__doc__), epilog=_examples(*examples))(function)
+        name = function.__name__.rstrip("_")
+        return app.command(name, help=_flowed(function.__doc__), epilog=_examples(*examples))(function)
 
     return register
 
@@ -195,7 +195,12 @@ def sql(
 )
 def query(
     context: typer.Context,
-    relation: Annotated[str, typer.Argument(metavar="RELATION", help="A table or view.", show_default=False)],
+    relation: Annotated[
+        str,
+        typer.Argument(
+            metavar="RELATION", help="A table or view.", show_default=False, autocompletion=complete.relations
+        ),
+    ],
     where: Annotated[
         list[str] | None,
         typer.Option(
@@ -288,9 +293,24 @@ def status(context: typer.Context, warehouse: Warehouse = None, json: Json = Fal
     raise typer.Exit(status_module.exit_code(found))
 
 
+@_command("ebla run", "ebla -w /data/shop run", "ebla run --json >> run.log")
+def run_(context: typer.Context, warehouse: Warehouse = None, json: Json = False, debug: Debug = False) -> None:
+    """Keep views up to date, build what is to be built, and compact, until it is stopped.
+
+    A warehouse needs one such process, or a program that has it open with Spark. Several share the work. On a terminal
+    it shows what is being done, elsewhere it writes log lines, with --json as objects. SIGTERM and Ctrl-C end it after
+    the work that is running.
+    """
+    from ebla.cli import run as run_module
+
+    options = _settle(context, warehouse, json, debug)
+    with _open(options, create=False, role="run", auto_refresh=True, auto_compact=True) as database:
+        run_module.run(database, as_json=options.json)
+
+
 @_command("ebla metrics", "ebla metrics --json")
 def metrics(context: typer.Context, warehouse: Warehouse = None, json: Json = False, debug: Debug = False) -> None:
-    """Print how fresh every view is and what its epochs cost, in the text format of Prometheus.
+    """Print what ebla status shows, and what epochs cost, as numbers in the text format of Prometheus.
 
     Reads only the catalog and starts no Spark. With --json, the same samples as values.
     """
@@ -310,7 +330,13 @@ def metrics(context: typer.Context, warehouse: Warehouse = None, json: Json = Fa
 def compact(
     context: typer.Context,
     table: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="A table; all of them by default.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="TABLE",
+            help="A table; all of them by default.",
+            show_default=False,
+            autocompletion=complete.relations,
+        ),
     ] = None,
     warehouse: Warehouse = None,
     json: Json = False,
@@ -331,7 +357,13 @@ def compact(
 def vacuum(
     context: typer.Context,
     table: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="A table; all of them by default.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="TABLE",
+            help="A table; all of them by default.",
+            show_default=False,
+            autocompletion=complete.relations,
+        ),
     ] = None,
     retain: Annotated[
         str | None,

@@ -218,6 +218,12 @@ def note(text: str) -> None:
         print(text, file=sys.stderr)
 
 
+def remark(text: str) -> None:
+    """What a person must know who reads the result, also where standard error is a log."""
+    sys.stdout.flush()
+    print(f"note: {one_line(text)}", file=sys.stderr)
+
+
 def summary(sheet: Sheet, seconds: float) -> str:
     """How many rows, and how long it took."""
     if not sheet.columns:

@@ -103,12 +103,28 @@ def _answer(context: Context, asked: Asked, *, as_json: bool, explain: bool) -> 
         return
     result = result_of(reader.query(asked.relation, make, at_least=asked.at_least), context)
     sheet = output.Sheet.of(result)
+    waits_for, error = _why_old(context, asked.relation) if result.age_s else (None, None)
     if as_json:
-        facts = {"next": result.next, "applied_version": result.applied_version, "age_s": result.age_s}
+        facts: dict[str, Any] = {"next": result.next, "applied_version": result.applied_version, "age_s": result.age_s}
+        facts |= {"waits_for": waits_for, "error": error}
         output.write_json({**output.sheet_json(sheet), **facts})
         return
     output.show(sheet, as_json=False)
-    if result.applied_version is not None:
-        output.note(f"applied version {result.applied_version}, {result.age_s:.1f} s behind")
+    if result.age_s:
+        said = [f"the rows are {result.age_s:.1f} s old, of version {result.applied_version}"]
+        said += [] if waits_for is None else [f"waits for {waits_for}"]
+        said += [] if error is None else [f"last error: {error}"]
+        output.remark("; ".join(said))
+    elif result.applied_version is not None:
+        output.note(f"shows everything; applied version {result.applied_version}")
     if result.next is not None:
         output.note(f"more: --after {result.next}")
+
+
+def _why_old(context: Context, name: str) -> tuple[str | None, str | None]:
+    """What a view waits for, and its last error."""
+    from ebla import status
+
+    found = {view.name.lower(): view for view in status.of(context.catalog).views}
+    view = found.get(name.lower())
+    return (None, None) if view is None else (view.waits_for, view.error)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from ebla.cli import output, progress
 from ebla.errors import UsageError
-from ebla.sql import CreateTable, split
+from ebla.sql.lex import split
 from ebla.sql.parse import parse
+from ebla.sql.statements import CreateIndex, CreateTable, CreateView
 
 if TYPE_CHECKING:
     from ebla.database import Database
@@ -55,9 +56,40 @@ def run(database: Database, text: str, parameters: Mapping[str, object], *, as_j
     with progress.shown(database, "running"), database.context.tags.statement():
         sheet = output.Sheet.of(database.sql(text, **parameters))
     seconds = time.perf_counter() - began
-    output.show(sheet, as_json=as_json)
-    if not as_json:
-        output.note(output.summary(sheet, seconds))
+    notes = unmaintained(database, text)
+    if as_json:
+        output.write_json({**output.sheet_json(sheet), **({"notes": notes} if notes else {})})
+        return
+    output.show(sheet, as_json=False)
+    for one in notes:
+        output.remark(one)
+    output.note(output.summary(sheet, seconds))
+
+
+def unmaintained(database: Database, text: str) -> list[str]:
+    """What the statements created and no process but this one, which ends, keeps up to date or builds."""
+    created = [s for s in map(parse, split(text)) if isinstance(s, CreateView | CreateIndex)]
+    if not created:
+        return []
+    from ebla.catalog import processes
+
+    catalog = database.context.catalog
+    with catalog.reading() as connection:
+        alive = processes.alive(connection, catalog.clock())
+    if any(process.maintains and process.holder != database.context.holder for process in alive):
+        return []
+    return [note for statement in created if (note := _unmaintained(statement)) is not None]
+
+
+def _unmaintained(statement: CreateView | CreateIndex) -> str | None:
+    name = statement.name
+    if isinstance(statement, CreateIndex):
+        if not statement.asynchronous:
+            return None  # it is built, and writers keep it
+        return f"no process builds index {name}; start ebla run"
+    if statement.asynchronous:
+        return f"no process builds view {name} and keeps it up to date; start ebla run"
+    return f"no process keeps view {name} up to date; start ebla run, or bring it up to date with FLUSH {name}"
 
 
 def settle(database: Database) -> None:
