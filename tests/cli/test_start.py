@@ -80,3 +80,22 @@ def test_names_of_the_package_are_there_when_asked_for():
     assert all(getattr(ebla, name) is not None for name in ebla.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = ebla.nothing
+
+
+def completed(*words: str) -> list[str]:
+    """What Bash offers for the last word."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "_EBLA_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(["ebla", *words]),
+        "COMP_CWORD": str(len(words)),
+    }
+    done = subprocess.run([sys.executable, "-m", "ebla"], capture_output=True, text=True, check=False, env=environment)
+    return done.stdout.split()
+
+
+def test_the_shell_completes_commands_and_names_of_relations(place: Path):
+    assert completed("sta") == ["status"]
+    assert completed("-w", str(place), "query", "T") == ["t"]
+    assert completed("-w", str(place / "nowhere"), "query", "t") == []
