@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, assert_never
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ from sqlalchemy import Connection
 from ebla import checks, creation, system
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
-from ebla.errors import EblaError, SnapshotError, SparkJobError, SqlError, StorageError, UnknownNameError
+from ebla.errors import EblaError, SnapshotError, SqlError, StorageError, UnknownNameError
 from ebla.ids import Version
 from ebla.jobs import statements as jobs
 from ebla.query import explain as query_explain
@@ -28,7 +27,7 @@ from ebla.spark.query import over
 from ebla.spark.session import local_frame
 from ebla.sql import dml
 from ebla.sql import statements as st
-from ebla.sql.lex import quote, split
+from ebla.sql.lex import StatementText, quote, split
 from ebla.sql.parse import parse
 from ebla.storage import runs as rf
 from ebla.storage import types
@@ -39,9 +38,10 @@ from ebla.tables import ddl, maintenance, scans
 from ebla.tables.literals import dialect_of, literal_batch
 from ebla.tables.writes import Make, Written, write
 from ebla.views.guard import require_built
+from ebla.wording import in_users_words
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from ebla.database import Database
 
@@ -80,29 +80,29 @@ class Executor:
 
     def run(self, text: str, parameters: Parameters) -> Result:
         """Run statements in order; return the last one's result. All are parsed before the first one runs."""
-        parsed = [parse(part) for part in split(text)]
+        parsed = [(parse(part), part) for part in split(text)]
         if not parsed:
             raise SqlError("expected a statement, found none")
         with self._context.tags.statement():
-            result = self._insisted(parsed[0], parameters)
-            for statement in parsed[1:]:
-                result = self._insisted(statement, parameters)
+            result = self._insisted(*parsed[0], parameters)
+            for statement, part in parsed[1:]:
+                result = self._insisted(statement, part, parameters)
             return result
 
-    def _insisted(self, statement: st.Statement, parameters: Parameters) -> Result:
+    def _insisted(self, statement: st.Statement, source: StatementText, parameters: Parameters) -> Result:
         """One statement, again where the catalog fell silent before anything was committed."""
         again = isinstance(statement, st.Flush | st.WaitFor)
         patience = self._context.catalog.patience
-        return patience.insist(lambda: self._one(statement, parameters), twice=again)
+        return patience.insist(lambda: self._one(statement, source, parameters), twice=again)
 
-    def _one(self, statement: st.Statement, parameters: Parameters) -> Result:
+    def _one(self, statement: st.Statement, source: StatementText, parameters: Parameters) -> Result:
         match statement:
             case st.Query():
                 return self.query(statement, parameters)
             case st.Explain():
                 return self._explain(statement, parameters)
             case st.Insert() | st.Update() | st.Delete() | st.Merge():
-                return self._change(statement, parameters)
+                return self._change(statement, source, parameters)
             case st.Load():
                 return self._load(statement, parameters)
             case st.Truncate(table=table):
@@ -161,7 +161,7 @@ class Executor:
 
         def rescue(error: BaseException) -> DataFrame | BaseException | None:
             nonlocal read
-            found = in_users_words(error, query.text, {})
+            found = in_users_words(error, query)
             if not isinstance(found, StorageError):
                 return found
             try:
@@ -269,8 +269,8 @@ class Executor:
             elif found is not None:
                 frames[number] = local_frame(spark, found)
 
-        def reworded(error: Exception, names: Collection[str]) -> EblaError | None:
-            return in_users_words(error, query.text, dict.fromkeys(names, ""), spark)
+        def reworded(error: Exception, names: Collection[str], place: Callable[[int], int]) -> EblaError | None:
+            return in_users_words(error, query, names, spark, place)
 
         return over(spark, query, frames, parameters=parameters, reworded=reworded)
 
@@ -293,7 +293,7 @@ class Executor:
         try:
             found = self._context.spark.sql(text, dict(parameters)).collect()[0][0]
         except Exception as error:
-            better = in_users_words(error, expression, {})
+            better = in_users_words(error, st.Query(text=expression))
             if better is None:
                 raise
             raise better from error
@@ -325,7 +325,9 @@ class Executor:
 
     # ---- changes ----------------------------------------------------------------------------------------
 
-    def _change(self, statement: st.Insert | st.Update | st.Delete | st.Merge, parameters: Parameters) -> Result:
+    def _change(
+        self, statement: st.Insert | st.Update | st.Delete | st.Merge, source: StatementText, parameters: Parameters
+    ) -> Result:
         def make(relation: Relation, transaction: tx.Transaction) -> b.ArrowBatch | b.FrameBatch:
             columns = [c.name for c in relation.visible]
             key = [c.name for c in relation.key]
@@ -346,7 +348,7 @@ class Executor:
                     query = dml.merge_query(statement, columns, key, hidden=hidden, types=kinds, dialect=dialect)
                 case _:
                     assert_never(statement)
-            read = self._read_in(query, parameters, transaction.snapshot)
+            read = self._read_in(replace(query, source=source), parameters, transaction.snapshot)
             frame = swrite.fitted(read.frame, relation, keep=[b.KIND], hidden=True)
             return b.FrameBatch(frame=frame, kind=None, reads=read.snapshots)
 
@@ -496,52 +498,3 @@ def _column(spec: st.ColumnSpec) -> Column:
 
 def _key_text(relation: Relation) -> str | None:
     return None if relation.keyless else ", ".join(c.name for c in relation.key)
-
-
-# ---- errors in the user's words -------------------------------------------------------------------------
-
-
-def in_users_words(
-    error: BaseException, text: str, internal: Mapping[str, str], spark: SparkSession | None = None
-) -> EblaError | None:
-    """What Spark said of the rewritten text, without the names that only Ebla knows, placed in the user's text."""
-    if isinstance(error, EblaError):
-        return error
-    found = swrite.translate(error, "query")
-    if found is None:
-        return None
-    message = str(found).removeprefix("query: ")
-    message = re.sub(r"\s*;?\s*line \d+,? pos \d+;?", "", re.sub(r" \(line \d+, (pos|column) \d+\)", "", message))
-    for name in internal:
-        message = message.replace(f"`{name}`.", "").replace(name, "the table")
-    if isinstance(found, SparkJobError):
-        return SparkJobError(message, lost=found.lost, code=found.code)
-    if not isinstance(found, SqlError):
-        return type(found)(message)
-    fragment = _fragment(error)
-    at = text.find(fragment) if fragment else -1
-    if at < 0:
-        line, column = _syntax_error(text, spark) if spark is not None and found.line is not None else (None, None)
-        return SqlError(message, line=line, column=column)
-    line = text.count("\n", 0, at) + 1
-    return SqlError(message, line=line, column=at - (text.rfind("\n", 0, at) + 1) + 1)
-
-
-def _syntax_error(text: str, spark: SparkSession) -> tuple[int | None, int | None]:
-    """Where Spark's parser stops in the user's own text; tables need not be there for that."""
-    try:
-        spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
-    except Exception as error:
-        found = swrite.translate(error, "query")
-        if isinstance(found, SqlError):
-            return found.line, found.column
-    return None, None
-
-
-def _fragment(error: BaseException) -> str | None:
-    """The piece of the query that Spark complains about."""
-    try:
-        contexts = error.getQueryContext()  # type: ignore[attr-defined]
-        return str(contexts[0].fragment()) if contexts else None
-    except Exception:  # a Spark error without a context has none to give
-        return None

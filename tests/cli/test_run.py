@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -116,7 +117,7 @@ def test_troubles_are_shown_and_need_a_person(shop: str, capsys: pytest.CaptureF
 
 def test_the_display_shows_views_builds_and_what_is_done(shop: str):
     write(shop, 2)
-    console = Console(width=140, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    console = Console(width=140, record=True, file=io.StringIO())
     console.print(run_module.display(status_module.read(shop), ("epoch of sums",), ["12:00:00 info started"], 61.0))
     text = console.export_text()
     assert "up 1 minute" in text

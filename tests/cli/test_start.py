@@ -97,5 +97,5 @@ def completed(*words: str) -> list[str]:
 
 def test_the_shell_completes_commands_and_names_of_relations(place: Path):
     assert completed("sta") == ["status"]
-    assert completed("-w", str(place), "query", "T") == ["t"]
+    assert completed("-w", str(place), "query", "t") == ["t"]
     assert completed("-w", str(place / "nowhere"), "query", "t") == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -65,6 +65,8 @@ CASES = [
     Case(code=Code.DUPLICATE_TABLE, script="ALTER TABLE bag RENAME TO §orders", hint="choose another name"),
     Case(code=Code.DUPLICATE_VIEW, script=f"{V}SELECT id FROM orders;\nCREATE MATERIALIZED VIEW\n  §V AS SELECT 1 AS x",
          hint="IF NOT EXISTS", found="a view of that name"),
+    Case(code=Code.DUPLICATE_INDEX, script="CREATE INDEX i ON orders (total); CREATE INDEX §I ON orders (id)",
+         found="an index of that name", hint="IF NOT EXISTS"),
     Case(code=Code.DUPLICATE_HANDLER, script="CREATE HANDLER §Nightly PROCESS rich INPUT orders AS STREAM, "
          "INPUT customers AS BATCH", hint="drop it first"),
     Case(code=Code.DUPLICATE_INPUT, script="CREATE HANDLER h PROCESS rich INPUT orders AS STREAM, "
@@ -84,6 +86,8 @@ CASES = [
     Case(code=Code.UNKNOWN_VIEW, script="CREATE HANDLER h PROCESS rich,\n  §by_custmer INPUT orders AS STREAM, "
          "INPUT customers AS BATCH", hint="did you mean by_customer?"),
     Case(code=Code.UNKNOWN_VIEW, script="FLUSH §orders", hint="by_customer, rich", found="found a table"),
+    Case(code=Code.UNKNOWN_INDEX, script="CREATE INDEX by_total ON orders (total); DROP INDEX §by_totl",
+         hint="by_total?"),
     Case(code=Code.UNKNOWN_HANDLER, script="DROP HANDLER IF EXISTS x; DROP HANDLER §nigtly", hint="nightly?"),
     Case(code=Code.NOT_A_TABLE, script="DELETE FROM §rich", hint="change the tables", found="found a view"),
     Case(code=Code.IN_USE, script="DROP TABLE §customers", hint="CASCADE", found="found rich"),
@@ -205,8 +209,10 @@ def test_statements_before_an_endless_string_are_checked_too():
     assert codes("DROP x /* oh") == [("syntax", 1, 8)]
 
 
-def test_a_phase_with_errors_is_the_last():
-    assert codes("DROP x; DROP TABLE nope") == [("syntax", 1, 6)]
+def test_a_statement_with_errors_is_left_out_of_later_phases_and_the_others_go_on():
+    assert codes("DROP x; DROP TABLE nope") == [("syntax", 1, 6), ("unknown-table", 1, 20)]
+    script = f"SELECT totl FROM orders; {V}SELECT id FROM orders; DROP TABLE nope; DROP"
+    assert [code for code, _, _ in codes(script)] == ["unknown-column", "unknown-table", "syntax"]
     spark = Says(Refused(message="no"))
     found = script_issues(f"{V}SELECT nope FROM ordrs", KNOWN, spark)
     assert [i.code for i in found] == [Code.UNKNOWN_TABLE]
@@ -382,3 +388,72 @@ def test_a_statement_in_the_middle_of_a_line_keeps_its_columns():
         refuse(text, issues_of(script))
     shown = str(caught.value).splitlines()
     assert shown[1][shown[2].index("^") :].startswith("idd")
+
+
+# ---- statements that are no views -----------------------------------------------------------------------
+
+M = "MERGE INTO orders o USING customers c ON "
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("SELECT id, §totl FROM orders", Code.UNKNOWN_COLUMN),
+        ("SELECT 1;\nSELECT o.id FROM orders o\nWHERE §x.id = 1", Code.UNKNOWN_ALIAS),
+        ("EXPLAIN SELECT §totl FROM orders", Code.UNKNOWN_COLUMN),
+        ("SELECT * FROM orders o WHERE EXISTS (SELECT 1 FROM customers c WHERE c.§idd = o.id)", Code.UNKNOWN_COLUMN),
+        ("SELECT * FROM §system.histroy", Code.UNKNOWN_TABLE),
+        ("INSERT INTO orders (id, §totl) VALUES (1, 2)", Code.UNKNOWN_COLUMN),
+        ("INSERT INTO bag §VALUES (1, 2)", Code.COLUMN_COUNT),
+        ("INSERT INTO orders (id, total) §SELECT id FROM customers", Code.COLUMN_COUNT),
+        ("UPSERT INTO orders (id) SELECT §nope FROM customers", Code.UNKNOWN_COLUMN),
+        ("DELETE FROM orders WHERE §nope = 1", Code.UNKNOWN_COLUMN),
+        ("DELETE FROM orders WHERE id IN (SELECT id FROM §nowhere)", Code.UNKNOWN_TABLE),
+        ("UPDATE orders SET §totl = 1", Code.UNKNOWN_COLUMN),
+        ("UPDATE orders SET total = §totl + 1 WHERE id = 1", Code.UNKNOWN_COLUMN),
+        ("UPDATE orders o SET total = 1 WHERE §x.id = 1", Code.UNKNOWN_ALIAS),
+        ("MERGE INTO orders o USING §nowhere n ON o.id = n.id WHEN MATCHED THEN DELETE", Code.UNKNOWN_TABLE),
+        (f"{M}o.id = c.§idd WHEN MATCHED THEN DELETE", Code.UNKNOWN_COLUMN),
+        (f"{M}o.id = c.id\nWHEN MATCHED THEN UPDATE SET §totl = 1", Code.UNKNOWN_COLUMN),
+        (f"{M}o.id = c.id\nWHEN MATCHED THEN UPDATE SET total = c.§nope", Code.UNKNOWN_COLUMN),
+        (f"{M}o.id = c.id WHEN NOT MATCHED THEN INSERT (id, §nope) VALUES (c.id, 1)", Code.UNKNOWN_COLUMN),
+        ("CREATE INDEX i ON orders (§totl)", Code.UNKNOWN_COLUMN),
+        ("CREATE INDEX i ON orders (id, lower(§nme))", Code.UNKNOWN_COLUMN),
+        ("CREATE INDEX i ON orders (id) WHERE §totl > 1", Code.UNKNOWN_COLUMN),
+        ("CREATE INDEX i ON §nowhere (id)", Code.UNKNOWN_TABLE),
+        ("CREATE INDEX i ON orders (id); SELECT * FROM §i", Code.UNKNOWN_TABLE),
+        ("CREATE TABLE t (id INT); CREATE INDEX i ON t (id); DROP TABLE t; DROP INDEX §i", Code.UNKNOWN_INDEX),
+        (f"{V}SELECT id FROM orders; SELECT §idd FROM v", Code.UNKNOWN_COLUMN),
+        ("CREATE TABLE t (id INT;\nSELECT a FROM t; SELECT §nope FROM orders", Code.UNKNOWN_COLUMN),
+    ],
+)
+def test_every_statement_is_checked_and_places_are_those_of_the_text(script: str, code: Code):
+    text, at = script.replace("§", ""), script.index("§")
+    found = [i for i in script_issues(text, replace(KNOWN, system={"history": {}})) if i.code is not Code.SYNTAX]
+    line = text.count("\n", 0, at) + 1
+    assert [(i.code, i.offset, i.line, i.column) for i in found] == [
+        (code, at, line, at - (text.rfind("\n", 0, at) + 1) + 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "SELECT id, current_date FROM orders WHERE total > :least",
+        "SELECT version FROM system.history h WHERE h.version > 1",
+        "SELECT * FROM orders VERSION AS OF 3",
+        "INSERT INTO orders (id, total) VALUES (1, DEFAULT)",
+        "UPDATE orders SET total = DEFAULT WHERE id = 1",
+        "UPDATE orders SET total = total + 1, id = id WHERE orders.id IN (SELECT c.id FROM customers c)",
+        "DELETE FROM orders AS o WHERE o.id = 1",
+        f"{M}o.id = c.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+        "MERGE INTO orders o USING (VALUES (1, 2)) AS n(id, total) ON o.id = n.id "
+        "WHEN MATCHED THEN UPDATE SET total = n.total WHEN NOT MATCHED BY SOURCE THEN UPDATE SET total = o.total",
+        "CREATE INDEX i ON orders (id, total DESC) WHERE total > 1; SHOW PROGRESS i; WAIT FOR i; DROP INDEX i",
+        "DROP INDEX IF EXISTS nothing",
+        "CREATE TABLE t (id INT); CREATE INDEX i ON t (id); DROP TABLE t; CREATE TABLE t (id INT); "
+        "CREATE INDEX i ON t (id)",
+    ],
+)
+def test_what_is_right_is_not_complained_about(script: str):
+    assert script_issues(script, replace(KNOWN, system={"history": {}})) == ()

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from ebla.catalog.store import Catalog, is_postgres
 from ebla.cli import output, script
 from ebla.jobs import stored
 from ebla.validate import Issue, Known, Severity, render, script_issues, strict, warehouse
+from ebla.validate.known import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,13 +40,21 @@ def issues(place: str, text: str) -> tuple[Issue, ...]:
 def _known(place: str) -> Known:
     if not is_postgres(place) and not (Path(place) / "catalog.db").exists():
         output.note(f"there is no warehouse {place}: checked as if it were empty")
-        return Known()
+        return Known(system=_system())
     catalog = Catalog.open(place, create=False)
     try:
         with catalog.reading() as connection:
-            return warehouse.known(connection, handlers=stored.by_names(connection))
+            found = warehouse.known(connection, handlers=stored.by_names(connection))
+        return replace(found, system=_system())
     finally:
         catalog.close()
+
+
+def _system() -> dict[str, Columns]:
+    from ebla import system
+    from ebla.storage import types
+
+    return {name: {f.name: types.from_arrow(f.type) for f in system.table_schema(name)} for name in system.names()}
 
 
 class _Lazy:

@@ -7,15 +7,18 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ebla.spark.session import rebind
-from ebla.sql.refs import rewrite
-from ebla.sql.statements import Query
+from ebla.sql.refs import rewrite, users_place
+from ebla.sql.statements import Query, TableRef
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-Reworded = Callable[[Exception, Collection[str]], Exception | None]
-"""A better error for what Spark said of a text with these internal names, or `None`."""
+Reworded = Callable[[Exception, Collection[str], Callable[[int], int]], Exception | None]
+"""A better error for what Spark said of a text with these internal names, or `None`.
+
+The function finds a position in that text in the query's own.
+"""
 
 
 def over(
@@ -24,7 +27,7 @@ def over(
     frames: Mapping[int, DataFrame],
     *,
     parameters: Mapping[str, object] | None = None,
-    reworded: Reworded = lambda error, names: None,
+    reworded: Reworded = lambda error, names, place: None,
 ) -> DataFrame:
     """The query, analysed; `frames` by the number of the mention. A mention without one keeps its name.
 
@@ -41,11 +44,15 @@ def over(
                 views[id(frame)] = f"ebla_{uuid.uuid4().hex}"
                 rebind(frame, session).createOrReplaceTempView(views[id(frame)])
             names[ref.start, ref.end] = views[id(frame)]
-        text = rewrite(query, lambda ref: names.get((ref.start, ref.end)))
+
+        def replacement(ref: TableRef) -> str | None:
+            return names.get((ref.start, ref.end))
+
+        text = rewrite(query, replacement)
         try:
             return session.sql(text, dict(parameters)) if parameters else session.sql(text)
         except Exception as error:
-            better = reworded(error, views.values())
+            better = reworded(error, views.values(), lambda at: users_place(query, replacement, at))
             if better is None:
                 raise
             raise better from error

@@ -57,7 +57,7 @@ def resolve(text: str, inputs: Mapping[str, KnownRelation]) -> tuple[Outputs, li
         tree = sqlglot.parse_one(text, dialect="spark")
         if not isinstance(tree, exp.Query):
             return None, []
-        resolver = _Resolver(text, inputs)
+        resolver = Resolver(text, inputs)
         return resolver.query(tree, {}, None), resolver.findings
     except (SqlglotError, RecursionError, AttributeError, KeyError, TypeError, ValueError):
         # Text that is no query makes trees that lack parts; sqlglot itself stumbles over them.
@@ -69,7 +69,7 @@ def family(kind: str | None) -> str | None:
     return None if kind is None else _FAMILIES.get(kind.partition("(")[0])
 
 
-class _Resolver:
+class Resolver:
     def __init__(self, text: str, inputs: Mapping[str, KnownRelation]) -> None:
         self._text = text
         self._inputs = inputs
@@ -118,17 +118,17 @@ class _Resolver:
         where = tree.args.get("where")
         conditions += [where.this] if where is not None else []
         for condition in conditions:
-            self._expression(condition, scope, aliases=False)
+            self.expression(condition, scope, aliases=False)
             self._comparisons(condition, scope)
         for projection in tree.expressions:
-            self._expression(projection, scope, aliases=True)
+            self.expression(projection, scope, aliases=True)
         for name in ("group", "having", "qualify", "order", "sort", "cluster", "distribute"):
             clause = tree.args.get(name)
             if clause is not None:
                 # These look at the result first, where a name may be free of what is ambiguous below.
-                self._expression(clause, scope, aliases=True, ambiguous=name == "group")
+                self.expression(clause, scope, aliases=True, ambiguous=name == "group")
         for window in tree.args.get("windows") or []:
-            self._expression(window, scope, aliases=True)
+            self.expression(window, scope, aliases=True)
         return self._outputs(tree, scope)
 
     # ---- FROM -------------------------------------------------------------------------------------------
@@ -139,19 +139,19 @@ class _Resolver:
         scope.blind = any(tree.args.get(a) for a in _UNUSUAL if a != "joins")
         from_ = tree.args.get("from_") or tree.args.get("from")
         if from_ is not None:
-            self._relation(from_.this, scope)
+            self.relation(from_.this, scope)
         for join in tree.args.get("joins") or []:
-            self._relation(join.this, scope, hidden=(join.kind or "").upper() in ("SEMI", "ANTI"))
+            self.relation(join.this, scope, hidden=(join.kind or "").upper() in ("SEMI", "ANTI"))
             scope.merged |= {i.name.lower() for i in join.args.get("using") or []}
             scope.merges_all |= (join.method or "").upper() == "NATURAL"
             if join.args.get("on") is not None:
                 conditions.append(join.args["on"])
         for lateral in tree.args.get("laterals") or []:
-            self._expression(lateral.this, scope, aliases=False)
-            self._relation(lateral, scope)
+            self.expression(lateral.this, scope, aliases=False)
+            self.relation(lateral, scope)
         return conditions
 
-    def _relation(self, tree: exp.Expr, scope: Scope, *, hidden: bool = False) -> None:
+    def relation(self, tree: exp.Expr, scope: Scope, *, hidden: bool = False) -> None:
         alias = tree.alias.lower() or None
         if any(tree.args.get(a) for a in _UNUSUAL if a != "sample"):
             scope.blind = True
@@ -186,7 +186,7 @@ class _Resolver:
 
     # ---- expressions ------------------------------------------------------------------------------------
 
-    def _expression(
+    def expression(
         self,
         tree: exp.Expr,
         scope: Scope,
@@ -214,7 +214,7 @@ class _Resolver:
         for child in tree.iter_expressions():
             if isinstance(tree, exp.Func) and isinstance(child, exp.Column) and child.name.lower() in _UNITS:
                 continue  # `dateadd(DAY, …)` where sqlglot does not know the function
-            self._expression(child, scope, aliases=aliases, ambiguous=ambiguous, bound=bound)
+            self.expression(child, scope, aliases=aliases, ambiguous=ambiguous, bound=bound)
 
     def _column(self, column: exp.Column, scope: Scope, *, aliases: bool, ambiguous: bool) -> None:
         if isinstance(column.this, exp.Star):
@@ -230,7 +230,7 @@ class _Resolver:
             case Answer.AMBIGUOUS if ambiguous and not own:
                 having = ", ".join(s.label for s in found.sources)
                 hint = f"write {found.sources[0].alias or 'alias'}.{parts[-1].name}, or another alias in its place"
-                self._add(Code.AMBIGUOUS_COLUMN, parts[0], f"expected one {shown}, found it in {having}", hint)
+                self.add(Code.AMBIGUOUS_COLUMN, parts[0], f"expected one {shown}, found it in {having}", hint)
             case Answer.NO_COLUMN:
                 self._no_column(parts[1], found)
             case Answer.NOTHING:
@@ -240,7 +240,7 @@ class _Resolver:
         source = found.sources[0]
         hint = did_you_mean(identifier.name, _spelled(found.sources), f"columns of {source.label}")
         message = f"expected a column of {source.label}, found {identifier.name}"
-        self._add(Code.UNKNOWN_COLUMN, identifier, message, hint)
+        self.add(Code.UNKNOWN_COLUMN, identifier, message, hint)
 
     def _nothing(self, parts: Sequence[exp.Expr], scope: Scope) -> None:
         first = parts[0]
@@ -251,15 +251,15 @@ class _Resolver:
         if len(parts) > 1:
             known = [s.alias for s in every if s.alias]
             message = f"expected the name of a table in FROM before .{parts[1].name}, found {first.name}"
-            self._add(Code.UNKNOWN_ALIAS, first, message, did_you_mean(first.name, known, "tables in FROM"))
+            self.add(Code.UNKNOWN_ALIAS, first, message, did_you_mean(first.name, known, "tables in FROM"))
         elif name in LITERALS:
-            self._add(Code.NOT_DETERMINISTIC, first, *described(first.name))
+            self.add(Code.NOT_DETERMINISTIC, first, *described(first.name))
         else:
             labels = " or ".join(dict.fromkeys(s.label for s in scope.sources)) or "a table; there is no FROM"
             hint = did_you_mean(first.name, _spelled(every), "columns")
             if name in scope.aliases:
                 hint = "WHERE and ON do not see the names that SELECT gives: repeat the expression"
-            self._add(Code.UNKNOWN_COLUMN, first, f"expected a column of {labels}, found {first.name}", hint)
+            self.add(Code.UNKNOWN_COLUMN, first, f"expected a column of {labels}, found {first.name}", hint)
 
     def _literal_function(self, name: str, scope: Scope) -> None:
         """`current_date` without parentheses, if no column has that name. Calls with them are found by `chance`."""
@@ -280,9 +280,9 @@ class _Resolver:
         known = [s.alias for one in scope.chain() for s in one.sources if s.alias]
         if found.answer is Answer.NOTHING and name.name.lower() not in known and len(column.parts) == 2:
             message = f"expected the name of a table in FROM before .*, found {name.name}"
-            self._add(Code.UNKNOWN_ALIAS, name, message, did_you_mean(name.name, known, "tables in FROM"))
+            self.add(Code.UNKNOWN_ALIAS, name, message, did_you_mean(name.name, known, "tables in FROM"))
 
-    def _add(self, code: Code, identifier: exp.Expr, message: str, hint: str) -> None:
+    def add(self, code: Code, identifier: exp.Expr, message: str, hint: str) -> None:
         self.findings.append(Finding(code=code, at=self._place(identifier), message=message, hint=hint))
 
     def _place(self, identifier: exp.Expr) -> int:
@@ -307,7 +307,7 @@ class _Resolver:
                 continue
             message = f"expected types that compare as they are, found {left.sql()} {ours} and {right.sql()} {theirs}"
             hint = "give both columns the same type, or say what is meant with CAST"
-            self._add(Code.JOIN_TYPE, left.parts[0], message, hint)
+            self.add(Code.JOIN_TYPE, left.parts[0], message, hint)
 
     def _type(self, tree: exp.Expr, scope: Scope) -> str | None:
         match tree:

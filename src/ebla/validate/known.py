@@ -30,6 +30,8 @@ class KnownRelation:
     """What a view reads, in lower case."""
     query: Query | None = None
     """A view's definition."""
+    base: str | None = None
+    """What an index is on, in lower case."""
     made_by: int | None = None
     """The number of the statement of the script that creates it."""
 
@@ -56,6 +58,8 @@ class Known:
 
     relations: Mapping[str, KnownRelation] = field(default_factory=dict)
     handlers: Handlers = field(default_factory=dict)
+    system: Mapping[str, Columns] = field(default_factory=dict)
+    """System tables; none if they are not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,13 +11,16 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from ebla.errors import EblaError
+from ebla.sql import dml
 from ebla.sql import statements as st
+from ebla.sql.places import shared
 from ebla.storage import types
 from ebla.storage.model import Kind, misnamed
 from ebla.validate.handlers import handler_issues
-from ebla.validate.issue import Code, Issue, did_you_mean
+from ebla.validate.issue import Code, Issue, did_you_mean, has_errors
 from ebla.validate.known import (
     USED_BY_EBLA,
+    Columns,
     Known,
     KnownRelation,
     Part,
@@ -25,6 +28,7 @@ from ebla.validate.known import (
     is_reserved_column,
     is_reserved_name,
 )
+from ebla.validate.queries import QueryStep
 from ebla.validate.tree import tree_of
 from ebla.views.nodes import NotUnderstood
 
@@ -35,12 +39,14 @@ class World:
 
     relations: dict[str, KnownRelation]
     handlers: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
+    system: Mapping[str, Columns]
 
     @classmethod
     def of(cls, known: Known) -> World:
         return cls(
             relations={n.lower(): r for n, r in known.relations.items()},
             handlers={n.lower(): (tuple(views), tuple(inputs)) for n, (views, inputs) in known.handlers.items()},
+            system=known.system,
         )
 
     def names(self, kind: Kind | None = None) -> list[str]:
@@ -50,18 +56,36 @@ class World:
         return sorted(r.name for r in self.relations.values() if name.lower() in r.reads)
 
 
-def check(parts: Sequence[Part], known: Known) -> tuple[list[ViewStep], list[Issue]]:
-    """The views that the statements define, in order, and what is wrong with names and structure."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What the statements define and read, in order, and what is wrong with names and structure."""
+
+    views: Sequence[ViewStep]
+    """Without those in which something is wrong."""
+    queries: Sequence[QueryStep]
+    issues: list[Issue]
+
+
+def check(parts: Sequence[Part], known: Known) -> Checked:
     walk = _Walk(parts, World.of(known))
+    failed: set[int] = set()
     for part in parts:
+        before = len(walk.issues)
         walk.step(part)
-    return walk.steps, walk.issues
+        if has_errors(walk.issues[before:]):
+            failed.add(part.number)
+    return Checked(
+        views=[step for step in walk.steps if step.part.number not in failed],
+        queries=[step for step in walk.queries if step.part.number not in failed],
+        issues=walk.issues,
+    )
 
 
 class _Walk:
     def __init__(self, parts: Sequence[Part], world: World) -> None:
         self.world = world
         self.steps: list[ViewStep] = []
+        self.queries: list[QueryStep] = []
         self.issues: list[Issue] = []
         self._later = _definitions(parts)
 
@@ -91,23 +115,29 @@ class _Walk:
                     del self.world.handlers[name.lower()]
             case st.AlterHandler(name=name):
                 self._known_handler(part, name)
-            case st.Flush(names=names) | st.WaitFor(names=names):
+            case st.Flush(names=names):
                 for name in names:
                     self._known_view(part, name)
+            case st.WaitFor(names=names):
+                for name in names:
+                    self._known_derived(part, name)
             case st.AddColumns() | st.DropColumns() | st.RenameColumn() | st.AlterColumnType():
                 self._alter(part, part.statement)
             case st.Query():
                 self._read(part, part.statement)
             case st.Explain(query=query):
                 self._read(part, query)
-            case st.Insert(table=table, source=source):
-                self._writable(part, table)
-                self._read(part, source)
-            case st.Update(table=table) | st.Delete(table=table) | st.Merge(table=table):
-                self._writable(part, table)
+            case st.Insert():
+                self._insert(part, part.statement)
+            case st.Update() | st.Delete() | st.Merge():
+                self._change(part, part.statement)
             case st.Truncate(table=table) | st.Load(table=table):
                 self._writable(part, table)
-            case st.SetTableComment(table=table) | st.SetColumnComment(table=table):
+            case st.SetColumnComment(table=table, column=column):
+                found = self._known_relation(part, table)
+                if found is not None and found.columns is not None:
+                    self._has_column(part, found, column)
+            case st.SetTableComment(table=table):
                 self._known_relation(part, table)
             case st.Compact(table=name) | st.Vacuum(table=name):
                 if name is not None:
@@ -115,11 +145,18 @@ class _Walk:
             case st.Describe(name=name, system=system):
                 if not system:
                     self._known_relation(part, name)
-            case st.CreateIndex(table=table) | st.BuildIndexes(table=table):
+            case st.CreateIndex():
+                self._create_index(part, part.statement)
+            case st.BuildIndexes(table=table):
                 self._known_relation(part, table)
-            case st.DropIndex() | st.Check(what="index") | st.Repair(what="index"):
-                pass  # the script may have created it, and indexes are no part of what is known
-            case st.AlterBuild(name=name) | st.Check(what="view", name=name) | st.Repair(what="view", name=name):
+            case st.DropIndex(name=name, if_exists=optional):
+                if self._known_index(part, name, optional=optional):
+                    del self.world.relations[name.lower()]
+            case st.Check(what="index", name=name) | st.Repair(what="index", name=name):
+                self._known_index(part, name)
+            case st.AlterBuild(name=name):
+                self._known_derived(part, name)
+            case st.Check(what="view", name=name) | st.Repair(what="view", name=name):
                 self._known_view(part, name)
             case st.Check(name=name) | st.Repair(name=name):
                 self._known_relation(part, name)
@@ -127,15 +164,15 @@ class _Walk:
                 self._drop(part, name, Kind.VIEW, optional=optional, cascade=False)
             case st.ShowProgress(name=name):
                 if name is not None:
-                    self._known_view(part, name)
+                    self._known_derived(part, name)
             case st.ShowCreate(what="view", name=name):
                 self._known_view(part, name)
             case st.ShowCreate(what="table", name=name):
                 self._known_relation(part, name)
             case st.ShowCreate(what="handler", name=name):
                 self._known_handler(part, name)
-            case st.ShowCreate():
-                pass  # the script may have created the index
+            case st.ShowCreate(name=name):
+                self._known_index(part, name)
             case st.ShowTables() | st.ShowViews() | st.ShowHandlers() | st.ShowIndexes():
                 pass
             case _:
@@ -343,25 +380,123 @@ class _Walk:
             self.issues.append(part.issue(Code.UNKNOWN_TABLE, part.place_of(name), message, hint))
         return found
 
-    def _writable(self, part: Part, name: str) -> None:
+    def _writable(self, part: Part, name: str) -> KnownRelation | None:
         found = self._known_relation(part, name)
         if found is not None and found.kind is not Kind.TABLE:
             self._not_a_table(part, found)
+            return None
+        return found
 
     def _not_a_table(self, part: Part, found: KnownRelation) -> None:
         message = f"{found.name}: expected a table, found {found.kind.named}"
-        hint = "only the system changes a view: change the tables that it reads"
+        hint = f"only the system changes {found.kind.named}: change the tables that it reads"
         self.issues.append(part.issue(Code.NOT_A_TABLE, part.place_of(found.name), message, hint))
 
-    def _read(self, part: Part, query: st.Query) -> None:
+    def _read(self, part: Part, query: st.Query, wanted: tuple[str, int] | None = None) -> None:
         """What a plain query names must be there, too."""
         # An INSERT's or EXPLAIN's query is the rest of the statement.
         begin = max(part.source.text.rfind(query.text), 0)
-        for ref in query.refs:
-            if len(ref.parts) == 1 and ref.name.lower() not in self.world.relations:
-                message = f"table {ref.name}: expected a table of this name, found none"
-                hint = did_you_mean(ref.name, self.world.names(), "tables")
-                self.issues.append(part.issue(Code.UNKNOWN_TABLE, begin + ref.start, message, hint))
+        if self._mentions(part, query.refs, begin):
+            inputs = dict(self.world.relations)
+            self.queries.append(QueryStep(part=part, text=query.text, begin=begin, inputs=inputs, wanted=wanted))
+
+    def _mentions(self, part: Part, refs: Iterable[st.TableRef], begin: int) -> bool:
+        """Whether everything is there that a query names, and can be read."""
+        before = len(self.issues)
+        for ref in refs:
+            if len(ref.parts) == 2 and ref.parts[0].lower() == "system":
+                if self.world.system and ref.name.lower() not in self.world.system:
+                    message = f"system.{ref.name}: expected a system table, found none of this name"
+                    hint = did_you_mean(ref.name, self.world.system, "system tables")
+                    self.issues.append(part.issue(Code.UNKNOWN_TABLE, begin + ref.start, message, hint))
+            elif len(ref.parts) == 1:
+                found = self.world.relations.get(ref.name.lower())
+                if found is None or found.kind is Kind.INDEX:
+                    has = "none" if found is None else "an index"
+                    message = f"table {ref.name}: expected a table of this name, found {has}"
+                    hint = did_you_mean(ref.name, self._readable(), "tables")
+                    self.issues.append(part.issue(Code.UNKNOWN_TABLE, begin + ref.start, message, hint))
+        return len(self.issues) == before
+
+    def _readable(self) -> list[str]:
+        return [r.name for r in self.world.relations.values() if r.kind is not Kind.INDEX]
+
+    def _insert(self, part: Part, made: st.Insert) -> None:
+        table = self._writable(part, made.table)
+        if table is None or table.columns is None:
+            self._read(part, made.source)
+            return
+        before = len(self.issues)
+        for name in made.columns or ():
+            self._has_column(part, table, name)
+        width = len(table.columns if made.columns is None else made.columns)
+        if made.width is not None and made.width != width and len(self.issues) == before:
+            message = f"expected {width} values for {table.name}, found {made.width} in each row of VALUES"
+            at = max(part.source.text.rfind(made.source.text), 0)
+            self.issues.append(part.issue(Code.COLUMN_COUNT, at, message, "give a value for each column, or list them"))
+        self._read(part, made.source, (table.name, width) if made.width is None else None)
+
+    def _change(self, part: Part, made: st.Update | st.Delete | st.Merge) -> None:
+        """The table, what the statement reads besides, and the columns that it names."""
+        table = self._writable(part, made.table)
+        if table is None:
+            return
+        text = part.source.text
+        query = _made(made, table)
+        refs = [] if query is None else [ref for ref in query.refs if not ref.target]
+        placed = [] if query is None else [replace(r, start=shared(text, query.text, r.start) or 0) for r in refs]
+        if self._mentions(part, placed, 0):
+            inputs = dict(self.world.relations)
+            self.queries.append(QueryStep(part=part, text=text, begin=0, inputs=inputs, target=table))
+
+    # ---- indexes ----------------------------------------------------------------------------------------
+
+    def _create_index(self, part: Part, made: st.CreateIndex) -> None:
+        taken = self.world.relations.get(made.name.lower())
+        if taken is not None:
+            if not made.if_not_exists:
+                message = f"index {made.name}: expected a free name, found {taken.kind.named} of that name"
+                hint = "drop it first, choose another name, or write IF NOT EXISTS to keep it"
+                self.issues.append(part.issue(Code.DUPLICATE_INDEX, part.place_of(made.name), message, hint))
+            return
+        base = self._known_relation(part, made.table)
+        if base is None:
+            return
+        if base.kind is Kind.INDEX:
+            self._not_a_table(part, base)
+            return
+        for item in made.items:
+            self.queries.append(
+                QueryStep(part=part, text=item.text, begin=item.at, inputs={}, target=base, is_expression=True)
+            )
+        if base.columns is not None:
+            for name in made.include:
+                self._has_column(part, base, name)
+        if made.where is not None:
+            at = part.source.text.rfind(made.where)
+            self.queries.append(
+                QueryStep(part=part, text=made.where, begin=max(at, 0), inputs={}, target=base, is_expression=True)
+            )
+        self._add(
+            KnownRelation(name=made.name, kind=Kind.INDEX, columns=None, made_by=part.number, base=made.table.lower())
+        )
+
+    def _known_index(self, part: Part, name: str, *, optional: bool = False) -> bool:
+        found = self.world.relations.get(name.lower())
+        if found is not None and found.kind is Kind.INDEX:
+            return True
+        if found is not None or not optional:
+            has = "none" if found is None else found.kind.named
+            message = f"index {name}: expected an index of this name, found {has}"
+            hint = did_you_mean(name, self.world.names(Kind.INDEX), "indexes")
+            self.issues.append(part.issue(Code.UNKNOWN_INDEX, part.place_of(name), message, hint))
+        return False
+
+    def _known_derived(self, part: Part, name: str) -> None:
+        """A view or an index: what is built."""
+        found = self.world.relations.get(name.lower())
+        if found is None or found.kind is not Kind.INDEX:
+            self._known_view(part, name)
 
     def _known_view(self, part: Part, name: str, *, optional: bool = False) -> KnownRelation | None:
         found = self.world.relations.get(name.lower())
@@ -403,6 +538,8 @@ class _Walk:
         for reader in self.world.readers(name):
             self._remove(reader)
         self.world.relations.pop(name.lower(), None)
+        for index in [n for n, r in self.world.relations.items() if r.base == name.lower()]:
+            del self.world.relations[index]
         self._in_handlers(name, None)
 
     def _in_handlers(self, name: str, new: str | None) -> None:
@@ -428,6 +565,25 @@ class _Walk:
         self.world.relations.pop(name.lower())
         self._in_handlers(name, new)
         self._add(replace(found, name=new))
+
+
+def _made(made: st.Update | st.Delete | st.Merge, table: KnownRelation) -> st.Query | None:
+    """The query that carries the statement out, which names all that it reads; `None` if its columns are wrong."""
+    if table.columns is None:
+        return None
+    columns, key = list(table.columns), list(table.key)
+    try:
+        match made:
+            case st.Update():
+                return dml.update_query(made, columns, key)
+            case st.Delete():
+                return dml.delete_query(made, columns, key)
+            case st.Merge():
+                return dml.merge_query(made, columns, key)
+            case _:
+                assert_never(made)
+    except EblaError:
+        return None
 
 
 # ---- what comes later -----------------------------------------------------------------------------------

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ebla.validate import names, syntax
-from ebla.validate.issue import Issue, has_errors, ordered
+from ebla.validate import names, queries, syntax
+from ebla.validate.issue import Issue, ordered
 from ebla.validate.known import Known, Part
 from ebla.validate.views import Analyser, ViewFacts, Views
 
@@ -23,18 +23,19 @@ def script_issues(text: str, known: Known, analyser: Analyser | None = None) -> 
     """Everything that is wrong with a script, or worth knowing, sorted by place. Changes nothing.
 
     Statements are followed in order, as if each had worked: a view may read what an earlier statement creates. Phases
-    are syntax, names and structure, columns, analysis by Spark, notes; after a phase with errors the later ones do not
-    run, as they would only repeat its errors in other words. Without an analyser nothing needs Spark, and what only
-    Spark can tell is not told. Never raises for what the text says.
+    are syntax, names and structure, columns, analysis by Spark, notes. A statement with an error in one phase is left
+    out of the later ones, which would only repeat it in other words; the others go on. Without an analyser nothing
+    needs Spark, and what only Spark can tell is not told. Never raises for what the text says.
     """
     return script_report(text, known, analyser).issues
 
 
 def script_report(text: str, known: Known, analyser: Analyser | None = None) -> Report:
-    parts, issues = syntax.parts(text)
-    if issues:
-        return Report(issues=ordered(issues))
-    return parts_report(parts, known, analyser)
+    """A statement that does not parse is left out; what it would have created is taken to be there."""
+    parts, issues, lost = syntax.parts(text)
+    made = {name.lower(): relation for name, relation in lost.items() if name.lower() not in known.relations}
+    report = parts_report(parts, replace(known, relations={**known.relations, **made}), analyser)
+    return replace(report, issues=ordered([*issues, *report.issues]))
 
 
 def statement_issues(part: Part, known: Known, analyser: Analyser | None = None) -> tuple[Issue, ...]:
@@ -47,14 +48,12 @@ def statement_issues(part: Part, known: Known, analyser: Analyser | None = None)
 
 
 def parts_report(parts: Sequence[Part], known: Known, analyser: Analyser | None = None) -> Report:
-    """Phases 2 and later."""
-    steps, issues = names.check(parts, known)
-    if has_errors(issues):
-        return Report(issues=ordered(issues))
-    views = Views(steps=steps)
-    issues += views.resolve()
-    if not has_errors(issues) and analyser is not None:
+    """Phases 2 and later, each for the statements in which those before it found no error."""
+    checked = names.check(parts, known)
+    views = Views(steps=checked.views)
+    issues = checked.issues + views.resolve()
+    issues += queries.issues(checked.queries, views.present)
+    if analyser is not None:
         issues += views.analyse(analyser)
-    if not has_errors(issues):
-        issues += views.notes()
+    issues += views.notes()
     return Report(issues=ordered(issues), views=views.facts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ebla.errors import EblaError, SqlError, UsageError
@@ -80,26 +81,16 @@ def _refused(
     spark: SparkSession,
 ) -> Refused:
     """What Spark says, without the names that only Ebla knows, at its place in the user's text."""
-    from ebla.execute import in_users_words
+    from ebla.wording import in_users_words
 
-    found: EblaError | None = in_users_words(error, query.text, dict.fromkeys(internal, ""), spark)
+    plain = replace(query, source=None)  # so that places are those of the query's own text
+    found: EblaError | None = in_users_words(
+        error, plain, internal, spark, lambda position: users_place(query, replacement, position)
+    )
     if not isinstance(found, UsageError):
         raise (found or error) from error
-    at = _context(error)
-    if at is not None:
-        at = users_place(query, replacement, at)
-    elif isinstance(found, SqlError) and found.line is not None and found.column is not None:
-        lines = query.text.split("\n")
-        at = sum(len(one) + 1 for one in lines[: found.line - 1]) + found.column - 1
+    at = None
+    if isinstance(found, SqlError) and found.line is not None and found.column is not None:
+        at = sum(len(one) + 1 for one in query.text.split("\n")[: found.line - 1]) + found.column - 1
     message = re.sub(r" \(line \d+, column \d+\)$", "", str(found))
     return Refused(message=message, at=min(at or 0, len(query.text)))
-
-
-def _context(error: Exception) -> int | None:
-    """Where, in the text that Spark was given, the expression begins that it complains about."""
-    try:
-        contexts = error.getQueryContext()  # type: ignore[attr-defined]
-        start = int(contexts[0].startIndex()) if contexts else -1
-    except Exception:  # errors of the parser have no context
-        return None
-    return start if start >= 0 else None

@@ -7,14 +7,19 @@ import re
 from ebla.errors import DuplicateNameError, SqlError, UnknownNameError, UsageError
 from ebla.sql.lex import Kind, StatementText, Token, lex, split, unquote_name
 from ebla.sql.parse import SUPPORTED, VERBS, parse
+from ebla.storage.model import Kind as Relation
 from ebla.validate.issue import Code, Issue
-from ebla.validate.known import Part, issue_at, place_of
+from ebla.validate.known import KnownRelation, Part, issue_at, place_of
 
 
-def parts(text: str) -> tuple[list[Part], list[Issue]]:
-    """The statements that parse, and an issue for each that does not."""
+def parts(text: str) -> tuple[list[Part], list[Issue], dict[str, KnownRelation]]:
+    """The statements that parse, an issue for each that does not, and what those would create, as far as it is known.
+
+    The script goes on behind the next `;`.
+    """
     found: list[Part] = []
     issues: list[Issue] = []
+    lost: dict[str, KnownRelation] = {}
     try:
         sources = split(text)
     except SqlError as error:
@@ -27,7 +32,28 @@ def parts(text: str) -> tuple[list[Part], list[Issue]]:
             found.append(Part(source=source, statement=parse(source), number=number))
         except UsageError as error:
             issues.append(_of_error(source, error))
-    return found, issues
+            made = _created(source, number)
+            lost |= {} if made is None else {made.name: made}
+    return found, issues, lost
+
+
+_CREATED = {"TABLE": Relation.TABLE, "VIEW": Relation.VIEW, "INDEX": Relation.INDEX}
+
+
+def _created(source: StatementText, number: int) -> KnownRelation | None:
+    """What a CREATE that does not parse would create: the name behind the kind."""
+    tokens = lex(source)
+    if tokens[0].key != "CREATE":
+        return None
+    at = next((i for i, token in enumerate(tokens) if token.key in _CREATED), None)
+    if at is None:
+        return None
+    kind = _CREATED[tokens[at].key]
+    words = iter(tokens[at + 1 :])
+    named = next((token for token in words if token.key not in ("IF", "NOT", "EXISTS", "ASYNC")), None)
+    if named is None or named.kind not in (Kind.WORD, Kind.QUOTED):
+        return None
+    return KnownRelation(name=unquote_name(named.text), kind=kind, columns=None, made_by=number)
 
 
 def _complete(text: str) -> list[StatementText]:

@@ -70,12 +70,14 @@ class Views:
 
     steps: Sequence[ViewStep]
     facts: dict[int, ViewFacts] = field(default_factory=dict)
+    failed: set[int] = field(default_factory=set)
+    """Statements in which something is wrong: later phases leave them out."""
 
     def inputs(self, step: ViewStep) -> dict[str, KnownRelation]:
         """A view's inputs, with the columns that views of the same script turned out to have."""
-        return {name: self._present(relation) for name, relation in step.inputs.items()}
+        return {name: self.present(relation) for name, relation in step.inputs.items()}
 
-    def _present(self, relation: KnownRelation) -> KnownRelation:
+    def present(self, relation: KnownRelation) -> KnownRelation:
         made = self.facts.get(relation.made_by) if relation.made_by is not None else None
         return (
             relation if made is None or relation.kind is not Kind.VIEW else replace(made.relation, name=relation.name)
@@ -94,7 +96,10 @@ class Views:
                 found.append(step.query_issue(Code.NOT_DETERMINISTIC, at, *chance.described(name)))
             self.facts[step.part.number] = _facts(step, inputs, Analysed(columns=()), outputs)
             # The key follows from columns that are right.
-            issues += [*found, *_judge(step, self.facts[step.part.number], key=not has_errors(found))]
+            found += _judge(step, self.facts[step.part.number], key=not has_errors(found))
+            if has_errors(found):
+                self.failed.add(step.part.number)
+            issues += found
         return issues
 
     # ---- phase 4 ----------------------------------------------------------------------------------------
@@ -102,12 +107,16 @@ class Views:
     def analyse(self, analyser: Analyser) -> list[Issue]:
         """What Spark says. A view over one that was refused is left out: its own mistakes are not known yet."""
         issues: list[Issue] = []
-        refused: set[int] = set()
+        refused = self.failed
         for step in self.steps:
             inputs = self.inputs(step)
             columns = _exact(inputs)
             number = step.part.number
-            if columns is None or any(r.made_by in refused for r in inputs.values() if r.made_by is not None):
+            if (
+                number in refused
+                or columns is None
+                or any(r.made_by in refused for r in inputs.values() if r.made_by is not None)
+            ):
                 refused.add(number)
                 continue
             found = analyser.analyse(step.create.query, columns)
@@ -128,7 +137,10 @@ class Views:
             )
             facts = _facts(step, inputs, found, outputs)
             self.facts[number] = replace(facts, drawn=_settled(facts.drawn, analyser, columns, facts.relation))
-            issues += _judge(step, self.facts[number])
+            judged = _judge(step, self.facts[number])
+            if has_errors(judged) or not found.deterministic:
+                refused.add(number)
+            issues += judged
         return issues
 
     # ---- notes ------------------------------------------------------------------------------------------
@@ -138,7 +150,7 @@ class Views:
         issues: list[Issue] = []
         for step in self.steps:
             facts, inputs = self.facts[step.part.number], self.inputs(step)
-            if facts.implied is None:
+            if facts.implied is None or step.part.number in self.failed:
                 continue
             must_follow = str(step.create.options.get("refresh", "")).lower() == "incremental"
             severity = Severity.ERROR if must_follow else Severity.NOTE

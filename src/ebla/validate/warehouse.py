@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from ebla.catalog import reads
+from ebla.catalog import indexing, reads
 from ebla.sql.refs import find
 from ebla.storage.model import Kind, Relation
 from ebla.validate.known import Handlers, Known, KnownRelation
@@ -14,14 +15,25 @@ from ebla.validate.known import Handlers, Known, KnownRelation
 
 def known(connection: Connection, names: Collection[str] | None = None, handlers: Handlers | None = None) -> Known:
     """The relations of a warehouse. With `names` (in lower case) only those in full, of the others only the name."""
+    bases = _bases(connection)
     kinds = {name: kind for kind in Kind for name in reads.relation_names(connection, kind)}
     found: dict[str, KnownRelation] = {}
     for name in reads.relation_names(connection):
         if names is None or name.lower() in names:
-            found[name.lower()] = known_relation(reads.relation(connection, name))
+            found[name.lower()] = replace(known_relation(reads.relation(connection, name)), base=bases.get(name))
         else:
-            found[name.lower()] = KnownRelation(name=name, kind=kinds[name], columns=None)
+            found[name.lower()] = KnownRelation(name=name, kind=kinds[name], columns=None, base=bases.get(name))
     return Known(relations=found, handlers=handlers or {})
+
+
+def _bases(connection: Connection) -> dict[str, str]:
+    """What each index is on, in lower case."""
+    found: dict[str, str] = {}
+    for state in indexing.all_states(connection):
+        index, base = (reads.relation_by_id(connection, one) for one in (state.index, state.base))
+        if index is not None and base is not None:
+            found[index.name] = base.name.lower()
+    return found
 
 
 def known_relation(relation: Relation) -> KnownRelation:
