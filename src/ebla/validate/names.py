@@ -6,7 +6,7 @@ of its inputs at that moment; its own are found by the next phases.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -20,7 +20,6 @@ from ebla.validate.handlers import handler_issues
 from ebla.validate.issue import Code, Issue, did_you_mean, has_errors
 from ebla.validate.known import (
     USED_BY_EBLA,
-    Columns,
     Known,
     KnownRelation,
     Part,
@@ -29,31 +28,9 @@ from ebla.validate.known import (
     is_reserved_name,
 )
 from ebla.validate.queries import QueryStep
+from ebla.validate.state import Definition, World, definitions, path_between
 from ebla.validate.tree import tree_of
 from ebla.views.nodes import NotUnderstood
-
-
-@dataclass(slots=True, kw_only=True)
-class World:
-    """What there is before a statement. Keys are in lower case."""
-
-    relations: dict[str, KnownRelation]
-    handlers: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
-    system: Mapping[str, Columns]
-
-    @classmethod
-    def of(cls, known: Known) -> World:
-        return cls(
-            relations={n.lower(): r for n, r in known.relations.items()},
-            handlers={n.lower(): (tuple(views), tuple(inputs)) for n, (views, inputs) in known.handlers.items()},
-            system=known.system,
-        )
-
-    def names(self, kind: Kind | None = None) -> list[str]:
-        return [r.name for r in self.relations.values() if kind is None or r.kind is kind]
-
-    def readers(self, name: str) -> list[str]:
-        return sorted(r.name for r in self.relations.values() if name.lower() in r.reads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +64,7 @@ class _Walk:
         self.steps: list[ViewStep] = []
         self.queries: list[QueryStep] = []
         self.issues: list[Issue] = []
-        self._later = _definitions(parts)
+        self._later = definitions(parts)
 
     def step(self, part: Part) -> None:
         match part.statement:
@@ -339,8 +316,8 @@ class _Walk:
         hint = did_you_mean(name, [n for n in self.world.names() if n != view], "tables")
         return step.query_issue(Code.UNKNOWN_TABLE, at, message, hint)
 
-    def _later_issue(self, step: ViewStep, ref: st.TableRef, at: int, later: _Definition, view: str | None) -> Issue:
-        path = None if view is None else _path(self._reads(), ref.name.lower(), view.lower())
+    def _later_issue(self, step: ViewStep, ref: st.TableRef, at: int, later: Definition, view: str | None) -> Issue:
+        path = None if view is None else path_between(self._reads(), ref.name.lower(), view.lower())
         if path is not None:
             message = f"expected views that do not read each other, found {' -> '.join([str(view), *path])}"
             hint = "take the part that both need into a view of its own"
@@ -584,38 +561,3 @@ def _made(made: st.Update | st.Delete | st.Merge, table: KnownRelation) -> st.Qu
                 assert_never(made)
     except EblaError:
         return None
-
-
-# ---- what comes later -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Definition:
-    number: int
-    line: int
-    reads: frozenset[str]
-
-
-def _definitions(parts: Iterable[Part]) -> dict[str, _Definition]:
-    """The last statement that creates each name."""
-    found: dict[str, _Definition] = {}
-    for part in parts:
-        made = part.statement
-        if isinstance(made, st.CreateView | st.CreateTable):
-            refs = made.query.refs if isinstance(made, st.CreateView) else ()
-            reads = frozenset(r.name.lower() for r in refs)
-            found[made.name.lower()] = _Definition(number=part.number, line=part.source.line, reads=reads)
-    return found
-
-
-def _path(reads: Mapping[str, frozenset[str]], start: str, end: str) -> list[str] | None:
-    """A chain of views from `start` to `end`, each reading the next."""
-    chains, seen = [[start]], {start}
-    while chains:
-        chain = chains.pop(0)
-        if chain[-1] == end:
-            return chain
-        for name in sorted(reads.get(chain[-1], frozenset()) - seen):
-            seen.add(name)
-            chains.append([*chain, name])
-    return None

@@ -1,0 +1,65 @@
+"""What there is between two statements of a script, and what later ones define."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ebla.sql import statements as st
+from ebla.storage.model import Kind
+from ebla.validate.known import Columns, Known, KnownRelation, Part
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """What there is before a statement. Keys are in lower case."""
+
+    relations: dict[str, KnownRelation]
+    handlers: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
+    system: Mapping[str, Columns]
+
+    @classmethod
+    def of(cls, known: Known) -> World:
+        return cls(
+            relations={n.lower(): r for n, r in known.relations.items()},
+            handlers={n.lower(): (tuple(views), tuple(inputs)) for n, (views, inputs) in known.handlers.items()},
+            system=known.system,
+        )
+
+    def names(self, kind: Kind | None = None) -> list[str]:
+        return [r.name for r in self.relations.values() if kind is None or r.kind is kind]
+
+    def readers(self, name: str) -> list[str]:
+        return sorted(r.name for r in self.relations.values() if name.lower() in r.reads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    number: int
+    line: int
+    reads: frozenset[str]
+
+
+def definitions(parts: Iterable[Part]) -> dict[str, Definition]:
+    """The last statement that creates each name."""
+    found: dict[str, Definition] = {}
+    for part in parts:
+        made = part.statement
+        if isinstance(made, st.CreateView | st.CreateTable):
+            refs = made.query.refs if isinstance(made, st.CreateView) else ()
+            reads = frozenset(r.name.lower() for r in refs)
+            found[made.name.lower()] = Definition(number=part.number, line=part.source.line, reads=reads)
+    return found
+
+
+def path_between(reads: Mapping[str, frozenset[str]], start: str, end: str) -> list[str] | None:
+    """A chain of views from `start` to `end`, each reading the next."""
+    chains, seen = [[start]], {start}
+    while chains:
+        chain = chains.pop(0)
+        if chain[-1] == end:
+            return chain
+        for name in sorted(reads.get(chain[-1], frozenset()) - seen):
+            seen.add(name)
+            chains.append([*chain, name])
+    return None
