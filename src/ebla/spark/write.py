@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -267,7 +268,8 @@ class translated:
 def translate(error: BaseException, what: str) -> EblaError | None:
     """What Spark says, in our words: of the text, a row, files, or Spark itself; `None` if it is not Spark's."""
     text = str(error)
-    ours = _our_message(text)
+    # An analysis error shows the plan, in which our expressions stand though none of them ran.
+    ours = None if isinstance(error, AnalysisException) else _our_message(text)
     if ours is not None:
         return TypeMismatchError(ours)
     if not faults.is_of_spark(error):
