@@ -24,6 +24,7 @@ from ebla.errors import (
     TypeMismatchError,
     UnknownNameError,
     UsageError,
+    ViewStoppedError,
 )
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ __all__ = [
     "TypeMismatchError",
     "UnknownNameError",
     "UsageError",
+    "ViewStoppedError",
     "between",
     "connect",
     "is_null",

@@ -8,6 +8,7 @@
     │   ├── TypeMismatchError      wrong type, overflow, NULL where none may be
     │   ├── DuplicateKeyError      the key is there already, or twice in one batch
     │   ├── LoadError              a file to load is unreadable or does not fit
+    │   ├── ViewStoppedError       a view's query fails on a row of its inputs
     │   └── SnapshotError          the version or time asked for cannot be read
     ├── CatalogError               the catalog is missing, foreign or too new          exit 3
     │   ├── CatalogUnavailableError its database does not answer, or is locked; try again
@@ -87,6 +88,10 @@ class DuplicateKeyError(UsageError):
 
 class LoadError(UsageError):
     pass
+
+
+class ViewStoppedError(UsageError):
+    """Trying again does not help: the row has to be mended first."""
 
 
 class SnapshotError(UsageError):

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
+from ebla.cli import main
 from ebla.errors import CorruptRunError, SnapshotError, SqlError, UnknownNameError, UsageError
 from ebla.storage.model import ROW_SEQ, ROW_TXN
 from ebla.tables import batch as b
@@ -184,6 +185,7 @@ def test_files_of_a_table_are_mended_from_copies(db: ebla.Database, tmp_path: Pa
     os.remove(table[0])
     found = db.sql("CHECK TABLE orders").to_arrow().to_pylist()[0]
     assert (found["missing"], found["damaged"]) == (1, 0)
+    assert found["files"] == [f"{table[0]}: missing"]
     db.sql("REPAIR TABLE orders")
     assert db.sql("CHECK TABLE orders").to_arrow().to_pylist()[0] == whole
     data = bytearray(table[0].read_bytes())
@@ -195,6 +197,26 @@ def test_files_of_a_table_are_mended_from_copies(db: ebla.Database, tmp_path: Pa
     assert (mended["damaged"], mended["repaired"]) == (1, True)
     assert db.sql("CHECK TABLE orders").to_arrow().to_pylist()[0] == whole
     assert bag(db, "SELECT * FROM orders") == expected
+
+
+def test_a_damaged_only_copy_is_an_error_that_names_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ebla.connect(str(tmp_path / "one")) as db:
+        db.sql("CREATE TABLE t (id BIGINT, name STRING, PRIMARY KEY (id))")
+        for n in range(2):
+            db.table("t").upsert([{"id": n, "name": "x" * 100}])
+        first, second = sorted((tmp_path / "one" / "data").rglob("*.parquet"))
+        data = bytearray(first.read_bytes())
+        data[20:60] = bytes(40)
+        first.write_bytes(data)
+        for statement in ("CHECK TABLE t", "REPAIR TABLE t"):
+            with pytest.raises(CorruptRunError) as found:
+                db.sql(statement)
+            assert str(first) in str(found.value)
+            assert str(second) not in str(found.value)
+    assert main.run(["-w", str(tmp_path / "one"), "sql", "CHECK TABLE t"]) == CorruptRunError.exit_code
+    assert str(first) in capsys.readouterr().err
 
 
 def test_a_run_without_a_sound_copy_is_named(db: ebla.Database, tmp_path: Path) -> None:

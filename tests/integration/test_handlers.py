@@ -398,7 +398,7 @@ def test_wait_for_builds_what_is_not_built_and_tells_of_failures(db):
     db.table("orders").upsert([{"id": 99}])
     assert db.sql("WAIT FOR later").one() == ("later", applied)  # built, though not fresh
     db.sql("CREATE ASYNC MATERIALIZED VIEW broken AS SELECT id, 1 / (id - 99) AS q FROM orders")
-    with pytest.raises(ebla.ConflictError, match=r"view broken: stopped: .*DIVIDE_BY_ZERO"):
+    with pytest.raises(ebla.ViewStoppedError, match=r"view broken: stopped: .*DIVIDE_BY_ZERO"):
         db.sql("WAIT FOR broken")
     assert shown(db, "broken")["status"] == "failed"
     with refused(db, ebla.SnapshotError, "found that its build failed"):

@@ -16,12 +16,12 @@ import ebla
 from ebla.build.states import Permission
 from ebla.cli import script
 from ebla.errors import (
-    ConflictError,
     DuplicateNameError,
     SqlError,
     TypeMismatchError,
     UnknownNameError,
     UsageError,
+    ViewStoppedError,
 )
 from ebla.storage.files import Root
 from ebla.tables import batch as b
@@ -214,7 +214,7 @@ def test_a_unique_index_stops_a_view_that_breaks_it(db: ebla.Database):
     db.sql("CREATE MATERIALIZED VIEW v AS SELECT id, name, total FROM t WHERE id < 5")
     db.sql("CREATE UNIQUE INDEX once ON v (name)")
     db.sql("UPDATE t SET name = 'Name 1' WHERE id = 2")
-    with pytest.raises(ConflictError, match=r"view v: stopped: unique index once of v: .* name = 'Name 1'"):
+    with pytest.raises(ViewStoppedError, match=r"view v: stopped: unique index once of v: .* name = 'Name 1'"):
         db.sql("FLUSH v")
     assert_exact(db, "once")
     db.sql("UPDATE t SET name = 'Name 2' WHERE id = 2")

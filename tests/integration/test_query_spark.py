@@ -115,6 +115,23 @@ def test_at_least_waits_for_the_background(tmp_path, spark):
         eventually(lambda: db.query("v").age_s == 0.0)
 
 
+def test_at_least_says_which_handler_is_switched_off(db):
+    fill(db)
+    db.sql("CREATE MATERIALIZED VIEW v AS SELECT id, n FROM t; CREATE MATERIALIZED VIEW w AS SELECT id FROM v")
+    db.sql("CREATE HANDLER slow PROCESS v INPUT t AS STREAM WITH (should_run = false)")
+    db.sql("CREATE HANDLER late PROCESS w INPUT v AS STREAM")
+    written = int(db.table("t").upsert([{"id": 1000, "n": 9}]).version)
+    off = r"found version \d+, for its handler slow is switched off \(ALTER HANDLER slow SET \(should_run = true\)\)"
+    for view in ("v", "w"):
+        with pytest.raises(ebla.SnapshotError, match=off):
+            db.query(view, at_least=written, wait_s=0)
+    db.sql("ALTER HANDLER late SET (should_run = false)")
+    with pytest.raises(ebla.SnapshotError, match="for its handlers late, slow are switched off"):
+        db.query("w", at_least=written, wait_s=0)
+    db.sql("FLUSH v, w")
+    assert (1000,) in db.query("w", at_least=written, wait_s=0).rows()
+
+
 def test_a_view_that_is_not_built_says_so(db):
     fill(db)
     db.sql("CREATE ASYNC MATERIALIZED VIEW w AS SELECT id FROM t")

@@ -91,7 +91,7 @@ def test_the_message_names_the_row_and_mending_it_goes_on(
     assert {row[0] for row in db.sql("FLUSH").rows()} == {"plain"}
     db.table("orders").upsert([order(8, total=1)])
     assert {row[0]: row[2] for row in db.sql("FLUSH").rows()} == {view: "failed", "plain": "incremental"}
-    with pytest.raises(ebla.ConflictError, match=r"found at orders \(id = 7\)"):
+    with pytest.raises(ebla.ViewStoppedError, match=r"found at orders \(id = 7\)"):
         db.sql(f"FLUSH {view}")
     db.table("orders").upsert([order(7)])
     db.sql(f"FLUSH {view}")
@@ -121,7 +121,7 @@ def test_a_first_build_names_the_row(
 ) -> None:
     monkeypatch.setattr(culprit, "HERE_MAX", here_max)  # 4: halved on Spark first
     db.table("orders").upsert([order(7, customer=3 if view == "next" else 0, total=BIGINT_MAX)])
-    with pytest.raises(ebla.ConflictError, match=r"found at orders \(id = 7\)"):
+    with pytest.raises(ebla.ViewStoppedError, match=r"found at orders \(id = 7\)"):
         create(db, view)
     db.table("orders").upsert([order(7)])
     create(db, view)  # nothing was left behind
@@ -133,7 +133,7 @@ def test_large_changes_name_the_row_too(db: ebla.Database, way: Way, monkeypatch
     create(db, "ratio", "plain")
     monkeypatch.setattr(run_module, "estimate", lambda *_, **__: Estimate(way=way, share=0.3, reason="large"))
     db.table("orders").upsert([order(7, customer=0), order(8, total=1)])
-    with pytest.raises(ebla.ConflictError, match=r"DIVIDE_BY_ZERO.*found at orders \(id = 7\)"):
+    with pytest.raises(ebla.ViewStoppedError, match=r"DIVIDE_BY_ZERO.*found at orders \(id = 7\)"):
         db.sql("FLUSH ratio")
     db.table("orders").upsert([order(7)])
     db.sql("FLUSH ratio, plain")

@@ -31,7 +31,15 @@ from ebla.catalog.failures import BUSY_TIMEOUT_S, FILE, without_password
 from ebla.errors import CatalogError
 from ebla.storage.rights import make_directory, make_file
 
-CONNECT_TIMEOUT_S = 10
+PATIENCE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""After how many seconds (the last: milliseconds) a server that says nothing at all is taken for gone; an address may
+say otherwise. The system's own limits are hours."""
 POSTGRES = ("postgresql", "postgres")
 CREATE_HINT = "create it with ebla.connect() or `ebla sql 'CREATE TABLE …'`"
 
@@ -169,9 +177,9 @@ def postgres_engine(url: str) -> Engine:
         raise CatalogError(
             "catalog address: expected postgresql://user:password@host:port/database, found one that cannot be read"
         ) from None
-    timeout = {} if "connect_timeout" in parsed.query else {"connect_timeout": CONNECT_TIMEOUT_S}
+    patience = {name: value for name, value in PATIENCE.items() if name not in parsed.query}
     # A ping before use costs a round trip and hides a restart of the server from whoever comes next.
-    engine = create_engine(parsed, connect_args=timeout, pool_pre_ping=True)
+    engine = create_engine(parsed, connect_args=patience, pool_pre_ping=True)
 
     @event.listens_for(engine, "connect")
     def _on_connect(dbapi: Any, _record: ConnectionPoolEntry) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ebla.build.states import Permission
 from ebla.catalog import reads
-from ebla.errors import EblaError
+from ebla.errors import CatalogUnavailableError, EblaError
 from ebla.indexes import create, definition, table
 from ebla.indexes.definition import Index
 from ebla.result import Result, named_like
@@ -57,7 +57,7 @@ class Indexes:
             self._database.builder.wait_indexes([index])
         except EblaError as error:
             # An index that cannot be built is not left behind half made; one that is tried again keeps what it has.
-            if not error.goes_on:
+            if not error.goes_on and not isinstance(error, CatalogUnavailableError):
                 with contextlib.suppress(EblaError):
                     self._remove(index, f"index {index.name} cannot be built: {type(error).__name__}: {error}")
             raise

@@ -8,6 +8,8 @@ from sqlalchemy import Connection
 
 from ebla.catalog import reads
 from ebla.ids import Version
+from ebla.jobs import stored
+from ebla.jobs.model import DICTIONARY, by_name, owners
 from ebla.storage.model import Kind, Relation
 from ebla.views import definition
 
@@ -49,7 +51,32 @@ def reached(connection: Connection, relation: Relation, version: int) -> str | N
     if all(first > version for first in _unread(connection, view)):
         return None
     stopped = f", stopped: {view.position.message}" if view.position.status == "failed" else ""
-    return f"version {view.position.applied_version}{stopped}"
+    return f"version {view.position.applied_version}{stopped}{_switched_off(connection, view)}"
+
+
+def _switched_off(connection: Connection, view: definition.View) -> str:
+    """Which handlers, of this view and of those that it reads, do nothing by themselves."""
+    handlers = stored.handlers(connection)
+    chain = [view, *_views_below(connection, view)]
+    of = owners([one.relation.id for one in chain], handlers)
+    off = sorted({of[one.relation.id].name for one in chain if not of[one.relation.id].should_run})
+    job = by_name(handlers, DICTIONARY)
+    if job is not None and not job.should_run and any(of[one.relation.id].batch for one in chain):
+        off.append(DICTIONARY)
+    if not off:
+        return ""
+    which = f"its handler {off[0]} is" if len(off) == 1 else f"its handlers {', '.join(off)} are"
+    return f", for {which} switched off (ALTER HANDLER {off[0]} SET (should_run = true))"
+
+
+def _views_below(connection: Connection, view: definition.View) -> list[definition.View]:
+    found: list[definition.View] = []
+    for name in view.inputs:
+        relation = reads.find_relation(connection, name)
+        if relation is not None and relation.kind is Kind.VIEW:
+            below = definition.of_relation(connection, relation)
+            found += [below, *_views_below(connection, below)]
+    return found
 
 
 def _unread(connection: Connection, view: definition.View) -> list[Version]:

@@ -2,7 +2,7 @@
 
 Every copy of every run is read to its end, with the checksums of its pages: some runs at a time, no faster than the
 rate, and on Spark where they are many or large. The version with which it began is kept from vacuum meanwhile. A run
-without a sound copy cannot be mended here, and says which tablets are concerned.
+without a sound copy cannot be mended here: what can be is, and then the error names its files.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ HERE_RUNS_MAX = 1_000
 HERE_BYTES_MAX = 256 * 2**20
 """More runs or bytes than this are read by Spark, less by threads of the driver."""
 TASKS_MAX = 1_000
+FILES_NAMED_MAX = 10
 MISSING, DAMAGED = "missing", "damaged"
 
 
@@ -46,6 +47,8 @@ class Stored:
     rows: int
     missing: int
     damaged: int
+    files: tuple[str, ...] = ()
+    """The copies that are missing or damaged, and which of the two; no more than a few."""
     sample_percent: float = 100.0
     repaired: bool = False
 
@@ -59,6 +62,7 @@ class Stored:
                 "rows": [self.rows],
                 "missing": [self.missing],
                 "damaged": [self.damaged],
+                "files": pa.array([self.files], pa.list_(pa.string())),
                 "sample_percent": [self.sample_percent],
                 "repaired": [self.repaired],
             }
@@ -84,6 +88,8 @@ def _stored(context: Context, pins: Pins, name: str, percent: float | None, pace
     look = _on_spark if is_large(runs) else _here
     pieces = in_pieces(runs, pace.part_rows)
     every: Counter[str] = Counter()
+    files: list[str] = []
+    lost: list[Run] = []
     what = f"{'repairing' if mend else 'checking'} table {relation.name}"
     try:
         for number in paced(context, what, [sum(map(_rows_read, piece)) for piece in pieces], pace):
@@ -91,11 +97,17 @@ def _stored(context: Context, pins: Pins, name: str, percent: float | None, pace
             found = look(context, relation, pieces[number])
             for run, problems in zip(pieces[number], found, strict=True):
                 every.update(problems.values())
-                if mend:
-                    _mend(context.roots(), run, problems, relation)
+                roots = context.roots()
+                files += [f"{roots[node].full(run.path)}: {problem}" for node, problem in problems.items()]
+                if len(problems) == len(run.nodes):
+                    lost.append(run)
+                elif mend:
+                    _mend(roots, run, problems)
     finally:
         for hold in holds:
             hold.release()
+    if lost:
+        raise _without_sound_copy(context.roots(), relation, lost)
     return Stored(
         name=relation.name,
         version=snapshot.version,
@@ -104,6 +116,7 @@ def _stored(context: Context, pins: Pins, name: str, percent: float | None, pace
         rows=sum(run.rows for run in runs),
         missing=every[MISSING],
         damaged=every[DAMAGED],
+        files=tuple(files[:FILES_NAMED_MAX]),
         sample_percent=100.0 if percent is None else percent,
         repaired=mend,
     )
@@ -199,13 +212,18 @@ def _other_rows(root: Root, run: Run, relation: Relation) -> bool:
     return facts.rows != run.rows or told not in ((facts.key_min, facts.key_max), whole)
 
 
-def _mend(roots: Mapping[NodeId, Root], run: Run, problems: Mapping[NodeId, str], relation: Relation) -> None:
-    sound: Sequence[NodeId] = [node for node in run.nodes if node not in problems]
-    if problems and not sound:
-        raise CorruptRunError(
-            f"{relation.name}: expected a sound copy of {run.path}, found every one of {len(run.nodes)} missing or "
-            "damaged; bring the file back from a backup, or delete and load these rows again"
-        )
+def _mend(roots: Mapping[NodeId, Root], run: Run, problems: Mapping[NodeId, str]) -> None:
+    sound = next(node for node in run.nodes if node not in problems)
     for node in problems:
         roots[node].remove(run.path)
-        roots[sound[0]].copy_to(roots[node], run.path)
+        roots[sound].copy_to(roots[node], run.path)
+
+
+def _without_sound_copy(roots: Mapping[NodeId, Root], relation: Relation, lost: Sequence[Run]) -> CorruptRunError:
+    named = [roots[node].full(run.path) for run in lost for node in run.nodes]
+    more = "" if len(named) <= FILES_NAMED_MAX else f" and {len(named) - FILES_NAMED_MAX} more"
+    return CorruptRunError(
+        f"{relation.name}: expected a sound copy of every run, found every copy of {len(lost)} missing or damaged: "
+        f"{', '.join(named[:FILES_NAMED_MAX])}{more}; bring the files back from a backup, or delete and load these "
+        "rows again"
+    )

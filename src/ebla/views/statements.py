@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ebla.build import shown
 from ebla.catalog import reads
-from ebla.errors import ConflictError, EblaError
+from ebla.errors import CatalogUnavailableError, EblaError, ViewStoppedError
 from ebla.indexes import definition as index_definition
 from ebla.result import Result, named_like
 from ebla.sql import statements as st
@@ -84,7 +84,7 @@ class Views:
             self._built(statement.name)
         except EblaError as error:
             # A view that cannot be built is not left behind half made; one that is tried again keeps what it has.
-            if not error.goes_on:
+            if not error.goes_on and not isinstance(error, CatalogUnavailableError):
                 create.drop_view(self._context, statement.name, if_exists=True)
             raise
         except KeyboardInterrupt:
@@ -207,8 +207,8 @@ class Views:
         )
 
 
-def _stopped(view: str, why: str | None) -> ConflictError:
-    return ConflictError(f"view {view}: stopped: {why}; mend the rows, then FLUSH it again")
+def _stopped(view: str, why: str | None) -> ViewStoppedError:
+    return ViewStoppedError(f"view {view}: stopped: {why}; mend the rows, then FLUSH it again")
 
 
 def _waits(view: str, error: Exception) -> EblaError:
