@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import signal
 from typing import Any
 
 import ebla
@@ -37,6 +38,15 @@ def flush(where: str, settings: dict[str, Any]) -> None:
     with connect(where, **settings) as db:
         for done in db.sql("FLUSH").rows():
             say(done[0], done[2])
+
+
+def maintain(where: str, settings: dict[str, Any]) -> None:
+    """Epochs and builds in the background, until somebody kills it."""
+    db = connect(where, **{"auto_refresh": True, "epoch_period_s": 0.0, **settings})
+    db.sql("SELECT 1").rows()  # with Spark, they begin
+    db.wake()
+    say(db.context.holder)
+    signal.pause()
 
 
 def write_and_refresh_forever(where: str, seed: int) -> None:

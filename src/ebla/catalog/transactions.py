@@ -11,6 +11,7 @@ that was begun twice one is never used, and ends with its lease.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,9 @@ from ebla.catalog.store import Catalog, insisted
 from ebla.errors import TransactionClosedError
 from ebla.ids import NodeId, RelationId, Term, TransactionId, Version
 from ebla.storage.model import Relation
+
+EPOCH = "epoch of "
+"""What the reason of a transaction begins with in which an epoch of a view runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +172,20 @@ def begun_before(connection: Connection, relation: RelationId, version: Version)
     return [_waiting(row) for row in rows]
 
 
+def epochs_elsewhere(connection: Connection, relations: Collection[RelationId], holder: str, now: int) -> set[str]:
+    """The other processes that run epochs of some views."""
+    found = connection.execute(
+        select(s.transactions.c.holder).where(
+            s.transactions.c.state == "open",
+            s.transactions.c.expires_at > now,
+            s.transactions.c.relation_id.in_(list(relations)),
+            s.transactions.c.reason.like(f"{EPOCH}%"),
+            s.transactions.c.holder != holder,
+        )
+    )
+    return set(found.scalars())
+
+
 def _waiting(row: Row[Any]) -> Waiting:
     return Waiting(
         transaction=TransactionId(row.transaction_id),
@@ -191,12 +209,35 @@ def forget_ended(catalog: Catalog, before_us: int) -> int:
 
 
 @insisted
-def lead(catalog: Catalog, name: str, holder: str, lease_us: int) -> Lease | None:
-    """Take or prolong the lease; `None` while someone else holds it. The term grows with every change of leader."""
+def lead(
+    catalog: Catalog,
+    name: str,
+    holder: str,
+    lease_us: int,
+    *,
+    is_gone: Callable[[str], bool] = lambda holder: False,
+) -> Lease | None:
+    """Take or prolong the lease; `None` while another holder has it. The term grows with every change of leader.
+
+    `is_gone` tells of a holder whose lease has not run out that it will not come back. Looks before it takes the write
+    lock: those who are not the leader ask again and again.
+    """
+
+    def found(connection: Connection) -> Row[Any] | None:
+        return connection.execute(select(s.leases).where(s.leases.c.name == name)).one_or_none()
+
+    def is_taken(row: Row[Any] | None, now: int) -> bool:
+        return row is not None and row.holder != holder and row.expires_at > now
+
+    with catalog.reading() as connection:
+        seen = found(connection)
+    gone = seen is not None and seen.holder != holder and is_gone(seen.holder)
+    if not gone and is_taken(seen, catalog.clock()):
+        return None
     with catalog.writing() as connection:
         now = catalog.clock()
-        row = connection.execute(select(s.leases).where(s.leases.c.name == name)).one_or_none()
-        if row is not None and row.holder != holder and row.expires_at > now:
+        row = found(connection)
+        if is_taken(row, now) and not (gone and seen is not None and row is not None and row.term == seen.term):
             return None
         same = row is not None and row.holder == holder and row.expires_at > now
         term = Term(1 if row is None else row.term if same else row.term + 1)
@@ -206,6 +247,13 @@ def lead(catalog: Catalog, name: str, holder: str, lease_us: int) -> Lease | Non
         else:
             connection.execute(update(s.leases).where(s.leases.c.name == name).values(**values))
     return Lease(name=name, holder=holder, term=term, expires_at=now + lease_us)
+
+
+def leader(connection: Connection, name: str, now: int) -> str | None:
+    """Who holds a lease that has not run out."""
+    return connection.execute(
+        select(s.leases.c.holder).where(s.leases.c.name == name, s.leases.c.expires_at > now)
+    ).scalar()
 
 
 @insisted

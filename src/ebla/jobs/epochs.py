@@ -2,23 +2,27 @@
 
 Within a process a handler's epochs are strictly sequential (a lock of the handler), and a view is worked on by one
 thread at a time (a lock of the view). A long refresh after a dictionary's change holds only its view: the handler's
-epochs leave that view out meanwhile, and those that read it. Between processes the commit decides: it requires the
-position that the epoch started from, and whoever loses tries again.
+epochs leave that view out meanwhile, and those that read it. Between processes, a lease says which one runs a handler's
+epochs in the background (`ebla.jobs.leases`), and an epoch waits for one of another process that has begun on a view of
+its own. The commit decides: it requires the position that the epoch started from, and the one that loses tries again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from sqlalchemy import Connection
 
 from ebla.catalog import reads
+from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError, UnknownNameError
 from ebla.failpoint import hit
-from ebla.ids import Version
+from ebla.ids import RelationId, Version
 from ebla.jobs import dictionary, stored
+from ebla.jobs.leases import is_gone
 from ebla.jobs.model import DICTIONARY, Handler, behind_busy, by_name, held, owners, tuning, with_inputs
 from ebla.jobs.readers import readers
 from ebla.tables.context import Context
@@ -28,6 +32,8 @@ from ebla.views.growing import Piece
 from ebla.views.maintain import Epoch, Pace, Target
 
 ATTEMPTS = 5
+LOOK_AGAIN_S = 0.02
+"""How often an epoch looks whether those of other processes have ended."""
 
 
 class Locks:
@@ -80,6 +86,7 @@ class Epochs:
                 views = _views(connection)
                 mine = {n: h for n, (_, h) in views.items() if h.name.lower() == name.lower()}
             with self._views.holding_free(mine) as free:
+                self._wait_for_others(views[n][0].relation.id for n in mine)
                 # Only now: what is read before a view's lock is held may be old.
                 with self._context.catalog.reading() as connection:
                     views = _views(connection)
@@ -93,6 +100,20 @@ class Epochs:
                     }
                 hit("handler.before_epoch")
                 return self._refresh(targets, views)
+
+    def _wait_for_others(self, views: Iterable[RelationId]) -> None:
+        """Let other processes end the epochs that they have begun on these views: then there may be nothing to do.
+
+        Not for long: a process that is slower than a lease is not waited for, and one that is gone not at all.
+        """
+        catalog, holder, ids = self._context.catalog, self._context.holder, list(views)
+        deadline = time.monotonic() + self._context.settings.leader_lease_s
+        while time.monotonic() < deadline:
+            with catalog.reading() as connection:
+                others = tx.epochs_elsewhere(connection, ids, holder, catalog.clock())
+            if all(map(is_gone, others)):
+                return
+            time.sleep(LOOK_AGAIN_S)
 
     # ---- on request -------------------------------------------------------------------------------------
 
@@ -157,6 +178,7 @@ class Epochs:
             }
             try:
                 with self._views.holding(chosen), self._handlers.holding({views[n][1].name.lower() for n in chosen}):
+                    self._wait_for_others(views[n][0].relation.id for n in chosen)
                     return self._to_newest(chosen, wanted, asked, build)
             except ConflictError:
                 if attempt == ATTEMPTS - 1:

@@ -2,7 +2,8 @@
 
 Level-triggered: a write wakes the runner, and so does a commit of another process at its next look, but what is done
 follows from the catalog. It runs only where Spark runs already: a process that writes without Spark leaves the epochs
-to those that have it.
+to those that have it. Of several processes one runs the epochs of a handler, the one that has its lease
+(`ebla.jobs.leases`); the others ask for it as long as there may be something to do.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ebla.errors import ConflictError, EblaError
 from ebla.ids import Version
 from ebla.jobs import stored
 from ebla.jobs.epochs import Epochs
+from ebla.jobs.leases import Leases
 from ebla.jobs.model import DICTIONARY, by_name, owners, tuning
 from ebla.storage.model import Kind
 from ebla.tables.context import Context
@@ -33,6 +35,10 @@ LOOK_S = 1.0
 def backoff_s(failures: int) -> float:
     """How long to wait after so many failures in a row."""
     return 0.0 if failures == 0 else min(BACKOFF_S_MAX, BACKOFF_S_FIRST * 2.0 ** min(failures - 1, 16))
+
+
+def lease_of(handler: str) -> str:
+    return f"handler/{handler.lower()}"
 
 
 class Job:
@@ -140,6 +146,9 @@ class Runner:
         self._context = context
         self._epochs = epochs
         epochs.on_free = self._nudge
+        self._leases = Leases(context)
+        self._not_before: dict[str, float] = {}
+        """When to ask again for the lease of a handler that another process holds."""
         self.also_wakes: Callable[[], None] = lambda: None
         """Called when anything was committed, here or in another process."""
         self._changed = threading.Condition()
@@ -234,25 +243,43 @@ class Runner:
     def _job(self, name: str) -> Job:
         if name == DICTIONARY:
             return Job(name, self._dictionaries, self._until_turn)
-        return Job(name, lambda: self._epoch(name), lambda woken_at: self._periods_s.get(name, 0.0))
+        return Job(name, lambda: self._epoch(name), lambda woken_at: self._until_epoch(name, woken_at))
+
+    def _is_mine(self, name: str) -> bool:
+        """Whether this process may run the epochs of a handler; else when to ask again is noted."""
+        wait_s = self._leases.take(lease_of(name))
+        self._not_before[name] = time.monotonic() + wait_s
+        return wait_s == 0.0
+
+    def _until_epoch(self, name: str, woken_at: float) -> float:
+        return max(self._periods_s.get(name, 0.0), self._not_before.get(name, 0.0) - woken_at)
 
     def _epoch(self, name: str) -> bool:
+        if not self._is_mine(name):
+            return True
+        with self._leases.working(lease_of(name)):
+            self._epoch_here(name)
+        return False
+
+    def _epoch_here(self, name: str) -> None:
         for one in self._epochs.of_handler(name):
             if one.plan not in ("nothing to do", "unchanged"):
                 log.info("handler=%s view=%s epoch=%s version=%d +%d -%d", name, one.view, one.plan,
                          one.applied_version, one.gained, one.lost)  # fmt: skip
-        return False
 
     def _until_turn(self, woken_at: float) -> float:
         with self._turns_lock:
-            return self._turns.pause_s(woken_at)
+            return max(self._turns.pause_s(woken_at), self._not_before.get(DICTIONARY, 0.0) - woken_at)
 
     def _dictionaries(self) -> bool:
+        if not self._is_mine(DICTIONARY):
+            return True
         with self._turns_lock:
             due = self._turns.take(time.monotonic())
         if due:
             try:
-                self._epochs.of_dictionaries(due)
+                with self._leases.working(lease_of(DICTIONARY)):
+                    self._epochs.of_dictionaries(due)
             except BaseException:
                 with self._turns_lock:
                     self._turns.put_back(due)
@@ -271,3 +298,4 @@ class Runner:
             job.stop()
         for job in (*self._jobs.values(), *self._ended):
             job.join()
+        self._leases.stop()

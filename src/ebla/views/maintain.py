@@ -114,7 +114,7 @@ def _begun(context: Context, view: View) -> Work:
         view.relation,
         node=context.node,
         holder=context.holder,
-        reason=f"epoch of {view.relation.name}",
+        reason=f"{tx.EPOCH}{view.relation.name}",
         lease_us=context.lease_us,
     )
     return Work(context, view.relation, transaction)
