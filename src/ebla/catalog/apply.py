@@ -407,7 +407,16 @@ def _create_relation(connection: Connection, new: c.CreateRelation, version: Ver
     )
     _insert_columns(connection, relation, new.columns, version)
     _insert_placement(connection, relation, new.placement)
+    _forget_failures(connection, new.name)
     return relation
+
+
+def _forget_failures(connection: Connection, name: str) -> None:
+    """Why an index of this name could not be built is of no interest once there is another relation of that name."""
+    known = connection.execute(select(s.troubles.c.relation_id, s.troubles.c.name)).all()
+    old = [row.relation_id for row in known if s.folded(row.name) == s.folded(name)]
+    if old:
+        connection.execute(delete(s.troubles).where(s.troubles.c.relation_id.in_(old)))
 
 
 def _insert_columns(

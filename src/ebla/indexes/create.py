@@ -8,22 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from ebla.build.model import Build
 from ebla.build.states import Permission, back
 from ebla.build.stored import NO_RELATION, first_tasks
 from ebla.catalog import changes as c
 from ebla.catalog import reads
-from ebla.catalog import schema as s
 from ebla.catalog.troubles import Activity
 from ebla.errors import (
-    CorruptRunError,
-    DuplicateKeyError,
     DuplicateNameError,
     EblaError,
-    SnapshotError,
-    SqlError,
     TypeMismatchError,
     UnknownNameError,
     UsageError,
@@ -352,7 +347,7 @@ def begin_removal(
 
 
 def give_up(context: Context, index: RelationId, error: Exception) -> None:
-    """An index that cannot be built goes; whoever waits for it elsewhere finds the reason in the history."""
+    """An index that cannot be built goes; why is kept as a trouble, for those who wait elsewhere or ask later."""
     with context.catalog.reading() as connection:
         relation = reads.relation_by_id(connection, index)
     if relation is None:
@@ -360,26 +355,3 @@ def give_up(context: Context, index: RelationId, error: Exception) -> None:
     troubled.note(context, relation, Activity.BUILD, error, final=True)
     begin_removal(context, index, f"index {relation.name} cannot be built: {type(error).__name__}: {error}", str(error))
     hit("index.failed")
-
-
-_KINDS: tuple[type[EblaError], ...] = (
-    DuplicateKeyError,
-    SnapshotError,
-    CorruptRunError,
-    TypeMismatchError,
-    SqlError,
-)
-
-
-def why_gone(connection: Connection, index: RelationId, name: str) -> EblaError:
-    """What history says of an index that somebody else found impossible to build."""
-    said = connection.execute(
-        select(s.history.c.reason)
-        .where(s.history.c.relation_id == index, s.history.c.reason.like("%cannot be built: %"))
-        .order_by(s.history.c.version.desc())
-        .limit(1)
-    ).scalar()
-    if said is None:
-        return UnknownNameError(f"index {name}: expected it built, found it dropped meanwhile")
-    kind, _, message = str(said).partition("cannot be built: ")[2].partition(": ")
-    return next((known for known in _KINDS if known.__name__ == kind), UsageError)(message)

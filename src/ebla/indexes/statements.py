@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
 
+from ebla.build import failed
 from ebla.build.states import Permission
 from ebla.catalog import reads
 from ebla.errors import CatalogUnavailableError, EblaError
@@ -60,6 +61,7 @@ class Indexes:
             if not error.goes_on and not isinstance(error, CatalogUnavailableError):
                 with contextlib.suppress(EblaError):
                     self._remove(index, f"index {index.name} cannot be built: {type(error).__name__}: {error}")
+                    failed.dismiss(self._context.catalog, index.name)  # the statement says why
             raise
         except KeyboardInterrupt:
             # What a statement that is cancelled had begun is gone, as if it had never been run.
@@ -70,6 +72,8 @@ class Indexes:
             self._database.wake()
 
     def _drop(self, name: str, *, if_exists: bool) -> None:
+        if failed.dismiss(self._context.catalog, name):
+            return
         with self._context.catalog.reading() as connection:
             relation = reads.find_relation(connection, name)
             if relation is not None:
@@ -77,6 +81,7 @@ class Indexes:
             index = definition.find(connection, name) if if_exists else definition.load(connection, name)
         if index is not None:
             self._remove(index, f"drop index {index.name}")
+            failed.dismiss(self._context.catalog, name)  # it failed meanwhile
 
     def _remove(self, index: Index, reason: str) -> None:
         create.begin_removal(self._context, index.id, reason)

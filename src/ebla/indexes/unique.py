@@ -43,10 +43,12 @@ def enforced(state: Permission) -> bool:
 
 def violation(index: Index, values: Sequence[object]) -> DuplicateKeyError:
     shown = ", ".join(f"{item.text} = {in_message(value)}" for item, value in zip(index.items, values, strict=True))
-    return DuplicateKeyError(
+    error = DuplicateKeyError(
         f"unique index {index.name} of {index.base.name}: expected every value once, found {shown} more than once; "
         "change or delete one of the rows"
     )
+    error.culprit = shown
+    return error
 
 
 def without_nulls(table: pa.Table, columns: Sequence[Column]) -> pa.Table:
