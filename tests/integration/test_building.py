@@ -23,6 +23,7 @@ from ebla.catalog import transactions as tx
 from ebla.failpoint import EXIT_CODE
 from ebla.ids import NodeId
 from ebla.storage import runs as rf
+from ebla.storage.files import MARKER
 from ebla.tables import batch as b
 from ebla.tables.writes import Work, begin
 from support.processes import Processes, Sharing
@@ -524,8 +525,11 @@ def test_views_from_before_there_were_tasks_are_adopted(db: ebla.Database, spark
 # ---- several nodes --------------------------------------------------------------------------------------
 
 
-def test_tasks_lie_on_several_nodes_and_a_dead_one_is_not_waited_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_tasks_of_every_node_whose_root_is_reached_are_done_and_the_others_wait(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     where, nodes = str(tmp_path / "warehouse"), {"node2": str(tmp_path / "two")}
+    marker, away = tmp_path / "two" / MARKER, tmp_path / "away"
     with ebla.connect(where, spark=spark, nodes=nodes, **QUIET) as db:
         prepare(db)
         db.sql("CREATE TABLE near (id BIGINT, PRIMARY KEY (id)) WITH (tablets = 1); INSERT INTO near VALUES (1), (2)")
@@ -534,12 +538,14 @@ def test_tasks_lie_on_several_nodes_and_a_dead_one_is_not_waited_for(spark: Spar
         db.sql(f"CREATE ASYNC MATERIALIZED VIEW card AS {CARD}")
         hosts = db.sql("SELECT DISTINCT host_id FROM system.view_building_tasks").rows()
         assert set(hosts) == {("node1",), ("node2",)}
-    with ebla.connect(where, spark=spark, **QUIET) as db:  # node2 is not here
+    marker.rename(away)  # as if the disk were not mounted
+    with ebla.connect(where, spark=spark, **QUIET) as db:  # a process that is node1 alone
         db.sql("CREATE MATERIALIZED VIEW copy AS SELECT id FROM near")
         assert db.sql("SELECT count(*) FROM copy").one() == (2,)
-        assert db.progress("card").progress.detail == "node node2 to come back"
+        said = f"storage root {tmp_path / 'two'} of node node2: expected to reach it, found it missing"
+        assert db.progress("card").progress.detail == said
         assert set(db.sql("SELECT host_id FROM system.view_building_tasks").rows()) == {("node2",)}
-    with ebla.connect(where, spark=spark, nodes=nodes, **QUIET) as db:
+        away.rename(marker)
         db.sql("WAIT FOR card")
         assert_exact(db)
 
@@ -556,5 +562,7 @@ def test_builds_go_on_in_the_background(spark: SparkSession, tmp_path: Path) -> 
 def test_a_view_of_another_node_is_named_in_the_error(db: ebla.Database) -> None:
     term = tx.lead(db.context.catalog, LEASE, "somebody", 1)
     assert term is not None
-    with pytest.raises(ebla.UnknownNameError, match="node nowhere: expected one of this process"):
+    with pytest.raises(
+        ebla.UnknownNameError, match="node nowhere: expected one whose storage root this process reaches"
+    ):
         db.builder.loop.nodes.work_on_view_building_tasks(NodeId("nowhere"), term.term, 0, [])

@@ -17,6 +17,7 @@ from ebla.build.states import Permission
 from ebla.catalog import building
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
+from ebla.storage.files import MARKER
 from ebla.tables import batch as b
 from support.indexes import assert_exact, begin_index, damage, entries, state, step_until
 from support.steps import Steps
@@ -278,6 +279,83 @@ def test_whoever_did_not_build_it_learns_why_it_failed(db: ebla.Database, spark:
     assert state(db, "u") is None
 
 
+def test_a_build_that_failed_can_be_asked_about_until_it_is_dismissed(db: ebla.Database) -> None:
+    write(db, 5, n=4)
+    began = db.context.catalog.clock()
+
+    def fail() -> None:
+        begin_index(db, "CREATE UNIQUE INDEX u ON t (n)")
+        with pytest.raises(ebla.DuplicateKeyError, match="found n = 4 more than once"):
+            db.sql("WAIT FOR u")
+        assert state(db, "u") is None
+
+    fail()
+    shown = db.sql("SHOW PROGRESS u").to_arrow().to_pylist()[0]
+    assert (shown["name"], shown["phase"], shown["percent"], shown["culprit"]) == ("u", "failed", 0.0, "n = 4")
+    assert (shown["rows_per_s"], shown["eta_s"]) == (None, None)
+    assert "expected every value once, found n = 4 more than once" in shown["detail"]
+    assert began <= shown["failed_at"].timestamp() * 1e6 <= db.context.catalog.clock()
+    assert db.sql("SELECT name, phase FROM system.build_progress WHERE phase = 'failed'").rows() == [("u", "failed")]
+    with pytest.raises(ebla.DuplicateKeyError, match=r"found n = 4 more than once.*its build failed at 20.* UTC"):
+        db.sql("WAIT FOR U")
+    db.sql("DROP INDEX u")
+    with pytest.raises(ebla.UnknownNameError):
+        db.sql("SHOW PROGRESS u")
+    with pytest.raises(ebla.UnknownNameError):
+        db.sql("DROP INDEX u")
+    fail()
+    db.sql("CANCEL BUILD u")
+    with pytest.raises(ebla.UnknownNameError):
+        db.sql("CANCEL BUILD u")
+    fail()
+    write(db, 5, n=5)
+    db.sql("CREATE UNIQUE INDEX U ON t (n)")  # the name is created again
+    assert db.progress("u").progress.phase.value == "readable"
+    assert db.sql("SELECT name FROM system.troubles").rows() == []
+
+
+def test_a_statement_that_says_why_leaves_nothing_to_dismiss(db: ebla.Database) -> None:
+    write(db, 5, n=4)
+    with pytest.raises(ebla.DuplicateKeyError) as caught:
+        db.sql("CREATE UNIQUE INDEX u ON t (n)")
+    assert caught.value.culprit == "n = 4"
+    assert db.sql("SELECT name FROM system.troubles").rows() == []
+    assert db.sql("SELECT name FROM system.build_progress").rows() == []
+
+
+def test_while_no_process_builds_there_is_no_rate_and_no_end(db: ebla.Database, steps: Steps) -> None:
+    db.sql("CREATE ASYNC INDEX i ON t (n) WITH (chunk_rows = 3)")
+    at = db.progress("i").progress
+    said = "a process that maintains this warehouse, and none does: run `ebla run`"
+    assert (at.phase.value, at.detail, at.rows_per_s, at.eta_s) == ("waiting", said, None, None)
+    seen: list[float | None] = []
+    steps.at("index.tablet_filled", lambda number: seen.append(db.progress("i").progress.rows_per_s))
+    db.builder.loop.wait([], lambda: len(seen) >= 2)
+    assert seen[-1] is not None  # while a process builds, there is one
+    at = db.progress("i").progress
+    assert (at.phase.value, at.detail, at.rows_per_s, at.eta_s) == ("waiting", said, None, None)
+    assert at.rows > 0
+    db.sql("ALTER INDEX i PAUSE")
+    assert db.progress("i").progress.detail == "RESUME: it is paused"
+
+
+# ---- turns ----------------------------------------------------------------------------------------------
+
+
+def test_a_build_that_waits_by_its_rate_does_not_hold_up_an_index_elsewhere(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with connect(tmp_path / "w", spark, **{**QUIET, "auto_refresh": True}) as db:
+        prepare(db)
+        db.sql("CREATE ASYNC MATERIALIZED VIEW slow WITH (rows_per_minute = 1, chunk_rows = 1) AS SELECT id, n FROM t")
+        eventually(lambda: db.progress("slow").progress.rows > 0)
+        db.sql("CREATE TABLE one (id INT PRIMARY KEY, n INT); INSERT INTO one VALUES (1, 1)")
+        db.sql("CREATE INDEX i ON one (n)")  # would take 19 minutes, waiting for its turn
+        assert_exact(db, "i")
+        assert db.progress("slow").progress.percent < 100
+        db.sql("ALTER MATERIALIZED VIEW slow SET (rows_per_minute = NULL, chunk_rows = NULL); WAIT FOR slow")
+
+
 # ---- several nodes --------------------------------------------------------------------------------------
 
 
@@ -288,13 +366,16 @@ def test_entries_are_filled_where_the_tablets_lie(spark: SparkSession, tmp_path:
         db.sql("CREATE ASYNC INDEX i ON t (n)")
         hosts = db.sql("SELECT DISTINCT host_id FROM system.view_building_tasks").rows()
         assert set(hosts) == {("node1",), ("node2",)}
-    with connect(where, spark, **QUIET) as db:  # node2 is not here
+    marker, away = tmp_path / "two" / MARKER, tmp_path / "away"
+    marker.rename(away)  # as if the disk were not mounted
+    with connect(where, spark, **QUIET) as db:  # a process that is node1 alone
         step_until(db, "i", Permission.BACKFILLING)
         waited = threading.Thread(target=lambda: db.builder.loop.wait([], lambda: left(db) == {"node2"}))
         waited.start()
         waited.join()
-        assert db.progress("i").progress.detail == "node node2 to come back"
-    with connect(where, spark, nodes=nodes, **QUIET) as db:
+        said = f"storage root {tmp_path / 'two'} of node node2: expected to reach it, found it missing"
+        assert db.progress("i").progress.detail == said
+        away.rename(marker)
         db.sql("WAIT FOR i")
         assert sum(entries(db, "i").values()) == 20
         assert_exact(db, "i")

@@ -31,6 +31,7 @@ class Faults:
     view_us: int
     write_us: int
     pause_us: int
+    gives_way: float
 
     @classmethod
     def of(cls, chance: random.Random) -> Faults:
@@ -54,6 +55,7 @@ class Faults:
             view_us=every(1.0),
             write_us=every(0.08),
             pause_us=every(4.0),
+            gives_way=rate(0.2),
         )
 
 

@@ -122,7 +122,9 @@ class Node:
                         self.batches[shard].pop(task, None)
                 case Reply(call=call, answer=answer):
                     leader, replica = self.callers.pop(call)
-                    event = Answered(replica=replica, finished=answer.finished, failed=answer.failed)
+                    event = Answered(
+                        replica=replica, finished=answer.finished, failed=answer.failed, waits_us=answer.waits_us
+                    )
                     self.world.network.send(lambda leader=leader, event=event: leader.hear(event))  # type: ignore[misc]
                 case Refuse(call=call, term=newer):
                     leader, _ = self.callers.pop(call)
@@ -147,6 +149,12 @@ class Node:
             failed = world.chance.choice(tasks)
             del batch[failed.id]
             self.carry_out(self.worker.failed(shard, {failed.id: "out of luck"}))
+        elif not world.healed and world.chance.random() < world.faults.gives_way:
+            put_off = {t.id: world.chance.randint(1, 2_000) * MS for t in tasks if t.view is not None}
+            for task in put_off:
+                del batch[task]
+            world.catalog.count("tasks that gave way")
+            self.carry_out(self.worker.gave_way(shard, put_off))
         else:
             commit = engine.chunk(world.catalog, tasks, world.chance)
             world.after(world.chance.randint(5, 200) * MS, lambda: self.land(shard, life, batch, tasks, commit))

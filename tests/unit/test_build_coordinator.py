@@ -90,6 +90,11 @@ def answer(replica: Replica, *names: str, failed: Iterable[str] = ()) -> Answere
     return Answered(replica=replica, finished=ids(*names), failed=dict.fromkeys(map(TaskId, failed), "why"))
 
 
+def gives_way(replica: Replica, **waits_ms: int) -> Answered:
+    waits_us = {TaskId(name): ms * MS for name, ms in waits_ms.items()}
+    return Answered(replica=replica, finished=frozenset(), waits_us=waits_us)
+
+
 # ---- batches --------------------------------------------------------------------------------------------
 
 
@@ -410,3 +415,45 @@ def test_a_view_is_built_when_all_of_it_is_at_its_version(
     assert (unmoved in decision.requires) == (built and applied is not None)
     bench.state.put(task("left", aborted=True))
     assert bench.step(obey=False).updates == ()
+
+
+# ---- rates ----------------------------------------------------------------------------------------------
+
+
+def test_a_base_that_waits_by_its_rate_gives_way_and_gets_its_turn_back():
+    bench = Bench(task("slow"), task("quick", base=OTHER, view=SECOND, created=2))
+    assert bench.begun() == (call(A0, "slow"),)
+    assert bench.step(gives_way(A0, slow=1_000)).updates == (c.SetProcessingBase(base=OTHER),)
+    assert bench.step().calls == (call(A0, "quick"),)
+    bench.state.put(task("more", base=OTHER, view=SECOND, tablet=1, created=3))
+    assert bench.step(ms=1_000).updates == ()  # what is in flight for the other base ends first
+    assert bench.step(answer(A0, "quick")).updates == (c.SetProcessingBase(base=BASE),)
+    assert bench.step().calls == (call(A0, "slow"),)
+
+
+def test_a_base_that_waits_by_its_rate_keeps_its_turn_while_no_other_can_be_done():
+    bench = Bench(task("slow"))
+    bench.begun()
+    waiting = bench.step(gives_way(A0, slow=700))
+    assert (waiting.updates, waiting.calls, waiting.wake_us) == ((), (), 700 * MS)
+    assert bench.step(ms=699).calls == ()
+    assert bench.step(ms=1).calls == (call(A0, "slow"),)
+
+
+def test_with_another_rate_a_task_need_not_wait():
+    bench = Bench(task("slow"))
+    bench.begun()
+    bench.step(gives_way(A0, slow=60_000))
+    assert bench.step(ms=100).calls == ()
+    bench.state.builds = {VIEW: replace(bench.state.builds[VIEW], rows_per_minute=600)}
+    assert bench.step(ms=100).calls == (call(A0, "slow"),)
+
+
+def test_a_build_that_is_paused_or_failed_gives_way():
+    bench = Bench(task("slow"), task("quick", base=OTHER, view=SECOND, created=2))
+    bench.begun()
+    bench.state.builds = {**bench.state.builds, VIEW: replace(bench.state.builds[VIEW], on_hold=True)}
+    assert bench.step().updates == (c.SetProcessingBase(base=OTHER),)
+    bench = Bench(task("slow"), task("quick", base=OTHER, view=SECOND, created=2))
+    bench.begun()
+    assert bench.step(answer(A0, failed=["slow"])).updates == (c.SetProcessingBase(base=OTHER),)

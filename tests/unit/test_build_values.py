@@ -299,12 +299,14 @@ def test_an_empty_base_and_a_partial_index_reach_100_too():
 
 
 def test_what_is_waited_for_is_said():
-    nothing = {"paused": False, "other_base": None, "hosts_down": (), "transactions": ()}
+    nothing = {"paused": False, "other_base": None, "roots_down": (), "transactions": ()}
     assert waiting_for(**nothing) is None  # type: ignore[arg-type]
-    assert waiting_for(paused=True, other_base="x", hosts_down=["a"], transactions=[]) == "RESUME: it is paused"
-    assert waiting_for(paused=False, other_base="x", hosts_down=["b", "a"], transactions=[]) == "node a, b to come back"
-    assert waiting_for(paused=False, other_base="orders", hosts_down=[], transactions=[]) == "the build on orders"
-    assert waiting_for(paused=False, other_base=None, hosts_down=[], transactions=["transaction 7"]) == "transaction 7"
+    assert waiting_for(paused=True, other_base="x", roots_down=["a"], transactions=[]) == "RESUME: it is paused"
+    assert waiting_for(paused=False, other_base="x", roots_down=["storage root /b of node b"], transactions=[]) == (
+        "storage root /b of node b: expected to reach it, found it missing"
+    )
+    assert waiting_for(paused=False, other_base="orders", roots_down=[], transactions=[]) == "the build on orders"
+    assert waiting_for(paused=False, other_base=None, roots_down=[], transactions=["transaction 7"]) == "transaction 7"
 
 
 # ---- moves ----------------------------------------------------------------------------------------------

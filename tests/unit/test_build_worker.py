@@ -127,3 +127,20 @@ def test_a_batch_is_of_one_base_and_kind_and_of_this_shard():
     unknown = replace(T1, id=TaskId("unknown"))
     assert called(worker, 1, elsewhere, T0, other, staging, unknown, state=state) == [Start(shard=0, tasks=(T0,))]
     assert called(Worker(HOST), 1, elsewhere, unknown, state=state) == [reply(1)]
+
+
+def test_a_task_that_gives_way_leaves_the_shard_and_says_for_how_long():
+    worker = Worker(HOST)
+    called(worker, 1, T0)
+    answer = Answer(finished=frozenset(), waits_us={T0.id: 700})
+    assert worker.gave_way(0, {T0.id: 700}) == [Reply(call=1, answer=answer)]
+    assert worker.running(0) == ()
+    assert called(worker, 2, T0) == [Start(shard=0, tasks=(T0,))]  # asked again, it goes on
+
+
+def test_what_another_process_will_do_is_let_go():
+    worker = Worker(HOST)
+    called(worker, 1, T0, T1)
+    assert worker.let_go() == [Stop(shard=0, ids=(T0.id, T1.id)), reply(1)]
+    assert worker.running(0) == ()
+    assert worker.let_go() == []

@@ -1,16 +1,17 @@
 """Which tasks are worked on now: the build coordinator.
 
 Theory of operation. One leader runs this loop: read the state from the catalog, `step`, commit the updates under its
-term, send the calls; on any event, or when `wake_us` comes, start over. Everything that must survive is in the
-catalog. What the coordinator remembers (calls in flight, ids that workers called finished, when to try again) may be
-lost at any moment; the next leader asks the workers anew. Events only say that something may have happened: every step
-looks at the state, and an event about a task that is no longer there does nothing.
+term, send the calls; on any event, or when `wake_us` comes, start over. Everything that must survive is in the catalog.
+What the coordinator remembers (calls in flight, ids that workers called finished, when to try again) may be lost at any
+moment; the next leader asks the workers anew. Events only say that something may have happened: every step looks at the
+state, and an event about a task that is no longer there does nothing.
 
-One base at a time, so that one scan serves all its views and indexes. The turn goes to the base of the oldest task
-that can be done: not aborted, not paused, on a living node, not waiting after an error. A base that gets new views for
-ever does not keep others waiting, because its new tasks are younger than theirs; a base whose nodes are all down is
-passed over, and returns to its turn when they come back. Before the turn changes, what is in flight for the old base
-ends.
+One base at a time, so that one scan serves all its views and indexes. The turn goes to the base of the oldest task that
+can be done: not aborted, not paused, on a node that can be reached, waiting neither after an error nor by the rate of
+its build. So one base at a time is worked on, and none holds up the others by waiting; a base that waits by rate keeps
+its turn as long as no other can be done. A base that gets new views for ever does not keep others waiting, because its
+new tasks are younger than theirs; a base whose nodes are all down is passed over, and returns to its turn when they
+come back. Before the turn changes, what is in flight for the old base ends.
 
 For each replica `(host, shard)` of the base one batch is in flight: all open tasks of one kind in up to `tablets_max`
 tablets. Of a view with a `concurrency` no more tablets than that are in all batches together; where it is lowered, the
@@ -67,6 +68,8 @@ class Answered:
     replica: Replica
     finished: frozenset[TaskId]
     failed: Mapping[TaskId, str] = field(default_factory=dict)
+    waits_us: Mapping[TaskId, int] = field(default_factory=dict)
+    """Tasks that gave way: they may not go on for so long, by the rate of their builds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +140,15 @@ class _Backoff:
     until_us: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Paced:
+    """A task that gave way."""
+
+    until_us: int
+    rate: int | None
+    """Of its build at that time: with another one it need not wait."""
+
+
 class Coordinator:
     """One leader's reign. All that it knows besides the state may be lost without harm."""
 
@@ -150,6 +162,7 @@ class Coordinator:
         self._gathering_us: int | None = None
         self._slow_replicas: dict[Replica, _Backoff] = {}
         self._slow_tasks: dict[TaskId, _Backoff] = {}
+        self._paced: dict[TaskId, _Paced] = {}
 
     def step(self, state: State, events: Iterable[Event], now_us: int) -> Decision:
         for event in events:
@@ -217,12 +230,16 @@ class Coordinator:
                 self._slow_tasks[task_id] = self._longer(self._slow_tasks.get(task_id), now_us)
         if flight is None:
             return
-        settled = [t for t in flight.ids if t in answer.finished or t in answer.failed]
+        for task_id, wait_us in answer.waits_us.items():
+            if task_id in flight.ids and state.is_open(task_id):
+                rate = state.rate_of(state.tasks[task_id])
+                self._paced[task_id] = _Paced(until_us=now_us + wait_us, rate=rate)
+        settled = [t for t in flight.ids if t in answer.finished or t in answer.failed or t in answer.waits_us]
         for task_id in settled:
             del flight.ids[task_id]
         if settled:
             flight.asked_us = None
-        elif not answer.finished and not answer.failed:
+        elif not answer.finished and not answer.failed and not answer.waits_us:
             # Nothing of it runs: the worker is busy with other tasks, or sees an abort that this state does not show.
             del self._flights[answer.replica]
             self._slow_replicas[answer.replica] = _Backoff(failures=0, until_us=now_us + self.limits.backoff_us)
@@ -240,6 +257,9 @@ class Coordinator:
             self._gathering_us = None
         for task_id in [t for t in self._slow_tasks if not state.is_open(t)]:
             del self._slow_tasks[task_id]
+        for task_id, paced in list(self._paced.items()):
+            if not state.is_open(task_id) or state.rate_of(state.tasks[task_id]) != paced.rate:
+                del self._paced[task_id]
         for replica, flight in list(self._flights.items()):
             for task_id in [t for t in flight.ids if not state.is_open(t) or state.is_paused(state.tasks[t])]:
                 del flight.ids[task_id]
@@ -272,7 +292,18 @@ class Coordinator:
     def _turn(self, state: State, now_us: int) -> RelationId | None:
         if any(flight.base == state.processing for flight in self._flights.values()):
             return state.processing
-        return self._oldest(state, now_us)
+        oldest = self._oldest(state, now_us)
+        if oldest is None and state.processing is not None and self._has_paced(state, state.processing):
+            return state.processing  # it will go on soon, and nothing else is to be done meanwhile
+        return oldest
+
+    def _has_paced(self, state: State, base: RelationId) -> bool:
+        return any(
+            task_id in self._paced and not state.is_paused(task)
+            for _, by_tablet in state.replicas(base)
+            for group in by_tablet.values()
+            for task_id, task in group.items()
+        )
 
     def _oldest(self, state: State, now_us: int) -> RelationId | None:
         """The base of the oldest task that can be done, or that is done and not yet removed."""
@@ -295,8 +326,11 @@ class Coordinator:
         return found
 
     def _can(self, state: State, task: Task, now_us: int) -> bool:
-        """Not one that waits after an error. The catalog knows best how long: users see it, and may ask for it now."""
-        if state.is_paused(task):
+        """Not one that waits, by the rate of its build or after an error.
+
+        The catalog knows best how long after an error: users see it, and may ask for it now.
+        """
+        if state.is_paused(task) or self._waits(self._paced.get(task.id), now_us):
             return False
         again_us = state.tried_at_us(task)
         if again_us is not None:
@@ -304,8 +338,8 @@ class Coordinator:
         return not self._waits(self._slow_tasks.get(task.id), now_us)
 
     @staticmethod
-    def _waits(backoff: _Backoff | None, now_us: int) -> bool:
-        return backoff is not None and now_us < backoff.until_us
+    def _waits(pause: _Backoff | _Paced | None, now_us: int) -> bool:
+        return pause is not None and now_us < pause.until_us
 
     # ---- calls ------------------------------------------------------------------------------------------
 
@@ -326,6 +360,8 @@ class Coordinator:
                 if not ids:
                     continue
                 flight = self._flights[replica] = _Flight(base=base, ids=ids, asked_us=None)
+                for task_id in ids:
+                    self._paced.pop(task_id, None)
             if flight.asked_us is None or now_us >= flight.asked_us + self.limits.answer_us:
                 flight.asked_us = now_us
                 calls.append(Call(replica=replica, term=self.term, ids=tuple(flight.ids)))
@@ -363,6 +399,7 @@ class Coordinator:
         What is due already and was not done now is waiting for the state to change; looking at once would not help.
         """
         times = [backoff.until_us for backoff in (*self._slow_replicas.values(), *self._slow_tasks.values())]
+        times += [paced.until_us for paced in self._paced.values()]
         times += [f.asked_us + self.limits.answer_us for f in self._flights.values() if f.asked_us is not None]
         times += state.retry_us.values()
         if self._gathering_us is not None:

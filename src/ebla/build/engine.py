@@ -5,8 +5,9 @@ thread for it. Before every chunk it looks at the catalog anew: which of the tas
 is covered, how fast each build may go. What it finds covered is finished. Then it takes the next chunk
 (`ebla.build.chunks`), reads it once (`ebla.build.scanned`) and lets the filler of each kind of relation compute and
 commit it. So a batch that is started again, here or elsewhere, goes on at the positions in the catalog, and a rate that
-is altered holds from the next chunk on. A view that is not built in chunks is built whole by the first of its tasks;
-the others find it covered.
+is altered holds from the next chunk on. Where the rates of all its builds say to wait, the batch gives way: its tasks
+go back to the coordinator with the time that they wait, and another base may have its turn meanwhile. A view that is
+not built in chunks is built whole by the first of its tasks; the others find it covered.
 
 A batch of `process_staging` tasks makes the loads that are staged in its tablets visible, one commit for each
 (`ebla.tables.staged`), until none is left.
@@ -26,10 +27,10 @@ from ebla.build import chunks
 from ebla.build import segments as sg
 from ebla.build.cuts import Cuts
 from ebla.build.model import Build, Task, TaskKind
+from ebla.build.pace import Paces
 from ebla.build.ports import Filler
 from ebla.build.scanned import Scan
 from ebla.build.segments import Segments
-from ebla.build.throttle import Throttle
 from ebla.catalog import building, reads, troubles
 from ebla.catalog.troubles import Activity
 from ebla.errors import ConflictError, EblaError, SnapshotError, UnknownNameError, UsageError
@@ -43,7 +44,8 @@ log = logging.getLogger("ebla.build")
 
 CONFLICTS_MAX = 10
 """So many races lost in a row are a failure; the coordinator will ask again."""
-PAUSE_S = 0.2
+PAUSE_US = 200_000
+"""A build that is paused is looked at again after so long, if its task was not stopped before."""
 PATIENCE = 4
 """After this many failures in a row, those who wait for a build are told. The build goes on being tried."""
 
@@ -54,6 +56,10 @@ class Report(Protocol):
     def finished(self, shard: int, ids: Collection[TaskId]) -> None: ...
 
     def failed(self, shard: int, errors: Mapping[TaskId, str]) -> None: ...
+
+    def gave_way(self, shard: int, waits_us: Mapping[TaskId, int]) -> None:
+        """Tasks that may not go on for so long, by the rate of their builds."""
+        ...
 
     def wrong(self, relation: RelationId, error: Exception) -> None:
         """The error itself, for those who wait in this process for the view, or for staged rows of the table."""
@@ -100,17 +106,23 @@ class SparkEngine:
     """The engine of one node. Safe to use from several threads."""
 
     def __init__(
-        self, context: Context, host: NodeId, fillers: Mapping[Kind, Filler], report: Report, clock: Callable[[], int]
+        self,
+        context: Context,
+        host: NodeId,
+        fillers: Mapping[Kind, Filler],
+        paces: Paces,
+        report: Report,
+        clock: Callable[[], int],
     ) -> None:
         self._context = context
         self._host = host
         self._fillers = fillers
+        self._paces = paces
         self._report = report
         self._clock = clock
         self._lock = threading.Lock()
         self._batches: dict[int, _Batch] = {}
         self._threads: dict[int, threading.Thread] = {}
-        self._throttles: dict[RelationId, Throttle] = {}
 
     # ---- the port ---------------------------------------------------------------------------------------
 
@@ -137,12 +149,6 @@ class SparkEngine:
                 batch.leave(list(batch.tasks))
         for thread in threads:
             thread.join()
-
-    def nudge(self) -> None:
-        """A rate was altered: whoever waits looks again."""
-        for batch in list(self._batches.values()):
-            with batch.changed:
-                batch.changed.notify_all()
 
     # ---- a batch ----------------------------------------------------------------------------------------
 
@@ -181,13 +187,20 @@ class SparkEngine:
         if self._refuse_unknown(batch, tasks, seen):
             return
         done = [i for i, t in tasks.items() if t.view is not None and sg.is_covered(_covered(seen, t))]
-        owing = {v: wait for v in {t.view for t in tasks.values()} if v is not None and (wait := self._wait_s(v, seen))}
+        owing = {
+            v: wait for v in {t.view for t in tasks.values()} if v is not None and (wait := self._wait_us(v, seen))
+        }
         self._finish(batch, [i for i in done if tasks[i].view not in owing])
         due = {i: t for i, t in tasks.items() if i not in done and t.view not in owing}
         if due:
             self._chunk(batch, due, seen)
         elif owing:
-            batch.rest(min(PAUSE_S, *owing.values()))
+            self._give_way(batch, {i: owing[t.view] for i, t in tasks.items() if t.view in owing})
+
+    def _give_way(self, batch: _Batch, waits_us: Mapping[TaskId, int]) -> None:
+        """Nothing of the batch may go on now: what has a rate leaves it, and another base may have its turn."""
+        batch.leave(waits_us)
+        self._report.gave_way(batch.shard, waits_us)
 
     def _finish(self, batch: _Batch, ids: Collection[TaskId]) -> None:
         if ids:
@@ -230,24 +243,19 @@ class SparkEngine:
 
     # ---- pace -------------------------------------------------------------------------------------------
 
-    def _wait_s(self, view: RelationId, seen: _Seen) -> float:
+    def _wait_us(self, view: RelationId, seen: _Seen) -> int:
         """How long the build of a view must not go on, by its rate; 0: it may."""
         build = seen.builds.get(view)
         if build is None:
-            return 0.0
-        now = self._clock()
-        throttle = self._throttles.get(view) or Throttle(rows_per_minute=build.rate, at_us=now)
-        if throttle.rows_per_minute != build.rate:
-            throttle = throttle.altered(build.rate, now)
-        self._throttles[view] = throttle
-        wait = throttle.wait_us(now)
-        return PAUSE_S if wait is None else wait / 1e6
+            return 0
+        wait_us = self._paces.wait_us(view, build.rate, self._clock())
+        return PAUSE_US if wait_us is None else wait_us
 
     def _rows_max(self, view: RelationId, seen: _Seen, filler: Filler) -> int:
         rows = seen.builds[view].chunk_rows
         if rows is None:
             rows = filler.chunk_rows(view, sum(map(sg.rows, seen.covered[view].values())))
-        return self._throttles[view].rows_now(rows)
+        return self._paces.rows_now(view, rows)
 
     # ---- a chunk ----------------------------------------------------------------------------------------
 
@@ -287,7 +295,7 @@ class SparkEngine:
         now = self._clock()
         for view in chunk.views:
             if view not in errors:
-                self._throttles[view] = self._throttles[view].spent(chunk.rows, now)
+                self._paces.spent(view, chunk.rows, now)
                 troubles.clear(self._context.catalog, view, Activity.BUILD)
         for view, found in errors.items():
             self._went_wrong(batch, fillers[view], view, ids_of[view], found, seen.version)

@@ -24,7 +24,9 @@ from ebla.build.coordinator import LEASE, Answered, Call, CallFailed, Coordinato
 from ebla.build.engine import is_told
 from ebla.build.node import LocalNode, LocalNodes
 from ebla.build.node import TermRefused as Refused
+from ebla.build.pace import Paces
 from ebla.build.ports import Filler
+from ebla.build.reach import Reach
 from ebla.build.state import State
 from ebla.catalog import building, troubles
 from ebla.catalog import changes as c
@@ -38,7 +40,7 @@ from ebla.errors import (
     UnknownNameError,
 )
 from ebla.failpoint import hit
-from ebla.ids import NodeId, RelationId
+from ebla.ids import RelationId
 from ebla.storage.model import Kind
 from ebla.tables.context import Context
 
@@ -83,9 +85,10 @@ class Loop:
         self._on_built = on_built
         self._forgive = forgive
         self._limits = limits or Limits()
-        hosts = [NodeId(context.settings.node), *map(NodeId, context.settings.nodes)]
+        paces = Paces()
         self.nodes = LocalNodes(
-            {host: LocalNode(context, host, fillers, self._load, self._went_wrong) for host in hosts}
+            Reach(context).nodes,
+            lambda host: LocalNode(context, host, fillers, paces, self._load, self._went_wrong),
         )
         self._changed = threading.Condition()
         self._events: list[Event] = []
@@ -165,9 +168,10 @@ class Loop:
     # ---- the thread -------------------------------------------------------------------------------------
 
     def _wanted(self) -> bool:
-        return self._builds() or self._waiting_for_walk > 0
+        return self.builds or self._waiting_for_walk > 0
 
-    def _builds(self) -> bool:
+    @property
+    def builds(self) -> bool:
         """Whether this process has workers do tasks."""
         return self._context.maintains or self._waiting > 0
 
@@ -182,7 +186,7 @@ class Loop:
                 if self._stopping:
                     break
                 self._woken = False
-                wanted, builds = self._wanted(), self._builds()
+                wanted, builds = self._wanted(), self.builds
             try:
                 wake_at = time.monotonic() + (self._round(builds) if builds or not wanted else self._walk_only())
             except EblaError as error:
@@ -286,8 +290,12 @@ class Loop:
         self._forget()
 
     def _forget(self) -> None:
-        """Who does not lead remembers nothing: answers to calls of before mean nothing, and must not wake anybody."""
+        """Who does not lead remembers nothing: answers to calls of before mean nothing, and must not wake anybody.
+
+        Its batches end after the chunks that run: the next leader's process does what is left of them.
+        """
         self._coordinator = None
+        self.nodes.let_go()
         with self._changed:
             self._events.clear()
 
@@ -322,7 +330,9 @@ class Loop:
         try:
             answer = self.nodes.work_on_view_building_tasks(call.replica.host, call.term, call.replica.shard, call.ids)
             hit("build.answered")
-            event = Answered(replica=call.replica, finished=answer.finished, failed=answer.failed)
+            event = Answered(
+                replica=call.replica, finished=answer.finished, failed=answer.failed, waits_us=answer.waits_us
+            )
         except Refused as refused:
             event = TermRefused(term=refused.term)
         except BaseException as error:  # a cancelled call, too: the node is closing

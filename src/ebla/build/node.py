@@ -1,8 +1,9 @@
-"""The nodes that live in this process: a worker and an engine for each, and calls between them without a network.
+"""The nodes whose tasks are done in this process: a worker and an engine for each, and calls without a network.
 
-Theory of operation. What a cluster does by RPC is a function call here, with the same words: a call waits until the
-worker answers it, and an older term is refused. The worker decides (`ebla.build.worker`); here its effects are carried
-out.
+Theory of operation. These are the nodes whose storage roots the process reaches (`ebla.build.reach`), whichever node it
+is itself: so nothing waits for another process that is not needed. What a cluster does by RPC is a function call here,
+with the same words: a call waits until the worker answers it, and an older term is refused. The worker decides
+(`ebla.build.worker`); here its effects are carried out.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 
 from ebla.build.engine import SparkEngine
+from ebla.build.pace import Paces
 from ebla.build.ports import Filler
 from ebla.build.state import State
 from ebla.build.worker import Answer, Effect, Refuse, Reply, Start, Stop, Worker
@@ -38,6 +40,7 @@ class LocalNode:
         context: Context,
         host: NodeId,
         fillers: Mapping[Kind, Filler],
+        paces: Paces,
         load: Callable[[], State],
         wrong: Callable[[RelationId, Exception], None],
     ) -> None:
@@ -47,7 +50,7 @@ class LocalNode:
         self._worker = Worker(host)
         self._calls: dict[int, Future[Answer]] = {}
         self._numbers = itertools.count(1)
-        self.engine = SparkEngine(context, host, fillers, self, context.catalog.clock)
+        self.engine = SparkEngine(context, host, fillers, paces, self, context.catalog.clock)
 
     def call(self, term: Term, shard: int, ids: Collection[TaskId]) -> Answer:
         """`work_on_view_building_tasks`: waits for the answer."""
@@ -61,10 +64,9 @@ class LocalNode:
         with self._lock:
             self._carry_out(self._worker.observed(state))
 
-    @property
-    def busy(self) -> bool:
-        """Whether a batch is running, or somebody waits for an answer."""
-        return bool(self._calls)
+    def let_go(self) -> None:
+        with self._lock:
+            self._carry_out(self._worker.let_go())
 
     def close(self) -> None:
         self.engine.close()
@@ -82,6 +84,10 @@ class LocalNode:
     def failed(self, shard: int, errors: Mapping[TaskId, str]) -> None:
         with self._lock:
             self._carry_out(self._worker.failed(shard, errors))
+
+    def gave_way(self, shard: int, waits_us: Mapping[TaskId, int]) -> None:
+        with self._lock:
+            self._carry_out(self._worker.gave_way(shard, waits_us))
 
     def wrong(self, relation: RelationId, error: Exception) -> None:
         self._wrong(relation, error)
@@ -103,30 +109,46 @@ class LocalNode:
 
 
 class LocalNodes:
-    """Calls between nodes of one process: the `Rpc` that needs no network."""
+    """Calls to nodes without a network: all that this process reaches. Safe to use from several threads."""
 
-    def __init__(self, nodes: Mapping[NodeId, LocalNode]) -> None:
-        self._nodes = nodes
+    def __init__(self, reach: Callable[[], frozenset[NodeId]], make: Callable[[NodeId], LocalNode]) -> None:
+        self._reach = reach
+        self._make = make
+        self._lock = threading.Lock()
+        self._nodes: dict[NodeId, LocalNode] = {}
 
     @property
     def alive(self) -> frozenset[NodeId]:
-        return frozenset(self._nodes)
-
-    @property
-    def busy(self) -> bool:
-        return any(node.busy for node in self._nodes.values())
+        return self._reach()
 
     def work_on_view_building_tasks(self, host: NodeId, term: Term, shard: int, ids: Collection[TaskId]) -> Answer:
-        node = self._nodes.get(host)
-        if node is None:
-            raise UnknownNameError(f"node {host}: expected one of this process ({', '.join(sorted(self._nodes))})")
-        return node.call(term, shard, ids)
+        return self._node(host).call(term, shard, ids)
+
+    def _node(self, host: NodeId) -> LocalNode:
+        with self._lock:
+            if host not in self._nodes:
+                reached = self._reach()
+                if host not in reached:
+                    raise UnknownNameError(
+                        f"node {host}: expected one whose storage root this process reaches "
+                        f"({', '.join(sorted(reached))})"
+                    )
+                self._nodes[host] = self._make(host)
+            return self._nodes[host]
+
+    def _all(self) -> list[LocalNode]:
+        with self._lock:
+            return list(self._nodes.values())
 
     def observed(self, state: State) -> None:
-        for node in self._nodes.values():
+        for node in self._all():
             node.observed(state)
-            node.engine.nudge()
+
+    def let_go(self) -> None:
+        """Stop all batches: another process leads, or nobody wants anything built here."""
+        for node in self._all():
+            node.let_go()
 
     def close(self) -> None:
-        for node in self._nodes.values():
+        for node in self._all():
             node.close()

@@ -19,6 +19,7 @@ class Phase(StrEnum):
     CATCHING_UP = "catching up"
     VALIDATING = "validating"
     READABLE = "readable"
+    FAILED = "failed"
 
 
 PERCENT_SCANNED = 99.0
@@ -43,6 +44,8 @@ class Measured:
     now_us: int
     waiting_for: str | None = None
     """Such as `transaction 17 of machine:4711` or `the build of another table`."""
+    failed: str | None = None
+    """Why it cannot be built as things are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,8 @@ class Progress:
 def phase(m: Measured) -> Phase:
     if m.built:
         return Phase.READABLE
+    if m.failed is not None:
+        return Phase.FAILED
     if m.waiting_for is not None:
         return Phase.WAITING
     if m.tablets_covered < m.tablets:
@@ -71,7 +76,7 @@ def progress(m: Measured, before: Progress | None = None) -> Progress:
     percent = _percent(m)
     if before is not None:  # an estimate that turned out too low, or a task done again, is no way back
         percent = max(percent, before.percent)
-    rate = _rate(m)
+    rate = _rate(m, now)
     return Progress(
         phase=now,
         percent=percent,
@@ -96,8 +101,9 @@ def _percent(m: Measured) -> float:
     return min(PERCENT_SCANNED, round(PERCENT_SCANNED * part, 1))
 
 
-def _rate(m: Measured) -> float | None:
-    if m.started_us is None or m.now_us <= m.started_us or m.rows_read == 0:
+def _rate(m: Measured, now: Phase) -> float | None:
+    """Rows a second since the first chunk; `None` while nothing is read."""
+    if now in (Phase.WAITING, Phase.FAILED) or m.started_us is None or m.now_us <= m.started_us or m.rows_read == 0:
         return None
     return m.rows_read * 1e6 / (m.now_us - m.started_us)
 
@@ -111,7 +117,7 @@ def _eta(m: Measured, now: Phase, rate: float | None) -> float | None:
             if rate is None or m.rows_expected is None:
                 return None
             return max(0, m.rows_expected - m.rows_read) / rate
-        case Phase.WAITING | Phase.CATCHING_UP | Phase.VALIDATING:
+        case Phase.WAITING | Phase.CATCHING_UP | Phase.VALIDATING | Phase.FAILED:
             return None
         case _:
             assert_never(now)
@@ -130,20 +136,32 @@ def _detail(m: Measured, now: Phase) -> str | None:
             return "comparing with the base"
         case Phase.READABLE:
             return None
+        case Phase.FAILED:
+            return m.failed
         case _:
             assert_never(now)
 
 
+UNATTENDED = "a process that maintains this warehouse, and none does: run `ebla run`"
+
+
 def waiting_for(
-    *, paused: bool, other_base: str | None, hosts_down: Collection[str], transactions: Collection[str]
+    *,
+    paused: bool,
+    other_base: str | None,
+    roots_down: Collection[str],
+    transactions: Collection[str],
+    attended: bool = True,
 ) -> str | None:
     """What keeps a build from going on, the first that holds."""
     if paused:
         return "RESUME: it is paused"
     if transactions:
         return ", ".join(sorted(transactions))
-    if hosts_down:
-        return f"node {', '.join(sorted(hosts_down))} to come back"
+    if roots_down:
+        return f"{', '.join(sorted(roots_down))}: expected to reach it, found it missing"
+    if not attended:
+        return UNATTENDED
     if other_base is not None:
         return f"the build on {other_base}"
     return None

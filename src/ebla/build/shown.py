@@ -9,15 +9,16 @@ from typing import assert_never
 import pyarrow as pa
 from sqlalchemy import Connection
 
-from ebla.build import chunks
+from ebla.build import chunks, failed
 from ebla.build import segments as sg
+from ebla.build.coordinator import LEASE
 from ebla.build.model import Build
-from ebla.build.progress import Measured, Phase, Progress, progress, waiting_for
+from ebla.build.progress import UNATTENDED, Measured, Phase, Progress, progress, waiting_for
 from ebla.build.segments import Segments
 from ebla.build.states import Permission
-from ebla.catalog import building, loads, reads, troubles
+from ebla.catalog import building, loads, processes, reads, troubles
 from ebla.catalog import transactions as tx
-from ebla.catalog.troubles import Activity
+from ebla.catalog.troubles import Activity, Trouble
 from ebla.ids import NodeId, RelationId, TabletId, Version
 from ebla.indexes import definition as index_definition
 from ebla.indexes.definition import Index
@@ -41,6 +42,8 @@ SCHEMA = pa.schema(
         ("chunk_rows", pa.int64()),
         ("concurrency", pa.int64()),
         ("detail", pa.string()),
+        ("culprit", pa.string()),
+        ("failed_at", pa.timestamp("us", "UTC")),
     ]
 )
 
@@ -56,6 +59,8 @@ class Shown:
     build: Build | None = None
     troubled: bool = False
     """Whether it waits because something went wrong, and is tried again."""
+    failure: Trouble | None = None
+    """What ended the build, or keeps it until a row is mended."""
 
     def row(self) -> dict[str, object]:
         at = self.progress
@@ -73,17 +78,40 @@ class Shown:
             "chunk_rows": None if self.build is None else self.build.chunk_rows,
             "concurrency": None if self.build is None else self.build.concurrency,
             "detail": at.detail,
+            "culprit": None if self.failure is None else self.failure.culprit,
+            "failed_at": None if self.failure is None else failed.failed_at(self.failure),
         }
 
 
 def shown(connection: Connection, now: int) -> list[Shown]:
-    """Every view, then every index, by name. `now` is in microseconds, as the catalog's clock."""
+    """Every view, then every index, by name, then builds that failed and left nothing.
+
+    `now` is in microseconds, as the catalog's clock.
+    """
     builds = building.builds(connection)
     views = [
         of_view(connection, definition.load(connection, name), builds, now)
         for name in reads.relation_names(connection, Kind.VIEW)
     ]
-    return views + [of_index(connection, index, builds, now) for index in index_definition.all_indexes(connection)]
+    indexes = [of_index(connection, index, builds, now) for index in index_definition.all_indexes(connection)]
+    return [*views, *indexes, *map(of_failure, failed.gone(connection))]
+
+
+def of_failure(failure: Trouble) -> Shown:
+    """An index that could not be built and is gone, or goes."""
+    nothing = Measured(
+        tablets=0,
+        tablets_covered=0,
+        rows_read=0,
+        rows_expected=None,
+        applied=False,
+        validated=False,
+        built=False,
+        started_us=None,
+        now_us=failure.last_at,
+        failed=failure.message,
+    )
+    return Shown(name=failure.name, base=None, progress=replace(progress(nothing), percent=0.0), failure=failure)
 
 
 def of_view(
@@ -92,16 +120,26 @@ def of_view(
     builds: Mapping[RelationId, Build],
     now: int,
     alive: Collection[NodeId] | None = None,
+    *,
+    attended: bool = False,
 ) -> Shown:
-    """One view. The catalog does not know which nodes are `alive`; without that, none is taken for dead."""
+    """One view. The catalog does not know which nodes' roots can be reached (`alive`); without that, all.
+
+    `attended`: this process builds now, whatever the catalog knows of it.
+    """
     build = builds.get(view.relation.id)
     if build is None:
         return Shown(name=view.relation.name, base=None, progress=progress(_done(now)))
     covered = building.segments(connection, view.relation.id)
     applied = None if view.reached is None else view.reached.applied_version
     level = all(s.since == applied for segments in covered.values() for s in segments)
+    if view.reached is not None and view.reached.status == "failed":
+        why = f"{view.reached.message}; a write that mends the row lets it go on"
+        found = _measured(connection, view.relation, build, covered, now, level, None, failed=why)
+        return replace(found, failure=troubles.find(connection, view.relation.id, Activity.BUILD))
     wrong = _trouble(connection, view.relation.id, now)
-    waiting = wrong or _waiting_for(connection, view, build, builds, alive)
+    attended = attended or is_attended(connection, now)
+    waiting = wrong or _waiting_for(connection, view, build, builds, alive, attended=attended)
     found = _measured(connection, view.relation, build, covered, now, level, waiting)
     return replace(found, troubled=wrong is not None)
 
@@ -112,18 +150,31 @@ def of_index(
     builds: Mapping[RelationId, Build],
     now: int,
     alive: Collection[NodeId] | None = None,
+    *,
+    attended: bool = False,
 ) -> Shown:
     """One index. It is never behind: what is scanned is validated, and then readable."""
     build = builds.get(index.id)
     covered = building.segments(connection, index.id)
     if index.readable:
         return Shown(name=index.name, base=None, progress=progress(_done(now)))
+    failure = failed.of_index(connection, index.id)
+    if failure is not None:
+        return of_failure(failure)
     if build is None:
         build = Build(view=index.id, base=index.base.id, created=index.stands.since)
     wrong = _trouble(connection, index.id, now)
-    waiting = wrong or _index_waits_for(connection, index, build, alive)
+    attended = attended or is_attended(connection, now)
+    waiting = wrong or _index_waits_for(connection, index, build, alive, attended=attended)
     found = _measured(connection, index.relation, build, covered, now, True, waiting)
     return replace(found, troubled=wrong is not None)
+
+
+def is_attended(connection: Connection, now: int) -> bool:
+    """Whether a process builds, or will as soon as it has looked."""
+    if tx.leader(connection, LEASE, now) is not None:
+        return True
+    return any(process.maintains for process in processes.alive(connection, now))
 
 
 def _measured(
@@ -134,6 +185,8 @@ def _measured(
     now: int,
     level: bool,
     waiting: str | None,
+    *,
+    failed: str | None = None,
 ) -> Shown:
     base = reads.relation_by_id(connection, build.base)
     tablets = 1 if base is None else base.tablets
@@ -155,6 +208,7 @@ def _measured(
         started_us=created if begun else None,
         now_us=now,
         waiting_for=waiting,
+        failed=failed,
     )
     return Shown(
         name=relation.name,
@@ -191,21 +245,23 @@ def _waiting_for(
     build: Build,
     builds: Mapping[RelationId, Build],
     alive: Collection[NodeId] | None,
+    *,
+    attended: bool,
 ) -> str | None:
-    if view.reached is not None and view.reached.status == "failed":
-        return f"a write that mends the row: {view.reached.message}"
     for name in view.inputs:
         read = reads.find_relation(connection, name)
         if read is not None and read.id in builds:
             return f"the build of {read.name}"
-    return _tasks_wait_for(connection, build, alive)
+    return _tasks_wait_for(connection, build, alive, attended=attended)
 
 
-def _tasks_wait_for(connection: Connection, build: Build, alive: Collection[NodeId] | None) -> str | None:
+def _tasks_wait_for(
+    connection: Connection, build: Build, alive: Collection[NodeId] | None, *, attended: bool
+) -> str | None:
     hosts = {task.replica.host for task in building.tasks_of(connection, build.view)}
     if not hosts:
-        return None
-    down = hosts if alive is not None and not hosts & set(alive) else set()
+        return None if attended else UNATTENDED
+    down = [] if alive is None or hosts & set(alive) else _roots(connection, hosts)
     other: Relation | None = None
     processing = building.processing_base(connection)
     if processing is not None and processing != build.base:
@@ -213,9 +269,15 @@ def _tasks_wait_for(connection: Connection, build: Build, alive: Collection[Node
     return waiting_for(
         paused=build.paused,
         other_base=None if other is None else other.name,
-        hosts_down=down,
+        roots_down=down,
         transactions=(),
+        attended=attended,
     )
+
+
+def _roots(connection: Connection, hosts: Collection[NodeId]) -> list[str]:
+    roots = reads.roots(connection)
+    return [f"storage root {roots[host]} of node {host}" for host in hosts if host in roots]
 
 
 def _index_waits_for(
@@ -223,6 +285,8 @@ def _index_waits_for(
     index: Index,
     build: Build,
     alive: Collection[NodeId] | None,
+    *,
+    attended: bool,
 ) -> str | None:
     """What keeps an index from its next step, or its tasks from beginning."""
     since = index.stands.since
@@ -233,7 +297,7 @@ def _index_waits_for(
             return f"its removal: {index.stands.message or 'it was dropped'}"
         case Permission.BACKFILLING:
             if building.tasks_of(connection, index.id) or not index.unique:
-                return _tasks_wait_for(connection, build, alive)
+                return _tasks_wait_for(connection, build, alive, attended=attended)
             # Writers who may not have seen all entries: those from before the last tablet came.
             runs = reads.snapshot(connection, index.relation).level1
             since = max((run.begin_version for run in runs), default=Version(0))
@@ -241,11 +305,14 @@ def _index_waits_for(
             pass
         case _:
             assert_never(index.state)
-    waiting = tx.begun_before(connection, index.base.id, since)
-    named = [f"transaction {one.transaction} ({one.reason}, {one.holder})" for one in waiting]
-    if named or index.state is Permission.BACKFILLING:
-        return ", ".join(sorted(named)) or None
-    return _tasks_wait_for(connection, build, alive) or f"its next state, behind {index.state}"
+    blockers = tx.begun_before(connection, index.base.id, since)
+    named = [f"transaction {one.transaction} ({one.reason}, {one.holder})" for one in blockers]
+    if named:
+        return ", ".join(sorted(named))
+    waiting = _tasks_wait_for(connection, build, alive, attended=attended)
+    if index.state is Permission.BACKFILLING:
+        return waiting
+    return waiting or f"its next state, behind {index.state}"
 
 
 def table(connection: Connection, now: int) -> pa.Table:

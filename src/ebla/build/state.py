@@ -164,6 +164,11 @@ class State:
         """When a task in trouble is tried again; `None` if it is in none."""
         return self.retry_us.get(task.base if task.view is None else task.view)
 
+    def rate_of(self, task: Task) -> int | None:
+        """Rows per minute that its build may read; `None`: no bound."""
+        build = None if task.view is None else self.builds.get(task.view)
+        return None if build is None else build.rate
+
     def readable(self) -> list[RelationId]:
         """Views and indexes that nothing is left to do for: no task, all segments where the epochs are, and checked."""
         return [

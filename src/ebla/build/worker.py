@@ -6,11 +6,12 @@ Theory of operation. The worker of a node has one batch at a time on each shard.
 - A call with an older term than the newest one seen is refused.
 - On an idle shard, the open tasks among the ids become the batch and the engine is started.
 - On a busy shard the call is attached: it waits for the batch that runs, whoever asked for that one.
-- It is answered as soon as some of its ids are finished or have failed, or when none of them runs any more.
+- It is answered as soon as some of its ids are finished, have failed or gave way, or when none of them runs any more.
 
 Finished ids are remembered until the catalog no longer has the task; so a leader whose predecessor lost the answer
 gets it at once. A restart forgets them, and then the engine finds the position at the end and finishes at once too. A
-failure is told once: asking again is how the task is tried again.
+failure is told once: asking again is how the task is tried again. So is a wait: a task that may not go on yet, by the
+rate of its build, leaves the batch and says for how long, so that the shard is free for others.
 
 The worker looks at the catalog itself. A task that was aborted, that is gone or paused, or that is one too many on this
 node for its view's `concurrency`, is stopped, whatever any leader says. Stopping is only fast; what makes it safe is
@@ -34,6 +35,8 @@ CallId = int
 class Answer:
     finished: frozenset[TaskId]
     failed: Mapping[TaskId, str] = field(default_factory=dict)
+    waits_us: Mapping[TaskId, int] = field(default_factory=dict)
+    """Tasks that may not go on for so long, by the rate of their builds."""
 
 
 # ---- effects --------------------------------------------------------------------------------------------
@@ -77,6 +80,7 @@ class _Shard:
     batch: dict[TaskId, Task] = field(default_factory=dict)
     finished: dict[TaskId, None] = field(default_factory=dict)
     failed: dict[TaskId, str] = field(default_factory=dict)
+    waits_us: dict[TaskId, int] = field(default_factory=dict)
     waiting: dict[CallId, frozenset[TaskId]] = field(default_factory=dict)
 
 
@@ -100,6 +104,7 @@ class Worker:
         here = self._shards.setdefault(shard, _Shard())
         for task_id in ids:
             here.failed.pop(task_id, None)
+            here.waits_us.pop(task_id, None)
         if not here.batch:
             tasks = self._batch(here, shard, ids, state)
             here.batch = {task.id: task for task in tasks}
@@ -135,6 +140,24 @@ class Worker:
                 here.failed[task_id] = error
         return self._replies(here)
 
+    def gave_way(self, shard: int, waits_us: Mapping[TaskId, int]) -> list[Effect]:
+        """The engine put some tasks of the batch off: their builds have a rate."""
+        here = self._shards.setdefault(shard, _Shard())
+        for task_id, wait_us in waits_us.items():
+            if here.batch.pop(task_id, None) is not None:
+                here.waits_us[task_id] = wait_us
+        return self._replies(here)
+
+    def let_go(self) -> list[Effect]:
+        """Nothing is to be done here any more: another process leads, and does what is left."""
+        effects: list[Effect] = []
+        for shard, here in self._shards.items():
+            if here.batch:
+                effects.append(Stop(shard=shard, ids=tuple(here.batch)))
+            here.batch.clear()
+            effects += self._replies(here)
+        return effects
+
     def observed(self, state: State) -> list[Effect]:
         """The catalog may have changed: stop what must not go on, forget what nobody will ask for again."""
         effects: list[Effect] = []
@@ -145,7 +168,7 @@ class Worker:
                 del here.batch[task_id]
             if stopped:
                 effects.append(Stop(shard=shard, ids=stopped))
-            for memory in (here.finished, here.failed):
+            for memory in (here.finished, here.failed, here.waits_us):
                 for task_id in [t for t in memory if t not in state.tasks]:
                     del memory[task_id]
             effects += self._replies(here)
@@ -157,7 +180,9 @@ class Worker:
         for call, ids in list(here.waiting.items()):
             finished = frozenset(t for t in ids if t in here.finished)
             failed = {t: here.failed[t] for t in ids if t in here.failed}
-            if finished or failed or not here.batch:
+            waits_us = {t: here.waits_us[t] for t in ids if t in here.waits_us}
+            if finished or failed or waits_us or not here.batch:
                 del here.waiting[call]
-                replies.append(Reply(call=call, answer=Answer(finished=finished, failed=failed)))
+                answer = Answer(finished=finished, failed=failed, waits_us=waits_us)
+                replies.append(Reply(call=call, answer=answer))
         return replies

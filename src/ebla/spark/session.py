@@ -95,6 +95,14 @@ def _has_ended(session: SparkSession) -> bool:
     return session.sparkContext._jsc is None
 
 
+def is_running(session: SparkSession) -> bool:
+    """Whether jobs can be run in a session: it was not stopped, and its JVM, if this process launched it, is there."""
+    if _has_ended(session):
+        return False
+    process = getattr(session.sparkContext._gateway, "proc", None)
+    return process is None or process.poll() is None
+
+
 def _of_program() -> SparkSession | None:
     from pyspark.sql import SparkSession
 

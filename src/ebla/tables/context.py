@@ -67,8 +67,9 @@ class Context:
 
     @property
     def maintains(self) -> bool:
-        """Whether this process runs epochs and builds in the background."""
-        return self.settings.auto_refresh and self.has_spark
+        """Whether this process runs epochs and builds in the background: with Spark, and not with one that is gone."""
+        session = self._given if self._started is None else self._started.session
+        return self.settings.auto_refresh and session is not None and spark_session.is_running(session)
 
     @property
     def doing(self) -> tuple[str, ...]:

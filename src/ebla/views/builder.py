@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from ebla.build import shown
+from ebla.build import failed, shown
 from ebla.build.loop import Loop
 from ebla.build.model import Build, held
 from ebla.build.ports import Filler
@@ -19,7 +19,7 @@ from ebla.catalog import building, indexing, reads, troubles
 from ebla.catalog import changes as c
 from ebla.catalog.indexing import IndexState
 from ebla.catalog.troubles import Activity
-from ebla.errors import EblaError, SparkJobError, UsageError
+from ebla.errors import EblaError, SparkJobError, UnknownNameError, UsageError
 from ebla.ids import RelationId, Version
 from ebla.indexes import create as index_create
 from ebla.indexes import definition as index_definition
@@ -169,7 +169,10 @@ class Builder:
         with self._context.catalog.reading() as connection:
             for index in indexes:
                 if indexing.of_index(connection, index.id) is None:
-                    raise index_create.why_gone(connection, index.id, index.name)
+                    failure = failed.of_index(connection, index.id)
+                    if failure is not None:
+                        raise failed.error_of(failure)
+                    raise UnknownNameError(f"index {index.name}: expected it built, found it dropped meanwhile")
 
     def wait_gone(self, index: RelationId) -> None:
         """Return when an index that was asked to go is gone."""
@@ -192,7 +195,7 @@ class Builder:
                 relation = reads.relation_by_id(connection, number)
                 index = None if relation is None else index_definition.find(connection, relation.name)
                 if index is not None and not index.readable:
-                    at = shown.of_index(connection, index, builds, now, self.loop.nodes.alive)
+                    at = shown.of_index(connection, index, builds, now, self.loop.nodes.alive, attended=True)
                     break
             else:
                 return True
@@ -223,7 +226,7 @@ class Builder:
                 if relation is not None and relation.id in builds:
                     view = definition.of_relation(connection, relation)
                     if view.position is None:
-                        left.append(shown.of_view(connection, view, builds, now, self.loop.nodes.alive))
+                        left.append(shown.of_view(connection, view, builds, now, self.loop.nodes.alive, attended=True))
         for first in left[:1]:
             self._context.progress(shown.line(first), first.progress.percent / 100)
         return not left
@@ -272,7 +275,7 @@ class Builder:
     def cancel(self, name: str, *, if_exists: bool) -> None:
         with self._context.catalog.reading() as connection:
             found = reads.find_relation(connection, name)
-            if if_exists and found is None:
+            if found is None and (failed.dismiss(self._context.catalog, name) or if_exists):
                 return
             index = index_definition.load(connection, name) if found is not None and found.kind is Kind.INDEX else None
         if index is not None:
@@ -321,9 +324,14 @@ class Builder:
         with self._context.catalog.reading() as connection:
             found = reads.find_relation(connection, name)
             now, builds, alive = self._context.catalog.clock(), building.builds(connection), self.loop.nodes.alive
+            here = self.loop.builds
+            failure = failed.of_name(connection, name)
+            if failure is not None:
+                return shown.of_failure(failure)
             if found is not None and found.kind is Kind.INDEX:
-                return shown.of_index(connection, index_definition.load(connection, name), builds, now, alive)
-            return shown.of_view(connection, definition.load(connection, name), builds, now, alive)
+                index = index_definition.load(connection, name)
+                return shown.of_index(connection, index, builds, now, alive, attended=here)
+            return shown.of_view(connection, definition.load(connection, name), builds, now, alive, attended=here)
 
 
 def still_trying(kind: str, name: str, error: Exception) -> EblaError:

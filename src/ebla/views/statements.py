@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
 
-from ebla.build import shown
+from ebla.build import failed, shown
 from ebla.catalog import reads
 from ebla.errors import CatalogUnavailableError, EblaError, ViewStoppedError
 from ebla.indexes import definition as index_definition
@@ -131,6 +131,10 @@ class Views:
 
     def _built(self, *names: str) -> Result:
         with self._context.catalog.reading() as connection:
+            for name in names:
+                failure = failed.of_name(connection, name)
+                if failure is not None:
+                    raise failed.error_of(failure, later=True)
             of_index = [n for n in names if (r := reads.find_relation(connection, n)) and r.kind is Kind.INDEX]
             indexes = [index_definition.load(connection, name) for name in of_index]
         names = tuple(name for name in names if name not in of_index)
