@@ -25,7 +25,7 @@ DECISION_MODULES = [
     "query/conditions.py",
 ]
 # Of building, all but what reads the catalog and runs the loops. Time, chance and identifiers are given to it.
-BUILD_EFFECTS = {"__init__", "stored", "shown", "cuts", "scanned", "engine", "node", "loop"}
+BUILD_EFFECTS = {"__init__", "stored", "shown", "failed", "cuts", "scanned", "engine", "node", "pace", "reach", "loop"}
 BUILD_DECISIONS = [path.stem for path in sorted((EBLA / "build").glob("*.py")) if path.stem not in BUILD_EFFECTS]
 EFFECTS = {"pyspark", "sqlalchemy"}
 # Patterns of modules under src/ebla, and the packages they must not import.
