@@ -167,3 +167,27 @@ def test_two_never_both_hold_it(catalog: Catalog, clock: Clock, steps: list[tupl
         assert all(term == given_out[-1].term for _, term in in_force)
     reigns = {(lease.term, lease.holder) for lease in given_out}
     assert sorted(term for term, _ in reigns) == list(range(1, len(reigns) + 1))
+
+
+def test_a_holder_that_is_known_to_be_gone_is_followed_at_once(catalog: Catalog):
+    first = taken(catalog, "a")
+    assert tx.lead(catalog, "leader", "b", LEASE_US, is_gone=lambda holder: holder == "c") is None
+    second = tx.lead(catalog, "leader", "b", LEASE_US, is_gone=lambda holder: holder == "a")
+    assert second is not None
+    assert (second.holder, second.term) == ("b", first.term + 1)
+    assert not holds(catalog, first)
+
+
+def test_who_holds_a_lease_is_known_until_it_runs_out(catalog: Catalog, clock: Clock):
+    def leader() -> str | None:
+        with catalog.reading() as connection:
+            return tx.leader(connection, "leader", catalog.clock())
+
+    assert leader() is None
+    lease = taken(catalog, "a")
+    assert leader() == "a"
+    clock.advance(LEASE_US)
+    assert leader() is None
+    lease = taken(catalog, "b")
+    tx.resign(catalog, lease)
+    assert leader() is None
