@@ -6,18 +6,24 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import select
 
 import ebla
-from ebla.catalog import reads
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.jobs.leases import Leases, is_gone
+from ebla.views import definition
+from ebla.views.definition import View
 from support.processes import Processes
-from support.warehouse import HOUR_US, connect, eventually
+from support.warehouse import HOUR_US, connect, eventually, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NAME = "handler/default"
 
@@ -62,40 +68,38 @@ def test_only_a_process_of_this_machine_that_has_ended_is_gone(processes: Proces
     assert not is_gone("test")
 
 
-def test_an_epoch_lets_one_of_another_process_end_first(tmp_path: Path):
-    with connect(tmp_path / "w", leader_lease_s=60) as db:
-        db.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+@pytest.fixture
+def view(tmp_path: Path, spark: SparkSession) -> Iterator[tuple[ebla.Database, View]]:
+    with connect(tmp_path / "w", spark, auto_refresh=False, leader_lease_s=0.2) as db:
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY); CREATE MATERIALIZED VIEW v AS SELECT id FROM t")
         with db.context.catalog.reading() as connection:
-            relation = reads.relation(connection, "t")
-        theirs = tx.begin(
-            db.context.catalog,
-            relation,
-            node=db.context.node,
-            holder="elsewhere/1/abc",
-            reason=f"{tx.EPOCH}t",
-            lease_us=HOUR_US,
-        )
-        waiting = threading.Thread(target=db.epochs._wait_for_others, args=([relation.id],))
-        waiting.start()
-        assert waiting.is_alive()
+            yield db, definition.load(connection, "v")
+
+
+def begun_elsewhere(db: ebla.Database, view: View) -> tx.Transaction:
+    return tx.begin(
+        db.context.catalog,
+        view.relation,
+        node=db.context.node,
+        holder="elsewhere/1/abc",
+        reason=f"{tx.EPOCH}v",
+        lease_us=HOUR_US,
+    )
+
+
+def test_an_epoch_lets_one_of_another_process_end_first_but_does_not_wait_for_long(view: tuple[ebla.Database, View]):
+    db, one = view
+    theirs = begun_elsewhere(db, one)
+    began = time.monotonic()
+    db.sql("INSERT INTO t VALUES (1); FLUSH v")
+    assert time.monotonic() - began >= 0.2
+    tx.abort(db.context.catalog, theirs.id)
+    with connect(db.context.catalog.where, db.spark, auto_refresh=False, leader_lease_s=3600) as patient:
+        theirs = begun_elsewhere(db, one)
+        patient.sql("INSERT INTO t VALUES (2)")
+        flushing = threading.Thread(target=patient.sql, args=("FLUSH v",))
+        flushing.start()
         tx.abort(db.context.catalog, theirs.id)
-        waiting.join(30)
-        assert not waiting.is_alive()
-
-
-def test_an_epoch_does_not_wait_for_long(tmp_path: Path):
-    with connect(tmp_path / "w", leader_lease_s=0.2) as db:
-        db.sql("CREATE TABLE t (id INT PRIMARY KEY)")
-        with db.context.catalog.reading() as connection:
-            relation = reads.relation(connection, "t")
-        tx.begin(
-            db.context.catalog,
-            relation,
-            node=db.context.node,
-            holder="elsewhere/1/abc",
-            reason=f"{tx.EPOCH}t",
-            lease_us=HOUR_US,
-        )
-        began = time.monotonic()
-        db.epochs._wait_for_others([relation.id])
-        assert time.monotonic() - began >= 0.2
+        flushing.join(60)
+        assert not flushing.is_alive()
+    assert rows(db, "v") == [(1,), (2,)]

@@ -20,7 +20,7 @@ from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError, UnknownNameError
 from ebla.failpoint import hit
-from ebla.ids import RelationId, Version
+from ebla.ids import Version
 from ebla.jobs import dictionary, stored
 from ebla.jobs.leases import is_gone
 from ebla.jobs.model import DICTIONARY, Handler, behind_busy, by_name, held, owners, tuning, with_inputs
@@ -86,7 +86,7 @@ class Epochs:
                 views = _views(connection)
                 mine = {n: h for n, (_, h) in views.items() if h.name.lower() == name.lower()}
             with self._views.holding_free(mine) as free:
-                self._wait_for_others(views[n][0].relation.id for n in mine)
+                self._wait_for_others(views[n][0] for n in mine)
                 # Only now: what is read before a view's lock is held may be old.
                 with self._context.catalog.reading() as connection:
                     views = _views(connection)
@@ -101,12 +101,14 @@ class Epochs:
                 hit("handler.before_epoch")
                 return self._refresh(targets, views)
 
-    def _wait_for_others(self, views: Iterable[RelationId]) -> None:
+    def _wait_for_others(self, views: Iterable[View]) -> None:
         """Let other processes end the epochs that they have begun on these views: then there may be nothing to do.
 
-        Not for long: a process that is slower than a lease is not waited for, and one that is gone not at all.
+        Not for long: a process that is slower than a lease is not waited for, and one that is gone not at all. Nor is
+        one that builds a view: its chunks may take long, and the other views are not to wait for them.
         """
-        catalog, holder, ids = self._context.catalog, self._context.holder, list(views)
+        catalog, holder = self._context.catalog, self._context.holder
+        ids = [view.relation.id for view in views if not view.building]
         deadline = time.monotonic() + self._context.settings.leader_lease_s
         while time.monotonic() < deadline:
             with catalog.reading() as connection:
@@ -178,7 +180,7 @@ class Epochs:
             }
             try:
                 with self._views.holding(chosen), self._handlers.holding({views[n][1].name.lower() for n in chosen}):
-                    self._wait_for_others(views[n][0].relation.id for n in chosen)
+                    self._wait_for_others(views[n][0] for n in chosen)
                     return self._to_newest(chosen, wanted, asked, build)
             except ConflictError:
                 if attempt == ATTEMPTS - 1:

@@ -247,7 +247,7 @@ class Runner:
 
     def _is_mine(self, name: str) -> bool:
         """Whether this process may run the epochs of a handler; else when to ask again is noted."""
-        wait_s = self._leases.take(lease_of(name))
+        wait_s = self._leases.take(lease_of(name)) if self._context.maintains else LOOK_S  # Spark may be gone
         self._not_before[name] = time.monotonic() + wait_s
         return wait_s == 0.0
 
