@@ -64,3 +64,23 @@ def test_epochs_find_columns_however_names_are_spelled(
             assert bag(found.rows()) == bag(db.sql(VIEWS[name]).rows()), VIEWS[name]
         plans = dict(db.sql("SELECT name, last_plan FROM system.views").rows())
         assert {name for name, plan in plans.items() if plan == "full refresh"} <= {"natural_"}
+
+
+def test_a_session_that_tells_names_apart_by_case(spark: SparkSession, tmp_path: Path) -> None:
+    """Two names of one query that differ by case alone are two, in every epoch: the view keeps the setting."""
+    strict = spark.newSession()
+    strict.conf.set("spark.sql.caseSensitive", "true")
+    with ebla.connect(str(tmp_path / "warehouse"), spark=strict, tablets=2, auto_refresh=False) as db:
+        db.sql("CREATE TABLE t (Id INT, N STRING, G INT, PRIMARY KEY (Id))")
+        db.table("t").upsert([{"Id": n, "N": f"n{n}", "G": n % 3} for n in range(9)])
+        views = {
+            "inner_": "SELECT s.a AS k, s.A AS n FROM (SELECT Id AS a, N AS A FROM t) s",
+            "summed": "SELECT q.x AS g, sum(q.X) AS s FROM (SELECT G AS x, Id AS X FROM t) q GROUP BY q.x",
+        }
+        for name, text in views.items():
+            db.sql(f"CREATE MATERIALIZED VIEW {name} AS {text}")
+        db.sql("UPDATE t SET N = 'new', G = 2 WHERE Id = 1")
+        db.sql("DELETE FROM t WHERE Id = 5")
+        db.sql("FLUSH")
+        for name, text in views.items():
+            assert bag(db.sql(f"SELECT * FROM {name}").rows()) == bag(db.sql(text).rows()), text

@@ -18,13 +18,14 @@ TABLES: dict[str, dict[str, str]] = {
 KEYS: dict[str, tuple[str, ...]] = {"a": ("id",), "b": ("id",), "c": ("k1", "k2"), "d": ("rid",)}
 
 numbers = st.one_of(st.none(), st.integers(0, 3))
-words = st.one_of(st.none(), st.sampled_from(["p", "q", "r"]))
+texts = st.sampled_from(["p", "p", "q", "r", "P", "p ", ""])
+words = st.one_of(st.none(), texts)
 
 
 def values_of(kind: str, *, key: bool) -> st.SearchStrategy[object]:
     if kind == "bigint":
         return st.integers(0, 5) if key else numbers
-    return st.sampled_from(["p", "q", "r"]) if key else words
+    return texts if key else words
 
 
 @st.composite
