@@ -19,7 +19,7 @@ import ebla
 from ebla.catalog import schema as s
 from ebla.failpoint import EXIT_CODE
 from ebla.views import maintain
-from ebla.views.maintain import Epoch, Pace, Target
+from ebla.views.maintain import Chunk, Epoch, Target
 from support.catalogs import dump
 from support.warehouse import eventually, later, named, refused, stored
 
@@ -235,7 +235,7 @@ def test_vacuum_keeps_the_version_of_a_dictionary_that_a_view_reads(db):
 
 
 class Held:
-    """Stops the refresh of one view after a dictionary's change until it is let go."""
+    """Stops the refresh of one view in a chunk until it is let go."""
 
     def __init__(self, view: str) -> None:
         self.view = view
@@ -244,12 +244,12 @@ class Held:
 
     def around(self, refresh: Callable[..., list[Epoch]]) -> Callable[..., list[Epoch]]:
         def wrapped(
-            context: Any, targets: Mapping[str, Target], *, pace: Pace | None = None, **more: Any
+            context: Any, targets: Mapping[str, Target], *, chunk: Chunk | None = None, **more: Any
         ) -> list[Epoch]:
-            if pace is not None and self.view in targets:
+            if chunk is not None and self.view in targets:
                 self.reached.set()
                 assert self.go_on.wait(60)
-            return refresh(context, targets, pace=pace, **more)
+            return refresh(context, targets, chunk=chunk, **more)
 
         return wrapped
 
@@ -259,6 +259,7 @@ def test_v7_other_views_stay_fresh_while_one_dictionary_row_fans_out(spark, tmp_
         prepare(db)
         db.table("orders").upsert(spark.range(3000).selectExpr("id", "id % 4 customer", "1 country", "1 total"))
         db.sql(HANDLER)
+        db.sql("ALTER HANDLER shop SET (dictionary_rows_per_scan = 2000)")
         assert_current(db, "card")
     held = Held("card")
     monkeypatch.setattr(maintain, "refresh", held.around(maintain.refresh))
@@ -277,24 +278,6 @@ def test_v7_other_views_stay_fresh_while_one_dictionary_row_fans_out(spark, tmp_
         assert_exact(db, "card")
         assert_current(db, "card")
         assert db.sql("SELECT count(*) FROM card WHERE country = 'everywhere'").one() == (3000,)
-
-
-def test_the_pace_of_a_handler_is_given_to_its_refreshes(db, monkeypatch):
-    found: list[Pace | None] = []
-    refresh = maintain.refresh
-
-    def noted(*given: Any, pace: Pace | None = None, **more: Any) -> list[Epoch]:
-        found.append(pace)
-        return refresh(*given, pace=pace, **more)
-
-    monkeypatch.setattr(maintain, "refresh", noted)
-    db.sql(
-        "ALTER HANDLER shop SET (dictionary_rows_per_scan = 7);"
-        "ALTER HANDLER `sys$dictionary` SET (dictionary_rows_per_s = 5e6)"
-    )
-    db.table("countries").upsert([{"id": 1, "name": "new", "area": 1}])
-    db.epochs.of_dictionaries({"shop"})
-    assert found == [Pace(rows_per_scan=7, rows_per_s=5e6)]
 
 
 # ---- handlers -------------------------------------------------------------------------------------------

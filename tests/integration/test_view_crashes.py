@@ -69,6 +69,11 @@ def positions(db: ebla.Database) -> dict[str, dict[str, int]]:
     return {row["name"]: json.loads(row["read_versions"] or "{}") for row in shown}
 
 
+def refresh_of(db: ebla.Database, view: str) -> Any:
+    text = db.sql(f"SELECT refresh FROM system.views WHERE name = '{view}'").one()[0]
+    return None if text is None else json.loads(text)
+
+
 def bag(db: ebla.Database, text: str) -> Counter[tuple[Any, ...]]:
     return Counter(db.sql(text).rows())
 
@@ -119,24 +124,28 @@ def test_a_process_that_dies_in_the_epochs_of_a_flush(
     assert_current(db)
 
 
-@pytest.mark.parametrize("point", ["epoch.slice_written=exit@2", "epoch.committed=exit"])
-def test_a_process_that_dies_between_slices_of_a_dictionary_s_refresh(
-    db: ebla.Database, spark_processes: Sharing, point: str
+@pytest.mark.parametrize(
+    ("point", "chunks"), [("refresh.begun", 0), ("refresh.before_commit", 0), ("refresh.committed", 1)]
+)
+def test_a_process_that_dies_in_a_refresh_is_followed_by_one_that_goes_on_at_its_position(
+    db: ebla.Database, spark_processes: Sharing, point: str, chunks: int
 ) -> None:
-    where = db.context.catalog.where
+    where, task = db.context.catalog.where, "support.view_tasks:of_dictionaries"
     db.sql("FLUSH")
-    before = positions(db)
     db.table("customers").upsert([{"id": 1, "name": f"new {db.version}"}])
-    assert spark_processes.run("support.view_tasks:of_dictionaries", where, "shop", failpoints=point) == EXIT_CODE
-    moved = {view for view, read in positions(db).items() if read != before[view]}
-    assert_exact(db)
-    if "committed" in point:
-        assert moved == {"card"}
-        assert db.epochs.of_dictionaries({"shop"}) == []
-    else:
-        assert moved == set()
-        done = spark_processes.start("support.view_tasks:of_dictionaries", where, "shop").finish()
-        assert done == ["card incremental"]
+    touched = db.sql("SELECT count(*) FROM orders WHERE customer = 1").one()[0]
+    assert spark_processes.run(task, where, "shop", failpoints=f"{point}=exit") == EXIT_CODE
+    at = refresh_of(db, "card")
+    assert (at["rows"], at["up_to"] is not None, at["expected"]) == (10 * chunks, chunks > 0, touched)
+    assert db.sql(f"SELECT count(*) FROM card WHERE name LIKE 'new {db.version}%'").one()[0] <= 10 * chunks
+    assert db.sql("CHECK VIEW card").one()[2:5] == (0, 0, 0)
+    change(db)
+    db.epochs.of_handler("shop")
+    assert db.sql("CHECK VIEW card").one()[2:5] == (0, 0, 0)
+    done = spark_processes.start(task, where, "shop").finish()
+    assert set(done) == {"card refresh"}
+    assert refresh_of(db, "card") is None
+    assert len(done) <= touched // 10 + 2 - chunks
     assert_current(db)
 
 

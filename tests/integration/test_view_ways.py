@@ -18,7 +18,7 @@ from ebla.storage.snapshot import Snapshot
 from ebla.views import inputs, lookup, maintain, told
 from ebla.views.cost import Way
 from ebla.views.inputs import Inputs
-from ebla.views.run import Pace, Run
+from ebla.views.run import Run
 
 pytestmark = pytest.mark.spark
 
@@ -194,27 +194,7 @@ def force(monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
     monkeypatch.setattr(run, "estimate", lambda *_, **__: Estimate(way=way, share=0.3, reason="as the test wants"))
 
 
-def test_a_paced_epoch_writes_slices_and_commits_them_together(
-    db: ebla.Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chance = random.Random(3)
-    change(db, chance)
-    with db.context.catalog.reading() as connection:
-        from ebla.catalog import reads
-
-        target = maintain.Target(stream=reads.current_version(connection))
-    before = db.version
-    pace = Pace(rows_per_scan=10, rows_per_s=100_000)
-    done = maintain.refresh(db.context, {"card": target, "open_lines": target}, pace=pace)
-    assert {epoch.plan for epoch in done} == {"incremental"}
-    written = db.sql("SELECT count(*) FROM system.history WHERE reason LIKE 'epoch of card%'").one()[0]
-    assert db.version - before == 2
-    assert written == 1  # all slices of this epoch; the build is none
-    db.sql("FLUSH")
-    check(db)
-
-
-def test_a_row_that_moves_from_slice_to_slice_is_written_once(db: ebla.Database) -> None:
+def test_a_row_whose_scope_changes_is_written_once(db: ebla.Database) -> None:
     """The scope is `place`, which changes, and not the view's key."""
     db.sql(
         """CREATE TABLE areas (id BIGINT, place BIGINT, PRIMARY KEY (id));
@@ -229,7 +209,7 @@ def test_a_row_that_moves_from_slice_to_slice_is_written_once(db: ebla.Database)
         db.table("areas").upsert([{"id": n, "place": (n + turn) % 8} for n in range(30)])
         db.table("places").upsert([{"id": n, "name": f"place {n}, {turn}"} for n in range(8)])
         target = maintain.Target(stream=Version(db.version))
-        [done] = maintain.refresh(db.context, {"located": target}, pace=Pace(rows_per_scan=1, rows_per_s=100_000))
+        [done] = maintain.refresh(db.context, {"located": target})
         assert done.plan == "incremental"
         assert bag(db, "SELECT * FROM located") == bag(db, query)
 

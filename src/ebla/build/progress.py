@@ -2,7 +2,8 @@
 
 Theory of operation. Every phase reports, including those in which no row moves: what is waited for is said. The
 percentage never falls, and is 100 exactly when the view or index can be read. Up to 99 goes by rows read (by tablets,
-where the number of rows is not known); the rest belongs to catching up and checking, which end when they end.
+where the number of rows is not known); the rest belongs to catching up and checking, which end when they end. A view
+that takes in a change of dictionaries can be read, and is at 100 again when it has taken in all of it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ class Phase(StrEnum):
     VALIDATING = "validating"
     READABLE = "readable"
     FAILED = "failed"
+    REFRESHING = "refreshing"
+    """It can be read, and takes in a change of dictionaries chunk by chunk."""
 
 
 PERCENT_SCANNED = 99.0
@@ -117,7 +120,7 @@ def _eta(m: Measured, now: Phase, rate: float | None) -> float | None:
             if rate is None or m.rows_expected is None:
                 return None
             return max(0, m.rows_expected - m.rows_read) / rate
-        case Phase.WAITING | Phase.CATCHING_UP | Phase.VALIDATING | Phase.FAILED:
+        case Phase.WAITING | Phase.CATCHING_UP | Phase.VALIDATING | Phase.FAILED | Phase.REFRESHING:
             return None
         case _:
             assert_never(now)
@@ -134,12 +137,36 @@ def _detail(m: Measured, now: Phase) -> str | None:
             return "epochs have not reached the newest chunk"
         case Phase.VALIDATING:
             return "comparing with the base"
-        case Phase.READABLE:
+        case Phase.READABLE | Phase.REFRESHING:
             return None
         case Phase.FAILED:
             return m.failed
         case _:
             assert_never(now)
+
+
+def refreshed(
+    *,
+    rows: int,
+    rows_expected: int,
+    tablets: int,
+    share: float,
+    elapsed_s: float,
+    waiting_for: str | None,
+    detail: str,
+) -> Progress:
+    """How far a refresh is: `share` of the tokens, and so of the tablets, lies behind its position."""
+    part = min(1.0, rows / rows_expected) if rows_expected else share
+    rate = rows / elapsed_s if rows and elapsed_s > 0 and waiting_for is None else None
+    return Progress(
+        phase=Phase.REFRESHING if waiting_for is None else Phase.WAITING,
+        percent=min(PERCENT_SCANNED, round(PERCENT_SCANNED * part, 1)),
+        rows=rows,
+        tablets=f"{int(share * tablets)}/{tablets}",
+        rows_per_s=rate,
+        eta_s=None if rate is None else max(0, rows_expected - rows) / rate,
+        detail=detail if waiting_for is None else waiting_for,
+    )
 
 
 UNATTENDED = "a process that maintains this warehouse, and none does: run `ebla run`"

@@ -13,7 +13,7 @@ from ebla.build import chunks, failed
 from ebla.build import segments as sg
 from ebla.build.coordinator import LEASE
 from ebla.build.model import Build
-from ebla.build.progress import UNATTENDED, Measured, Phase, Progress, progress, waiting_for
+from ebla.build.progress import UNATTENDED, Measured, Phase, Progress, progress, refreshed, waiting_for
 from ebla.build.segments import Segments
 from ebla.build.states import Permission
 from ebla.catalog import building, loads, processes, reads, troubles
@@ -26,6 +26,7 @@ from ebla.storage.model import Kind, Relation
 from ebla.storage.token import token_range
 from ebla.views import definition
 from ebla.views.definition import View
+from ebla.views.refresh import Refresh
 
 SCHEMA = pa.schema(
     [
@@ -128,6 +129,8 @@ def of_view(
     `attended`: this process builds now, whatever the catalog knows of it.
     """
     build = builds.get(view.relation.id)
+    if build is None and view.position is not None and view.position.refresh is not None:
+        return _refreshed(connection, view, view.position.refresh, now, attended=attended)
     if build is None:
         return Shown(name=view.relation.name, base=None, progress=progress(_done(now)))
     covered = building.segments(connection, view.relation.id)
@@ -142,6 +145,42 @@ def of_view(
     waiting = wrong or _waiting_for(connection, view, build, builds, alive, attended=attended)
     found = _measured(connection, view.relation, build, covered, now, level, waiting)
     return replace(found, troubled=wrong is not None)
+
+
+def _refreshed(connection: Connection, view: View, refresh: Refresh, now: int, *, attended: bool) -> Shown:
+    """A view in the middle of a refresh. `base` names the dictionaries."""
+    wrong = waiting = _trouble(connection, view.relation.id, now, Activity.DICTIONARY)
+    if refresh.on_hold or refresh.rows_per_minute == 0:
+        waiting = "RESUME: it is paused"
+    elif refresh.cancelled:
+        waiting = "RESUME, FLUSH or the next change of a dictionary: it was cancelled"
+    elif view.position is not None and view.position.status == "failed":
+        waiting = f"rows to be mended: {view.position.message}"
+    elif not attended and not is_attended(connection, now):
+        waiting = waiting or UNATTENDED
+    at = refreshed(
+        rows=refresh.rows,
+        rows_expected=refresh.rows_expected,
+        tablets=view.relation.tablets,
+        share=refresh.share,
+        elapsed_s=(now - refresh.started_us) / 1e6,
+        waiting_for=waiting,
+        detail=", ".join(f"{name} to version {version}" for name, version in sorted(refresh.to.items())),
+    )
+    return Shown(
+        name=view.relation.name,
+        base=", ".join(sorted(refresh.to)),
+        progress=at,
+        troubled=wrong is not None,
+        rows_expected=refresh.rows_expected,
+        build=Build(
+            view=view.relation.id,
+            base=view.relation.id,
+            rows_per_minute=refresh.rows_per_minute,
+            chunk_rows=refresh.chunk_rows,
+            on_hold=refresh.on_hold,
+        ),
+    )
 
 
 def of_index(
@@ -233,9 +272,9 @@ def _done(now: int) -> Measured:
     )
 
 
-def _trouble(connection: Connection, number: RelationId, now: int) -> str | None:
-    """What went wrong with a build that will be tried again."""
-    found = troubles.find(connection, number, Activity.BUILD)
+def _trouble(connection: Connection, number: RelationId, now: int, work: Activity = Activity.BUILD) -> str | None:
+    """What went wrong with work that will be tried again."""
+    found = troubles.find(connection, number, work)
     return None if found is None or found.final else troubles.obstacle(found, now)
 
 

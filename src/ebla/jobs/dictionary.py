@@ -5,13 +5,14 @@ changed columns are logged in one commit with the position up to which they are 
 gathering to the next: a view may stand at any version between, and a value that changed there and back is different
 for it.
 
-The log only says whether a view is concerned. What its rows become, the epoch finds out from the versions themselves.
+The log only says whether a view is concerned. What its rows become, its refresh finds out from the versions themselves
+(`ebla.jobs.refreshes`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -29,11 +30,12 @@ from ebla.storage import types
 from ebla.storage.model import DELETED, FOREVER, Kind, Relation, Run
 from ebla.storage.values import python_rows
 from ebla.tables.context import Context
-from ebla.views import maintain
+from ebla.views.definition import Position as Standing
 from ebla.views.definition import View
 from ebla.views.lookup import replaced_rows
-from ebla.views.maintain import Epoch, Pace, Target
+from ebla.views.maintain import Target
 from ebla.views.nodes import NotUnderstood
+from ebla.views.refresh import Refresh
 from ebla.views.shape import understood
 
 LOG_ROWS_MAX = 10_000
@@ -212,7 +214,7 @@ def changed_columns(before: Mapping[str, object] | None, after: Mapping[str, obj
     )
 
 
-# ---- refreshing -----------------------------------------------------------------------------------------
+# ---- which views have a refresh before them, or are in the middle of one --------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +227,12 @@ class Due:
     """All of its dictionaries, at the versions to read them at."""
     stream: Version
     concerned: bool
+    moved: Mapping[str, Version]
+    """Those that have gathered changes."""
+    batch: frozenset[str]
+    """The names of all of them."""
+    standing: Target
+    """Where the view stands."""
 
 
 def batch_inputs(
@@ -253,13 +261,15 @@ def due(connection: Connection, handlers: Iterable[str] | None = None) -> list[D
     wanted = None if handlers is None else set(handlers)
     found = []
     for view, handler, numbers in readers(connection):
-        if view.position is None or not view.position.built or view.position.status != "ready":
+        if view.position is None or not view.position.built:
             continue
+        if view.position.refresh is not None:
+            continue  # one after the other
         if not handler.should_run if wanted is None else handler.name not in wanted:
             continue
         inputs = batch_inputs(connection, view, numbers, gathered)
         moved = advanced(inputs)
-        if moved:
+        if moved and _may_go(view.position, moved):
             found.append(
                 Due(
                     view=view,
@@ -267,9 +277,17 @@ def due(connection: Connection, handlers: Iterable[str] | None = None) -> list[D
                     versions={**held(inputs, newest), **moved},
                     stream=_stream(connection, view, numbers, newest),
                     concerned=_concerned(connection, view, [i for i in inputs if i.name in moved], gathered),
+                    moved=moved,
+                    batch=frozenset(numbers),
+                    standing=_standing(connection, view, numbers, newest),
                 )
             )
     return found
+
+
+def _may_go(position: Standing, gathered: Mapping[str, Version]) -> bool:
+    """What failed on a row fails again, until a dictionary has changed once more."""
+    return position.status != "failed" or any(v > position.tried.get(n, 0) for n, v in gathered.items())
 
 
 def _stream(connection: Connection, view: View, batch: Mapping[str, RelationId], newest: Version) -> Version:
@@ -298,26 +316,68 @@ def _concerned(connection: Connection, view: View, inputs: Sequence[BatchInput],
     return False
 
 
-def refresh(context: Context, one: Due, pace: Pace) -> list[Epoch]:
-    """Bring a view's dictionaries to what is gathered: rows and position in one commit."""
-    name = one.view.relation.name
-    if one.concerned:
-        target = Target(stream=one.stream, batch=one.versions)
-        return maintain.refresh(context, {name.lower(): target}, pace=pace)
-    assert one.view.position is not None
-    position = replace(one.view.position, read={**one.view.position.read, **{n: int(v) for n, v in _moved(one)}})
+def move_on(context: Context, due: Due) -> None:
+    """Move the position of a view that does not use what changed."""
+    view = due.view
+    assert view.position is not None
+    position = replace(view.position, read={**view.position.read, **{n: int(v) for n, v in due.moved.items()}})
     context.catalog.commit(
         # Not a commit of the view: nothing that reads it has anything to do.
         c.Decision(
-            reason=f"dictionaries of {name} changed in columns that it does not use",
-            requires=(c.ProgressIs(name=one.view.progress_name, value=one.view.stored),),
-            updates=(c.SetProgress(name=one.view.progress_name, value=position.text()),),
+            reason=f"dictionaries of {view.relation.name} changed in columns that it does not use",
+            requires=(c.ProgressIs(name=view.progress_name, value=view.stored),),
+            updates=(c.SetProgress(name=view.progress_name, value=position.text()),),
         ),
         node=context.node,
     )
-    return []
 
 
-def _moved(one: Due) -> Iterable[tuple[str, Version]]:
-    assert one.view.position is not None
-    return [(n, v) for n, v in one.versions.items() if v > one.view.position.read.get(n, 0)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A view in the middle of a refresh."""
+
+    view: View
+    handler: Handler
+    target: Target
+    """Where the view stands."""
+    again: bool
+    """Whether one of its dictionaries has changed since the refresh began."""
+    mended: Target | None = None
+    """Of a refresh that failed on a row: the versions with what has changed since, to which it goes at once."""
+
+    @property
+    def refresh(self) -> Refresh:
+        assert self.view.position is not None
+        assert self.view.position.refresh is not None
+        return self.view.position.refresh
+
+
+def running(connection: Connection, handlers: Collection[str]) -> list[Running]:
+    """Views of these handlers with a refresh that has begun."""
+    found = []
+    gathered = Position.load(connection)
+    newest = reads.current_version(connection)
+    for view, handler, numbers in readers(connection):
+        position = view.position
+        if position is None or position.refresh is None or handler.name not in handlers:
+            continue
+        to = {n: Version(position.refresh.to.get(n, position.read[n])) for n in numbers}
+        known = {n: max(to[n], gathered.inputs[i].until) for n, i in numbers.items() if i in gathered.inputs}
+        if not _may_go(position, known):
+            continue
+        target = _standing(connection, view, numbers, newest)
+        mended = None
+        if position.status == "failed":
+            mended = replace(target, batch={**target.batch, **to, **known})
+        again = any(until > to[n] for n, until in known.items())
+        found.append(Running(view=view, handler=handler, target=target, again=again, mended=mended))
+    return found
+
+
+def _standing(connection: Connection, view: View, batch: Mapping[str, RelationId], newest: Version) -> Target:
+    """The versions that a view names; the newest of streams, if one of those cannot be read any more."""
+    assert view.position is not None
+    read = {n: Version(v) for n, v in view.position.read.items()}
+    if all(reads.relation(connection, n).horizon <= read[n] for n in view.inputs if n not in batch):
+        return Target(stream=view.position.applied_version, batch=read)
+    return Target(stream=newest, batch={n: read[n] for n in batch})

@@ -1,10 +1,11 @@
 """Epochs on request, each at its turn.
 
 Within a process a handler's epochs are strictly sequential (a lock of the handler), and a view is worked on by one
-thread at a time (a lock of the view). A long refresh after a dictionary's change holds only its view: the handler's
-epochs leave that view out meanwhile, and those that read it. Between processes, a lease says which one runs a handler's
-epochs in the background (`ebla.jobs.leases`), and an epoch waits for one of another process that has begun on a view of
-its own. The commit decides: it requires the position that the epoch started from, and the one that loses tries again.
+thread at a time (a lock of the view). A chunk of a refresh after a dictionary's change holds only its view: the
+handler's epochs leave that view out meanwhile, and those that read it, and come to it between this chunk and the next.
+Between processes, a lease says which one runs a handler's epochs and refreshes in the background (`ebla.jobs.leases`),
+and an epoch waits for one of another process that has begun on a view of its own. The commit decides: it requires the
+position that the epoch started from, and the one that loses tries again.
 """
 
 from __future__ import annotations
@@ -23,17 +24,20 @@ from ebla.failpoint import hit
 from ebla.ids import Version
 from ebla.jobs import dictionary, stored
 from ebla.jobs.leases import is_gone
-from ebla.jobs.model import DICTIONARY, Handler, behind_busy, by_name, held, owners, tuning, with_inputs
+from ebla.jobs.model import DICTIONARY, Handler, behind_busy, held, owners, tuning, with_inputs
 from ebla.jobs.readers import readers
+from ebla.jobs.refreshes import Advanced, Refreshes
 from ebla.tables.context import Context
 from ebla.views import definition, maintain
 from ebla.views.definition import View
 from ebla.views.growing import Piece
-from ebla.views.maintain import Epoch, Pace, Target
+from ebla.views.maintain import Epoch, Target
 
 ATTEMPTS = 5
 LOOK_AGAIN_S = 0.02
 """How often an epoch looks whether those of other processes have ended."""
+LOOK_S = 0.5
+"""How often a refresh that waits is looked at: its rate may have been altered."""
 
 
 class Locks:
@@ -76,6 +80,12 @@ class Epochs:
         """Called when views can be worked on again that an epoch may have left out meanwhile."""
         self._handlers = Locks()
         self._views = Locks()
+        self._left_out: set[str] = set()
+        """Views that an epoch left out because a chunk was at work on them."""
+        self._left_out_lock = threading.Lock()
+        self._refreshes = Refreshes(context, self._views.of, self._refreshed)
+        self.stopping = threading.Event()
+        """Set when this process ends: nothing that waits goes on."""
 
     # ---- ordinary epochs --------------------------------------------------------------------------------
 
@@ -87,6 +97,9 @@ class Epochs:
                 mine = {n: h for n, (_, h) in views.items() if h.name.lower() == name.lower()}
             with self._views.holding_free(mine) as free:
                 self._wait_for_others(views[n][0] for n in mine)
+                with self._left_out_lock:
+                    self._left_out |= mine.keys() - free
+                    self._left_out -= free
                 # Only now: what is read before a view's lock is held may be old.
                 with self._context.catalog.reading() as connection:
                     views = _views(connection)
@@ -244,37 +257,48 @@ class Epochs:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def of_dictionaries(self, handlers: Collection[str]) -> list[Epoch]:
-        """Gather, then refresh the views of these handlers that are concerned, one after another at their pace."""
+        """Gather, then refresh the views of these handlers that are concerned, to the end and at their pace.
+
+        What is paused is left where it is.
+        """
         self.gather()
         done: list[Epoch] = []
-        failed: list[Exception] = []
-        with self._context.catalog.reading() as connection:
-            names = [d.view.relation.name.lower() for d in dictionary.due(connection, handlers)]
-        for name in names:
-            try:
-                done += self._of_dictionaries(name, handlers)
-            except Exception as error:
-                failed.append(error)  # one view's trouble is not another's
-            finally:
-                self.on_free()
-        if failed:
-            raise failed[0]
+        failed: dict[str, Exception] = {}
+        while not self.stopping.is_set():
+            step = self.refresh(handlers, handlers, without=failed)
+            done += step.done
+            for name, error in step.failed.items():
+                if not isinstance(error, ConflictError):
+                    failed[name] = error
+            if step.wait_s is None or self.stopping.wait(min(step.wait_s, LOOK_S)):
+                break
+        for error in failed.values():
+            raise error
         return done
 
-    def _of_dictionaries(self, name: str, handlers: Collection[str]) -> list[Epoch]:
-        done: list[Epoch] = []
-        with self._views.of(name):
-            with self._context.catalog.reading() as connection:
-                known = stored.handlers(connection)
-                due = [d for d in dictionary.due(connection, handlers) if d.view.relation.name.lower() == name]
-            for one in due:
-                tuned = tuning(one.handler, self._context.settings, by_name(known, DICTIONARY))
-                pace = Pace(rows_per_scan=tuned.dictionary_rows_per_scan, rows_per_s=tuned.dictionary_rows_per_s)
-                context = self._context.tuned(batch_rows_max=tuned.batch_rows_max)
-                done += dictionary.refresh(context, one, pace)
-        for finished in done:
+    def refresh(self, begin: Collection[str], go_on: Collection[str], *, without: Collection[str] = ()) -> Advanced:
+        """One chunk of each refresh that is due: of those that begin with gathered changes, and those that go on."""
+        with self._handlers.of(DICTIONARY):
+            step = self._refreshes.advance(begin, go_on, without=without, stopping=self.stopping.is_set)
+        for finished in step.done:
             self._on_epoch(finished)
-        return done
+        return step
+
+    def refreshing(self, handlers: Collection[str]) -> set[str]:
+        """Those of some handlers that have a view whose refresh goes on."""
+        with self._context.catalog.reading() as connection:
+            found = dictionary.running(connection, handlers)
+        return {one.handler.name for one in found if not one.refresh.paused or one.again}
+
+    def _refreshed(self, view: View, handler: Handler) -> None:
+        """A view is free behind a chunk: an epoch that had to leave it out comes before the next one."""
+        self.on_free()
+        name = view.relation.name.lower()
+        with self._left_out_lock:
+            left_out = name in self._left_out
+            self._left_out.discard(name)
+        if left_out and not self.stopping.is_set():
+            self.of_handler(handler.name)
 
 
 def _views(connection: Connection) -> dict[str, tuple[View, Handler]]:

@@ -8,6 +8,7 @@ to those that have it. Of several processes one runs the epochs of a handler, th
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -18,6 +19,7 @@ from ebla.catalog.troubles import Activity
 from ebla.errors import ConflictError, EblaError
 from ebla.ids import Version
 from ebla.jobs import stored
+from ebla.jobs.epochs import LOOK_S as REFRESH_LOOK_S
 from ebla.jobs.epochs import Epochs
 from ebla.jobs.leases import Leases
 from ebla.jobs.model import DICTIONARY, by_name, owners, tuning
@@ -163,6 +165,12 @@ class Runner:
         self._periods_s: dict[str, float] = {}
         self._turns = Turns()
         self._turns_lock = threading.Lock()
+        self._refresh_at: float | None = 0.0
+        """When refreshes that have begun go on; there may be one from the start."""
+        self._begin: set[str] = set()
+        """Handlers whose gathered changes are not all taken in."""
+        self._ungathered: set[str] = set()
+        """Handlers whose turn has come, and whose dictionaries have not been looked at since."""
 
     def wake(self) -> None:
         """Something was committed here, or Spark was started."""
@@ -268,27 +276,48 @@ class Runner:
                          one.applied_version, one.gained, one.lost)  # fmt: skip
 
     def _until_turn(self, woken_at: float) -> float:
+        """Until changes of dictionaries are gathered again, or a refresh may go on."""
         with self._turns_lock:
-            return max(self._turns.pause_s(woken_at), self._not_before.get(DICTIONARY, 0.0) - woken_at)
+            waits = [self._turns.pause_s(woken_at)] if self._turns.has_more() else []
+        if self._refresh_at is not None:
+            waits.append(self._refresh_at - woken_at)
+        return max(0.0, min(waits, default=0.0))
 
     def _dictionaries(self) -> bool:
-        if not self._is_mine(DICTIONARY):
-            return True
+        """Gather and begin for the handlers whose turn it is; a chunk of every refresh that may go on.
+
+        Of handlers whose epochs this process runs: then an epoch and a chunk never work against each other.
+        """
         with self._turns_lock:
             due = self._turns.take(time.monotonic())
-        if due:
-            try:
-                with self._leases.working(lease_of(DICTIONARY)):
-                    self._epochs.of_dictionaries(due)
-            except BaseException:
-                with self._turns_lock:
-                    self._turns.put_back(due)
-                raise
+            handlers = set(self._turns.periods_s)
+        self._begin = (self._begin | due) & handlers
+        self._ungathered = (self._ungathered | due) & handlers
+        try:
+            wanted = self._begin | self._epochs.refreshing(handlers)
+            mine = {name for name in wanted if self._is_mine(name)}
+            with contextlib.ExitStack() as working:
+                for name in mine:
+                    working.enter_context(self._leases.working(lease_of(name)))
+                if self._ungathered & mine:
+                    self._epochs.gather()
+                    self._ungathered -= mine
+                step = self._epochs.refresh(self._begin & mine, mine)
+        except BaseException:
+            with self._turns_lock:
+                self._turns.put_back(due)
+            raise
+        if step.wait_s is None:
+            self._begin -= mine
+        waits = [] if step.wait_s is None else [min(step.wait_s, REFRESH_LOOK_S)]
+        waits += [LOOK_S] if wanted - mine else []  # their process may end
+        self._refresh_at = time.monotonic() + min(waits) if waits else None
         with self._turns_lock:
-            return self._turns.has_more()
+            return self._turns.has_more() or self._refresh_at is not None
 
     def stop(self) -> None:
         """Finish the epochs that are running, begin no other."""
+        self._epochs.stopping.set()
         with self._changed:
             self._stopping = True
             self._changed.notify_all()

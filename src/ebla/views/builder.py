@@ -36,6 +36,7 @@ from ebla.views.backfill import how_built
 from ebla.views.definition import View
 from ebla.views.driving import Driving
 from ebla.views.filler import Stopped, ViewFiller
+from ebla.views.refreshed import alteration, cancellation
 
 if TYPE_CHECKING:
     from ebla.database import Database
@@ -251,10 +252,16 @@ class Builder:
     def alter(
         self, name: str, options: Mapping[str, object], kind: Kind = Kind.VIEW, *, on_hold: bool | None = None
     ) -> None:
-        """Another pace, from the next chunk on; `on_hold`: pause, or go on at the rate that was set before."""
+        """Another pace, from the next chunk on; `on_hold`: pause, or go on at the rate that was set before.
+
+        Of a build, or of a refresh after a change of dictionaries.
+        """
         given = create.pace(options)
 
         def decide(connection: Connection, at: Version) -> c.Decision:
+            view = self._refreshing(connection, name, kind)
+            if view is not None:
+                return alteration(view, given, on_hold)
             build = self._require(connection, name, kind)
             said = ", ".join(f"{k} = {'NULL' if v is None else v}" for k, v in given.items())
             said = said or ("pause" if on_hold else "resume")
@@ -271,6 +278,15 @@ class Builder:
 
         self._context.catalog.decide(decide, node=self._context.node)
         self.wake()
+        self._wake_runner()
+
+    def _refreshing(self, connection: Connection, name: str, kind: Kind) -> View | None:
+        """The view, if it is in the middle of a refresh."""
+        found = reads.find_relation(connection, name)
+        if kind is not Kind.VIEW or found is None or found.kind is not Kind.VIEW:
+            return None
+        view = definition.of_relation(connection, found)
+        return view if view.position is not None and view.position.refresh is not None else None
 
     def cancel(self, name: str, *, if_exists: bool) -> None:
         with self._context.catalog.reading() as connection:
@@ -278,11 +294,22 @@ class Builder:
             if found is None and (failed.dismiss(self._context.catalog, name) or if_exists):
                 return
             index = index_definition.load(connection, name) if found is not None and found.kind is Kind.INDEX else None
+            refreshing = self._refreshing(connection, name, Kind.VIEW)
         if index is not None:
             self._cancel_index(index)
             return
+        if refreshing is not None:
+            self._cancel_refresh(name)
+            return
         create.drop_view(self._context, name, while_building=True)
         self.wake()
+
+    def _cancel_refresh(self, name: str) -> None:
+        def decide(connection: Connection, at: Version) -> c.Decision | None:
+            view = self._refreshing(connection, name, Kind.VIEW)
+            return None if view is None else cancellation(view)
+
+        self._context.catalog.decide(decide, node=self._context.node)
 
     def _cancel_index(self, index: Index) -> None:
         if index.state in (Permission.ABSENT, Permission.READ_WRITE_AND_DELETE):

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ebla.build.scanned import within
 from ebla.catalog import reads
 from ebla.ids import Version
 from ebla.spark import scan as sscan
@@ -52,6 +53,8 @@ class _Seen:
     """By whose key it is cut; `None`: by its own."""
     base: Snapshot | None
     """The part of the base."""
+    refreshed: _Seen | None = None
+    """The same with dictionaries as a refresh leaves them: what is behind its position is to be compared with that."""
 
 
 def check(context: Context, pins: scans.Pins, name: str, percent: float | None, pace: Pace) -> Compared:
@@ -80,7 +83,9 @@ def _seen(context: Context, pins: scans.Pins, name: str, part: Part) -> Iterator
         with context.catalog.reading() as connection:
             view, position = _load(connection, name)
             newest = reads.current_version(connection)
-        holds = [pins.hold(Version(v), f"check of {name}") for v in sorted({*position.read.values(), newest})]
+        to = {} if position.refresh is None else position.refresh.to
+        versions = sorted({*position.read.values(), *to.values(), newest})
+        holds = [pins.hold(Version(v), f"check of {name}") for v in versions]
         try:
             with context.catalog.reading() as connection:
                 seen = _read(connection, name, part)
@@ -94,6 +99,14 @@ def _seen(context: Context, pins: scans.Pins, name: str, part: Part) -> Iterator
 
 def _read(connection: Connection, name: str, part: Part) -> _Seen:
     view, position = _load(connection, name)
+    seen = _read_at(connection, view, position, part, position.read)
+    if position.refresh is None:
+        return seen
+    read = {**position.read, **position.refresh.to}
+    return replace(seen, refreshed=_read_at(connection, view, position, part, read))
+
+
+def _read_at(connection: Connection, view: View, position: Position, part: Part, read: Mapping[str, int]) -> _Seen:
     relations = {n: reads.relation(connection, n) for n in view.inputs}
     how = how_built(view, relations)
     driven = how if isinstance(how, Driving) else None
@@ -101,14 +114,14 @@ def _read(connection: Connection, name: str, part: Part) -> _Seen:
     base = None
     if driven is not None and part.count > 1:
         relation = relations[driven.base]
-        at = Version(position.read[driven.base])
+        at = Version(read[driven.base])
         base = reads.snapshot(connection, relation, at, part.tablets(relation.tablets))
     tablets = part.tablets(view.relation.tablets) if own and not view.relation.keyless else None
     return _Seen(
         view=view,
         position=position,
         relations=relations,
-        now={n: reads.snapshot(connection, r, Version(position.read[n])) for n, r in relations.items()},
+        now={n: reads.snapshot(connection, r, Version(read[n])) for n, r in relations.items()},
         mine=reads.snapshot(connection, view.relation, None, tablets),
         how=driven,
         base=base,
@@ -120,14 +133,14 @@ def _compared(context: Context, seen: _Seen, part: Part, percent: float | None) 
     columns = [c for c in relation.columns if c.name not in HIDDEN_KEY]
     of = columns if relation.keyless else relation.key
     hashed = ", ".join(f"CAST({sscan.quoted(c.physical)} AS STRING)" for c in of)
-    within = part.within(_token(seen, columns))
+    inside = part.within(_token(seen, columns))
     with swrite.translated(relation.name):
-        should = swrite.fitted(_query(context, seen, part), relation, hidden=True)
+        should = swrite.fitted(_named(context, seen, part), relation, hidden=True)
         found = scans.frame_of(context, seen.mine, hidden=True).selectExpr(
             *sscan.renamed([(c.name, c.physical) for c in relation.columns])
         )
         should, found = (
-            compare.sampled(ssession.rebind(side, context.writer).filter(within), hashed, percent).select(
+            compare.sampled(ssession.rebind(side, context.writer).filter(inside), hashed, percent).select(
                 *[sscan.quoted(c.physical) for c in columns]
             )
             for side in (should, found)
@@ -147,6 +160,16 @@ def _token(seen: _Seen, columns: list[Column]) -> str:
     if relation.keyless:
         return f"xxhash64({', '.join(f'CAST({sscan.quoted(c.physical)} AS STRING)' for c in columns)})"
     return sscan.token_sql(relation.placed_by)
+
+
+def _named(context: Context, seen: _Seen, part: Part) -> DataFrame:
+    """The view's query at the versions that the view names: of a view with a refresh, those of each part of it."""
+    refresh = seen.position.refresh
+    if refresh is None or seen.refreshed is None:
+        return _query(context, seen, part)
+    behind, ahead = refresh.spans()
+    new = _query(context, seen.refreshed, part).filter(within(refresh.by, behind))
+    return new.unionAll(_query(context, seen, part).filter(within(refresh.by, ahead)))
 
 
 def _query(context: Context, seen: _Seen, part: Part) -> DataFrame:

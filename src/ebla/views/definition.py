@@ -19,6 +19,7 @@ from ebla.catalog import schema as s
 from ebla.errors import UnknownNameError
 from ebla.ids import RelationId, Version
 from ebla.storage.model import HIDDEN_KEY, Column, Kind, Relation
+from ebla.views.refresh import Refresh
 
 if TYPE_CHECKING:
     from ebla.sql.statements import Query
@@ -42,6 +43,8 @@ class Position:
     failures: int = 0
     tried: Mapping[str, int] = field(default_factory=dict)
     """Of a view that failed: up to which version of each input that was. A later one makes it due again."""
+    refresh: Refresh | None = None
+    """A change of dictionaries that the view has taken in up to a position."""
 
     @property
     def built(self) -> bool:
@@ -49,20 +52,21 @@ class Position:
         return self.applied_version > 0
 
     def text(self) -> str:
-        return json.dumps(
-            {
-                "applied_version": self.applied_version,
-                "read": dict(self.read),
-                "status": self.status,
-                "message": self.message,
-                "epoch": dict(self.epoch),
-                "epochs": dict(self.epochs),
-                "rows_changed": self.rows_changed,
-                "failures": self.failures,
-                **({"tried": dict(self.tried)} if self.tried else {}),
-            },
-            sort_keys=True,
-        )
+        value: dict[str, Any] = {
+            "applied_version": self.applied_version,
+            "read": dict(self.read),
+            "status": self.status,
+            "message": self.message,
+            "epoch": dict(self.epoch),
+            "epochs": dict(self.epochs),
+            "rows_changed": self.rows_changed,
+            "failures": self.failures,
+        }
+        if self.tried:
+            value["tried"] = dict(self.tried)
+        if self.refresh is not None:
+            value["refresh"] = self.refresh.value()
+        return json.dumps(value, sort_keys=True)
 
     @classmethod
     def parse(cls, text: str) -> Position:
@@ -77,6 +81,7 @@ class Position:
             rows_changed=value.get("rows_changed", 0),
             failures=value.get("failures", 0),
             tried=value.get("tried", {}),
+            refresh=Refresh.parse(value["refresh"]) if "refresh" in value else None,
         )
 
     def failed(self, message: str, tried: Mapping[str, int]) -> Position:
@@ -97,6 +102,7 @@ def advanced(
     gained: int,
     lost: int,
     seconds: float,
+    refresh: Refresh | None = None,
 ) -> Position:
     """The position behind an epoch. The counters go on from the last one, so they move with the rows."""
     before = position or Position(applied_version=Version(0), read={})
@@ -107,6 +113,7 @@ def advanced(
         epochs={**before.epochs, plan: before.epochs.get(plan, 0) + 1},
         rows_changed=before.rows_changed + gained + lost,
         failures=before.failures,
+        refresh=refresh,
     )
 
 

@@ -185,7 +185,7 @@ def _blocked(node: Node, base: Leaf, *, several: bool = False) -> str | None:
 def _shown_key(shape: Shape, base: Leaf, relation: Relation, columns: Sequence[Column]) -> tuple[str, ...] | None:
     """The columns of the view's key that hold the base's key; a join may have equated them."""
     kinds = {column.name: column for column in columns}
-    same = _equal(shape.root)
+    same = equal_values(shape.root)
     scope = []
     for key in relation.key:
         value = next((v for v, name in base.columns.items() if name == key.name), None)
@@ -201,7 +201,7 @@ def _shown_key(shape: Shape, base: Leaf, relation: Relation, columns: Sequence[C
     return tuple(scope)
 
 
-def _equal(root: Node) -> dict[Value, set[Value]]:
+def equal_values(root: Node) -> dict[Value, set[Value]]:
     """Values that are equal in every row, because an inner join says so."""
     classes: dict[Value, set[Value]] = {}
     for join in _inner(root):
@@ -213,7 +213,7 @@ def _equal(root: Node) -> dict[Value, set[Value]]:
 
 def _inner(node: Node) -> Iterator[Join]:
     match node:
-        case Pass(child=child):
+        case Pass(child=child) | Group(child=child):
             yield from _inner(child)
         case Join(kind=JoinKind.INNER, left=left, right=right):
             yield node

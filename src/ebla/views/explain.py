@@ -113,9 +113,35 @@ def built(how: HowBuilt) -> str:
             assert_never(how)
 
 
-def as_text(name: str, plans: Mapping[str, EpochPlan], how: HowBuilt, *, direct: bool) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dictionaries:
+    """The inputs that a view's handler reads as BATCH, and how a change of them is taken in."""
+
+    names: tuple[str, ...]
+    cut: tuple[str, ...] | str
+    """By chunks of these columns, or why in one chunk."""
+
+    def text(self) -> str:
+        how = f"one chunk: {self.cut}" if isinstance(self.cut, str) else f"chunks of ({', '.join(self.cut)})"
+        return f"{', '.join(self.names)}; a change is taken in by {how}"
+
+    def value(self) -> dict[str, object]:
+        chunks = {"reason": self.cut} if isinstance(self.cut, str) else {"by": list(self.cut)}
+        return {"inputs": list(self.names), "chunks": not isinstance(self.cut, str), **chunks}
+
+
+def as_text(
+    name: str,
+    plans: Mapping[str, EpochPlan],
+    how: HowBuilt,
+    *,
+    direct: bool,
+    dictionaries: Dictionaries | None = None,
+) -> str:
     """`direct`: what few rows make of the view is computed without Spark."""
     lines = [f"view {name}", f"  build: {built(how)}"]
+    if dictionaries is not None:
+        lines.append(f"  dictionaries: {dictionaries.text()}")
     if any(not isinstance(made, FullRefresh) for made in plans.values()):
         lines.append(f"  few rows: computed {'on the driver, without Spark' if direct else 'by one Spark job'}")
     for table, made in sorted(plans.items()):
@@ -126,11 +152,21 @@ def as_text(name: str, plans: Mapping[str, EpochPlan], how: HowBuilt, *, direct:
     return "\n".join(lines)
 
 
-def as_json(name: str, plans: Mapping[str, EpochPlan], how: HowBuilt, *, direct: bool) -> dict[str, object]:
+def as_json(
+    name: str,
+    plans: Mapping[str, EpochPlan],
+    how: HowBuilt,
+    *,
+    direct: bool,
+    dictionaries: Dictionaries | None = None,
+) -> dict[str, object]:
     inputs = {table: _value(made) for table, made in sorted(plans.items())}
     build: dict[str, object] = {"base": how.base, "chunks": not isinstance(how, InOnePiece)}
     build |= {"by": list(how.scope)} if isinstance(how, Driving) else {"reason": how.reason}
-    return {"view": name, "build": build, "few_rows": "driver" if direct else "spark", "inputs": inputs}
+    found: dict[str, object] = {"view": name, "build": build, "few_rows": "driver" if direct else "spark"}
+    if dictionaries is not None:
+        found["dictionaries"] = dictionaries.value()
+    return found | {"inputs": inputs}
 
 
 def _value(made: EpochPlan) -> dict[str, object]:

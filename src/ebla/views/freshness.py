@@ -42,6 +42,7 @@ SCHEMA = pa.schema(
         ("message", pa.string()),
         ("read_versions", pa.string()),
         ("definition", pa.string()),
+        ("refresh", pa.string()),
     ]
 )
 
@@ -81,6 +82,7 @@ class Freshness:
             "message": at.message if self.waiting is None else self.waiting,
             "read_versions": json.dumps(dict(at.read), sort_keys=True),
             "definition": self.definition,
+            "refresh": None if at.refresh is None else json.dumps(at.refresh.value(), sort_keys=True),
         }
 
 

@@ -31,14 +31,15 @@ from ebla.views.definition import Position, View
 from ebla.views.driving import Driving, Growing, InOnePiece
 from ebla.views.growing import Growth, OnePiece, Piece, growth, in_one_piece
 from ebla.views.inputs import Round
-from ebla.views.run import Epoch, Pace, Run, Target, shape_of, used_columns
+from ebla.views.refreshed import Chunk, RefreshEpoch
+from ebla.views.run import Epoch, Run, Target, shape_of, used_columns
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 log = logging.getLogger("ebla.views")
 
-__all__ = ["Epoch", "Pace", "Target", "apply_epoch", "refresh", "stop"]
+__all__ = ["Chunk", "Epoch", "Target", "apply_epoch", "refresh", "stop"]
 
 # ---- the epoch ------------------------------------------------------------------------------------------
 
@@ -47,13 +48,15 @@ def apply_epoch(
     context: Context,
     name: str,
     target: Target | None = None,
-    pace: Pace | None = None,
     round_: Round | None = None,
     *,
     build: Piece | None = None,
+    chunk: Chunk | None = None,
     repair: bool = False,
 ) -> Epoch:
     """Bring a view up to the newest version of its inputs, or to those of the target. `repair`: compute it anew.
+
+    `chunk`: go on with the view's refresh.
 
     A view that is being built in chunks is brought there as far as it is covered. One that is built in one piece is
     left alone, unless this is the epoch that builds it (`build`). One that grows gets the chunk that `build` says.
@@ -84,8 +87,10 @@ def apply_epoch(
                     return nothing
                 building = in_one_piece(connection, view)
             case None:
-                if not repair and not _anything_new(connection, view.position, relations, target):
+                if not repair and chunk is None and not _anything_new(connection, view.position, relations, target):
                     return nothing
+                if chunk is not None and (view.position is None or view.position.refresh is None):
+                    return nothing  # another process has ended it
     work = _begun(context, view)
     try:
         with context.kept_alive(work.transaction.id), context.at_work(f"epoch of {view.relation.name}"):
@@ -94,14 +99,16 @@ def apply_epoch(
                     view, how, relations, stands, target.stream, work, round_ or Round(context), started
                 )
                 return covering.run()
+            if view.position is not None and view.position.refresh is not None and not repair:
+                return RefreshEpoch(view, relations, target, work, round_ or Round(context), started, chunk).run()
             if build is not None and isinstance(how, Growing):
                 # What is covered comes to the target first, by an epoch of its own; then nothing but rows is added.
-                apply_epoch(context, name, target, None, round_)
+                apply_epoch(context, name, target, round_)
                 with context.catalog.reading() as connection:
                     view = definition.load(connection, name)
                     relations = {n: reads.relation(connection, n) for n in view.inputs}
                     building = growth(connection, view, how.base, build)
-            run = Run(view, relations, target, pace, work, round_ or Round(context), started, building)
+            run = Run(view, relations, target, work, round_ or Round(context), started, building)
             return run.anew("repair") if repair else run.run()
     except BaseException:
         work.roll_back()
@@ -155,16 +162,19 @@ def refresh(
     targets: Mapping[str, Target],
     *,
     retry: Container[str] = (),
-    pace: Pace | None = None,
     build: Piece | None = None,
     at_once: bool = False,
+    chunk: Chunk | None = None,
+    of_dictionaries: bool = False,
 ) -> list[Epoch]:
     """One epoch for each of these views (names in lower case), each behind the views that it reads.
 
     Views that do not read each other share what they read and run side by side. What goes wrong with one is its own,
     whatever it is: it is recorded, and the others go on. A view that failed on a row is tried again when an input was
     written to, one with any other trouble when its pause is over; both also when a user asks for them (`retry`,
-    `at_once`). `build` says what is built of a view that is not driven.
+    `at_once`). `build` says what is built of a view that is not driven, `chunk` how far the refresh of one view goes.
+    What goes wrong with builds and with changes of dictionaries (`of_dictionaries`) is raised: they have troubles of
+    their own.
     """
     with context.catalog.reading() as connection:
         views = [v for v in definition.all_views(connection) if v.relation.name.lower() in targets]
@@ -180,7 +190,8 @@ def refresh(
         idle = {
             v.relation.id
             for v in due
-            if all(r.kind is Kind.TABLE for r in relations[v.relation.id].values())
+            if chunk is None
+            and all(r.kind is Kind.TABLE for r in relations[v.relation.id].values())
             and not _anything_new(connection, v.position, relations[v.relation.id], targets[v.relation.name.lower()])
         }
     done: dict[str, Epoch] = {}
@@ -196,7 +207,7 @@ def refresh(
                 done[view.relation.name] = Epoch(
                     view=view.relation.name, applied_version=_applied(view), plan="nothing to do"
                 )
-        for epoch in _side_by_side(context, busy, targets, pace, round_, build):
+        for epoch in _side_by_side(context, busy, targets, round_, build, chunk, alone=of_dictionaries):
             done[epoch.view] = epoch
     for view in due:
         if view.relation.id in known and view.relation.name in done and done[view.relation.name].error is None:
@@ -237,22 +248,24 @@ def _side_by_side(
     context: Context,
     views: Sequence[View],
     targets: Mapping[str, Target],
-    pace: Pace | None,
     round_: Round,
     build: Piece | None,
+    chunk: Chunk | None,
+    *,
+    alone: bool,
 ) -> list[Epoch]:
     def one(view: View) -> Epoch | None:
         name = view.relation.name.lower()
         try:
-            return _apply_or_fail(context, view, targets[name], pace, round_, build=_of(build, name))
+            return _apply_or_fail(context, view, targets[name], round_, build=_of(build, name), chunk=chunk)
         except (CatalogError, MissingDependencyError):
             raise  # of this process, not of the view
         except Exception as error:
             with context.catalog.reading() as connection:
                 if reads.relation_by_id(connection, view.relation.id) is None:
                     return None  # dropped meanwhile
-            if build is not None or pace is not None:
-                raise  # of a build or of a dictionary: they have troubles of their own
+            if build is not None or alone:
+                raise
             if not isinstance(error, ConflictError):
                 _note(context, view, error)
             return Epoch(
@@ -275,11 +288,11 @@ def _of(build: Piece | None, view: str) -> Piece | None:
 
 
 def _apply_or_fail(
-    context: Context, view: View, target: Target, pace: Pace | None, round_: Round, *, build: Piece | None
+    context: Context, view: View, target: Target, round_: Round, *, build: Piece | None, chunk: Chunk | None
 ) -> Epoch:
     """An epoch whose expressions fail stops its view and no other; what went wrong is kept with the view."""
     try:
-        return apply_epoch(context, view.relation.name, target, pace, round_, build=build)
+        return apply_epoch(context, view.relation.name, target, round_, build=build, chunk=chunk)
     except Exception as error:
         if isinstance(error, ConflictError | CatalogError) or not is_final(error):
             raise
@@ -287,6 +300,8 @@ def _apply_or_fail(
             with context.catalog.reading() as connection:
                 view = definition.load(connection, view.relation.name)  # an epoch came before the chunk
         tried = {n: int(target.batch.get(n, target.stream)) for n in view.inputs}
+        if chunk is not None and view.position is not None and view.position.refresh is not None:
+            tried |= view.position.refresh.to
         stop(context, view, error, tried, Activity.EPOCH if build is None else Activity.BUILD)
         return Epoch(
             view=view.relation.name, applied_version=_applied(view), plan="failed", reason=str(error), error=error

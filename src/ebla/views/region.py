@@ -10,7 +10,7 @@ from R to R and C. Whatever follows changes (sums added, groups computed again, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,9 +43,13 @@ class Region:
     @property
     def after(self) -> tuple[Part, ...]:
         """What is known behind the epoch, one part for each tablet: a chunk begins where the tablet was left."""
-        ends = {part.tablet: part for part in (*self.known, *self.added)}
-        rows = {t: sum(p.rows for p in (*self.known, *self.added) if p.tablet == t) for t in ends}
-        return tuple(Part(tablet=t, after=None, up_to=p.up_to, rows=rows[t]) for t, p in ends.items())
+        found: dict[TabletId, Part] = {}
+        for part in (*self.known, *self.added):
+            before = found.get(part.tablet)
+            found[part.tablet] = (
+                part if before is None else replace(before, up_to=part.up_to, rows=before.rows + part.rows)
+            )
+        return tuple(found.values())
 
     @property
     def rows(self) -> int:

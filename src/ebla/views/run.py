@@ -46,7 +46,7 @@ from ebla.views.plan import Difference, FullRefresh, Incremental, Merge, Term, b
 from ebla.views.rows import difference, numbered, stored_rows, without_keys
 from ebla.views.shape import keys_of, understood
 from ebla.views.told import told_by_key
-from ebla.views.wide import Wide, rest, slice_count
+from ebla.views.wide import Wide
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,13 +64,9 @@ class Target:
     batch: Mapping[str, Version] = field(default_factory=dict)
     """Inputs (names in lower case) that are read at a version of their own."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How fast an epoch may go: so many view rows at a time, so many a second. Without one, at full speed."""
-
-    rows_per_scan: int = 100_000
-    rows_per_s: float | None = None
+    def versions(self, relations: Mapping[str, Relation], newest: Version) -> dict[str, Version]:
+        """Of all inputs. A view among them is read as it is now: its epoch came first."""
+        return {n: self.batch.get(n, self.stream if r.kind is Kind.TABLE else newest) for n, r in relations.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +92,6 @@ class Run:
         view: View,
         relations: Mapping[str, Relation],
         target: Target,
-        pace: Pace | None,
         work: Work,
         round_: Round,
         started: float,
@@ -105,7 +100,6 @@ class Run:
         self.context = round_.context
         self.view = view
         self.work = work
-        self.pace = pace
         self.started = started
         self.building = building
         self.growth = building if isinstance(building, Growth) else None
@@ -123,12 +117,7 @@ class Run:
                 self.until = max(target.stream, self.stands.applied_version)
                 versions = {n: max(target.stream, read[n]) for n in relations}
             else:
-                # Tables are read at the epoch's version; a view among the inputs as it is now: its epoch came first.
-                newest = reads.current_version(connection)
-                versions = {
-                    n: target.batch.get(n, target.stream if r.kind is Kind.TABLE else newest)
-                    for n, r in relations.items()
-                }
+                versions = target.versions(relations, reads.current_version(connection))
             now = {n: round_.snapshot(connection, r, versions[n]) for n, r in relations.items()}
             self.mine = reads.snapshot(connection, view.relation)
         self.shape, self.blocked = shape_of(view, relations)
@@ -159,14 +148,12 @@ class Run:
             return self._chunk(changed, guess)
         if guess.way is Way.RECOMPUTE:
             return self._recompute(guess.reason)
-        touched = int(self.mine.rows_at_most * guess.share)
-        slices = 1 if self.pace is None else slice_count(touched, self.pace.rows_per_scan)
-        if guess.way is Way.NARROW and slices == 1:
+        if guess.way is Way.NARROW:
             try:
                 return self._narrow()
             except TooWide as reason:
-                return self._wide(changed, 1, str(reason))
-        return self._wide(changed, slices, guess.reason)
+                return self._wide(changed, str(reason))
+        return self._wide(changed, guess.reason)
 
     def anew(self, reason: str) -> Epoch:
         """Compute the view as its query says, whatever its rows are."""
@@ -334,7 +321,7 @@ class Run:
 
     # ---- large changes ----------------------------------------------------------------------------------
 
-    def _wide(self, changed: Sequence[str], slices: int, reason: str) -> Epoch:
+    def _wide(self, changed: Sequence[str], reason: str) -> Epoch:
         """The same plan on Spark alone, if the view has a key and a scope that it shows."""
         if self.shape is None or self.view.relation.keyless:
             return self._recompute(self.blocked or reason)
@@ -342,13 +329,10 @@ class Run:
         if made is None:
             return self._recompute(reason)
         wide = Wide(self.view, self.inputs, self.evaluation, self.mine, made)
-        began, rows = time.perf_counter(), 0
         try:
-            for frame in wide.slices(slices):
-                with self._finding_culprits():
-                    rows += self.work.put_more(frame)
-                hit("epoch.slice_written")
-                rest(rows, None if self.pace is None else self.pace.rows_per_s, began)
+            with self._finding_culprits():
+                rows = self.work.put_more(wide.rows())
+            hit("epoch.slice_written")
         except TooWide as why:
             return self._recompute(str(why))
         gone = sum(run.tombstones for run in self.work.runs)
@@ -372,7 +356,7 @@ class Run:
                 pass  # so many groups are better found by Spark
         if guess.way is Way.RECOMPUTE:
             return self._recompute(guess.reason)
-        return self._wide(changed, 1, guess.reason)
+        return self._wide(changed, guess.reason)
 
     def _added_alone(self) -> DataFrame | None:
         """The query over the chunk's rows alone, if what it gives is what the chunk adds: rows, or parts of sums."""

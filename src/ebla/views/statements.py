@@ -13,12 +13,14 @@ from ebla.build import failed, shown
 from ebla.catalog import reads
 from ebla.errors import CatalogUnavailableError, EblaError, ViewStoppedError
 from ebla.indexes import definition as index_definition
+from ebla.jobs.readers import readers
 from ebla.result import Result, named_like
 from ebla.sql import statements as st
 from ebla.storage.model import Kind
 from ebla.tables import ddl
 from ebla.views import create, definition, explain, freshness
 from ebla.views.backfill import how_built
+from ebla.views.cut import cut_of
 from ebla.views.definition import inputs_of
 from ebla.views.guard import refuse_if_read
 
@@ -188,6 +190,7 @@ class Views:
         return Result(table=named_like(shown, like), spark=lambda: self._context.spark)
 
     def _explain(self, statement: st.ExplainView) -> Result:
+        dictionaries = None
         if statement.create is not None:
             made = statement.create
             query = made.query
@@ -197,14 +200,25 @@ class Views:
             with self._context.catalog.reading() as connection:
                 view = definition.load(connection, statement.name)
                 relations = {n: reads.relation(connection, n) for n in view.inputs}
+                batch = next((sorted(names) for v, _, names in readers(connection) if v.relation == view.relation), [])
             how = how_built(view, relations)
+            if batch:
+                dictionaries = explain.Dictionaries(names=tuple(batch), cut=cut_of(view, relations, batch))
             checked = create.check(self._context, view.query)
         plans = checked.plans()
         return Result(
             table=pa.table(
                 {
-                    "plan": [explain.as_text(statement.name, plans, how, direct=checked.direct)],
-                    "json": [json.dumps(explain.as_json(statement.name, plans, how, direct=checked.direct))],
+                    "plan": [
+                        explain.as_text(statement.name, plans, how, direct=checked.direct, dictionaries=dictionaries)
+                    ],
+                    "json": [
+                        json.dumps(
+                            explain.as_json(
+                                statement.name, plans, how, direct=checked.direct, dictionaries=dictionaries
+                            )
+                        )
+                    ],
                     "mermaid": [explain.as_mermaid(statement.name, plans)],
                 }
             )

@@ -2,15 +2,12 @@
 
 Nothing is collected. The affected values are found by joins, the query runs over the rows in scope, and one join with
 what the view has tells upserts from tombstones. The rows are not compared with the old ones: a row that stays the same
-is written again. With a pace, the affected values are cut into slices that are written one after the other; all of them
-commit together.
+is written again. Of a view that is refreshed in chunks, only affected values in a range of tokens count.
 """
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -43,28 +40,22 @@ class Wide:
         self._plan = plan
         self._scope: DataFrame | None = None
 
-    def slices(self, count: int) -> Iterator[DataFrame]:
-        """Rows to write, under physical names with a mark for tombstones; the affected values in so many parts.
+    def rows(self, span: tuple[int, int] | None = None) -> DataFrame:
+        """Rows to write, under physical names with a mark for tombstones.
 
-        In one, if the scope is not the view's key: a row whose scope changed would go in one part and come in another.
+        `span`: only those whose scope has its token there, first and last.
         """
-        if not self._by_key:
-            count = 1
-        affected = reduce(lambda a, b: a.unionAll(b), [self._values(a.values) for a in self._plan.affected]).distinct()
-        direct = self._direct()
-        if count == 1 and direct is not None:
-            yield self._rows(affected, direct)
-            return
-        affected = affected.persist()
-        try:
-            for part in range(count):
-                some = affected
-                if count > 1:
-                    token = f"pmod(xxhash64({', '.join(affected.columns)}), {count})"
-                    some = affected.filter(f"{token} = {part}")
-                yield self._rows(some, direct if count == 1 else None)
-        finally:
-            affected.unpersist()
+        return self._rows(self.affected(span), self._direct())
+
+    def affected(self, span: tuple[int, int] | None = None) -> DataFrame:
+        """The values of the scope that changes affect."""
+        found = reduce(lambda a, b: a.unionAll(b), [self._values(a.values) for a in self._plan.affected]).distinct()
+        if span is None:
+            return found
+        # The token depends on the type: that of the view's column counts, wherever the value was found.
+        kinds = [column_of(self._view.relation, name).type for name in self._plan.scope]
+        typed = found.selectExpr(*[f"CAST({c} AS {kind}) AS {c}" for c, kind in zip(found.columns, kinds, strict=True)])
+        return typed.filter(within(typed.columns, [span]))
 
     @property
     def _by_key(self) -> bool:
@@ -206,13 +197,3 @@ def _numbered(frame: DataFrame) -> DataFrame:
 
 def _is_scope(source: Values) -> bool:
     return isinstance(source, Scope) or (isinstance(source, Picked) and isinstance(source.source, Scope))
-
-
-def rest(rows: int, rate: float | None, began: float) -> None:
-    """Wait until so many rows are due at this rate."""
-    if rate is not None and rate > 0:
-        time.sleep(max(0.0, rows / rate - (time.perf_counter() - began)))
-
-
-def slice_count(rows: int, rows_per_scan: int | None) -> int:
-    return 1 if not rows_per_scan else max(1, math.ceil(rows / rows_per_scan))
