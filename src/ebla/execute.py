@@ -352,10 +352,10 @@ class Executor:
             frame = swrite.fitted(read.frame, relation, keep=[b.KIND], hidden=True)
             return b.FrameBatch(frame=frame, kind=None, reads=read.snapshots)
 
-        verb = type(statement).__name__.lower()
         # A blind upsert of given values reads nothing that another writer could change.
         blind = isinstance(statement, st.Insert) and statement.upsert and not statement.source.refs
-        return self._write(statement.table, make, reason=f"{verb} {statement.table}", reads_target=not blind)
+        reason = f"{_verb(statement)} {statement.table}"
+        return self._write(statement.table, make, reason=reason, reads_target=not blind)
 
     def _write(self, table: str, make: Make, *, reason: str, reads_target: bool) -> Result:
         written: Written = write(self._context, table, make, reason=reason, reads_target=reads_target)
@@ -473,6 +473,21 @@ def _parameter(name: str, parameters: Parameters) -> object:
     if name not in parameters:
         raise UnknownNameError(f"parameter :{name}: expected a value, found none; pass {name}=…")
     return parameters[name]
+
+
+def _verb(statement: st.Insert | st.Update | st.Delete | st.Merge) -> str:
+    """What the history says of a statement, in front of the table's name."""
+    match statement:
+        case st.Insert(upsert=upsert):
+            return "upsert into" if upsert else "insert into"
+        case st.Update():
+            return "update"
+        case st.Delete():
+            return "delete from"
+        case st.Merge():
+            return "merge into"
+        case _:
+            assert_never(statement)
 
 
 def _is_system(ref: st.TableRef) -> bool:

@@ -185,11 +185,11 @@ class Coordinator:
             # An epoch that began before the last chunk came would move the view on and leave that chunk behind.
             if view in state.unmoved:
                 requires.append(state.unmoved[view])
-            reasons.append(f"relation {view} is built")
+            reasons.append(f"{state.called(view)} is built")
         base = self._turn(state, now_us)
         if base != state.processing:
             updates.append(c.SetProcessingBase(base=base))
-            reasons.append("no base is processed" if base is None else f"relation {base} is processed")
+            reasons.append("nothing is read for builds" if base is None else f"{state.called(base)} is read for builds")
         # Calls wait until the catalog says whose turn it is, so that every node sees the same base.
         calls = self._calls(state, base, now_us) if base is not None and base == state.processing else ()
         return Decision(

@@ -75,6 +75,8 @@ class State:
     alive: frozenset[NodeId] = frozenset()
     retry_us: Mapping[RelationId, int] = field(default_factory=dict)
     """When work for a relation that something went wrong with is tried again."""
+    names: Mapping[RelationId, str] = field(default_factory=dict)
+    """Of relations that are built or read, for reasons that people read."""
 
     @classmethod
     def of(
@@ -91,6 +93,7 @@ class State:
         processing: RelationId | None = None,
         alive: Iterable[NodeId] = (),
         retry_us: Mapping[RelationId, int] | None = None,
+        names: Mapping[RelationId, str] | None = None,
     ) -> State:
         """From tasks in the order of their turns."""
         state = cls(
@@ -104,10 +107,14 @@ class State:
             processing=processing,
             alive=frozenset(alive),
             retry_us=retry_us or {},
+            names=names or {},
         )
         for task in tasks:
             state.put(task)
         return state
+
+    def called(self, relation: RelationId) -> str:
+        return self.names.get(relation, f"relation {relation}")
 
     def put(self, task: Task) -> None:
         """A task that is new, or that was aborted. New ones come in the order of their turns."""

@@ -17,6 +17,7 @@ from ebla.catalog import building, indexing, reads, troubles
 from ebla.catalog import changes as c
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
+from ebla.catalog.apply import called
 from ebla.catalog.troubles import Activity
 from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
 from ebla.indexes.steps import Standing, not_yet
@@ -40,6 +41,7 @@ def load(connection: Connection, alive: Iterable[NodeId], unchecked: Iterable[Re
         if reached is not None:
             unmoved[view] = c.ProgressIs(name=progress_name(view), value=reached.text)
     unread = {view: build.base for view, build in builds.items() if view not in spans and build.base != processing}
+    concerned = {*builds, *(build.base for build in builds.values()), *(task.base for task in tasks)}
     open_of = {task.view for task in tasks if task.view is not None}
     return State.of(
         tasks,
@@ -57,6 +59,7 @@ def load(connection: Connection, alive: Iterable[NodeId], unchecked: Iterable[Re
             for t in troubles.everything(connection)
             if t.work is Activity.BUILD and t.retry_at is not None
         },
+        names={relation: called(connection, relation) for relation in concerned},
     )
 
 

@@ -270,7 +270,8 @@ def sweep(context: Context, relations: Sequence[RelationId] | None = None) -> tu
         )
     for node, entries in listed.items():
         root = context.roots()[node]
-        for path, length, folder in entries:
+        # Files before the folders that they lie in, so that they are counted.
+        for path, length, folder in sorted(entries, key=lambda entry: entry[2]):
             number = owner(path)
             inside = path.split("/", 1)[0]
             if number is None or number in at_work or path in named[node] or (wanted and inside not in wanted):

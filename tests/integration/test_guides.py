@@ -1,0 +1,109 @@
+"""Every block of every guide, of the tutorial and of the README is run, in the order of the page."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ebla
+from ebla.cli.main import run
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *GUIDES]
+POSTGRES = "postgresql://ebla:secret@db.example/ebla"
+FENCE = re.compile(r"^```(python|sql|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SAID = re.compile(r"^(?:print\(.*\))?  ?# ?([(\['\d].*)$|^# ([(\[].*)$", re.MULTILINE)
+OTHER_PROGRAMS = ("make", "python", "createuser", "createdb", "export", "mkdir", "cd", ".")
+STEADY = {"building.md"}
+"""Guides whose builds must not end by themselves before the page stops them."""
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str, int]]:
+    """Language, text and line of each block."""
+    text = page.read_text(encoding="utf-8")
+    for found in FENCE.finditer(text):
+        yield found[1], found[2], text.count("\n", 0, found.start()) + 2
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            for part in line[2:].split("  # ")[0].split(" && "):
+                words = shlex.split(part, comments=True)
+                if words[0] not in OTHER_PROGRAMS:
+                    yield words
+
+
+class Reader:
+    """One who types a page from its beginning to its end, in one directory."""
+
+    def __init__(self, replaced: dict[str, str]) -> None:
+        self._names: dict[str, object] = {"__name__": "guide"}
+        self._replaced = replaced
+        self._own: ebla.Database | None = None
+
+    def run(self, language: str, text: str, place: str) -> None:
+        for old, new in self._replaced.items():
+            text = text.replace(old, new)
+        match language:
+            case "python":
+                exec(compile(text, place, "exec"), self._names)
+            case "sql":
+                if self._own is None:
+                    self._own = ebla.connect("./warehouse")
+                self._own.sql(text).rows()
+            case _:
+                for words in commands(text):
+                    assert words[0] == "ebla", f"{place}: {words}"
+                    if words[1:2] != ["check"]:
+                        assert run(words[1:]) in (0, 1), f"{place}: {words}"
+
+    def close(self) -> None:
+        for found in (*self._names.values(), self._own):
+            if isinstance(found, ebla.Database):
+                found.close()
+
+
+def said(text: str) -> list[str]:
+    """What comments of a block say that is printed; what stands behind a colon explains it."""
+    found = [one[1] or one[2] for one in SAID.finditer(text)]
+    return [re.sub(r"(?<=[)\]]): .*$", "", one) for one in found]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_runs(
+    page: Path,
+    spark: object,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+):
+    replaced = {"/mnt/": f"{tmp_path}/mnt/"}
+    if POSTGRES in page.read_text(encoding="utf-8"):
+        replaced[POSTGRES] = request.getfixturevalue("postgres_url")
+        monkeypatch.setenv("EBLA_STORAGE_ROOT", f"{tmp_path}/mnt/ebla/a")
+        monkeypatch.setenv("EBLA_NODE", "a")
+        monkeypatch.setenv("EBLA_WAREHOUSE", replaced[POSTGRES])
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"EPOCH_PERIOD_S": "0.1", "FSYNC": "false", "TABLETS": "16", "AUTO_COMPACT": "false"}.items():
+        monkeypatch.setenv(f"EBLA_{name}", value)
+    if page.name in STEADY:
+        monkeypatch.setenv("EBLA_AUTO_REFRESH", "false")
+    reader = Reader(replaced)
+    try:
+        for language, text, line in blocks(page):
+            reader.run(language, text, f"{page.name}:{line}")
+            printed = capsys.readouterr().out
+            if language == "python":
+                missing = [one for one in said(text) if one not in printed]
+                assert not missing, f"{page.name}:{line}: expected {missing}, found {printed}"
+    finally:
+        reader.close()
