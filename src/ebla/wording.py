@@ -14,8 +14,8 @@ from ebla.sql.statements import Query
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_OURS = r"(?:`[^`]*`\.)*`_ebla_\w+`(?:\.`[^`]*`)*"
-"""A name that only Ebla uses, as Spark quotes it."""
+_LISTED = re.compile(r"\[(`[^\]]*)\]")
+"""The names that Spark suggests."""
 
 
 def in_users_words(
@@ -52,8 +52,12 @@ def without_internals(message: str, internal: Collection[str]) -> str:
     message = re.sub(r"\s*;?\s*line \d+,? pos \d+;?", "", message)
     for name in internal:
         message = message.replace(f"`{name}`.", "").replace(name, "the table")
-    message = re.sub(rf"{_OURS}, |, {_OURS}(?=\])|(?<=\[){_OURS}(?=\])", "", message)
+    message = _LISTED.sub(lambda found: f"[{', '.join(_ours_left_out(found[1]))}]", message)
     return re.sub(r" Did you mean one of the following\? \[\]\.?", "", message)
+
+
+def _ours_left_out(listed: str) -> list[str]:
+    return [name for name in listed.split(", ") if "`_ebla_" not in name]
 
 
 def _position(error: BaseException, query: Query, users_position: Callable[[int], int] | None) -> int | None:
