@@ -71,7 +71,8 @@ def test_what_only_ebla_wrote_has_no_place():
 
 
 def test_names_that_only_ebla_uses_are_left_out():
-    said = "`nope` cannot be resolved. Did you mean one of the following? [`_ebla_target`, `o`.`id`, `n`.`_ebla_y`, `o`.`_ebla_x`]."
+    listed = "[`_ebla_target`, `o`.`id`, `n`.`_ebla_y`, `o`.`_ebla_x`]"
+    said = f"`nope` cannot be resolved. Did you mean one of the following? {listed}."
     assert without_internals(said, ()) == "`nope` cannot be resolved. Did you mean one of the following? [`o`.`id`]."
     lonely = "`nope` cannot be resolved. Did you mean one of the following? [`_ebla_old0`]. (line 25, pos 3)"
     assert without_internals(lonely, ()) == "`nope` cannot be resolved."
