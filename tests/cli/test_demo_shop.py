@@ -467,3 +467,10 @@ def test_every_view_of_the_shop_is_equal_to_its_recomputation(tmp_path):
         assert {"customers", "orders", "lines"} < set(kept_db.tables())
         assert any(pages.page(kept_db, name) for name in pages.NAMES)
         assert pages.explained(kept_db).startswith(f"path: {schema.INDEX_NAME} ")
+
+
+def test_a_busy_machine_gets_fewer_rows_to_end_in_time():
+    assert run.fitting(run.Options(), 5.0) == (run.ROWS, run.SECONDS)
+    assert run.fitting(run.Options(), 2 * run.START_S) == (run.ROWS // 4, run.SECONDS / 2)
+    assert run.fitting(run.Options(), 100 * run.START_S) == (run.ROWS_MIN, run.SECONDS_MIN)
+    assert run.fitting(run.Options(rows=7, seconds=1.0), 100 * run.START_S) == (7, 1.0)
