@@ -30,7 +30,6 @@ def test_spark_reads_for_a_user_who_may_not_write(spark: SparkSession, tmp_path:
         assert rows(db, "SELECT count(*) FROM system.relations WHERE kind = 'view'") == [(1,)]
         for statement in (
             "DELETE FROM t",
-            "FLUSH v",
             "CREATE INDEX i ON t (n)",
             "CREATE MATERIALIZED VIEW w AS SELECT id FROM t",
         ):
