@@ -151,6 +151,21 @@ def test_a_view_that_failed_on_a_row_comes_back_when_a_write_mends_it(db: ebla.D
     assert db.version - version <= 3, "one try for each write"
 
 
+def test_a_view_that_failed_on_a_dictionary_s_row_comes_back_when_that_is_mended(db: ebla.Database) -> None:
+    query = "SELECT o.id, 100 DIV r.rate AS r FROM orders o JOIN rates r ON o.customer = r.id"
+    db.sql("CREATE TABLE rates (id BIGINT, rate BIGINT, PRIMARY KEY (id))")
+    db.table("rates").upsert([{"id": i, "rate": 1 + i} for i in range(1, 5)])
+    db.sql(
+        f"CREATE MATERIALIZED VIEW rated AS {query};"
+        "CREATE HANDLER shop PROCESS rated, INPUT orders AS STREAM, INPUT rates AS BATCH WITH (dictionary_period_s = 0)"
+    )
+    db.table("rates").upsert([{"id": 2, "rate": 0}])
+    eventually(lambda: shown(db, "rated")["status"] == "failed")
+    db.table("rates").upsert([{"id": 2, "rate": 7}])
+    eventually(lambda: follows(db, "rated"))
+    assert_current(db, "rated", query)
+
+
 # ---- builds ---------------------------------------------------------------------------------------------
 
 
