@@ -21,7 +21,9 @@ gathered, and removed in one commit 200 ms after the first; until the state show
 remembered.
 
 Errors: a call that fails makes its replica wait, a task that fails waits itself, so that it cannot hold up the others
-of its batch. Both wait twice as long each time, up to a cap. A worker that has seen a newer term ends this reign.
+of its batch. Both wait twice as long each time, up to a cap. Where the catalog says when a relation in trouble is tried
+again, that counts: users see it, and a leader that comes new keeps to it. A worker that has seen a newer term ends this
+reign.
 """
 
 from __future__ import annotations
