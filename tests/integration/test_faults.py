@@ -28,7 +28,7 @@ from support.warehouse import connect, eventually
 
 pytestmark = pytest.mark.spark
 
-LONG = "aggregate(sequence(1, 250000 + CAST({n} AS INT) % 2), 0L, (a, x) -> a ^ x)"
+LONG = "aggregate(sequence(1, 400000 + CAST({n} AS INT) % 2), 0L, (a, x) -> a ^ x)"
 """An expression that takes long enough for a job to be seen while it runs."""
 SLOW = f"SELECT id, customer + 0 * {LONG.format(n='id')} AS c, total FROM orders"
 PLAIN = "SELECT id, total FROM orders"
@@ -76,7 +76,7 @@ def follows(db: ebla.Database, view: str) -> bool:
 def test_a_view_whose_job_was_lost_waits_and_goes_on(db: ebla.Database, spark: SparkSession) -> None:
     db.sql(f"CREATE MATERIALIZED VIEW slow AS {SLOW}; CREATE MATERIALIZED VIEW plain AS {PLAIN}")
     with Saboteur(spark, ["job"]) as saboteur:
-        db.table("orders").upsert([order(3, total=30), order(ROWS)])
+        db.table("orders").upsert([order(i, total=100 + i) for i in range(ROWS + 1)])
         eventually(lambda: trouble(db, "slow") is not None)
         eventually(lambda: shown(db, "plain")["behind"] == 0)  # the others go on
         found = trouble(db, "slow")
