@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from ebla import checks, creation, system
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
-from ebla.errors import EblaError, SnapshotError, SqlError, StorageError, UnknownNameError
+from ebla.errors import EblaError, SnapshotError, SqlError, StorageError, UnknownNameError, UsageError
 from ebla.ids import Version
 from ebla.jobs import statements as jobs
 from ebla.query import explain as query_explain
@@ -80,6 +80,8 @@ class Executor:
 
     def run(self, text: str, parameters: Parameters) -> Result:
         """Run statements in order; return the last one's result. All are parsed before the first one runs."""
+        if not isinstance(text, str):
+            raise UsageError(f"sql: expected a text, found {type(text).__name__}")
         parsed = [(parse(part), part) for part in split(text)]
         if not parsed:
             raise SqlError("expected a statement, found none")

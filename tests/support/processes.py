@@ -32,7 +32,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = ("attached", "build_tasks", "catalog_tasks", "index_tasks", "spark_tasks", "table_tasks", "view_tasks")
+MODULES = (
+    "attached",
+    "build_tasks",
+    "catalog_tasks",
+    "fuzz_tasks",
+    "index_tasks",
+    "spark_tasks",
+    "table_tasks",
+    "view_tasks",
+)
 """What the helper process imports once for all children."""
 
 

@@ -56,6 +56,11 @@ def viewed(text: str) -> str:
 # ---- split ----------------------------------------------------------------------------------------------
 
 
+def test_half_a_character_is_refused_at_its_place():
+    with pytest.raises(SqlError, match=r"lone surrogate.*line 2, column 9"):
+        split("SELECT 1;\nSELECT '\ud800'")
+
+
 def test_split_drops_empty_statements_and_the_comments_around_them():
     assert texts(" ; ;\n-- a;b\nSELECT 1; /* c;d */ SELECT 2 /* e */ ;; ") == ["SELECT 1", "SELECT 2"]
     assert texts("") == []

@@ -332,7 +332,7 @@ class Task:
         return Spill(path=path, starts=np.concatenate([[0], np.cumsum(counts)]))
 
     def _order(self, table: pa.Table, *names: str) -> pa.Array:
-        return pc.sort_indices(table, sort_keys=[(n, "ascending") for n in names])
+        return rf.in_order(table, [(n, False) for n in names])
 
     def _spanning(self, table: pa.Table) -> Iterator[Run]:
         """One level 0 run for each set of replicas."""

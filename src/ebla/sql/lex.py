@@ -72,6 +72,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _OPENERS = {"'": "a string", '"': "a string", "`": "a quoted name"}
 _KINDS: dict[str | None, Kind] = {kind.value: kind for kind in Kind}
 
@@ -80,6 +81,8 @@ def lex(source: StatementText | str) -> list[Token]:
     """The tokens of a text without its comments, and an END token behind the last one."""
     source = source if isinstance(source, StatementText) else StatementText(text=source)
     text = source.text
+    if torn := _SURROGATE.search(text):
+        raise source.error("expected characters, found half of one (a lone surrogate)", torn.start())
     tokens: list[Token] = []
     at = 0
     while match := _TOKEN.match(text, at):

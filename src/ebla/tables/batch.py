@@ -142,7 +142,7 @@ def level0_runs(
     who reads them next need not decode them.
     """
     key = [c.physical for c in relation.key]
-    order = pc.sort_indices(table.select(key), sort_keys=[(k, "ascending", "at_start") for k in key])
+    order = rf.in_order(table, [(k, False) for k in key])
     table, kinds = table.take(order), kinds.take(order)
     identity = [c.physical for c in relation.identity]
     token = tokens.tokens(table, identity)

@@ -191,7 +191,8 @@ def distinct(table: pa.Table) -> pa.Table:
     """Each row once, as far as Arrow can compare rows."""
     if table.num_rows < 2 or any(pa.types.is_nested(f.type) for f in table.schema):
         return table
-    return table.group_by(table.schema.names, use_threads=False).aggregate([])
+    plain = numbered(table)  # Arrow takes a name such as `.a` for a path
+    return plain.group_by(plain.schema.names, use_threads=False).aggregate([]).rename_columns(table.schema.names)
 
 
 def _empty(width: int) -> pa.Table:

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from ebla.storage import runs as rf
 from ebla.storage import token as tokens
 from ebla.storage.model import TOKEN
 from ebla.views.follow import Changed, Either, Looked, Picked, Scope, Values, WithoutNull
@@ -63,5 +63,5 @@ def neighbours(mutations: pa.Table, key: Sequence[str], tablets: int) -> pa.Tabl
         return mutations
     places = tokens.tablets_of(mutations.column(TOKEN).to_numpy(), tablets)
     first = mutations.take(pa.array(np.flatnonzero(places == places.min())))
-    order = pc.sort_indices(first, sort_keys=[(name, "ascending") for name in key])
+    order = rf.in_order(first, [(name, False) for name in key])
     return first.take(order[:SOME_KEYS])

@@ -1,0 +1,61 @@
+"""No raw exception reaches a user from any door, whatever is given: every error is one of Ebla's, and says something.
+
+The cases come from seeds (`support.fuzz`); a failure names its seed and its place. All doors but files run in processes
+that find no Java, so that a statement that is right and needs Spark ends with an error that says so, at once.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+from pyspark.sql import SparkSession
+
+import ebla
+from support import fuzz
+from support.processes import Processes
+
+CASES = {"statements": 6000, "rows": 1800, "queries": 1700, "names": 200, "commands": 200, "settings": 100}
+PARTS = 2
+"""Into how many processes the statements are cut, so that two workers of the tests share them."""
+FILES = 30
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("door", "part"), [(d, p) for d in CASES for p in range(PARTS if d == "statements" else 1)], ids=str
+)
+def test_wrong_input_gets_an_error_that_says_something(door: str, part: int, processes: Processes, tmp_path: Path):
+    count = CASES[door] // (PARTS if door == "statements" else 1)
+    found = processes.start("support.fuzz_tasks:run", str(tmp_path / "w"), door, part * count, count).finish()
+    assert not found, "\n".join(_told(json.loads(line)) for line in found[:5])
+
+
+def _told(found: dict[str, object]) -> str:
+    trace = found.get("trace")
+    return f"seed {found['seed']}: {found['error']}\n" + ("".join(trace) if isinstance(trace, list) else "")
+
+
+def test_the_cases_are_ten_thousand():
+    assert sum(CASES.values()) >= 10_000
+
+
+def test_damaged_files_are_refused_or_loaded(spark: SparkSession, tmp_path: Path):
+    """Each file is loaded whole or refused by an error of Ebla that names it."""
+    with ebla.connect(str(tmp_path / "w"), spark, fsync=False, auto_compact=False, tablets=1) as db:
+        db.sql(fuzz.SETUP[0])
+        refusals: dict[str, str] = {}
+        for seed in range(FILES):
+            name, data = fuzz.file(Random(seed))
+            path = tmp_path / f"{seed}-{name}"
+            path.write_bytes(data)
+            try:
+                db.table("t").load(str(path))
+            except ebla.EblaError as error:
+                refusals[path.name] = str(error)
+            except Exception as error:
+                raise AssertionError(f"seed {seed}: {data!r}") from error
+    assert [name for name, said in refusals.items() if name not in said] == []
+    assert 5 < len(refusals) < FILES, "expected some files to be refused and some to be loaded"
