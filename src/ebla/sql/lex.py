@@ -81,8 +81,6 @@ def lex(source: StatementText | str) -> list[Token]:
     """The tokens of a text without its comments, and an END token behind the last one."""
     source = source if isinstance(source, StatementText) else StatementText(text=source)
     text = source.text
-    if torn := _SURROGATE.search(text):
-        raise source.error("expected characters, found half of one (a lone surrogate)", torn.start())
     tokens: list[Token] = []
     at = 0
     while match := _TOKEN.match(text, at):
@@ -96,6 +94,9 @@ def lex(source: StatementText | str) -> list[Token]:
         if raw in _OPENERS:
             raise source.error(f"expected {raw} to close {_OPENERS[raw]}, found the end of the text", start)
         tokens.append(Token(kind, raw, raw.upper() if kind is Kind.WORD else raw, start, at))
+    for torn in _SURROGATE.finditer(text):
+        if not any(t.kind is Kind.QUOTED and t.start < torn.start() < t.end for t in tokens):  # names say it themselves
+            raise source.error("expected characters, found half of one (a lone surrogate)", torn.start())
     end = tokens[-1].end if tokens else len(text)
     tokens.append(Token(Kind.END, "", "", end, end))
     return tokens
