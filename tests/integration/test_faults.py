@@ -352,7 +352,7 @@ def test_ctrl_c_cancels_the_jobs_of_its_statement_and_no_others(db: ebla.Databas
     other.start()
     press = interrupt_when_busy(spark)
     with pytest.raises(KeyboardInterrupt):
-        db.sql(many.format(4_000)).rows()
+        db.sql(many.format(400)).rows()
     press.join()
     other.join()
     assert len(found) == 1, "a job that is none of the statement's was cancelled"

@@ -48,6 +48,7 @@ _LOST = re.compile(
     r"SPARK_JOB_CANCELLED|Job \S* ?cancelled|was cancelled|SparkContext was shut down|stopped SparkContext"
     r"|Python worker (exited|failed|crashed)|Python worker .* (crash|EOF)|ExecutorLost|Executor .* lost|executor lost"
     r"|FetchFailed|Task(Killed|ResultLost)|MetadataFetchFailed|task was killed|Connection (reset|refused)|Broken pipe"
+    r"|EOFException|SocketException|ClosedChannelException|PythonWorkerFactory"
 )
 _LOST_CLASSES = frozenset({"Py4JNetworkError", "Py4JError", "ConnectionRefusedError", "ConnectionResetError"})
 
@@ -110,7 +111,7 @@ def fault_of(error: BaseException) -> Fault:
     if wrong is not None:
         return Fault(final=True, code=wrong.condition or wrong.kind, message=sentence(wrong.text))
     code = LOST_JOB if is_lost(error, found) else next((link.condition for link in found if link.condition), None)
-    return Fault(final=False, code=code or type(error).__name__, message=sentence(found[-1].text) if found else message)
+    return Fault(final=False, code=code or type(error).__name__, message=_said(found) or message)
 
 
 def is_final(error: BaseException) -> bool:
@@ -202,7 +203,7 @@ def is_lost(error: BaseException, found: list[Link] | None = None) -> bool:
     chain = list(links(error)) if found is None else found
     if type(error).__name__ in _LOST_CLASSES:
         return True
-    return any(_LOST.search(f"[{link.condition}] {link.text}") for link in chain)
+    return any(_LOST.search(f"[{link.condition}] {link.kind}: {link.text}") for link in chain)
 
 
 def worker_cause(error: BaseException) -> tuple[str, str] | None:
@@ -253,7 +254,7 @@ def full(what: str) -> StorageFullError:
 def of_spark(error: BaseException, what: str) -> EblaError:
     """An error of Spark that is neither about a row nor about the text, as one of ours."""
     found = list(links(error))
-    said = sentence(found[-1].text if found else _text(error)) or type(error).__name__
+    said = _said(found) or sentence(_text(error)) or type(error).__name__
     if is_lost(error, found):
         return SparkJobError(f"{what}: Spark lost a job: {said}; repeat the statement", lost=True)
     code = next((link.condition for link in found if link.condition), None)
@@ -268,5 +269,6 @@ def sentence(text: str) -> str:
     return re.sub(r"^.*?(\[[A-Z_.0-9]+\])", r"\1", chosen)
 
 
-def one_line(error: BaseException) -> str:
-    return " ".join((_text(error) or type(error).__name__).split("JVM stacktrace")[0].split())
+def _said(chain: list[Link]) -> str:
+    """The innermost cause that says anything."""
+    return next((sentence(link.text) for link in reversed(chain) if link.text.strip()), "")
