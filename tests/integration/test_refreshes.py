@@ -226,7 +226,7 @@ def act(shop: Shop, chance: random.Random) -> None:
 def test_views_equal_their_queries_at_the_versions_they_name_while_they_are_refreshed(shop: Shop, seed: int) -> None:
     chance = random.Random(seed)
     seen: set[str] = set()
-    for _ in range(30):
+    for _ in range(22):
         for _ in range(chance.randrange(3)):
             write(shop, chance)
         act(shop, chance)
