@@ -20,7 +20,10 @@ PAGES = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *GUIDES]
 POSTGRES = "postgresql://ebla:secret@db.example/ebla"
 FENCE = re.compile(r"^```(python|sql|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SAID = re.compile(r"^(?:print\(.*\))?  ?# ?([(\['\d].*)$|^# ([(\[].*)$", re.MULTILINE)
-OTHER_PROGRAMS = ("make", "python", "createuser", "createdb", "export", "mkdir", "cd", ".")
+OTHER_PROGRAMS = ("make", "python", "createuser", "createdb", "mkdir", "cd", ".")
+FROM_THE_DEMO = "./shop"
+SPARKS = ("./warehouse", "in/", "orders-copy", "checkpoints/")
+"""Paths that Spark reads: it does not know the directory that the reader is in."""
 STEADY = {"building.md"}
 """Guides whose builds must not end by themselves before the page stops them."""
 
@@ -37,33 +40,41 @@ def commands(text: str) -> Iterator[list[str]]:
         if line.startswith("$ "):
             for part in line[2:].split("  # ")[0].split(" && "):
                 words = shlex.split(part, comments=True)
-                if words[0] not in OTHER_PROGRAMS:
+                if words[0] not in OTHER_PROGRAMS and FROM_THE_DEMO not in words:
                     yield words
 
 
 class Reader:
     """One who types a page from its beginning to its end, in one directory."""
 
-    def __init__(self, replaced: dict[str, str]) -> None:
+    def __init__(self, replaced: dict[str, str], folder: Path) -> None:
         self._names: dict[str, object] = {"__name__": "guide"}
         self._replaced = replaced
+        self._folder = folder
         self._own: ebla.Database | None = None
 
     def run(self, language: str, text: str, place: str) -> None:
         for old, new in self._replaced.items():
             text = text.replace(old, new)
+        for path in SPARKS:
+            text = re.sub(rf"(?<=[\"']){re.escape(path)}", f"{self._folder}/{path.removeprefix('./')}", text)
         match language:
             case "python":
                 exec(compile(text, place, "exec"), self._names)
             case "sql":
                 if self._own is None:
-                    self._own = ebla.connect("./warehouse")
+                    self._own = ebla.connect(str(self._folder / "warehouse"))
                 self._own.sql(text).rows()
             case _:
-                for words in commands(text):
-                    assert words[0] == "ebla", f"{place}: {words}"
-                    if words[1:2] != ["check"]:
-                        assert run(words[1:]) in (0, 1), f"{place}: {words}"
+                with pytest.MonkeyPatch.context() as environment:
+                    for words in commands(text):
+                        if words[0] == "export":
+                            for name, _, value in (word.partition("=") for word in words[1:]):
+                                environment.setenv(name, value)
+                            continue
+                        assert words[0] == "ebla", f"{place}: {words}"
+                        if words[1:2] != ["check"]:  # of a file that only the reader has
+                            assert run(words[1:]) in (0, 1), f"{place}: {words}"
 
     def close(self) -> None:
         for found in (*self._names.values(), self._own):
@@ -89,15 +100,12 @@ def test_every_block_runs(
     replaced = {"/mnt/": f"{tmp_path}/mnt/"}
     if POSTGRES in page.read_text(encoding="utf-8"):
         replaced[POSTGRES] = request.getfixturevalue("postgres_url")
-        monkeypatch.setenv("EBLA_STORAGE_ROOT", f"{tmp_path}/mnt/ebla/a")
-        monkeypatch.setenv("EBLA_NODE", "a")
-        monkeypatch.setenv("EBLA_WAREHOUSE", replaced[POSTGRES])
     monkeypatch.chdir(tmp_path)
     for name, value in {"EPOCH_PERIOD_S": "0.1", "FSYNC": "false", "TABLETS": "16", "AUTO_COMPACT": "false"}.items():
         monkeypatch.setenv(f"EBLA_{name}", value)
     if page.name in STEADY:
         monkeypatch.setenv("EBLA_AUTO_REFRESH", "false")
-    reader = Reader(replaced)
+    reader = Reader(replaced, tmp_path)
     try:
         for language, text, line in blocks(page):
             reader.run(language, text, f"{page.name}:{line}")
