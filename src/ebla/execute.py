@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from ebla.query.conditions import Request
 from ebla.query.execute import result_of
 from ebla.query.streams import TooMany
 from ebla.result import Result, named_like
+from ebla.spark import comparisons
 from ebla.spark import write as swrite
 from ebla.spark.query import over
 from ebla.spark.session import local_frame
@@ -35,7 +37,7 @@ from ebla.storage.model import FOREVER, Column, Kind, Relation
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
 from ebla.tables import ddl, maintenance, scans
-from ebla.tables.literals import dialect_of, literal_batch
+from ebla.tables.literals import dialect_of, literal_batch, zone_of
 from ebla.tables.writes import Make, Written, write
 from ebla.views.guard import require_built
 from ebla.wording import in_users_words
@@ -212,7 +214,10 @@ class Executor:
         try:
             return select.bound(wanted, relation)
         except select.NotSimple:
-            return select.bound(wanted, relation, self._database.reader.spoken(wanted.relation))
+            zone = zone_of(self._context)
+        with contextlib.suppress(select.NotSimple):
+            return select.bound(wanted, relation, zone=zone)
+        return select.bound(wanted, relation, self._database.reader.spoken(wanted.relation), zone)
 
     def _read(self, query: st.Query, parameters: Parameters, *, at: Version | None = None) -> Reading:
         """A query over one consistent snapshot of all relations that it names, pinned."""
@@ -274,7 +279,10 @@ class Executor:
         def reworded(error: Exception, names: Collection[str], place: Callable[[int], int]) -> EblaError | None:
             return in_users_words(error, query, names, spark, place)
 
-        return over(spark, query, frames, parameters=parameters, reworded=reworded)
+        def exact(frame: DataFrame, text: str) -> str | None:
+            return comparisons.exact(frame, text, zone_of(self._context), query.text)
+
+        return over(spark, query, frames, parameters=parameters, reworded=reworded, exact=exact)
 
     def _version_of(self, ref: st.TableRef, parameters: Parameters) -> Version | None:
         if ref.version is not None:

@@ -77,7 +77,14 @@ def test_json_names_match_whatever_their_case(db: ebla.Database, tmp_path: Path)
 
 def test_json_of_another_shape_is_refused_by_file_and_column(db: ebla.Database, tmp_path: Path) -> None:
     file = tmp_path / "bad.json"
-    refused(db, "j", file, lines({"id": 1, "s": {"a": 1, "zz": 2}}), str(file), "column s.zz")
+    refused(
+        db,
+        "j",
+        file,
+        lines({"id": 1, "s": {"a": 1, "zz": 2}}),
+        f"{file}, line 1: column s",
+        "field zz: expected one of a",
+    )
     refused(db, "j", file, lines({"id": 1, "name": {"a": 1}}), str(file), "column name", "an object")
     refused(db, "j", file, lines({"id": 1, "name": 5}), str(file), "column name", "a number")
     refused(db, "j", file, lines({"id": True}), str(file), "column id")

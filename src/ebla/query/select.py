@@ -3,10 +3,10 @@
     SELECT * | column [AS name], … FROM relation [[AS] alias]
     [WHERE condition AND …] [ORDER BY column [ASC|DESC], …] LIMIT n
 
-A condition compares a column with a literal or a parameter of its own type: `=`, `<`, `<=`, `>`, `>=`, `BETWEEN`, `IN`,
-`LIKE 'text%'`, `IS [NOT] NULL`. What could mean something else to Spark, by a setting of its session or by a cast, is
-not taken: names that are spelled otherwise than declared, strings with a backslash, comparisons across types, times
-without a zone. A query that names the whole key needs no LIMIT.
+A condition compares a column with a literal or a parameter of its own type, or with a string that says a value of it:
+`=`, `<`, `<=`, `>`, `>=`, `BETWEEN`, `IN`, `LIKE 'text%'`, `IS [NOT] NULL`. What could mean something else to Spark, by
+a setting of its session or by a cast, is not taken: names that are spelled otherwise than declared, strings with a
+backslash, comparisons across types. A query that names the whole key needs no LIMIT.
 
 Any other condition is kept as text. A partial index with the same text, word for word, has only rows that fulfil it, so
 the query can be answered through that index, and by nothing else but Spark.
@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 from ebla.errors import EblaError
 from ebla.query import conditions as c
+from ebla.query import values as v
 from ebla.sql.cursor import Cursor, words
 from ebla.sql.lex import Kind, StatementText, Token, lex, unquote_name, unquote_string
-from ebla.storage import types
+from ebla.storage import texts, types
 from ebla.storage.model import Column, Relation
 
 if TYPE_CHECKING:
@@ -434,18 +435,18 @@ def _condition_ends(cursor: Cursor) -> list[int]:
 # ---- the relation ---------------------------------------------------------------------------------------
 
 
-def bound(select: Select, relation: Relation, spoken: Spoken | None = None) -> c.Request:
+def bound(select: Select, relation: Relation, spoken: Spoken | None = None, zone: str | None = None) -> c.Request:
     """The request, if it is certain to mean what Spark would make of the query; raises NotSimple if it is not.
 
-    `spoken` is what indexes of the relation have besides its columns.
+    `spoken` is what indexes of the relation have besides its columns; `zone` that of times without one.
     """
     try:
-        return _bound(select, relation, spoken or Spoken())
+        return _bound(select, relation, spoken or Spoken(), zone)
     except EblaError as error:
         raise NotSimple(str(error)) from error
 
 
-def _bound(select: Select, relation: Relation, spoken: Spoken) -> c.Request:
+def _bound(select: Select, relation: Relation, spoken: Spoken, zone: str | None) -> c.Request:
     columns = {**{column.name: column for column in relation.visible}, **spoken.expressions}
 
     def column_of(name: str) -> Column:
@@ -457,7 +458,7 @@ def _bound(select: Select, relation: Relation, spoken: Spoken) -> c.Request:
     def filter_of(one: Compared | Said) -> c.Filter | str:
         try:
             if isinstance(one, Compared):
-                return replace(_filter(relation, column_of(one.column), one), text=one.text)
+                return replace(_filter(relation, column_of(one.column), one, zone), text=one.text)
         except (NotSimple, EblaError):
             pass  # as a promise of an index it may be known all the same
         if one.text not in spoken.promises:
@@ -502,10 +503,10 @@ def _of_whole_key(relation: Relation, where: tuple[c.Filter, ...]) -> int:
     return 1
 
 
-def _filter(relation: Relation, column: Column, one: Compared) -> c.Filter:
+def _filter(relation: Relation, column: Column, one: Compared, zone: str | None = None) -> c.Filter:
     if one.operator in ("null", "not null"):
         return c.Filter(column, c.IsNull() if one.operator == "null" else c.NotNull())
-    values = [_value(literal, column) for literal in one.values]
+    values = [_value(literal, column, zone) for literal in one.values]
     match one.operator:
         case "=":
             made: c.Condition = c.Equals(values[0])
@@ -528,8 +529,11 @@ def _prefix(pattern: object) -> str:
     return pattern[:-1]
 
 
-def _value(literal: Literal, column: Column) -> object:
-    """A literal that Spark compares with the column without changing the column's values."""
+def _value(literal: Literal, column: Column, zone: str | None) -> object:
+    """A literal that Spark compares with the column without changing the column's values.
+
+    A string is the value of the column's type that it says, with the session's zone if that is known.
+    """
     value, kind = literal.value, column.type.partition("(")[0]
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     match kind:
@@ -545,6 +549,8 @@ def _value(literal: Literal, column: Column) -> object:
             return float(value)
         case "string" if isinstance(value, str):
             return value
+        case _ if isinstance(value, str) and zone is not None and types.is_key_type(column.type):
+            return v.from_text(value, column, "", texts.How(zone=zone, binary="utf-8"))
         case "date" if literal.kind == "string" and isinstance(value, str):
             return _date(value)
         case "date" if isinstance(value, dt.date) and not isinstance(value, dt.datetime):

@@ -28,8 +28,11 @@ def over(
     *,
     parameters: Mapping[str, object] | None = None,
     reworded: Reworded = lambda error, names, place: None,
+    exact: Callable[[DataFrame, str], str | None] = lambda frame, text: None,
 ) -> DataFrame:
     """The query, analysed; `frames` by the number of the mention. A mention without one keeps its name.
+
+    `exact` may give another text for one that Spark has understood, and understood otherwise than it is meant.
 
     The temporary views have names of their own and are gone when Spark has understood the text.
     """
@@ -50,12 +53,16 @@ def over(
 
         text = rewrite(query, replacement)
         try:
-            return session.sql(text, dict(parameters)) if parameters else session.sql(text)
+            made = session.sql(text, dict(parameters)) if parameters else session.sql(text)
         except Exception as error:
             better = reworded(error, views.values(), lambda at: users_place(query, replacement, at))
             if better is None:
                 raise
             raise better from error
+        meant = exact(made, text)
+        if meant is None:
+            return made
+        return session.sql(meant, dict(parameters)) if parameters else session.sql(meant)
     finally:
         for name in views.values():
             session.catalog.dropTempView(name)

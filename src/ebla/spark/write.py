@@ -6,10 +6,11 @@ One job. The partition number is the tablet, so the file's name says which table
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException
@@ -82,17 +83,48 @@ def fitted(
             continue
         found = schema[source].dataType
         plain = column.nullable or column.hidden or (keyed and column.key_position is None)
-        if found == target and plain and not isinstance(target, T.FloatType | T.DoubleType):
+        twice = repeated_key(F.col(quoted(source)), found)
+        if found == target and plain and twice is None and not isinstance(target, T.FloatType | T.DoubleType):
             selected.append(F.expr(renamed([(source, column.physical)])[0]))
             continue
         what = f"{relation.name}.{column.name}" if path is None else f"column {column.name}"
         value = assigned(F.col(quoted(source)), found, target, what, where)
+        if twice is not None:
+            message = F.lit(f"{what}: expected {column.type}, found a map that names a key twice")
+            value = F.when(F.coalesce(twice, F.lit(False)), refusal(message, target, where)).otherwise(value)
         if not column.nullable and not column.hidden and not (keyed and column.key_position is None):
             value = F.coalesce(value, refusal(F.lit(f"{what}: expected a value, found NULL"), target, where))
         if column.key_position is not None and isinstance(target, T.FloatType | T.DoubleType):
             value = F.when(value == 0, F.lit(0).cast(target)).otherwise(value)  # one zero, as in equality
         selected.append(value.alias(column.physical))
     return frame.select(*selected, *[F.col(quoted(given[k.lower()])).alias(k) for k in keep])
+
+
+def repeated_key(value: SparkColumn, kind: T.DataType) -> SparkColumn | None:
+    """Whether a map in the value, at any depth, names a key twice; `None` where there is no map.
+
+    Spark's own functions make no such map, but files may hold one.
+    """
+    match kind:
+        case T.MapType():
+            keys = F.map_keys(value)
+            here = F.size(F.array_distinct(keys)) < F.size(keys)
+            inside = _in_some(F.map_values(value), kind.valueType)
+            return here if inside is None else here | inside
+        case T.ArrayType():
+            return _in_some(value, kind.elementType)
+        case T.StructType():
+            parts = [repeated_key(value.getField(field.name), field.dataType) for field in kind.fields]
+            found = [F.coalesce(part, F.lit(False)) for part in parts if part is not None]
+            return functools.reduce(lambda one, other: one | other, found) if found else None
+        case _:
+            return None
+
+
+def _in_some(values: SparkColumn, kind: T.DataType) -> SparkColumn | None:
+    if repeated_key(F.lit(None), kind) is None:
+        return None
+    return F.exists(values, lambda item: F.coalesce(cast("SparkColumn", repeated_key(item, kind)), F.lit(False)))
 
 
 def _given_columns(frame: DataFrame, relation: Relation, others: Sequence[str], *, hidden: bool) -> Mapping[str, str]:
@@ -152,7 +184,8 @@ def assigned(
     fits = value.try_cast(target)
     if isinstance(target, T.FloatType | T.DoubleType) and isinstance(found, T.FractionalType):
         infinite = F.lit(float("inf"))
-        fits = F.when((F.abs(fits) < infinite) | (F.abs(value) >= infinite), fits)
+        changed = ((F.abs(fits) >= infinite) & (F.abs(value) < infinite)) | ((fits == 0) & (value != 0))
+        fits = F.when(~changed, fits)
     elif numeric:
         fits = F.when(fits.cast(found) == value, fits)
     shown = F.concat(F.lit(f"{what}: expected {want}, found "), value.cast("string"))

@@ -36,7 +36,8 @@ def checked(value: str, type_text: str, what: str, depth: int = 0) -> str:
         infinity = "double('infinity')"
         accepted = [
             f"{_is(value, _WHOLE)} AND CAST({fits} AS DECIMAL(38, 0)) = {value}",
-            f"{_is(value, _FRACTION)} AND (abs({fits}) < {infinity} OR abs({value}) >= {infinity})",
+            f"{_is(value, _FRACTION)} AND (abs({fits}) < {infinity} OR abs({value}) >= {infinity}) "
+            f"AND ({fits} <> 0 OR {value} = 0)",
         ]
     elif base in _TIMES:
         accepted = [_is(value, "void|date|timestamp|timestamp_ntz")]

@@ -53,6 +53,8 @@ class ArrowBatch:
     table: pa.Table
     kinds: str | pa.ChunkedArray
     ordered: bool
+    arrival: Arrival | None = None
+    """Why the rows come, if they come as files: they may have to be staged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,8 @@ class FrameBatch:
     """True when nearly every row that the frame reads is written, as in a scan of files: its size is known."""
     rows: int | None = None
     """The number of rows, where it is known."""
+    bytes: int | None = None
+    """How large the rows are, where that is known better than Spark knows it."""
     reads: Sequence[Snapshot] = ()
     """What the frame reads of the warehouse itself."""
     arrival: Arrival | None = None

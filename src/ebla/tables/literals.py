@@ -14,6 +14,7 @@ from ebla.sql.dml import given_columns
 from ebla.sql.refs import find
 from ebla.storage import runs as rf
 from ebla.storage import types
+from ebla.storage.calendar import UTC
 from ebla.storage.grammar import Type, Unfit, parse
 from ebla.storage.model import Relation
 from ebla.tables import batch as b
@@ -39,6 +40,11 @@ def dialect_of(context: Context, parameters: Mapping[str, object]) -> lit.Dialec
         quoted_names=found["quoted_names"] == "true",
         parameters=parameters,
     )
+
+
+def zone_of(context: Context) -> str:
+    """The zone of times that name none."""
+    return str(context.spark.conf.get(_CONFIGURATION["zone"])) if context.has_spark else UTC
 
 
 def literal_batch(statement: st.Insert, relation: Relation, dialect: lit.Dialect) -> b.ArrowBatch | st.Insert:

@@ -1,7 +1,7 @@
 """`LOAD INTO t FROM 'files'`: what the files hold, checked file by file before a row moves.
 
-Parquet is checked by its footers, CSV by its header, JSON line by line while it is read. Every error names the file
-and, where there is one, the column.
+Parquet is checked by its footers, CSV by its header, and every text in CSV and JSON while it is read. Every error names
+the file and, where there is one, the line and the column.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import glob
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -23,14 +24,18 @@ from ebla.build.staging import Arrival
 from ebla.errors import EblaError, LoadError, TypeMismatchError, UnknownNameError
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
-from ebla.storage import types
-from ebla.storage.model import Relation
+from ebla.storage import texts, types
+from ebla.storage.jsons import LENIENT_OPTIONS, Leniency
+from ebla.storage.model import Column, Relation
+from ebla.storage.patterns import pattern
 from ebla.tables import batch as b
 from ebla.tables.context import Context
+from ebla.tables.csv_files import CsvFiles, check_encoding
+from ebla.tables.json_files import COMPRESSED, JsonFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame, DataFrameReader
+    from pyspark.sql import DataFrame
 
 SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json",
             ".ndjson": "json"}  # fmt: skip
@@ -46,10 +51,13 @@ OPTIONS = {
                                "allowNumericLeadingZeros", "allowSingleQuotes", "allowUnquotedControlChars",
                                "allowUnquotedFieldNames"},
 }  # fmt: skip
-_CORRUPT = "_ebla_corrupt"
+SMALL_BYTES = 32 * 2**20
+"""Files of texts that have no more bytes than this, all together, are read by the driver."""
+COMPRESSION = 10
+"""How many times as large a compressed file is taken to be."""
+_READ_AS = {"dateFormat": "date", "timestampFormat": "timestamp", "timestampNTZFormat": "timestamp_ntz"}
+_WORDS = {"nanValue": "NaN", "positiveInf": "Infinity", "negativeInf": "-Infinity"}
 _PATH = "_ebla_path"
-_NOTHING = "\0"
-"""What Spark takes for NULL in a CSV file beside an empty field. Its default is the empty text, even a quoted one."""
 
 
 def find_files(path: str) -> list[str]:
@@ -126,7 +134,7 @@ def load_batch(
     *,
     format: str | None = None,
     options: Mapping[str, object] | None = None,
-) -> b.FrameBatch:
+) -> b.ArrowBatch | b.FrameBatch:
     """The rows of the files as a batch of upserts, with every check attached to it."""
     files = find_files(path)
     kind = format_of(files, format)
@@ -150,10 +158,17 @@ def _known_options(kind: str, given: Mapping[str, object]) -> dict[str, object]:
     return {known[name.lower()]: value for name, value in given.items()}
 
 
-def _with_options(reader: DataFrameReader, options: Mapping[str, object]) -> DataFrameReader:
-    for option, value in options.items():
-        reader = reader.option(option, str(value).lower() if isinstance(value, bool) else str(value))
-    return reader
+def _how(options: dict[str, object]) -> texts.How:
+    """How texts are read, by the options that say so, which are taken out."""
+    locale = str(options.pop("locale", "en-US"))
+    if locale.lower().replace("_", "-") not in ("en-us", "en"):
+        raise LoadError(f"locale: expected en-US, found {locale}; numbers and dates are read by digits alone")
+    given = {name: options.pop(option, None) for option, name in _READ_AS.items()}
+    read = {name: None if text is None else pattern(name, str(text)) for name, text in given.items()}
+    words = [(str(options.pop(option)), word) for option, word in _WORDS.items() if option in options]
+    return texts.How(
+        date=read["date"], timestamp=read["timestamp"], timestamp_ntz=read["timestamp_ntz"], words=tuple(words)
+    )
 
 
 def _with_path(read: DataFrame) -> DataFrame:
@@ -237,234 +252,110 @@ def _moment(column: pa.Field) -> SparkColumn:
 # ---- CSV ------------------------------------------------------------------------------------------------
 
 
-def _csv(context: Context, relation: Relation, files: Sequence[str], options: dict[str, object]) -> b.FrameBatch:
+def _csv(
+    context: Context, relation: Relation, files: Sequence[str], options: dict[str, object]
+) -> b.ArrowBatch | b.FrameBatch:
+    how = _how(options)
     header = _truth(options.pop("header", True))
     separator = str(options.pop("delimiter", options.pop("sep", "\t" if files[0].endswith(".tsv") else ",")))
-    options.setdefault("escape", '"')
-    options.setdefault("nullValue", _NOTHING)
     if len(separator) != 1:
         raise LoadError(f"delimiter: expected one character, found {separator!r}")
-    names_by_file = {f: _csv_names(f, relation, options, header=header, separator=separator) for f in files}
+    plain = CsvFiles(
+        relation=relation,
+        names=(),
+        how=how,
+        separator=separator,
+        header=header,
+        encoding=str(options.get("encoding", "UTF-8")),
+        quote=str(options.get("quote", '"')),
+        escape=str(options.pop("escape", '"')),
+        comment=str(options.get("comment", "")),
+    )
     groups: dict[tuple[str, ...], list[str]] = {}
-    for file, names in names_by_file.items():
-        groups.setdefault(names, []).append(file)
-    parts = []
-    for names, group in groups.items():
-        text = T.StructType([T.StructField(n, T.StringType()) for n in (*names, _CORRUPT)])
-        reader = context.writer.read.schema(text).option("header", header).option("sep", separator)
-        reader = reader.option("enforceSchema", True).option("mode", "PERMISSIVE")
-        reader = reader.option("columnNameOfCorruptRecord", _CORRUPT)
-        read = _with_options(reader, options).csv([sscan.literally(f) for f in group])
-        try:
-            parts.append(_from_text(_with_path(read), relation, names))
-        except LoadError as error:
-            raise LoadError(f"{group[0]}: {error}") from error
-    return b.FrameBatch(frame=_union(parts), kind=b.UPSERT, plain=True, arrival=Arrival.LOAD, errors=LoadError)
+    for file in files:
+        check_encoding(file, plain.encoding)
+        groups.setdefault(_csv_names(file, plain), []).append(file)
+    found = [(replace(plain, names=names), group) for names, group in groups.items()]
+    read = [(one, one.texts(context.writer, group, options)) for one, group in found]
+    size = sum(os.path.getsize(file) for file in files)
+    if size > SMALL_BYTES:
+        frame = _union([one.rows(frame) for one, frame in read])
+        return b.FrameBatch(frame=frame, kind=b.UPSERT, plain=True, bytes=size, arrival=Arrival.LOAD, errors=LoadError)
+    with swrite.translated(relation.name, into=LoadError):
+        tables = [one.read(frame.toArrow()) for one, frame in read]
+    return b.ArrowBatch(table=pa.concat_tables(tables), kinds=b.UPSERT, ordered=False, arrival=Arrival.LOAD)
 
 
 def _truth(value: object) -> bool:
     return value if isinstance(value, bool) else str(value).lower() in ("true", "1", "yes")
 
 
-def _first_line(file: str, options: Mapping[str, object], separator: str) -> list[str] | None:
+def _first_line(file: str, how: CsvFiles) -> list[str] | None:
     """The first line that is not empty and not a comment, read with the options that the rows are read with."""
-    encoding = str(options.get("encoding", options.get("charset", "UTF-8")))
-    quote, comment = str(options.get("quote", '"')), str(options.get("comment", ""))
     try:
-        with open(file, newline="", encoding="utf-8-sig" if encoding.upper() == "UTF-8" else encoding) as text:
-            kept = (line for line in text if line.strip() and not (comment and line.startswith(comment)))
-            if len(quote) != 1:
-                return next(csv.reader(kept, delimiter=separator, quoting=csv.QUOTE_NONE), None)
-            return next(csv.reader(kept, delimiter=separator, quotechar=quote), None)
+        return next((fields for _, fields in how.records(file, header=True)), None)
     except (OSError, UnicodeError, LookupError, csv.Error) as error:
-        raise LoadError(f"{file}: expected a CSV file in {encoding}, found: {error}") from error
+        raise LoadError(f"{file}: expected a CSV file in {how.encoding}, found: {error}") from error
 
 
-def _csv_names(
-    file: str, relation: Relation, options: Mapping[str, object], *, header: bool, separator: str
-) -> tuple[str, ...]:
-    first = _first_line(file, options, separator)
-    visible = relation.visible
-    if not header:
+def _csv_names(file: str, how: CsvFiles) -> tuple[str, ...]:
+    first = _first_line(file, how)
+    relation, visible = how.relation, how.relation.visible
+    nested = next((c for c in visible if not types.is_key_type(c.type)), None)
+    if not how.header:
         if first is not None and len(first) != len(visible):
             raise LoadError(f"{file}: expected {len(visible)} columns, found {len(first)}; give WITH (header = true)?")
+        if nested is not None:
+            raise _no_texts(file, nested)
         return tuple(c.name for c in visible)
     if first is None:
         raise LoadError(f"{file}: expected a header line, found an empty file")
-    known = {c.name.lower(): c.name for c in visible}
+    known = {c.name.lower(): c for c in visible}
     names: list[str] = []
     for name in first:
         column = known.get(name.strip().lower())
         if column is None:
             raise LoadError(
-                f"{file}: column {name!r}: expected one of {relation.name}'s columns {', '.join(known.values())}; "
+                f"{file}: column {name!r}: expected one of {relation.name}'s columns "
+                f"{', '.join(c.name for c in visible)}; "
                 "a file without a header line is loaded WITH (header = false)"
             )
-        if column in names:
+        if column.name in names:
             raise LoadError(f"{file}: column {name!r}: expected each column once, found it twice")
-        names.append(column)
+        if not types.is_key_type(column.type):
+            raise _no_texts(file, column)
+        names.append(column.name)
     missing = [c.name for c in visible if not c.nullable and c.name not in names]
     if missing:
         raise LoadError(f"{file}: column {missing[0]}: expected a value for every row, found no such column")
     return tuple(names)
 
 
-def _from_text(read: DataFrame, relation: Relation, names: Sequence[str]) -> DataFrame:
-    """Text to the declared types; text that says something else stops the job, naming file, column and value."""
-    columns: dict[str, SparkColumn] = {}
-    for column in (c for name in names if (c := relation.column(name)) is not None):
-        name = column.name
-        if not types.is_key_type(column.type):
-            raise LoadError(f"column {name}: expected a type that CSV can hold, found {column.type}")
-        target = types.to_spark(column.type)
-        raw = F.col(sscan.quoted(name))
-        if not isinstance(target, T.StringType):
-            raw = F.nullif(raw, F.lit(""))  # only a text can be empty
-        message = F.concat(F.lit(f"column {name}: expected {column.type}, found "), raw)
-        columns[name] = F.when(raw.isNull(), F.lit(None).cast(target)).otherwise(
-            F.coalesce(_parsed(raw, target), swrite.refusal(message, target, F.col(_PATH)))
-        )
-    line = F.concat(F.lit(f"expected {len(names)} columns ({', '.join(names)}), found "), F.col(_CORRUPT))
-    first = relation.column(names[0])
-    assert first is not None
-    return swrite.fitted(_refusing(read, line, columns, types.to_spark(first.type)), relation, path=_PATH)
-
-
-def _parsed(raw: SparkColumn, target: T.DataType) -> SparkColumn:
-    """The value that a text says exactly, or NULL."""
-    match target:
-        case T.BinaryType():
-            return F.try_to_binary(raw, F.lit("base64"))
-        case T.DecimalType():
-            value = raw.try_cast(target)  # rounds
-            return F.when(value == raw.try_cast(_exact(target)), value)
-        case T.FloatType() | T.DoubleType():
-            value = raw.try_cast(target)  # a number that is too large becomes infinite
-            said = F.lower(F.trim(raw)).rlike("^[+-]?inf(inity)?$")
-            return F.when((F.abs(value) < F.lit(float("inf"))) | F.isnan(value) | said, value)
-        case _:
-            return raw.try_cast(target)
-
-
-def _exact(target: T.DecimalType) -> T.DecimalType:
-    """A decimal with as many digits before the point, and all others behind it."""
-    return T.DecimalType(38, 38 - (target.precision - target.scale))
-
-
-def _refusing(
-    read: DataFrame, message: SparkColumn, columns: Mapping[str, SparkColumn], first: T.DataType
-) -> DataFrame:
-    """The columns of the rows. A line that Spark could not make a row of is an error in place of its first column."""
-    refused = F.when(F.col(_CORRUPT).isNotNull(), swrite.refusal(message, first, F.col(_PATH)))
-    name, value = next(iter(columns.items()))
-    checked = {**columns, name: refused.otherwise(value)}
-    return read.select(*[made.alias(n) for n, made in checked.items()], _PATH)
+def _no_texts(file: str, column: Column) -> LoadError:
+    return LoadError(f"{file}: column {column.name}: expected a type that CSV can hold, found {column.type}")
 
 
 # ---- JSON -----------------------------------------------------------------------------------------------
 
 
-def _json(context: Context, relation: Relation, files: Sequence[str], options: dict[str, object]) -> b.FrameBatch:
-    """One object per line. A line that is no object, or has a value of another type, stops the job.
-
-    Spark matches names letter by letter, so each file is read with its own spelling of them.
-    """
-    spelled: dict[str, tuple[T.StructType, list[str]]] = {}
-    for file in files:
-        schema = _json_schema(context, file, relation, options)
-        spelled.setdefault(schema.json(), (schema, []))[1].append(file)
-    names = ", ".join(f"{c.name} {c.type}" for c in relation.visible)
-    message = F.concat(F.lit(f"expected an object with columns {names}; found "), F.col(_CORRUPT))
-    parts = []
-    for schema, group in spelled.values():
-        reader = _json_reader(context, options).schema(T.StructType([*schema.fields, _corrupt_field()]))
-        read = _with_path(reader.json([sscan.literally(f) for f in group]))
-        columns = {f.name: F.col(sscan.quoted(f.name)) for f in schema.fields}
-        rows = _refusing(read, message, columns, schema.fields[0].dataType)
-        parts.append(swrite.fitted(rows, relation, path=_PATH))
-    return b.FrameBatch(frame=_union(parts), kind=b.UPSERT, plain=True, arrival=Arrival.LOAD, errors=LoadError)
-
-
-def _json_type(target: T.DataType) -> T.DataType:
-    """The type to read as: Spark rounds a decimal that has too many digits, and makes a float that is too large
-    infinite, so more is read, and checked after."""
-    if isinstance(target, T.DecimalType):
-        return _exact(target)
-    return T.DoubleType() if isinstance(target, T.FloatType) else target
-
-
-def _corrupt_field() -> T.StructField:
-    return T.StructField(_CORRUPT, T.StringType())
-
-
-def _json_reader(context: Context, options: Mapping[str, object]) -> DataFrameReader:
-    reader = context.writer.read.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _CORRUPT)
-    return _with_options(reader, options)
-
-
-def _json_schema(context: Context, file: str, relation: Relation, options: Mapping[str, object]) -> T.StructType:
-    """The schema to read a file with: its own names, the relation's types. What does not belong there is refused."""
-    try:
-        found = _json_reader(context, options).json(sscan.literally(file)).schema
-    except Exception as error:
-        raise LoadError(
-            f"{file}: expected JSON objects, one per line, found: {swrite.first_message(str(error))}"
-        ) from error
-    declared = T.StructType([T.StructField(c.name, types.to_spark(c.type)) for c in relation.visible])
-    given = T.StructType([f for f in found.fields if f.name != _CORRUPT])
-    shaped = _json_struct(given, declared, file, "", f"{relation.name}'s columns ")
-    spelled = {f.name.lower() for f in shaped.fields}
-    absent = [T.StructField(f.name, _json_type(f.dataType)) for f in declared.fields if f.name.lower() not in spelled]
-    return T.StructType([*shaped.fields, *absent])
-
-
-def _json_struct(found: T.StructType, declared: T.StructType, file: str, path: str, whose: str = "") -> T.StructType:
-    known = {f.name.lower(): f for f in declared.fields}
-    fields: list[T.StructField] = []
-    for field in found.fields:
-        name = f"{path}{field.name}"
-        target = known.get(field.name.lower())
-        if target is None:
-            have = ", ".join(f.name for f in declared.fields)
-            raise LoadError(f"{file}: column {name}: expected one of {whose}{have}")
-        if field.name.lower() in {f.name.lower() for f in fields}:
-            raise LoadError(f"{file}: column {name}: expected each column once, found it in two spellings")
-        fields.append(T.StructField(field.name, _json_field(field.dataType, target.dataType, file, name)))
-    return T.StructType(fields)
-
-
-def _json_field(found: T.DataType, declared: T.DataType, file: str, name: str) -> T.DataType:
-    """The type to read a value as. JSON has texts, numbers, truths, lists and objects: each has its place."""
-    texts = T.StringType | T.BinaryType | T.DateType | T.TimestampType | T.TimestampNTZType
-    match found, declared:
-        case (T.NullType(), _):
-            return _json_type(declared)
-        case (T.StructType(), T.StructType()):
-            return _json_struct(found, declared, file, f"{name}.")
-        case (T.ArrayType(), T.ArrayType()):
-            return T.ArrayType(_json_field(found.elementType, declared.elementType, file, f"{name} element"))
-        case (T.StructType(), T.MapType()):
-            for field in found.fields:
-                _json_field(field.dataType, declared.valueType, file, f"{name}.{field.name}")
-            return declared
-        case (T.NumericType(), T.NumericType()) | (T.BooleanType(), T.BooleanType()):
-            return _json_type(declared)
-    if isinstance(found, texts) and (isinstance(declared, texts | T.FloatType | T.DoubleType)):
-        return _json_type(declared)  # "NaN" and "Infinity" are texts in JSON; Spark refuses any other for a number
-    if isinstance(found, T.StringType):
-        return _json_type(declared)  # values of several kinds: those that do not fit stop the job
-    raise LoadError(f"{file}: column {name}: expected {types.from_spark(declared)}, found {_json_kind(found)}")
-
-
-def _json_kind(found: T.DataType) -> str:
-    match found:
-        case T.StructType():
-            return "an object"
-        case T.ArrayType():
-            return "a list"
-        case T.NumericType():
-            return "a number"
-        case T.BooleanType():
-            return "true or false"
-        case _:
-            return "a text"
+def _json(
+    context: Context, relation: Relation, files: Sequence[str], options: dict[str, object]
+) -> b.ArrowBatch | b.FrameBatch:
+    """One object per line. Few bytes are read by the driver, without Spark."""
+    how = _how(options)
+    lenient = {name: _truth(options[option]) for option, name in LENIENT_OPTIONS.items() if option in options}
+    separator = options.get("lineSep")
+    reading = JsonFiles(
+        relation=relation,
+        how=how,
+        leniency=Leniency(**lenient),
+        encoding=str(options.get("encoding", "UTF-8")),
+        line_separator=None if separator is None else str(separator),
+        multi_line=_truth(options.get("multiLine", False)),
+    )
+    size = sum(os.path.getsize(file) * (COMPRESSION if file.endswith(COMPRESSED) else 1) for file in files)
+    if size > SMALL_BYTES:
+        frame = reading.frame(context.writer, files)
+        return b.FrameBatch(frame=frame, kind=b.UPSERT, plain=True, bytes=size, arrival=Arrival.LOAD, errors=LoadError)
+    tables = [table for file in files for part in reading.ranges(file) for table in reading.tables(part)]
+    return b.ArrowBatch(table=pa.concat_tables(tables), kinds=b.UPSERT, ordered=False, arrival=Arrival.LOAD)

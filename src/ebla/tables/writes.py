@@ -170,11 +170,11 @@ class Work:
     # ---- files ------------------------------------------------------------------------------------------
 
     def put(self, batch: b.ArrowBatch | b.FrameBatch) -> None:
+        self.staging = batch.arrival is not None and self._stages(batch.arrival)
         match batch:
             case b.ArrowBatch():
                 self._put_arrow(batch)
             case b.FrameBatch():
-                self.staging = batch.arrival is not None and self._stages(batch.arrival)
                 self._put_frame(batch)
 
     def _stages(self, arrival: Arrival) -> bool:
@@ -228,7 +228,8 @@ class Work:
         with self.reading(batch.reads), swrite.translated(relation.name, into=batch.errors):
             frame = ssession.rebind(batch.frame, context.writer)
             many = batch.rows is not None and batch.rows > context.settings.batch_rows_max
-            small = not many and ssession.estimated_bytes(frame) <= SMALL_BYTES
+            size = ssession.estimated_bytes(frame) if batch.bytes is None else batch.bytes
+            small = not many and size <= SMALL_BYTES
             table = frame.toArrow() if small else None
             if table is None and batch.plain and batch.kind == b.UPSERT:
                 self._put_tablets(self._with_row_ids(frame), deletes=False)
