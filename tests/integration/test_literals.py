@@ -153,3 +153,71 @@ def test_literals_are_what_spark_makes_of_them(spark: SparkSession, tmp_path: Pa
             db.sql(f"INSERT INTO theirs (id, {', '.join(literals)}) {query}")
         shown = "SELECT id, CAST(d AS STRING), unix_micros(at), CAST(naive AS STRING), raw, price, f, n, s FROM"
         assert rows(db, f"{shown} ours") == rows(db, f"{shown} theirs")
+
+
+# ---- comparisons ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compared(db: ebla.Database) -> ebla.Database:
+    db.sql("CREATE TABLE c (id INT, d DATE, at TIMESTAMP, naive TIMESTAMP_NTZ, raw BINARY, price DECIMAL(38,20), "
+           "f FLOAT, b BOOLEAN, PRIMARY KEY (id))")  # fmt: skip
+    db.sql("INSERT INTO c VALUES "
+           "(1, '2024-01-15', '2024-01-15 10:00', '2024-01-15 10:00', 'abc', '1.5', '0.1', 'yes'), "
+           "(2, '2024-01-01', '2024-01-01', '2024-01-01', '', '1.50000000000000000001', '7', 'no')")  # fmt: skip
+    return db
+
+
+SAID = ["d = '2024-01-15'", "d IN ('2024-01-15', '1999-1-1')", "d BETWEEN '2024-01-02' AND '2024-02-01'",
+        "d > '2024-01-01'", "at = '2024-01-15 10:00'", "at = '2024-01-15 11:00:00+01:00'", "naive >= '2024-01-15'",
+        "raw = 'abc'", "price = '1.5'", "price < '1.50000000000000000001'", "f = '0.1'", "id = '1'", "id < '2'",
+        "b = 'yes'"]  # fmt: skip
+
+
+@pytest.mark.parametrize("condition", SAID)
+def test_a_compared_string_is_the_value_that_it_says(compared: ebla.Database, condition: str):
+    """By the path of first rows, by Spark, and in a statement that writes."""
+    assert compared.sql(f"SELECT id FROM c WHERE {condition} LIMIT 5").rows() == [(1,)]
+    assert compared.sql(f"SELECT max(id) FROM c WHERE {condition}").rows() == [(1,)]
+    assert compared.sql(f"UPDATE c SET b = TRUE WHERE {condition}").one()[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("d = '2024'", "expected date to compare with, found '2024' (not of the form yyyy-mm-dd) (line 2, column 11)"),
+        ("d = '2024-01-15 13:00'", "(not a whole day) (line 2, column 11)"),
+        ("d IN ('2024-01-15', '2024')", "found '2024' (not of"),
+        ("naive = '2024-01-15 10:00:00+05:00'", "has a time zone"),
+        ("id = '1.5'", "expected int to compare with, found '1.5' (not a whole number)"),
+        ("id IN (SELECT x FROM VALUES (1) AS v(x) WHERE x = 'one')", "found 'one' (not a number)"),
+        ("price = 'x'", "expected decimal(38,20) to compare with, found 'x' (not a number)"),
+    ],
+)
+def test_a_compared_string_that_says_another_value_is_an_error(compared: ebla.Database, condition: str, message: str):
+    with refused(compared, TypeMismatchError, message):
+        compared.sql(f"SELECT max(id) FROM c\nWHERE {condition}").rows()
+    with refused(compared, TypeMismatchError, message.partition(" (line")[0]):
+        compared.sql(f"SELECT id FROM c WHERE {condition} LIMIT 5").rows()
+    with refused(compared, TypeMismatchError, message.partition(" (line")[0]):
+        compared.sql(f"DELETE FROM c WHERE {condition}")
+
+
+def test_strings_that_are_cast_or_compared_with_strings_are_sparks(compared: ebla.Database):
+    assert compared.sql("SELECT count(*) FROM c WHERE d > CAST('2024' AS DATE)").one() == (1,)
+    assert compared.sql("SELECT count(*) FROM c WHERE CAST(d AS STRING) > '2024'").one() == (2,)
+    assert compared.sql("SELECT price = '1.5' AS same FROM c WHERE id = 1").rows() == [(True,)]
+
+
+def test_strings_are_compared_in_the_zone_of_the_session(spark: SparkSession, tmp_path: Path):
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    with connect(tmp_path / "warehouse", session) as db:
+        db.sql("CREATE TABLE c (id INT, at TIMESTAMP, PRIMARY KEY (id))")
+        db.sql("INSERT INTO c VALUES (1, '2024-01-15 10:00'), (2, TIMESTAMP '2024-01-15 10:00Z')")
+        for query in (
+            "SELECT id FROM c WHERE at = '2024-01-15 10:00' LIMIT 5",
+            "SELECT max(id) FROM c WHERE at = '2024-01-15 10:00'",
+        ):
+            assert db.sql(query).rows() == [(1,)]
+        assert db.query("c", where={"at": dt.datetime(2024, 1, 15, 9, tzinfo=dt.UTC)}, columns=["id"]).rows() == [(1,)]

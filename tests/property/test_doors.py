@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from ebla.errors import EblaError
 from ebla.sql import literals as lit
-from ebla.sql import parse as parse_sql
 from ebla.sql import statements
 from ebla.sql.lex import quote_string
+from ebla.sql.parse import parse as parse_sql
 from ebla.storage import texts, types
 from ebla.storage.grammar import Unfit, parse
 from ebla.storage.model import Relation
