@@ -359,7 +359,7 @@ class Executor:
                 case _:
                     assert_never(statement)
             read = self._read_in(replace(query, source=source), parameters, transaction.snapshot)
-            frame = swrite.fitted(read.frame, relation, keep=[b.KIND], hidden=True)
+            frame = swrite.fitted(read.frame, relation, keep=[b.KIND], hidden=True, utf8=True)
             return b.FrameBatch(frame=frame, kind=None, reads=read.snapshots)
 
         # A blind upsert of given values reads nothing that another writer could change.

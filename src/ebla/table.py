@@ -89,7 +89,7 @@ class Table:
     def _batch(self, relation: Relation, rows: Any, kind: str) -> b.ArrowBatch | b.FrameBatch:
         if _is_spark(rows):
             frame = rows.select(*_key_names(rows.columns, relation)) if kind == b.DELETE else rows
-            fitted = swrite.fitted(frame, relation, keyed=kind == b.DELETE)
+            fitted = swrite.fitted(frame, relation, keyed=kind == b.DELETE, utf8=True)
             return b.FrameBatch(frame=fitted, kind=kind, plain=swrite.is_plain(rows))
         table = self._fit(relation, rows, only_key=kind == b.DELETE)
         return b.ArrowBatch(table=table, kinds=kind, ordered=True)

@@ -212,6 +212,20 @@ def test_a_map_that_names_a_key_twice_is_refused_by_parquet_spark_and_the_source
 NESTED = "array<struct<m:map<string,int>>>"
 
 
+def test_bytes_that_are_no_text_are_refused_in_strings(db: ebla.Database, spark: SparkSession, tmp_path: Path):
+    offsets, raw = pa.py_buffer(b"\0\0\0\0\2\0\0\0\3\0\0\0"), pa.py_buffer(b"ok\xff")
+    table = pa.table({"id": [1, 2], "c10": pa.StringArray.from_buffers(2, offsets, raw)})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with refused(db, LoadError, "a.parquet: column c10: expected string in UTF-8, found bytes FF"):
+        db.table("t").load(str(tmp_path / "a.parquet"))
+    with refused(db, TypeMismatchError, "t.c10: expected string in UTF-8, found bytes FF"):
+        db.table("t").upsert(spark.read.parquet(str(tmp_path / "a.parquet")))
+    with refused(db, TypeMismatchError, "t.c10: expected string in UTF-8, found bytes FF"):
+        db.sql("INSERT INTO t (id, c10) SELECT 1, CAST(X'FF' AS STRING)")
+    with refused(db, TypeMismatchError, "t.c10, row 2: expected string", "not UTF-8"):
+        db.table("t").upsert(table)
+
+
 # ---- columns of one type into columns of another --------------------------------------------------------
 
 

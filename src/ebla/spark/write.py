@@ -60,12 +60,14 @@ def fitted(
     keyed: bool = False,
     hidden: bool = False,
     path: str | None = None,
+    utf8: bool = False,
 ) -> DataFrame:
     """The frame's columns as the relation's, under physical names, checked while they are computed.
 
     Columns match by name, whatever their case. Missing ones are NULL. Only lossless assignments are accepted:
     a value that does not fit its column stops the job. With `keyed`, only key columns are needed (deletes); with
     `hidden`, the frame may carry a hidden key. `path` names the column that says which file a row comes from.
+    With `utf8`, bytes that are no text are refused in strings: Spark takes them on trust.
     """
     given = _given_columns(frame, relation, [*keep, *([path] if path else [])], hidden=hidden)
     schema = frame.schema
@@ -84,11 +86,17 @@ def fitted(
         found = schema[source].dataType
         plain = column.nullable or column.hidden or (keyed and column.key_position is None)
         twice = repeated_key(F.col(quoted(source)), found)
-        if found == target and plain and twice is None and not isinstance(target, T.FloatType | T.DoubleType):
+        is_text = utf8 and isinstance(target, T.StringType)
+        as_is = found == target and plain and twice is None and not is_text
+        if as_is and not isinstance(target, T.FloatType | T.DoubleType):
             selected.append(F.expr(renamed([(source, column.physical)])[0]))
             continue
         what = f"{relation.name}.{column.name}" if path is None else f"column {column.name}"
         value = assigned(F.col(quoted(source)), found, target, what, where)
+        if is_text:
+            raw = F.col(quoted(source))
+            message = F.concat(F.lit(f"{what}: expected string in UTF-8, found bytes "), F.hex(raw))
+            value = F.when(F.is_valid_utf8(raw) | raw.isNull(), value).otherwise(refusal(message, target, where))
         if twice is not None:
             message = F.lit(f"{what}: expected {column.type}, found a map that names a key twice")
             value = F.when(F.coalesce(twice, F.lit(False)), refusal(message, target, where)).otherwise(value)

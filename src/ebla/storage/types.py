@@ -329,13 +329,17 @@ def _first_unfit(
     value = chunk[min(low, len(chunk) - 1)]
     try:
         return low, str(value) if isinstance(value, pa.Scalar) else show(value), why
-    except (ValueError, OverflowError):  # a date beyond Python's calendar
-        return low, f"a {value.type} out of range", why
+    except (ValueError, OverflowError):  # a date beyond Python's calendar, bytes that are no text
+        return low, f"a {value.type} that Python cannot hold", why
 
 
 def _reason(error: Exception) -> str:
     """Arrow's words for it, in ours."""
     said = str(error)
+    if isinstance(error, UnicodeEncodeError):
+        return "half of a surrogate pair is no character"
+    if "Invalid UTF8" in said:
+        return "not UTF-8"
     if isinstance(error, OverflowError) or re.search("too large to fit|not fit in precision|not in range|bounds", said):
         return "out of range"
     return "more digits than the type has" if "would cause data loss" in said else said
@@ -351,6 +355,8 @@ def _store(array: Any, tree: Type) -> Any:
         array = pc.run_end_decode(array)
     target = to_arrow(str(tree))
     if array.type == target and not holds_map(tree):
+        if "string" in str(tree):
+            array.validate(full=True)  # of files that another program wrote, Arrow takes the bytes on trust
         return array
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), target)

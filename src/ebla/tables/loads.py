@@ -203,7 +203,7 @@ def _parquet(context: Context, relation: Relation, files: Sequence[str]) -> b.Fr
         read = _with_path(context.writer.read.schema(schema).parquet(*map(sscan.literally, group)))
         read = read.select(*[_moment(column) for column in found], _PATH)
         try:
-            parts.append(swrite.fitted(read, relation, path=_PATH))
+            parts.append(swrite.fitted(read, relation, path=_PATH, utf8=True))
         except EblaError as error:
             raise LoadError(f"{group[0]}: {error}") from error
     return b.FrameBatch(
