@@ -167,9 +167,9 @@ def test_options_of_texts_are_read(db: ebla.Database, tmp_path: Path):
     moment = dt.datetime(2024, 1, 5, 10, tzinfo=dt.UTC)
     assert rows(db, "SELECT id, c12, c13, isnan(c6), c3, c10 FROM t") == [
         (1, moment.date(), moment, True, None, None),
-        (2, moment.date(), None, None, 7, None),
-        (3, None, None, None, None, None),
-        (4, None, None, None, None, "x"),
+        (2, moment.date(), None, False, 7, None),
+        (3, None, None, False, None, None),
+        (4, None, None, False, None, "x"),
     ]
 
 
@@ -233,10 +233,24 @@ UTC = dt.UTC
 SOURCES: dict[str, list[Any]] = {
     "boolean": [True, False],
     "tinyint": [-128, 0, 127],
-    "bigint": [0, 7, -129, 2**31, 2**53 + 1, 16777217, -(2**63), 2**63 - 1],
-    "float": [0.0, -0.0, 7.0, 0.1, 1e-45, 3e38, float("nan"), float("-inf"), 2.0**63],
-    "double": [0.0, -0.0, 7.0, 0.1, 1e-46, 1e39, 1e300, float("nan"), float("inf"), 2.0**53, 1.005],
-    "decimal(9,2)": [Decimal("0.00"), Decimal("7.00"), Decimal("1.25"), Decimal("-9999999.99"), Decimal("16777217.0")],
+    "bigint": [0, 7, -129, 2**31, 2**53 + 1, 2**40, 16777217, -(2**63), 2**63 - 1],
+    "float": [0.0, -0.0, 7.0, 0.1, 1e-45, 3e38, float("nan"), float("-inf"), 2.0**63, 2.0**31, 2.0**7],
+    "double": [
+        0.0,
+        -0.0,
+        7.0,
+        0.1,
+        1e-46,
+        1e39,
+        1e300,
+        float("nan"),
+        float("inf"),
+        2.0**53,
+        2.0**63,
+        -(2.0**63),
+        1.005,
+    ],
+    "decimal(9,2)": [Decimal("0.00"), Decimal("7.00"), Decimal("1.25"), Decimal("-9999999.99"), Decimal("1677721.70")],
     "decimal(38,0)": [Decimal(7), Decimal(10**37), Decimal(2**70), Decimal("-" + "9" * 38)],
     "string": ["7", "2024-01-05", "true"],
     "binary": [b"7"],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ebla.errors import EblaError, TypeMismatchError
 from ebla.sql import literals
-from ebla.sql.lex import Kind, StatementText, lex
+from ebla.sql.lex import Kind, StatementText, lex, unquote_string
 from ebla.storage import texts, types
 from ebla.storage.grammar import Type, Unfit, parse
 
@@ -41,10 +41,13 @@ def exact(frame: DataFrame, text: str, zone: str, users: str) -> str | None:
 
     `users` is the text as the user wrote it, for the place in an error.
     """
-    if not _has_strings(text):
+    strings = {unquote_string(token.text) for token in lex(text) if token.kind is Kind.STRING}
+    if not strings:
         return None
     plan = frame._jdf.queryExecution().analyzed()
-    if "cast(" not in plan.toString():
+    # One call shows whether Spark casts any of them; to look at every expression takes thousands.
+    shown = str(plan.treeString(True, False, 2**31 - 1, False, False))
+    if not any(f"cast({one} as " in shown for one in strings):
         return None
     changes: list[tuple[int, int, str]] = []
     for one in _in_plan(plan):

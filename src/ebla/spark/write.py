@@ -32,6 +32,7 @@ from ebla.storage import types
 from ebla.storage.files import Root
 from ebla.storage.model import ROW_SEQ, ROW_TXN, Relation
 from ebla.storage.runs import Facts
+from ebla.storage.texts import BITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -151,6 +152,11 @@ def _given_columns(frame: DataFrame, relation: Relation, others: Sequence[str], 
     return given
 
 
+def marked(message: str) -> str:
+    """A message of our own for an error that comes out of a task."""
+    return f"{_MARK}{message}"
+
+
 def refusal(message: SparkColumn, target: T.DataType, where: SparkColumn | None = None) -> SparkColumn:
     """An expression of the target's type that stops the job with a message, and the file of the row if it has one."""
     parts = [F.lit(_MARK), message] if where is None else [F.lit(_MARK_FILE), where, F.lit(_AFTER_FILE), message]
@@ -195,7 +201,10 @@ def assigned(
         changed = ((F.abs(fits) >= infinite) & (F.abs(value) < infinite)) | ((fits == 0) & (value != 0))
         fits = F.when(~changed, fits)
     elif numeric:
-        fits = F.when(fits.cast(found) == value, fits)
+        same = fits.cast(found) == value
+        if isinstance(found, T.FloatType | T.DoubleType) and want in BITS:
+            same = same & (value < F.lit(2.0 ** (BITS[want] - 1)))  # Spark takes that for the number before it
+        fits = F.when(same, fits)
     shown = F.concat(F.lit(f"{what}: expected {want}, found "), value.cast("string"))
     return F.when(value.isNull(), F.lit(None).cast(target)).otherwise(F.coalesce(fits, refusal(shown, target, where)))
 

@@ -8,6 +8,7 @@ fractions round: a decimal stored as a double, a double stored as a float.
 from __future__ import annotations
 
 from ebla.sql.lex import quote_string
+from ebla.storage.texts import BITS
 
 MARK = "EBLA:"
 """How a message begins that a job stops with on purpose; `ebla.spark.write` looks for it."""
@@ -31,7 +32,13 @@ def checked(value: str, type_text: str, what: str, depth: int = 0) -> str:
         return f"transform({value}, {item} -> {inner})"
     fits = f"try_cast({value} AS {type_text})"
     if base in _EXACT_NUMBERS:
-        accepted = [f"{_is(value, f'{_WHOLE}|{_FRACTION}')} AND {fits} = {value}"]
+        # As doubles, the largest number of a type and the one behind it are equal.
+        behind = (
+            f" AND NOT ({_is(value, 'float|double')} AND {value} >= {2.0 ** (BITS[base] - 1)!r}D)"
+            if base in BITS
+            else ""
+        )
+        accepted = [f"{_is(value, f'{_WHOLE}|{_FRACTION}')} AND {fits} = {value}{behind}"]
     elif base in _BINARY_FRACTIONS:
         infinity = "double('infinity')"
         accepted = [

@@ -27,6 +27,7 @@ from ebla.sql.lex import Kind, StatementText, quote_string, unquote_string
 from ebla.storage import texts, types
 from ebla.storage.calendar import DAY_US, UTC, Clock, civil, instant
 from ebla.storage.grammar import Type, Unfit, parse
+from ebla.storage.python_values import stored_value
 
 _WHOLE = {"L": 64, "S": 16, "Y": 8}
 _TYPED = {"DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMP_LTZ": "timestamp", "TIMESTAMP_NTZ": "timestamp_ntz"}
@@ -277,7 +278,7 @@ def stored(literal: Literal, tree: Type, zone: str) -> Any:
             found = "timestamp" if kind == "naive" else kind
             raise Unfit(f"a {found}; cast it if that is meant")
         case _:
-            return types.stored_value(literal.value, tree)
+            return stored_value(literal.value, tree)
 
 
 def needs_reading(literal: Literal | None) -> bool:

@@ -30,9 +30,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import numbers
 import re
-import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -45,13 +43,13 @@ import pyarrow.compute as pc
 
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError
 from ebla.storage.grammar import DEPTH_MAX, SUPPORTED, Type, Unfit, parse, quoted_name, too_deep
+from ebla.storage.python_values import stored_value
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.types import DataType
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
-_NUMBERS = frozenset({*_INTEGERS, "float", "double", "decimal"})
 # Arrow's type, the name of Spark's class, and the Python type of which Arrow need only check the range.
 _ATOMS: dict[str, tuple[pa.DataType, str, type | None]] = {
     "boolean": (pa.bool_(), "BooleanType", bool),
@@ -74,7 +72,6 @@ _FROM_ARROW |= {"halffloat": "float", "date64[ms]": "date", "large_string": "str
 _FROM_ARROW |= {"large_binary": "binary", "binary_view": "binary"}
 _FROM_ARROW |= {str(arrow_type): kind for kind, (arrow_type, _, _) in _ATOMS.items()}
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
-_NULLS = frozenset({"NoneType", "NAType", "NaTType"})
 
 
 class ColumnSpec(Protocol):
@@ -420,6 +417,8 @@ def _store_atomic(array: Any, tree: Type, target: Any) -> Any:
         case "integer", "decimal":
             # Arrow wants room for every value of the integer type; 256 bits have it at any scale.
             return array.cast(pa.decimal256(20 + tree.scale, tree.scale)).cast(target)
+        case "integer", "float" if not pa.types.is_uint64(array.type):
+            return _same_fractions(array.cast(pa.int64()), target)
         case "float", "float":
             stored = array.cast(target)
             if pc.any(pc.and_(pc.is_inf(stored), pc.is_finite(array))).as_py():
@@ -450,6 +449,18 @@ def _store_atomic(array: Any, tree: Type, target: Any) -> Any:
             return array.cast(target)
         case _:
             raise TypeMismatchError(f"found {from_arrow(array.type)}; cast it first, nothing is converted")
+
+
+def _same_fractions(whole: pa.Array, target: pa.DataType) -> pa.Array:
+    """Whole numbers as binary fractions, if those are the same numbers. Arrow takes none that has more digits than any
+    such fraction has."""
+    stored = whole.cast(target, safe=False)
+    as_double = pc.fill_null(stored.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
+    inside = (as_double >= -(2.0**63)) & (as_double < 2.0**63)
+    back = np.where(inside, as_double, 0.0).astype(np.int64)
+    if not np.all(inside & (back == pc.fill_null(whole, 0).to_numpy(zero_copy_only=False))):
+        raise Unfit("not the same number as a binary fraction")
+    return stored
 
 
 def from_rows(rows: Sequence[Mapping[str, object]], columns: Columns, *, relation: str) -> pa.Table:
@@ -517,72 +528,9 @@ def checked_maps(array: pa.Array, tree: Type) -> pa.Array:
     return _store(array, tree) if holds_map(tree) else array
 
 
-def stored_value(value: Any, tree: Type) -> Any:
-    """The value as Arrow takes it, or `Unfit`. Whether it is in range Arrow knows better."""
-    if type(value).__name__ in _NULLS:
-        return None
-    match tree.kind:
-        case "boolean" if isinstance(value, bool | np.bool_):
-            return bool(value)
-        case "string" if isinstance(value, str):
-            return value
-        case "binary" if isinstance(value, bytes | bytearray | memoryview):
-            return bytes(value)
-        case "date" | "timestamp" | "timestamp_ntz" if isinstance(value, dt.date):
-            return _moment(value, tree.kind)
-        case "array" if isinstance(value, list | tuple | np.ndarray):
-            return [stored_value(item, tree.parts[0][1]) for item in value]
-        case "map" if isinstance(value, Mapping | list):
-            pairs = value.items() if isinstance(value, Mapping) else value
-            return [(stored_value(key, tree.parts[0][1]), stored_value(item, tree.parts[1][1])) for key, item in pairs]
-        case "struct" if isinstance(value, Mapping):
-            given = {str(key).lower(): item for key, item in value.items()}
-            if len(given) < len(value) or given.keys() - {name.lower() for name, _ in tree.parts}:
-                raise Unfit("a field is unknown or given twice")
-            return {name: stored_value(given.get(name.lower()), part) for name, part in tree.parts}
-        case kind if kind in _NUMBERS and not isinstance(value, bool):
-            return _number(value, kind)
-        case _:
-            raise Unfit(f"a {type(value).__name__}")
-
-
 def as_stored(value: Any, tree: Type) -> Any:
     """A value that `stored_value` gave, if it is in the type's range, as a column would give it back."""
     found = pa.array([value], to_arrow(str(tree)))
     if tree.kind in ("date", "timestamp", "timestamp_ntz"):
         found = found.view(pa.int32() if tree.kind == "date" else pa.int64())
     return found[0].as_py()
-
-
-def _number(value: Any, kind: str) -> Any:
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    if not isinstance(value, float | np.floating | Decimal):
-        raise Unfit("not a number")
-    if kind == "decimal":
-        return Decimal(str(value))  # the shortest form of the value's own width; numpy's repr has a name
-    if kind in _INTEGERS and not (math.isfinite(value) and value == int(value)):
-        raise Unfit("not a whole number")
-    if kind in _INTEGERS:
-        return int(value)
-    found = float(value)
-    # An OverflowError if it is too large; Arrow would store infinity.
-    stored = struct.unpack("<f", struct.pack("<f", found))[0] if kind == "float" else found
-    infinite = value.is_infinite() if isinstance(value, Decimal) else math.isinf(value)
-    if math.isinf(stored) and not infinite:
-        raise Unfit("out of range")
-    if stored == 0 and value != 0:
-        raise Unfit("too small: it would become 0")
-    return found
-
-
-def _moment(value: dt.date, kind: str) -> dt.date:
-    if not isinstance(value, dt.datetime):
-        return value if kind == "date" else dt.datetime(value.year, value.month, value.day)
-    if getattr(value, "nanosecond", 0):  # pandas.Timestamp
-        raise Unfit("more than microseconds")
-    if kind != "timestamp" and value.tzinfo is not None:
-        raise Unfit("has a time zone; remove it, or declare the column as timestamp")
-    if kind == "date" and value.time() != dt.time():
-        raise Unfit("not a whole day")
-    return value.date() if kind == "date" else value

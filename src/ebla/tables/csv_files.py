@@ -47,6 +47,8 @@ class CsvFiles:
     quote: str = '"'
     escape: str = '"'
     comment: str = ""
+    null: str | None = None
+    """What is NULL besides an empty field."""
 
     def texts(self, spark: SparkSession, files: Sequence[str], options: Mapping[str, object]) -> DataFrame:
         """The fields as texts, with the line if Spark could not make a row of it, and the file."""
@@ -55,7 +57,7 @@ class CsvFiles:
         reader = reader.option("enforceSchema", True).option("mode", "PERMISSIVE")
         reader = reader.option("columnNameOfCorruptRecord", _CORRUPT).option("escape", self.escape)
         # Spark takes the empty text for NULL, even a quoted one, unless another text is NULL: one that no file has.
-        reader = reader.option("nullValue", secrets.token_hex(16))
+        reader = reader.option("nullValue", secrets.token_hex(16) if self.null is None else self.null)
         for option, value in options.items():
             reader = reader.option(option, str(value).lower() if isinstance(value, bool) else str(value))
         read = reader.csv([sscan.literally(f) for f in files])
@@ -70,7 +72,7 @@ class CsvFiles:
             try:
                 yield from self.read(pa.Table.from_batches([batch])).combine_chunks().to_batches()
             except LoadError as error:
-                raise RuntimeError(f"EBLA:{error}") from None
+                raise RuntimeError(swrite.marked(str(error))) from None
 
     def read(self, found: pa.Table) -> pa.Table:
         """The rows that texts say; an error names file, line, column and text."""
@@ -120,7 +122,7 @@ class CsvFiles:
             return False
         text, tree = fields[self.names.index(name)], self._tree(name)
         column = self.relation.column(name)
-        if text == "" and tree.kind != "string":
+        if text == self.null or (text == "" and tree.kind != "string"):
             return column is not None and not column.nullable
         try:
             texts.value(text, tree, self.how)

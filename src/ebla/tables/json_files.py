@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ebla.errors import LoadError, TypeMismatchError
 from ebla.spark import scan as sscan
+from ebla.spark import write as swrite
 from ebla.spark.session import local_frame
 from ebla.storage import jsons, texts, types
 from ebla.storage import runs as rf
@@ -81,7 +82,7 @@ class JsonFiles:
                     for table in self.tables(Range(**row)):
                         yield from table.combine_chunks().to_batches()
                 except LoadError as error:
-                    raise RuntimeError(f"EBLA:{error}") from None
+                    raise RuntimeError(swrite.marked(str(error))) from None
 
     # ---- rows -------------------------------------------------------------------------------------------
 

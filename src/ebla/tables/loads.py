@@ -270,6 +270,7 @@ def _csv(
         quote=str(options.get("quote", '"')),
         escape=str(options.pop("escape", '"')),
         comment=str(options.get("comment", "")),
+        null=None if "nullValue" not in options else str(options.pop("nullValue")),
     )
     groups: dict[tuple[str, ...], list[str]] = {}
     for file in files:
