@@ -830,6 +830,11 @@ class TestExactness:
             Decimal(7)
         ]
 
+    def test_a_decimal_becomes_the_nearest_binary_fraction(self):
+        values = [Decimal(n) / 100 for n in range(-2_000_003, 2_000_003, 7_919)]
+        table = pa.table({"x": pa.array(values, pa.decimal128(9, 2))})
+        assert types.fit(table, column("double"), relation="t")["x"].to_pylist() == [float(v) for v in values]
+
     def test_a_number_that_would_become_zero(self):
         with pytest.raises(TypeMismatchError, match="too small: it would become 0"):
             types.fit(pa.table({"x": [1.0, 1e-300]}), column("float"), relation="t")

@@ -196,12 +196,18 @@ def assigned(
     if not (numeric or times):
         raise TypeMismatchError(f"{what}: expected {want}, found {have}; cast it in the query if that is meant")
     fits = value.try_cast(target)
+    if isinstance(found, T.FloatType) and isinstance(target, T.DecimalType):
+        fits = value.cast("string").try_cast(target)  # by its shortest form; Spark takes that of the same double
+    elif isinstance(found, T.DecimalType) and isinstance(target, T.FloatType):
+        fits = value.cast("double").cast(target)
     if isinstance(target, T.FloatType | T.DoubleType) and isinstance(found, T.FractionalType):
         infinite = F.lit(float("inf"))
         changed = ((F.abs(fits) >= infinite) & (F.abs(value) < infinite)) | ((fits == 0) & (value != 0))
         fits = F.when(~changed, fits)
     elif numeric:
-        same = fits.cast(found) == value
+        same = fits.try_cast(found) == value
+        if isinstance(found, T.IntegralType) and isinstance(target, T.FloatType | T.DoubleType):
+            same = fits.cast(T.DecimalType(38, 0)) == value.cast(T.DecimalType(38, 0))
         if isinstance(found, T.FloatType | T.DoubleType) and want in BITS:
             same = same & (value < F.lit(2.0 ** (BITS[want] - 1)))  # Spark takes that for the number before it
         fits = F.when(same, fits)

@@ -427,6 +427,9 @@ def _store_atomic(array: Any, tree: Type, target: Any) -> Any:
             if narrower and pc.any(pc.and_(pc.equal(stored, 0.0), pc.not_equal(array, 0.0))).as_py():
                 raise Unfit("too small: it would become 0")
             return stored
+        case "decimal", "float":
+            # By its digits: Arrow's own cast is often beside the nearest one.
+            return _store_atomic(array.cast(pa.string()).cast(pa.float64()), tree, target)
         case "float", "decimal":
             shortest = array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
             # Arrow reads a number of 39 digits as another one, without an error.
