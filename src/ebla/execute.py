@@ -280,7 +280,8 @@ class Executor:
             return in_users_words(error, query, names, spark, place)
 
         def exact(frame: DataFrame, text: str) -> str | None:
-            return comparisons.exact(frame, text, zone_of(self._context), query.text)
+            users = query.source or StatementText(text=query.text)
+            return comparisons.exact(frame, text, zone_of(self._context), users)
 
         return over(spark, query, frames, parameters=parameters, reworded=reworded, exact=exact)
 

@@ -36,10 +36,10 @@ class Compared:
     end: int | None
 
 
-def exact(frame: DataFrame, text: str, zone: str, users: str) -> str | None:
+def exact(frame: DataFrame, text: str, zone: str, users: StatementText) -> str | None:
     """The query's text with values for strings where Spark needs them; `None` if it is right as it is.
 
-    `users` is the text as the user wrote it, for the place in an error.
+    `users` is the statement as the user wrote it, for the place in an error.
     """
     strings = {unquote_string(token.text) for token in lex(text) if token.kind is Kind.STRING}
     if not strings:
@@ -62,11 +62,11 @@ def exact(frame: DataFrame, text: str, zone: str, users: str) -> str | None:
     return _replaced(text, changes) if changes else None
 
 
-def _refused(one: Compared, why: Unfit, text: str, users: str) -> TypeMismatchError:
+def _refused(one: Compared, why: Unfit, text: str, users: StatementText) -> TypeMismatchError:
     written = repr(one.text) if one.start is None else text[one.start : one.end]
-    at, place = users.find(written), ""
+    at, place = users.text.find(written), ""
     if at >= 0:
-        line, column = StatementText(text=users).place(at)
+        line, column = users.place(at)
         place = f" (line {line}, column {column})"
     return TypeMismatchError(f"expected {one.tree} to compare with, found {written} ({why}){place}")
 
