@@ -52,6 +52,7 @@ def _table(relation: Relation) -> str:
     lines = [_column(column) for column in relation.visible]
     if not relation.keyless:
         lines.append(f"PRIMARY KEY ({names_text(relation.key)})")
+    lines += [f"CONSTRAINT {name_text(one.name)} CHECK ({one.text})" for one in relation.constraints]
     comment = "" if relation.comment is None else f" COMMENT {quote_string(relation.comment)}"
     body = ",\n  ".join(lines)
     return f"CREATE TABLE {name_text(relation.name)} (\n  {body}\n){comment} WITH ({_storage(relation)})"

@@ -7,6 +7,7 @@
     │   ├── DuplicateNameError     the name is taken, or is given twice
     │   ├── TypeMismatchError      wrong type, overflow, NULL where none may be
     │   ├── DuplicateKeyError      the key is there already, or twice in one batch
+    │   ├── ConstraintError        a row breaks a CHECK constraint
     │   ├── LoadError              a file to load is unreadable or does not fit
     │   ├── ViewStoppedError       a view's query fails on a row of its inputs
     │   └── SnapshotError          the version or time asked for cannot be read
@@ -83,6 +84,10 @@ class TypeMismatchError(UsageError):
 
 
 class DuplicateKeyError(UsageError):
+    pass
+
+
+class ConstraintError(UsageError):
     pass
 
 

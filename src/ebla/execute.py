@@ -33,10 +33,10 @@ from ebla.sql.lex import StatementText, quote, split
 from ebla.sql.parse import parse
 from ebla.storage import runs as rf
 from ebla.storage import types
-from ebla.storage.model import FOREVER, Column, Kind, Relation
+from ebla.storage.model import FOREVER, Column, Constraint, Kind, Relation
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
-from ebla.tables import ddl, maintenance, scans
+from ebla.tables import constraints, ddl, filled, maintenance, scans
 from ebla.tables.literals import dialect_of, literal_batch, zone_of
 from ebla.tables.writes import Make, Written, write
 from ebla.views.guard import require_built
@@ -138,11 +138,15 @@ class Executor:
                 return checks.run(self._database, statement)
             case st.Describe(name=name, system=is_system):
                 return self._describe(name, is_system=is_system)
+            case st.CreateTable(query=st.Query()):
+                return self._create_filled(statement, parameters)
             case (
                 st.CreateTable()
                 | st.DropTable()
                 | st.RenameTable()
                 | st.AddColumns()
+                | st.AddConstraint()
+                | st.DropConstraint()
                 | st.DropColumns()
                 | st.RenameColumn()
                 | st.AlterColumnType()
@@ -387,6 +391,20 @@ class Executor:
         columns = {name: pa.array([value], pa.int64()) for name, value in numbers.items()}
         return self._table({**columns, "note": pa.array([_load_note(load, written)], pa.string())})
 
+    def _create_filled(self, statement: st.CreateTable, parameters: Parameters) -> Result:
+        query = statement.query
+        assert query is not None
+
+        def rows(transaction: tx.Transaction) -> filled.Rows:
+            read = self._read_in(query, parameters, transaction.snapshot)
+            return filled.Rows(frame=read.frame, reads=read.snapshots)
+
+        written = filled.create_filled(self._context, statement, rows)
+        if written is not None:
+            self._database.maintainer.wake(written.relation.name)
+            return self._row(rows=written.rows, version=None if written.version is None else int(written.version))
+        return self._row(rows=0, version=None)
+
     # ---- definitions ------------------------------------------------------------------------------------
 
     def _define(self, statement: st.Statement) -> None:
@@ -399,9 +417,15 @@ class Executor:
                     [_column(spec) for spec in statement.columns],
                     statement.primary_key,
                     if_not_exists=statement.if_not_exists,
+                    or_replace=statement.or_replace,
                     comment=statement.comment,
                     options=statement.options,
+                    constraints=self._constraints(statement),
                 )
+            case st.AddConstraint(table=table, check=check):
+                constraints.add_constraint(context, table, check)
+            case st.DropConstraint(table=table, name=name, if_exists=if_exists):
+                constraints.drop_constraint(context, table, name, if_exists=if_exists)
             case st.DropTable(name=name, if_exists=if_exists, cascade=cascade):
                 ddl.drop_table(context, name, if_exists=if_exists, cascade=cascade)
             case st.RenameTable(table=table, new_name=new):
@@ -418,6 +442,15 @@ class Executor:
                 ddl.comment_table(context, table, comment)
             case st.SetColumnComment(table=table, column=column, comment=comment):
                 ddl.comment_column(context, table, column, comment)
+
+    def _constraints(self, statement: st.CreateTable) -> Sequence[Constraint]:
+        """Analysed only if the table comes to be."""
+        if statement.if_not_exists:
+            with self._context.catalog.reading() as connection:
+                if reads.find_relation(connection, statement.name) is not None:
+                    return ()
+        columns = [_column(spec) for spec in statement.columns]
+        return constraints.declared(self._context, statement.name, columns, statement.checks)
 
     def _maintain(self, statement: st.Compact | st.Vacuum) -> Result:
         if isinstance(statement, st.Vacuum):
@@ -465,6 +498,7 @@ class Executor:
             (c.name, c.type, c.nullable, None if c.key_position is None else c.key_position + 1, c.comment)
             for c in relation.visible
         ]
+        rows += [(f"# check {one.name}", one.text, None, None, None) for one in relation.constraints]
         if relation.kind is Kind.VIEW:
             rows.append((creation.DEFINITION, str(relation.options["query"]), None, None, relation.comment))
         kinds = (pa.string(), pa.string(), pa.bool_(), pa.int64(), pa.string())

@@ -167,9 +167,22 @@ def test_create_table_without_a_key():
     assert created.primary_key == ()
 
 
-@pytest.mark.parametrize("tail", ["AS SELECT 1", "(a INT) AS SELECT 1", "(a INT) SELECT 1"])
-def test_create_table_as_select_says_create_then_insert(tail):
-    with pytest.raises(SqlError, match=r"CREATE TABLE t \(…\), then INSERT INTO t SELECT …"):
+@pytest.mark.parametrize("head", ["", "(PRIMARY KEY (a)) ", "PRIMARY KEY (a) "])
+def test_create_table_as_a_query(head):
+    found = parse(
+        f"CREATE OR REPLACE TABLE t {head}COMMENT 'c' WITH (tablets = 4) AS WITH x AS (SELECT 1) SELECT a FROM u"
+    )
+    assert isinstance(found, CreateTable)
+    assert found.or_replace
+    assert not found.if_not_exists
+    assert (found.columns, found.primary_key) == ((), ("a",) if head else ())
+    assert found.query is not None
+    assert [ref.name for ref in found.query.refs] == ["u"]
+
+
+@pytest.mark.parametrize("tail", ["(a INT) AS SELECT 1", "(a INT) SELECT 1", ""])
+def test_a_table_has_columns_or_a_query(tail):
+    with pytest.raises(SqlError, match=r"AS and a query"):
         parse(f"CREATE TABLE t {tail}")
 
 
@@ -395,7 +408,7 @@ def test_explain():
         ("CREATE TABLE a.b (a INT)", "found a.b; tables have one-part names"),
         ("CREATE TABLE t (a)", r"expected a type, found \)"),
         ("CREATE TABLE t (a NOT NULL)", "expected a type, found NOT"),
-        ("CREATE TABLE t (a INT DEFAULT 1)", "expected NOT NULL, PRIMARY KEY, COMMENT, .* found DEFAULT"),
+        ("CREATE TABLE t (a INT DEFAULT 1)", "expected NOT NULL, PRIMARY KEY, CHECK .* found DEFAULT"),
         ("CREATE TABLE t (a ARRAY<INT)", "expected > to close this <"),
         ("CREATE TABLE t (a INT", r"expected \), found the end of the statement"),
         ("CREATE TABLE t (a INT) WITH (x = )", r"expected a number, a string, TRUE, FALSE or NULL, found \)"),

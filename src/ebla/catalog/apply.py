@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import assert_never
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, select, update
@@ -297,6 +297,7 @@ def apply(
             | c.RenameRelation()
             | c.SetRelationComment()
             | c.SetColumns()
+            | c.SetConstraints()
             | c.TruncateRelation()
             | c.SetHorizon()
             | c.SetPlacement()
@@ -313,6 +314,7 @@ def _alter_relation(
     | c.RenameRelation
     | c.SetRelationComment
     | c.SetColumns
+    | c.SetConstraints
     | c.TruncateRelation
     | c.SetHorizon
     | c.SetPlacement,
@@ -346,6 +348,14 @@ def _alter_relation(
             )
             _insert_columns(connection, relation, columns, version)
             connection.execute(this.values(schema_version=s.relations.c.schema_version + 1))
+        case c.SetConstraints(constraints=constraints):
+            kept = connection.execute(select(s.relations.c.options).where(s.relations.c.relation_id == relation))
+            options = {**json.loads(kept.scalar_one()), "constraints": [asdict(one) for one in constraints]}
+            connection.execute(
+                this.values(
+                    options=json.dumps(options, sort_keys=True), schema_version=s.relations.c.schema_version + 1
+                )
+            )
         case c.TruncateRelation():
             connection.execute(update(s.runs).where(visible).values(end_version=version))
             connection.execute(insert(s.truncations), {"relation_id": relation, "version": version})
@@ -387,7 +397,7 @@ def _refuse_taken_name(connection: Connection, name: str, besides: RelationId | 
 
 def _create_relation(connection: Connection, new: c.CreateRelation, version: Version) -> RelationId:
     _refuse_taken_name(connection, new.name)
-    relation = RelationId(take(connection, "relation"))
+    relation = RelationId(take(connection, "relation")) if new.number is None else new.number
     connection.execute(
         insert(s.relations),
         {

@@ -14,7 +14,7 @@ from ebla.build.model import Build, Task
 from ebla.build.segments import Segment
 from ebla.build.states import Permission
 from ebla.ids import NodeId, RelationId, RunId, TabletId, TaskId, Term, TransactionId, Version
-from ebla.storage.model import Column, Kind, Node, Run, RunState
+from ebla.storage.model import Column, Constraint, Kind, Node, Run, RunState
 
 # ---- requirements ---------------------------------------------------------------------------------------
 
@@ -218,7 +218,10 @@ class SetProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateRelation:
-    """The identifier is given by the commit; `Committed.relation` returns it."""
+    """The identifier is given by the commit; `Committed.relation` returns it.
+
+    `number` is one that `transactions.begin_new` has taken: the relation's first files are there already.
+    """
 
     name: str
     kind: Kind
@@ -228,6 +231,7 @@ class CreateRelation:
     placement: tuple[tuple[NodeId, ...], ...]
     comment: str | None
     options: Mapping[str, object]
+    number: RelationId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +257,14 @@ class SetColumns:
 
     relation: RelationId
     columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetConstraints:
+    """Replace a table's constraints; the schema version grows by one, so that writers learn of it."""
+
+    relation: RelationId
+    constraints: tuple[Constraint, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -465,6 +477,7 @@ Update = (
     | RenameRelation
     | SetRelationComment
     | SetColumns
+    | SetConstraints
     | TruncateRelation
     | SetHorizon
     | PutNode

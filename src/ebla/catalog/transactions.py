@@ -66,32 +66,63 @@ def begin(
     lease_us: int,
     session: str | None = None,
 ) -> Transaction:
+    """Open a transaction on a relation, or on none."""
+    number, schema_version = (None, 0) if target is None else (target.id, target.schema_version)
     with catalog.writing() as connection:
-        number = TransactionId(take(connection, "transaction"))
-        snapshot = Version(counter(connection, "version"))
-        now = catalog.clock()
-        connection.execute(
-            insert(s.transactions),
-            {
-                "transaction_id": number,
-                "state": "open",
-                "reason": reason,
-                "relation_id": None if target is None else target.id,
-                "host_id": node,
-                "holder": holder,
-                "snapshot_version": snapshot,
-                "schema_version": 0 if target is None else target.schema_version,
-                "topology_version": counter(connection, "exclusive_version"),
-                "session_id": session,
-                "started_at": now,
-                "expires_at": now + lease_us,
-            },
-        )
+        return _begin(
+            connection, catalog, number, schema_version, node=node, holder=holder, reason=reason, lease_us=lease_us,
+            session=session,
+        )  # fmt: skip
+
+
+def begin_new(catalog: Catalog, *, node: NodeId, holder: str, reason: str, lease_us: int) -> Transaction:
+    """Open a transaction on a relation that its commit shall create; its number is taken now.
+
+    So files can be written before there is a relation. Where no commit comes, the number is never used, and a sweep
+    takes the files.
+    """
+    with catalog.writing() as connection:
+        number = RelationId(take(connection, "relation"))
+        return _begin(connection, catalog, number, 1, node=node, holder=holder, reason=reason, lease_us=lease_us)
+
+
+def _begin(
+    connection: Connection,
+    catalog: Catalog,
+    target: RelationId | None,
+    schema_version: int,
+    *,
+    node: NodeId,
+    holder: str,
+    reason: str,
+    lease_us: int,
+    session: str | None = None,
+) -> Transaction:
+    number = TransactionId(take(connection, "transaction"))
+    snapshot = Version(counter(connection, "version"))
+    now = catalog.clock()
+    connection.execute(
+        insert(s.transactions),
+        {
+            "transaction_id": number,
+            "state": "open",
+            "reason": reason,
+            "relation_id": target,
+            "host_id": node,
+            "holder": holder,
+            "snapshot_version": snapshot,
+            "schema_version": schema_version,
+            "topology_version": counter(connection, "exclusive_version"),
+            "session_id": session,
+            "started_at": now,
+            "expires_at": now + lease_us,
+        },
+    )
     return Transaction(
         id=number,
-        relation=None if target is None else target.id,
+        relation=target,
         snapshot=snapshot,
-        schema_version=0 if target is None else target.schema_version,
+        schema_version=schema_version,
         reason=reason,
     )
 

@@ -39,6 +39,7 @@ from ebla.tables.context import Context
 from ebla.validate import chance
 from ebla.views.create import PACE, pace
 from ebla.views.guard import require_built
+from ebla.views.replace import refuse_if_replaced
 
 UNKNOWN = NO_RELATION
 """In place of the relation that the same commit creates."""
@@ -220,6 +221,7 @@ def create_index(context: Context, statement: CreateIndex) -> Index | None:
         if _taken(connection, statement):
             return None
         current = _base(connection, statement.table)
+        refuse_if_replaced(connection, current)
         if (current.id, current.schema_version) != (base.id, base.schema_version):
             raise UsageError(f"{base.name}: altered while index {statement.name} was created; create it again")
         made = c.CreateRelation(

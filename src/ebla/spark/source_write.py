@@ -41,6 +41,7 @@ from ebla.storage import token as tokens
 from ebla.storage import types
 from ebla.storage.files import Root, owner, run_path
 from ebla.storage.model import ROW_SEQ, ROW_TXN, SPANS_TABLETS, TOKEN, Relation, Run
+from ebla.tables import constraints
 from ebla.tables.batch import tablet_run
 from ebla.tables.ddl import require_table
 
@@ -82,6 +83,7 @@ def begin_write(request: Request, schema: T.StructType, *, overwrite: bool) -> E
             indexes = definition.of_base(connection, relation)
         require_table(relation)
         refuse_what_needs_spark(relation, [index for index in indexes if index.maintained])
+        constraints.refuse_what_needs_spark(relation)
         check_columns(schema, relation)
         transaction = tx.begin(
             origin.catalog,
@@ -319,6 +321,7 @@ class Task:
             first = (self.partition << ROWS_PER_TASK_BITS) + self.rows
             table = _replaced(table, ROW_TXN, np.full(table.num_rows, self.transaction))
             table = _replaced(table, ROW_SEQ, np.arange(first, first + table.num_rows))
+        constraints.refuse_directly(relation, table)
         self.rows += table.num_rows
         return types.normalize_keys(table, self.key)
 

@@ -8,14 +8,19 @@ from dataclasses import replace
 from ebla.errors import DuplicateNameError, UnknownNameError
 from ebla.sql.cursor import Cursor, words
 from ebla.sql.lex import Kind
+from ebla.sql.refs import check_expression, query_at
 from ebla.sql.statements import (
     AddColumns,
+    AddConstraint,
     AlterColumnType,
+    CheckSpec,
     ColumnSpec,
     CreateTable,
     Describe,
     DropColumns,
+    DropConstraint,
     DropTable,
+    Query,
     RenameColumn,
     RenameTable,
     SetColumnComment,
@@ -43,60 +48,122 @@ def table_name(cursor: Cursor) -> str:
     raise cursor.error(f"expected the name of a table, found {found}; {hint}", first)
 
 
+def or_replace(cursor: Cursor) -> bool:
+    return cursor.accept("OR", "REPLACE")
+
+
+def if_not_exists(cursor: Cursor, *, replaces: bool) -> bool:
+    if replaces and cursor.sees("IF", "NOT", "EXISTS"):
+        cursor.fail("a name", "OR REPLACE and IF NOT EXISTS contradict each other: write one of them")
+    return cursor.accept("IF", "NOT", "EXISTS")
+
+
 def create(cursor: Cursor) -> Statement:
-    _expect_table(cursor, "CREATE")
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    """`[OR REPLACE] TABLE [IF NOT EXISTS] t [(elements)] [PRIMARY KEY (…)] [COMMENT …] [WITH (…)] [AS query]`"""
+    replaces = or_replace(cursor)
+    if replaces and cursor.peek().key in ("INDEX", "UNIQUE", "HANDLER", "ASYNC"):
+        cursor.fail("TABLE or MATERIALIZED VIEW behind CREATE OR REPLACE", "drop it first, then create it")
+    _expect_table(cursor, "CREATE OR REPLACE" if replaces else "CREATE")
+    optional = if_not_exists(cursor, replaces=replaces)
     name = table_name(cursor)
-    if cursor.sees("AS"):
-        _refuse_as_select(cursor, name)
-    columns, keys = _table_elements(cursor)
+    first = cursor.peek()
+    columns, keys, checks = _table_elements(cursor) if cursor.sees("(") else ([], [], [])
     comment: str | None = None
     settings: dict[str, object] = {}
+    query: Query | None = None
     while cursor.peek().kind is not Kind.END:
         if cursor.accept("COMMENT"):
             comment = cursor.string("the comment as a string")
         elif cursor.sees("WITH"):
             settings = options(cursor)
-        elif cursor.sees("AS") or cursor.sees("SELECT"):
-            _refuse_as_select(cursor, name)
+        elif cursor.accept("PRIMARY", "KEY"):
+            keys.append(cursor.names("a column of the primary key"))
+        elif cursor.accept("AS"):
+            query = query_at(cursor)
         else:
-            cursor.fail("COMMENT, WITH (…) or the end of the statement")
-    key = _primary_key(cursor, name, columns, keys)
+            cursor.fail("COMMENT, WITH (…), AS and a query, or the end of the statement")
+    if (query is None) != bool(columns):
+        found = "none" if query is None else f"column {columns[0].name} and a query"
+        raise cursor.error(f"expected either columns with their types or AS and a query, found {found}", first)
+    key = _primary_key(cursor, name, columns, keys) if query is None else _key_of_query(cursor, name, keys)
     in_key = {column.lower() for column in key}
     return CreateTable(
         name=name,
         columns=tuple(replace(c, nullable=False) if c.name.lower() in in_key else c for c in columns),
         primary_key=key,
-        if_not_exists=if_not_exists,
+        if_not_exists=optional,
+        or_replace=replaces,
         comment=comment,
         options=settings,
+        query=query,
+        checks=tuple(checks),
     )
 
 
-def _refuse_as_select(cursor: Cursor, name: str) -> None:
-    cursor.fail(
-        "the columns of the table",
-        f"CREATE TABLE … AS SELECT is not supported: CREATE TABLE {name} (…), then INSERT INTO {name} SELECT …",
-    )
+def _key_of_query(cursor: Cursor, table: str, keys: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """The declared key; whether the query has these columns is seen when it is analysed."""
+    _refuse_keys(cursor, table, keys)
+    return keys[0] if keys else ()
 
 
-def _table_elements(cursor: Cursor) -> tuple[list[ColumnSpec], list[tuple[str, ...]]]:
-    """`(column, …, PRIMARY KEY (a, b))`: the columns, and every primary key that was declared."""
+def _refuse_keys(cursor: Cursor, table: str, keys: Sequence[tuple[str, ...]]) -> None:
+    if len(keys) > 1:
+        raise cursor.error(
+            f"expected one primary key, found {len(keys)}; declare PRIMARY KEY (a, b) once", cursor.tokens[0]
+        )
+    for key in keys:
+        unique_names(key, f"in the primary key of table {table}")
+
+
+def _table_elements(cursor: Cursor) -> tuple[list[ColumnSpec], list[tuple[str, ...]], list[CheckSpec]]:
+    """`(column, …, PRIMARY KEY (a, b), CHECK (…))`: the columns, and all keys and checks that were declared."""
     columns: list[ColumnSpec] = []
     keys: list[tuple[str, ...]] = []
+    checks: list[CheckSpec] = []
     cursor.expect("(")
     while True:
+        named = _constraint_name(cursor)
         if cursor.sees("PRIMARY", "KEY", "("):
             cursor.at += 2
             keys.append(cursor.names("a column of the primary key"))
+        elif cursor.sees("CHECK", "("):
+            checks.append(_check(cursor, named))
+        elif named is not None:
+            cursor.fail("CHECK (…) or PRIMARY KEY (…)", "other constraints are not supported")
         else:
             spec, is_key = column(cursor)
             columns.append(spec)
+            checks += spec.checks
             keys += [(spec.name,)] if is_key else []
         if not cursor.accept(","):
             break
     cursor.expect(")")
-    return columns, keys
+    return columns, keys, checks
+
+
+def _constraint_name(cursor: Cursor) -> str | None:
+    """Behind CONSTRAINT, where that is not the name of a column."""
+    if not cursor.sees("CONSTRAINT") or not cursor.sees_name(1) or cursor.peek(2).kind is not Kind.WORD:
+        return None
+    if cursor.peek(2).key not in ("CHECK", "PRIMARY", "UNIQUE", "FOREIGN", "NOT"):
+        return None
+    cursor.at += 1
+    return cursor.name("the name of a constraint")
+
+
+def _check(cursor: Cursor, name: str | None) -> CheckSpec:
+    """`CHECK (condition)`; the condition is Spark's to judge."""
+    cursor.expect("CHECK")
+    first = cursor.at
+    cursor.skip_group()
+    if cursor.at - first < 3:
+        cursor.at = first + 1
+        cursor.fail("a condition")
+    end, cursor.at = cursor.at, cursor.at - 1
+    text = cursor.text(first + 1)
+    check_expression(cursor.part(first + 1))
+    cursor.at = end
+    return CheckSpec(text=text, name=name)
 
 
 def _primary_key(
@@ -104,13 +171,9 @@ def _primary_key(
 ) -> tuple[str, ...]:
     """The declared key, spelled as its columns are."""
     known = unique_names((spec.name for spec in columns), f"a column of table {table}")
+    _refuse_keys(cursor, table, keys)
     if not keys:
         return ()
-    if len(keys) > 1:
-        raise cursor.error(
-            f"expected one primary key, found {len(keys)}; declare PRIMARY KEY (a, b) once", cursor.tokens[0]
-        )
-    unique_names(keys[0], f"in the primary key of table {table}")
     for name in keys[0]:
         if name.lower() not in known:
             raise UnknownNameError(
@@ -135,17 +198,24 @@ def column(cursor: Cursor) -> tuple[ColumnSpec, bool]:
     name = cursor.name("the name of a column")
     type_text = data_type(cursor)
     nullable, is_key, comment = True, False, None
+    checks: list[CheckSpec] = []
     while True:
-        if cursor.accept("NOT", "NULL"):
+        named = _constraint_name(cursor)
+        if cursor.sees("CHECK", "("):
+            checks.append(_check(cursor, named))
+        elif named is not None:
+            cursor.fail("CHECK (…)", "other constraints of a column have no name")
+        elif cursor.accept("NOT", "NULL"):
             nullable = False
         elif cursor.accept("PRIMARY", "KEY"):
             nullable, is_key = False, True
         elif cursor.accept("COMMENT"):
             comment = cursor.string("the comment as a string")
         elif cursor.sees(",") or cursor.sees(")") or cursor.peek().kind is Kind.END:
-            return ColumnSpec(name=name, type=type_text, nullable=nullable, comment=comment), is_key
+            spec = ColumnSpec(name=name, type=type_text, nullable=nullable, comment=comment, checks=tuple(checks))
+            return spec, is_key
         else:
-            cursor.fail("NOT NULL, PRIMARY KEY, COMMENT, or the next column")
+            cursor.fail("NOT NULL, PRIMARY KEY, CHECK (…), COMMENT, or the next column")
 
 
 def data_type(cursor: Cursor) -> str:
@@ -235,12 +305,22 @@ def alter(cursor: Cursor) -> Statement:
         cursor.expect("TO")
         return RenameColumn(table=table, column=old, new_name=cursor.name("the new name of the column"))
     if cursor.accept("ADD"):
+        named = _constraint_name(cursor)
+        if named is not None or cursor.sees("CHECK", "("):
+            return AddConstraint(table=table, check=_check(cursor, named))
         return _added(cursor, table)
+    if cursor.sees("DROP", "CONSTRAINT") and cursor.sees_name(2):
+        cursor.at += 2
+        if_exists = cursor.accept("IF", "EXISTS")
+        return DropConstraint(table=table, name=cursor.name("the name of a constraint"), if_exists=if_exists)
     if cursor.accept("DROP"):
         return DropColumns(table=table, columns=_dropped(cursor, table), cascade=cursor.accept("CASCADE"))
     if cursor.accept("ALTER"):
         return _alter_column(cursor, table)
-    cursor.fail("ADD COLUMN, DROP COLUMN, RENAME COLUMN, ALTER COLUMN or RENAME TO after ALTER TABLE and its name")
+    cursor.fail(
+        "ADD COLUMN, DROP COLUMN, RENAME COLUMN, ALTER COLUMN, ADD CONSTRAINT, DROP CONSTRAINT or RENAME TO "
+        "after ALTER TABLE and its name"
+    )
 
 
 def _added(cursor: Cursor, table: str) -> Statement:
@@ -256,6 +336,8 @@ def _added(cursor: Cursor, table: str) -> Statement:
         cursor.expect(")")
     if any(is_key for _spec, is_key in added):
         raise cursor.error("expected no PRIMARY KEY: the key of a table is fixed when it is created", first)
+    if any(spec.checks for spec, _is_key in added):
+        raise cursor.error("expected no CHECK: ALTER TABLE … ADD CONSTRAINT c CHECK (…) adds it to the table", first)
     unique_names([spec.name for spec, _is_key in added], f"added to table {table}")
     return AddColumns(table=table, columns=tuple(spec for spec, _is_key in added), if_not_exists=if_not_exists)
 

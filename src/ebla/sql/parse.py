@@ -46,9 +46,9 @@ def parse(text: StatementText | str) -> Statement:
 
 
 def _is_about_views(cursor: Cursor, *before: str) -> bool:
-    """Whether MATERIALIZED comes next, possibly behind CREATE or ASYNC."""
+    """Whether MATERIALIZED comes next, possibly behind CREATE, OR REPLACE or ASYNC."""
     ahead = 0
-    while cursor.peek(ahead).key in (*before, "ASYNC"):
+    while cursor.peek(ahead).key in (*before, "OR", "REPLACE", "ASYNC"):
         ahead += 1
     return cursor.peek(ahead).key == "MATERIALIZED"
 

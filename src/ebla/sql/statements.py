@@ -66,6 +66,14 @@ class Explain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSpec:
+    """`[CONSTRAINT name] CHECK (text)`"""
+
+    text: str
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSpec:
     """A column as declared; `type` is the user's text. A primary key column is never nullable."""
 
@@ -73,18 +81,39 @@ class ColumnSpec:
     type: str
     nullable: bool = True
     comment: str | None = None
+    checks: tuple[CheckSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTable:
-    """`options` has lower-case names; its values are int, float, str, bool or None."""
+    """`options` has lower-case names; its values are int, float, str, bool or None.
+
+    `query` gives the columns and rows of `CREATE TABLE … AS`, which declares no columns.
+    """
 
     name: str
-    columns: tuple[ColumnSpec, ...]
+    columns: tuple[ColumnSpec, ...] = ()
     primary_key: tuple[str, ...] = ()
     if_not_exists: bool = False
+    or_replace: bool = False
+    query: Query | None = None
     comment: str | None = None
     options: Mapping[str, object] = field(default_factory=dict)
+    checks: tuple[CheckSpec, ...] = ()
+    """All of them, those of single columns too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddConstraint:
+    table: str
+    check: CheckSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropConstraint:
+    table: str
+    name: str
+    if_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +303,7 @@ class CreateView:
     columns: tuple[str, ...] = ()
     primary_key: tuple[str, ...] = ()
     if_not_exists: bool = False
+    or_replace: bool = False
     asynchronous: bool = False
     options: Mapping[str, object] = field(default_factory=dict)
     query_at: int = 0
@@ -479,6 +509,8 @@ Statement = (
     | DropTable
     | RenameTable
     | AddColumns
+    | AddConstraint
+    | DropConstraint
     | DropColumns
     | RenameColumn
     | AlterColumnType

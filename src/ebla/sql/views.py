@@ -19,10 +19,11 @@ from ebla.sql.statements import (
 
 
 def create_view(cursor: Cursor) -> Statement:
-    """`[ASYNC] MATERIALIZED VIEW [IF NOT EXISTS] v [(columns)] [PRIMARY KEY (…)] [WITH (…)] AS query`."""
+    """`[OR REPLACE] [ASYNC] MATERIALIZED VIEW [IF NOT EXISTS] v [(columns)] [PRIMARY KEY (…)] [WITH (…)] AS query`."""
+    replaces = ddl.or_replace(cursor)
     asynchronous = cursor.accept("ASYNC")
     cursor.expect("MATERIALIZED", "VIEW")
-    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    if_not_exists = ddl.if_not_exists(cursor, replaces=replaces)
     name_at = cursor.peek().start
     name = ddl.table_name(cursor)
     columns = cursor.names("the name of an output column") if cursor.sees("(") else ()
@@ -39,6 +40,7 @@ def create_view(cursor: Cursor) -> Statement:
         columns=columns,
         primary_key=primary_key,
         if_not_exists=if_not_exists,
+        or_replace=replaces,
         asynchronous=asynchronous,
         options=settings,
         query=query_at(cursor),

@@ -106,6 +106,18 @@ class Column:
     comment: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraint:
+    """`CHECK (text)`: no row may make it false."""
+
+    name: str
+    text: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of the session whose expression it is."""
+    checked: bool = True
+    """Whether the rows that were there before it fulfil it; new ones must in any case."""
+
+
 def under_names(columns: Iterable[Column]) -> tuple[Column, ...]:
     """Columns of rows that are not in a file: under the names that users know."""
     return tuple(replace(column, physical=column.name) for column in columns)
@@ -157,6 +169,11 @@ class Relation:
         """The physical names of key columns by which level 1 runs are sorted downwards."""
         names = self.options.get("descending")
         return frozenset(names) if isinstance(names, list) else frozenset()
+
+    @cached_property
+    def constraints(self) -> tuple[Constraint, ...]:
+        kept = self.options.get("constraints")
+        return tuple(Constraint(**one) for one in kept) if isinstance(kept, list) else ()
 
     @cached_property
     def visible(self) -> tuple[Column, ...]:

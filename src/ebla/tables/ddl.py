@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from sqlalchemy import Connection
 
@@ -17,9 +17,10 @@ from ebla.catalog import transactions as tx
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError, UsageError
 from ebla.ids import NodeId, Version
 from ebla.indexes import definition
-from ebla.sql.lex import name_text
+from ebla.sql.lex import Kind as TokenKind
+from ebla.sql.lex import lex, name_text, unquote_name
 from ebla.storage import types
-from ebla.storage.model import HIDDEN_KEY, RESERVED, Column, Kind, Node, Relation, misnamed
+from ebla.storage.model import HIDDEN_KEY, RESERVED, Column, Constraint, Kind, Node, Relation, misnamed
 from ebla.tables.context import Context
 from ebla.views.guard import dropping, refuse_if_read
 
@@ -145,19 +146,20 @@ def create_table(
     primary_key: Sequence[str],
     *,
     if_not_exists: bool = False,
+    or_replace: bool = False,
     comment: str | None = None,
     options: Mapping[str, object] | None = None,
+    constraints: Sequence[Constraint] = (),
 ) -> bool:
     check_name(name, "table")
     columns = new_columns(name, declared, primary_key)
     tablets, replication, rest = storage_options(context, options or {})
+    rest |= kept_constraints(constraints)
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
-        found = reads.find_relation(connection, name)
-        if found is not None:
-            if if_not_exists:
-                return None
-            raise DuplicateNameError(f"table {name}: expected a free name, found {found.kind.named} of that name")
+        gone = replaced(connection, name, if_not_exists=if_not_exists, or_replace=or_replace)
+        if gone is None:
+            return None
         nodes = list(reads.nodes(connection).values())
         created = c.CreateRelation(
             name=name,
@@ -169,9 +171,37 @@ def create_table(
             comment=comment,
             options=rest,
         )
-        return c.Decision(reason=f"create table {name}", updates=(created,))
+        return c.Decision(reason=f"{'replace' if gone else 'create'} table {name}", updates=(*gone, created))
 
     return context.catalog.decide(decide, node=context.node) is not None
+
+
+def kept_constraints(constraints: Sequence[Constraint]) -> dict[str, object]:
+    """What the relation of a table keeps of its constraints."""
+    return {"constraints": [asdict(one) for one in constraints]} if constraints else {}
+
+
+def replaced(
+    connection: Connection, name: str, *, if_not_exists: bool, or_replace: bool
+) -> tuple[c.Update, ...] | None:
+    """What makes the name of a new table free; `None`: it is taken, and that is well."""
+    found = reads.find_relation(connection, name)
+    if found is None:
+        return ()
+    if if_not_exists:
+        return None
+    if not or_replace:
+        raise DuplicateNameError(f"table {name}: expected a free name, found {found.kind.named} of that name")
+    require_kind(found, Kind.TABLE, "CREATE OR REPLACE")
+    refuse_if_read(connection, found, "replace it")
+    indexes = definition.of_base(connection, found)
+    if indexes:
+        names = ", ".join(index.name for index in indexes)
+        raise UsageError(
+            f"{found.name}: expected that no index is on it, found {names}; drop them first, then replace it"
+        )
+    gone, _ = dropping(connection, found, cascade=False)
+    return gone
 
 
 def storage_options(context: Context, options: Mapping[str, object]) -> tuple[int, int, dict[str, object]]:
@@ -288,6 +318,7 @@ def reshape(
         views: tuple[c.Update, ...] = ()
         more = ""
         indexes = _refuse_if_indexed(connection, current, needed, dropped, cascade=cascade)
+        indexes += _refuse_if_constrained(current, needed, dropped, cascade=cascade)
         if dropped:
             views, more = dropping(connection, current, dropped, cascade=cascade)
         return c.Decision(
@@ -316,6 +347,29 @@ def _refuse_if_indexed(
         if goes:
             return [c.DropRelation(relation=index.id) for index in users]
     return []
+
+
+def _refuse_if_constrained(
+    relation: Relation, needed: Sequence[str], dropped: Sequence[str], *, cascade: bool
+) -> list[c.Update]:
+    """The same for the constraints that name them."""
+    going = {name.lower() for name in (*needed, *dropped)}
+    users = [one for one in relation.constraints if going & _said(one.text)]
+    if not users:
+        return []
+    if needed or not cascade:
+        names = ", ".join(one.name for one in users)
+        or_else = ", or add CASCADE" if dropped else ""
+        raise UsageError(
+            f"{relation.name} ({', '.join((*needed, *dropped))}): expected that no constraint names it, found {names}; "
+            f"ALTER TABLE {name_text(relation.name)} DROP CONSTRAINT first{or_else}"
+        )
+    kept = tuple(one for one in relation.constraints if one not in users)
+    return [c.SetConstraints(relation=relation.id, constraints=kept)]
+
+
+def _said(text: str) -> set[str]:
+    return {unquote_name(t.text).lower() for t in lex(text) if t.kind in (TokenKind.WORD, TokenKind.QUOTED)}
 
 
 def barrier(context: Context, relation: Relation) -> None:

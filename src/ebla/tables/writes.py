@@ -41,6 +41,7 @@ from ebla.storage.model import DELETED, Relation, Run, RunSource, RunState
 from ebla.storage.snapshot import Snapshot
 from ebla.storage.values import python_row
 from ebla.tables import batch as b
+from ebla.tables import constraints
 from ebla.tables.context import Context
 from ebla.tables.ddl import require_table
 from ebla.tables.lookup import shared_key, stored_keys
@@ -200,6 +201,7 @@ class Work:
                 frame = sscan.local(self.context.writer, marked, schema.add(DELETED, T.BooleanType()))
             self._put_tablets(frame, deletes=deletes)
             return
+        constraints.refuse(self.context, self.relation, table.filter(pc.not_equal(kinds, b.DELETE)))
         self.runs = b.level0_runs(
             table,
             kinds,
@@ -325,6 +327,7 @@ class Work:
         hit("write.tablets_written")
         self.runs = self.adopt(root, files, level=0, deletes=deletes)
         self.bulk = not deletes
+        constraints.refuse_in_runs(self.context, self.relation, self.runs, self.roots, deletes=deletes)
         root.remove_tree(scratch)
 
     def put_more(self, frame: DataFrame) -> int:

@@ -110,6 +110,8 @@ class _Walk:
                 self._change(part, part.statement)
             case st.Truncate(table=table) | st.Load(table=table):
                 self._writable(part, table)
+            case st.AddConstraint(table=table) | st.DropConstraint(table=table):
+                self._writable(part, table)
             case st.SetColumnComment(table=table, column=column):
                 found = self._known_relation(part, table)
                 if found is not None and found.columns is not None:
@@ -159,7 +161,11 @@ class _Walk:
 
     def _create_table(self, part: Part, made: st.CreateTable) -> None:
         at = part.place_of(made.name)
-        self._free(part, made.name, at, "table", made.if_not_exists)
+        self._free(part, made.name, at, "table", made.if_not_exists or made.or_replace)
+        if made.or_replace and made.name.lower() in self.world.relations:
+            self._drop(part, made.name, Kind.TABLE, optional=True, cascade=False)
+        if made.query is not None:
+            self._read(part, made.query)
         columns: dict[str, str | None] = {}
         for spec in made.columns:
             self._column_name(part, spec.name)
@@ -173,7 +179,13 @@ class _Walk:
         if made.name.lower() in self.world.relations:
             return
         self._add(
-            KnownRelation(name=made.name, kind=Kind.TABLE, columns=columns, key=made.primary_key, made_by=part.number)
+            KnownRelation(
+                name=made.name,
+                kind=Kind.TABLE,
+                columns=columns if made.query is None else None,
+                key=made.primary_key,
+                made_by=part.number,
+            )
         )
 
     def _type(self, part: Part, spec: st.ColumnSpec) -> str | None:
@@ -264,7 +276,10 @@ class _Walk:
         if not explained:
             if made.if_not_exists and made.name.lower() in self.world.relations:
                 return  # nothing happens, whatever the query says
-            self._free(part, made.name, made.name_at, "view", optional=False)
+            taken = self.world.relations.get(made.name.lower())
+            self._free(part, made.name, made.name_at, "view", optional=made.or_replace and _is_view(taken))
+            if made.or_replace and _is_view(taken):
+                self._unneeded(part, made.name, "replace")
         step = ViewStep(part=part, create=made, inputs={}, explained=explained)
         for name in (*made.columns, *made.primary_key):
             if is_reserved_column(name):
@@ -272,12 +287,12 @@ class _Walk:
                 at = part.place_of(name)
                 self.issues.append(part.issue(Code.RESERVED_NAME, at, message, "give the column another name"))
         for ref in made.query.refs:
-            issue = self._input_issue(step, ref, made.name if not explained else None)
+            issue = self._input_issue(step, ref, made.name if not explained or made.or_replace else None)
             self.issues += [issue] if issue is not None else []
         reads = dict.fromkeys(ref.name.lower() for ref in made.query.refs)
         inputs = {n: self.world.relations[n] for n in reads if n in self.world.relations}
         self.steps.append(replace(step, inputs=inputs))
-        if not explained and made.name.lower() not in self.world.relations:
+        if not explained and (made.or_replace or made.name.lower() not in self.world.relations):
             self._add(
                 KnownRelation(
                     name=made.name,
@@ -299,7 +314,7 @@ class _Walk:
             message = f"expected the present of {name}, found a version of it"
             return step.query_issue(Code.VERSIONED_INPUT, at, message, "leave out AS OF: a view follows its inputs")
         if view is not None and name.lower() == view.lower():
-            if view.lower() in self.world.relations:
+            if view.lower() in self.world.relations and not step.create.or_replace:
                 return None  # the name is taken, which is said already
             message = f"expected inputs other than the view itself, found {name}"
             return step.query_issue(Code.DEPENDENCY_CYCLE, at, message, "read the tables that the view is made of")
@@ -542,6 +557,10 @@ class _Walk:
         self.world.relations.pop(name.lower())
         self._in_handlers(name, new)
         self._add(replace(found, name=new))
+
+
+def _is_view(relation: KnownRelation | None) -> bool:
+    return relation is not None and relation.kind is Kind.VIEW
 
 
 def _made(made: st.Update | st.Delete | st.Merge, table: KnownRelation) -> st.Query | None:

@@ -32,6 +32,7 @@ from ebla.spark.faults import is_final
 from ebla.storage.model import Kind, Relation
 from ebla.tables.writes import Written
 from ebla.views import create, definition, sampled
+from ebla.views import replace as replace_views
 from ebla.views.backfill import how_built
 from ebla.views.definition import View
 from ebla.views.driving import Driving
@@ -73,6 +74,7 @@ class Builder:
             )
 
         self._context.catalog.decide(decide, node=self._context.node)
+        replace_views.exchange(self._context)
 
     def _lacking(self, connection: Connection, view: View) -> tuple[c.Update, ...]:
         if view.position is not None and view.position.built:
@@ -118,6 +120,7 @@ class Builder:
         return walk.step(self._context, requires)
 
     def _on_built(self, built: Collection[RelationId]) -> None:
+        replace_views.exchange(self._context)
         self._wake_runner()
         for number in built:
             with self._context.catalog.reading() as connection:

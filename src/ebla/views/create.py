@@ -13,7 +13,7 @@ from ebla.catalog import changes as c
 from ebla.catalog import reads
 from ebla.errors import DuplicateNameError, UnknownNameError, UsageError
 from ebla.failpoint import hit
-from ebla.ids import Version
+from ebla.ids import RelationId, Version
 from ebla.spark.session import view_settings
 from ebla.sql.lex import StatementText
 from ebla.sql.parse import parse
@@ -30,6 +30,7 @@ from ebla.views.guard import dropping
 from ebla.views.merge import Sketch
 from ebla.views.nodes import Shape
 from ebla.views.plan import EpochPlan, FullRefresh, plan
+from ebla.views.replace import begun, find_replacement, refuse_if_replaced, replacement_name
 from ebla.views.shape import keys_of
 
 PACE = ("rows_per_minute", "chunk_rows", "concurrency")
@@ -164,9 +165,13 @@ def create_view(
     names: Sequence[str] = (),
     primary_key: Sequence[str] = (),
     if_not_exists: bool = False,
+    or_replace: bool = False,
     options: Mapping[str, object] | None = None,
-) -> bool:
-    """Make a view's relation and the tasks that build it, in one commit."""
+) -> RelationId | None:
+    """Make a view's relation and the tasks that build it, in one commit; `None` if there is one already.
+
+    With `or_replace`, a view of this name stays, and what is made is its replacement (`ebla.views.replace`).
+    """
     given = {k.lower(): v for k, v in (options or {}).items()}
     refresh = given.pop("refresh", "auto")
     if refresh not in ("auto", "incremental"):
@@ -175,7 +180,7 @@ def create_view(
     tablets, replication, _ = ddl.storage_options(context, given)
     with context.catalog.reading() as connection:
         if if_not_exists and reads.find_relation(connection, name) is not None:
-            return False
+            return None
     source, made_by = _statement(query)
     statement = replace(
         made_by,
@@ -183,6 +188,7 @@ def create_view(
         columns=tuple(names),
         primary_key=tuple(primary_key),
         if_not_exists=if_not_exists,
+        or_replace=or_replace,
         options={"refresh": refresh},
     )
     checked = _checked(context, Part(source=source, statement=statement), query)
@@ -190,14 +196,21 @@ def create_view(
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         found = reads.find_relation(connection, name)
+        older: tuple[c.Update, ...] = ()
         if found is not None:
             if if_not_exists:
                 return None
-            raise DuplicateNameError(f"view {name}: expected a free name, found a {found.kind} of that name")
-        inputs = [reads.relation(connection, n).id for n in checked.relations]
+            if not or_replace:
+                raise DuplicateNameError(f"view {name}: expected a free name, found a {found.kind} of that name")
+            ddl.require_kind(found, Kind.VIEW, "CREATE OR REPLACE")
+            older = begun(connection, found)
+        read = [reads.relation(connection, n) for n in checked.relations]
+        for one in read:
+            refuse_if_replaced(connection, one)
+        inputs = [one.id for one in read]
         nodes = list(reads.nodes(connection).values())
         made = c.CreateRelation(
-            name=name,
+            name=name if found is None else replacement_name(found.name),
             kind=Kind.VIEW,
             tablets=tablets,
             replication=replication,
@@ -225,12 +238,14 @@ def create_view(
             tasks=first_tasks(connection, base, context.node, together=not isinstance(how, Driving)),
             of_created=True,
         )
-        return c.Decision(reason=f"create materialized view {name}", updates=(made, build))
+        what = "create" if found is None else "begin to replace"
+        return c.Decision(reason=f"{what} materialized view {name}", updates=(*older, made, build))
 
     made = context.catalog.decide(decide, node=context.node)
-    if made is not None:
-        hit("build.created")
-    return made is not None
+    if made is None:
+        return None
+    hit("build.created")
+    return made.relation
 
 
 def drop_view(
@@ -251,6 +266,9 @@ def drop_view(
                 "DROP MATERIALIZED VIEW removes it"
             )
         updates, more = dropping(connection, view.relation, cascade=cascade)
+        beside = find_replacement(connection, view.relation.name)
+        if beside is not None:
+            updates = (*updates, c.DropRelation(relation=beside.id))
         what = "cancel the build of" if while_building else "drop materialized view"
         return c.Decision(
             reason=f"{what} {view.relation.name}{more}",

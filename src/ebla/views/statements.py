@@ -12,17 +12,19 @@ import pyarrow as pa
 from ebla.build import failed, shown
 from ebla.catalog import reads
 from ebla.errors import CatalogUnavailableError, EblaError, ViewStoppedError
+from ebla.ids import RelationId
 from ebla.indexes import definition as index_definition
 from ebla.jobs.readers import readers
 from ebla.result import Result, named_like
 from ebla.sql import statements as st
 from ebla.storage.model import Kind
 from ebla.tables import ddl
-from ebla.views import create, definition, explain, freshness
+from ebla.views import create, definition, explain, freshness, replace
 from ebla.views.backfill import how_built
 from ebla.views.cut import cut_of
 from ebla.views.definition import inputs_of
 from ebla.views.guard import refuse_if_read
+from ebla.views.replace import refuse_if_replaced
 
 if TYPE_CHECKING:
     from ebla.database import Database
@@ -48,6 +50,7 @@ class Views:
                 with self._context.catalog.reading() as connection:
                     view = definition.load(connection, name)
                     refuse_if_read(connection, view.relation, "rename it")
+                    refuse_if_replaced(connection, view.relation)
                 ddl.rename_table(self._context, name, new, Kind.VIEW)
                 return Result(table=pa.table({}))
             case st.ShowViews(like=like):
@@ -59,10 +62,10 @@ class Views:
             case st.ExplainView():
                 return self._explain(statement)
             case st.AlterBuild(name=name, options=options, of=of, on_hold=on_hold):
-                self._database.builder.alter(name, options, Kind(of), on_hold=on_hold)
+                self._database.builder.alter(self._name_built(name), options, Kind(of), on_hold=on_hold)
                 return Result(table=pa.table({}))
             case st.CancelBuild(name=name, if_exists=if_exists):
-                self._database.builder.cancel(name, if_exists=if_exists)
+                self._database.builder.cancel(self._name_built(name), if_exists=if_exists)
                 return Result(table=pa.table({}))
             case st.ShowProgress(name=one):
                 return self._progress(one)
@@ -77,9 +80,10 @@ class Views:
             names=statement.columns,
             primary_key=statement.primary_key,
             if_not_exists=statement.if_not_exists,
+            or_replace=statement.or_replace,
             options=statement.options,
         )
-        if not made or statement.asynchronous:
+        if made is None or statement.asynchronous:
             self._database.wake()
             return
         try:
@@ -87,12 +91,12 @@ class Views:
         except EblaError as error:
             # A view that cannot be built is not left behind half made; one that is tried again keeps what it has.
             if not error.goes_on and not isinstance(error, CatalogUnavailableError):
-                create.drop_view(self._context, statement.name, if_exists=True)
+                self._abandon(made, statement)
             raise
         except KeyboardInterrupt:
             # What a statement that is cancelled had begun is gone, as if it had never been run.
             with contextlib.suppress(EblaError):
-                create.drop_view(self._context, statement.name, if_exists=True)
+                self._abandon(made, statement)
             raise
         finally:
             self._database.wake()
@@ -141,7 +145,13 @@ class Views:
             indexes = [index_definition.load(connection, name) for name in of_index]
         names = tuple(name for name in names if name not in of_index)
         self._require(names)
-        self._database.builder.wait(names)
+        beside = [self._name_built(name) for name in names]
+        self._database.builder.wait(beside)
+        for view in self._require([name for name in beside if name not in names and self._is_there(name)]):
+            if view.position is None or not view.position.built:
+                name = view.relation.name.removeprefix(replace.PREFIX)
+                raise _stopped(name, None if view.position is None else view.position.message)
+        replace.exchange(self._context)
         self._database.builder.wait_indexes([index for index in indexes if not index.readable])
         views = self._require(names)
         for view in views:
@@ -167,13 +177,28 @@ class Views:
             interrupted.add_note("only the waiting ended: the build goes on; CANCEL BUILD ends it")
             raise
 
+    def _abandon(self, made: RelationId, statement: st.CreateView) -> None:
+        """Drop what a statement has begun to build. A view that it was to replace stays, or has been replaced."""
+        with self._context.catalog.reading() as connection:
+            left = reads.relation_by_id(connection, made)
+        if left is not None and (not statement.or_replace or left.name.startswith(replace.PREFIX)):
+            create.drop_view(self._context, left.name, if_exists=True)
+
+    def _name_built(self, name: str) -> str:
+        with self._context.catalog.reading() as connection:
+            return replace.name_built(connection, name)
+
+    def _is_there(self, name: str) -> bool:
+        with self._context.catalog.reading() as connection:
+            return reads.find_relation(connection, name) is not None
+
     def _all(self) -> list[str]:
         with self._context.catalog.reading() as connection:
             return reads.relation_names(connection, Kind.VIEW)
 
     def _progress(self, name: str | None) -> Result:
         if name is not None:
-            one = self._database.builder.progress(name)
+            one = self._database.builder.progress(self._name_built(name))
             found = pa.Table.from_pylist([one.row()], schema=shown.SCHEMA)
         else:
             with self._context.catalog.reading() as connection:

@@ -1,0 +1,101 @@
+"""`CREATE OR REPLACE MATERIALIZED VIEW`: the new view is built beside the old one and takes its place in one commit.
+
+Theory of operation. The *replacement* is a view like any other, under a name of the system's own. It is built by
+whoever builds views, through crashes too, while readers read the old view. Once it is built, one exclusive commit drops
+the old view, gives its name and its place in a handler to the replacement, and ends the matter. Any process may make
+that commit: the one that waits, the one that has built, or the next that opens the warehouse. Until then nothing may
+come to depend on the old view, and dropping it drops the replacement, too. A build that fails, or is cancelled, leaves
+the old view as it was.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from ebla.catalog import changes as c
+from ebla.catalog import reads
+from ebla.errors import UsageError
+from ebla.failpoint import hit
+from ebla.ids import RelationId, Version
+from ebla.indexes import definition as index_definition
+from ebla.jobs import stored
+from ebla.sql.lex import name_text
+from ebla.storage.model import Kind, Relation
+from ebla.tables.context import Context
+from ebla.views import definition
+from ebla.views.guard import refuse_if_read
+
+PREFIX = "sys$replacement$"
+
+
+def replacement_name(view: str) -> str:
+    return f"{PREFIX}{view}"
+
+
+def find_replacement(connection: Connection, view: str) -> Relation | None:
+    """What is being built to take a view's place."""
+    return reads.find_relation(connection, replacement_name(view))
+
+
+def name_built(connection: Connection, name: str) -> str:
+    """The name under which something is being built: that of a view's replacement, if it has one."""
+    found = find_replacement(connection, name)
+    return name if found is None else found.name
+
+
+def refuse_if_replaced(connection: Connection, relation: Relation) -> None:
+    """Nothing may come to depend on a view that is about to go, or on one that is about to be renamed."""
+    if relation.name.startswith(PREFIX) or find_replacement(connection, relation.name) is not None:
+        name = relation.name.removeprefix(PREFIX)
+        raise UsageError(
+            f"view {name}: expected one that stays, found that it is being replaced; WAIT FOR {name_text(name)} first, "
+            f"or CANCEL BUILD {name_text(name)}"
+        )
+
+
+def begun(connection: Connection, old: Relation) -> tuple[c.Update, ...]:
+    """What a new replacement does to what is there: an older one goes. Refused where views or indexes need the view."""
+    refuse_if_read(connection, old, "replace it")
+    indexes = index_definition.of_base(connection, old)
+    if indexes:
+        names = ", ".join(index.name for index in indexes)
+        raise UsageError(
+            f"{old.name}: expected that no index is on it, found {names}; drop them first, then replace it"
+        )
+    older = find_replacement(connection, old.name)
+    return () if older is None else (c.DropRelation(relation=older.id),)
+
+
+def exchange(context: Context) -> None:
+    """Give every replacement that is built the name of the view that it replaces. Changes nothing where none is."""
+    with context.catalog.reading() as connection:
+        if not _built(connection):
+            return
+
+    def decide(connection: Connection, at: Version) -> c.Decision | None:
+        ready = _built(connection)
+        if not ready:
+            return None
+        updates: list[c.Update] = []
+        for new in ready:
+            name = new.name.removeprefix(PREFIX)
+            old = reads.find_relation(connection, name)
+            if old is not None:
+                updates += [*_in_handlers(connection, old.id, new.id), c.DropRelation(relation=old.id)]
+            updates.append(c.RenameRelation(relation=new.id, name=name))
+        names = ", ".join(new.name.removeprefix(PREFIX) for new in ready)
+        return c.Decision(reason=f"replace materialized view {names}", relation=ready[0].id, updates=tuple(updates))
+
+    hit("view.before_exchange")
+    context.catalog.decide(decide, node=context.node)
+
+
+def _built(connection: Connection) -> list[Relation]:
+    names = [n for n in reads.relation_names(connection, Kind.VIEW) if n.startswith(PREFIX)]
+    views = [definition.load(connection, name) for name in names]
+    return [v.relation for v in views if not v.building and v.position is not None and v.position.built]
+
+
+def _in_handlers(connection: Connection, old: RelationId, new: RelationId) -> list[c.Update]:
+    """The new view takes the old one's place among the views of a handler."""
+    return [stored.put(handler.with_view(old, new)) for handler in stored.handlers(connection) if old in handler.views]
