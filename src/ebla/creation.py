@@ -62,6 +62,7 @@ def _column(column: Column) -> str:
     text = f"{name_text(column.name)} {column.type.upper() if '<' not in column.type else column.type}"
     if not column.nullable and column.key_position is None:
         text += " NOT NULL"
+    text += "" if column.default is None else f" DEFAULT {column.default.text}"
     return text if column.comment is None else f"{text} COMMENT {quote_string(column.comment)}"
 
 

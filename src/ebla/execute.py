@@ -36,7 +36,7 @@ from ebla.storage import types
 from ebla.storage.model import FOREVER, Column, Constraint, Kind, Relation
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
-from ebla.tables import constraints, ddl, filled, maintenance, scans
+from ebla.tables import constraints, ddl, defaults, filled, maintenance, scans
 from ebla.tables.literals import dialect_of, literal_batch, zone_of
 from ebla.tables.writes import Make, Written, write
 from ebla.views.guard import require_built
@@ -150,6 +150,7 @@ class Executor:
                 | st.DropColumns()
                 | st.RenameColumn()
                 | st.AlterColumnType()
+                | st.SetDefault()
                 | st.SetTableComment()
                 | st.SetColumnComment()
             ):
@@ -348,19 +349,19 @@ class Executor:
             key = [c.name for c in relation.key]
             hidden = [c.name for c in relation.columns if c.hidden]
             kinds = {c.name: c.type for c in relation.visible}
-            dialect = dialect_of(self._context, parameters)
+            dialect, given = dialect_of(self._context, parameters), defaults.sql_by_name(relation)
             match statement:
                 case st.Insert():
                     made = literal_batch(statement, relation, dialect)
                     if isinstance(made, b.ArrowBatch):
                         return made
-                    query = dml.insert_query(made, columns, key, hidden=hidden)
+                    query = dml.insert_query(made, columns, key, hidden=hidden, defaults=given)
                 case st.Update():
-                    query = dml.update_query(statement, columns, key, hidden=hidden, types=kinds, dialect=dialect)
+                    query = dml.update_query(statement, columns, key, hidden, kinds, dialect, given)
                 case st.Delete():
                     query = dml.delete_query(statement, columns, key, hidden=hidden)
                 case st.Merge():
-                    query = dml.merge_query(statement, columns, key, hidden=hidden, types=kinds, dialect=dialect)
+                    query = dml.merge_query(statement, columns, key, hidden, kinds, dialect, given)
                 case _:
                     assert_never(statement)
             read = self._read_in(replace(query, source=source), parameters, transaction.snapshot)
@@ -414,7 +415,7 @@ class Executor:
                 ddl.create_table(
                     context,
                     statement.name,
-                    [_column(spec) for spec in statement.columns],
+                    defaults.columns_of(context, statement.name, statement.columns),
                     statement.primary_key,
                     if_not_exists=statement.if_not_exists,
                     or_replace=statement.or_replace,
@@ -431,7 +432,11 @@ class Executor:
             case st.RenameTable(table=table, new_name=new):
                 ddl.rename_table(context, table, new)
             case st.AddColumns(table=table, columns=specs, if_not_exists=optional):
-                ddl.add_columns(context, table, [_column(spec) for spec in specs], if_not_exists=optional)
+                added = defaults.columns_of(context, table, specs)
+                defaults.refuse_if_filled(context, table, added)
+                ddl.add_columns(context, table, added, if_not_exists=optional)
+            case st.SetDefault(table=table, column=column, default=text):
+                defaults.set_default(context, table, column, text)
             case st.DropColumns(table=table, columns=names, cascade=cascade):
                 ddl.drop_columns(context, table, names, cascade=cascade)
             case st.RenameColumn(table=table, column=column, new_name=new):
@@ -495,15 +500,22 @@ class Executor:
         with self._context.catalog.reading() as connection:
             relation = reads.relation(connection, name)
         rows: list[tuple[object, ...]] = [
-            (c.name, c.type, c.nullable, None if c.key_position is None else c.key_position + 1, c.comment)
+            (
+                c.name,
+                c.type,
+                c.nullable,
+                None if c.key_position is None else c.key_position + 1,
+                c.comment,
+                None if c.default is None else c.default.text,
+            )
             for c in relation.visible
         ]
-        rows += [(f"# check {one.name}", one.text, None, None, None) for one in relation.constraints]
+        rows += [(f"# check {one.name}", one.text, None, None, None, None) for one in relation.constraints]
         if relation.kind is Kind.VIEW:
-            rows.append((creation.DEFINITION, str(relation.options["query"]), None, None, relation.comment))
-        kinds = (pa.string(), pa.string(), pa.bool_(), pa.int64(), pa.string())
+            rows.append((creation.DEFINITION, str(relation.options["query"]), None, None, relation.comment, None))
+        kinds = (pa.string(), pa.string(), pa.bool_(), pa.int64(), pa.string(), pa.string())
         arrays = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
-        return self._table(dict(zip(("column", "type", "nullable", "key", "comment"), arrays, strict=True)))
+        return self._table(dict(zip(("column", "type", "nullable", "key", "comment", "default"), arrays, strict=True)))
 
     # ---- results ----------------------------------------------------------------------------------------
 

@@ -111,7 +111,7 @@ def test_one_is_added_if_all_rows_keep_it_and_dropped_again(filled):
     filled.sql("ALTER TABLE t ADD CONSTRAINT few CHECK (id < 1000 AND n <> 7)")
     with refused(filled, ConstraintError, "constraint few", "id = 9, n = 7"):
         filled.sql("INSERT INTO t VALUES (9, 7, NULL)")
-    assert filled.sql("DESCRIBE t").rows()[-1] == ("# check few", "id < 1000 AND n <> 7", None, None, None)
+    assert filled.sql("DESCRIBE t").rows()[-1] == ("# check few", "id < 1000 AND n <> 7", None, None, None, None)
     assert "CONSTRAINT few CHECK (id < 1000 AND n <> 7)" in filled.sql("SHOW CREATE TABLE t").rows()[0][0]
     filled.sql("ALTER TABLE t DROP CONSTRAINT FEW")
     filled.sql("ALTER TABLE t DROP CONSTRAINT IF EXISTS few")

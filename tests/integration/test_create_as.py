@@ -40,7 +40,7 @@ def db(spark: SparkSession, tmp_path: Path) -> Iterator[ebla.Database]:
 
 
 def described(db: ebla.Database, table: str) -> list[tuple[str, str, int | None]]:
-    return [(name, kind, key) for name, kind, _, key, _ in db.sql(f"DESCRIBE {table}").rows()]
+    return [(name, kind, key) for name, kind, _, key, *_ in db.sql(f"DESCRIBE {table}").rows()]
 
 
 def test_a_table_of_a_query_has_its_columns_and_rows_in_one_commit(db):

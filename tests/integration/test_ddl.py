@@ -53,10 +53,10 @@ def test_create_show_and_describe(db):
         ("t", "table", "id", 2, 1, None),
     ]
     assert db.sql("DESCRIBE orders").rows() == [
-        ("id", "int", False, 2, "number"),
-        ("total", "decimal(12,2)", False, None, None),
-        ("tags", "map<string,array<int>>", True, None, None),
-        ("region", "string", False, 1, None),
+        ("id", "int", False, 2, "number", None),
+        ("total", "decimal(12,2)", False, None, None, None),
+        ("tags", "map<string,array<int>>", True, None, None, None),
+        ("region", "string", False, 1, None, None),
     ]
     assert db.table("ORDERS").name == "Orders"
 

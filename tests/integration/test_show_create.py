@@ -95,7 +95,7 @@ def test_the_text_is_for_people_too(db: ebla.Database):
 def test_definitions_are_readable_as_text(db: ebla.Database):
     text = "SELECT id, `a customer` AS who, total FROM orders -- all\n WHERE id > 0"
     assert ("card", text) in rows(db, "SELECT name, definition FROM system.views")
-    assert db.sql("DESCRIBE card").rows()[-1] == ("# definition", text, None, None, None)
+    assert db.sql("DESCRIBE card").rows()[-1] == ("# definition", text, None, None, None, None)
     assert [row[0] for row in db.sql("DESCRIBE log").rows()] == ["line", "at"]
 
 

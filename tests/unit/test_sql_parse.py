@@ -408,7 +408,7 @@ def test_explain():
         ("CREATE TABLE a.b (a INT)", "found a.b; tables have one-part names"),
         ("CREATE TABLE t (a)", r"expected a type, found \)"),
         ("CREATE TABLE t (a NOT NULL)", "expected a type, found NOT"),
-        ("CREATE TABLE t (a INT DEFAULT 1)", "expected NOT NULL, PRIMARY KEY, CHECK .* found DEFAULT"),
+        ("CREATE TABLE t (a INT REFERENCES u)", "expected NOT NULL, PRIMARY KEY, DEFAULT, CHECK .* found REFERENCES"),
         ("CREATE TABLE t (a ARRAY<INT)", "expected > to close this <"),
         ("CREATE TABLE t (a INT", r"expected \), found the end of the statement"),
         ("CREATE TABLE t (a INT) WITH (x = )", r"expected a number, a string, TRUE, FALSE or NULL, found \)"),

@@ -447,6 +447,8 @@ def _insert_columns(
                 "key_position": column.key_position,
                 "hidden": column.hidden,
                 "comment": column.comment,
+                "default_text": None if column.default is None else column.default.text,
+                "default_value": None if column.default is None else column.default.value,
             }
             for ordinal, column in enumerate(columns)
         ],

@@ -82,6 +82,10 @@ def _add_commit_ids(connection: Connection) -> None:
     schema.history_by_commit.create(connection, checkfirst=True)
 
 
+def _add_defaults(connection: Connection) -> None:
+    _add_columns(connection, schema.columns.c.default_text, schema.columns.c.default_value)
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=1, name="create tables", run=_create_tables),
     Migration(number=2, name="add handlers", run=_add_handlers),
@@ -90,6 +94,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=5, name="add concurrency and pauses of builds", run=_add_pace),
     Migration(number=6, name="add troubles and processes", run=_add_service),
     Migration(number=7, name="add commit ids", run=_add_commit_ids),
+    Migration(number=8, name="add defaults of columns", run=_add_defaults),
 )
 
 

@@ -18,6 +18,7 @@ from ebla.storage.model import (
     FOREVER,
     SPANS_TABLETS,
     Column,
+    Default,
     Kind,
     Node,
     Relation,
@@ -116,6 +117,7 @@ def _columns(connection: Connection, relation_id: int, version: Version | None) 
             key_position=r.key_position,
             hidden=bool(r.hidden),
             comment=r.comment,
+            default=None if r.default_text is None else Default(text=r.default_text, value=r.default_value),
         )
         for r in connection.execute(query)
     )

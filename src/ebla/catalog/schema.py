@@ -124,6 +124,8 @@ columns = Table(
     Column("key_position", Integer),
     Column("hidden", Boolean, nullable=False),
     Column("comment", Text),
+    Column("default_text", Text),
+    Column("default_value", Text),
     PrimaryKeyConstraint("relation_id", "physical", "begin_version"),
 )
 

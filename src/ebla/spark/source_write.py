@@ -100,7 +100,7 @@ def check_columns(schema: T.StructType, relation: Relation) -> None:
     """Refuse columns that the table does not have, types that never fit, and missing ones that may not be NULL."""
     types.fit(to_arrow_schema(schema, timezone="UTC").empty_table(), relation.visible, relation=relation.name)
     given = {name.lower() for name in schema.fieldNames()}
-    missing = [col.name for col in relation.visible if not col.nullable and col.name.lower() not in given]
+    missing = [col.name for col in relation.visible if col.required and col.name.lower() not in given]
     if missing:
         raise TypeMismatchError(f"{relation.name}.{missing[0]}: expected a value, found no such column")
 

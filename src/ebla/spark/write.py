@@ -28,6 +28,7 @@ from ebla.errors import (
 from ebla.ids import TabletId
 from ebla.spark import faults
 from ebla.spark.scan import quoted, renamed, tablet_sql, token_sql
+from ebla.sql.literals import default_sql
 from ebla.storage import types
 from ebla.storage.files import Root
 from ebla.storage.model import ROW_SEQ, ROW_TXN, Relation
@@ -65,9 +66,10 @@ def fitted(
 ) -> DataFrame:
     """The frame's columns as the relation's, under physical names, checked while they are computed.
 
-    Columns match by name, whatever their case. Missing ones are NULL. Only lossless assignments are accepted:
-    a value that does not fit its column stops the job. With `keyed`, only key columns are needed (deletes); with
-    `hidden`, the frame may carry a hidden key. `path` names the column that says which file a row comes from.
+    Columns match by name, whatever their case. Missing ones have their default, or are NULL. Only lossless assignments
+    are accepted: a value that does not fit its column stops the job. With `keyed`, only key columns are needed
+    (deletes); with `hidden`, the frame may carry a hidden key. `path` names the column that says which file a row comes
+    from.
     With `utf8`, bytes that are no text are refused in strings: Spark takes them on trust.
     """
     given = _given_columns(frame, relation, [*keep, *([path] if path else [])], hidden=hidden)
@@ -78,6 +80,9 @@ def fitted(
         target = types.to_spark(column.type)
         source = given.get(column.name.lower())
         if source is None:
+            if column.default is not None and not keyed:
+                selected.append(F.expr(default_sql(column.default, column.type)).cast(target).alias(column.physical))
+                continue
             if column.key_position is not None and not column.hidden:
                 raise TypeMismatchError(f"{relation.name}: expected key column {column.name}, found no such column")
             if not column.nullable and not keyed and not column.hidden:

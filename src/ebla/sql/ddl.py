@@ -24,6 +24,7 @@ from ebla.sql.statements import (
     RenameColumn,
     RenameTable,
     SetColumnComment,
+    SetDefault,
     SetTableComment,
     ShowCreate,
     ShowHandlers,
@@ -198,6 +199,7 @@ def column(cursor: Cursor) -> tuple[ColumnSpec, bool]:
     name = cursor.name("the name of a column")
     type_text = data_type(cursor)
     nullable, is_key, comment = True, False, None
+    default: str | None = None
     checks: list[CheckSpec] = []
     while True:
         named = _constraint_name(cursor)
@@ -205,6 +207,8 @@ def column(cursor: Cursor) -> tuple[ColumnSpec, bool]:
             checks.append(_check(cursor, named))
         elif named is not None:
             cursor.fail("CHECK (…)", "other constraints of a column have no name")
+        elif cursor.accept("DEFAULT"):
+            default = _constant(cursor)
         elif cursor.accept("NOT", "NULL"):
             nullable = False
         elif cursor.accept("PRIMARY", "KEY"):
@@ -212,10 +216,32 @@ def column(cursor: Cursor) -> tuple[ColumnSpec, bool]:
         elif cursor.accept("COMMENT"):
             comment = cursor.string("the comment as a string")
         elif cursor.sees(",") or cursor.sees(")") or cursor.peek().kind is Kind.END:
-            spec = ColumnSpec(name=name, type=type_text, nullable=nullable, comment=comment, checks=tuple(checks))
+            spec = ColumnSpec(
+                name=name, type=type_text, nullable=nullable, comment=comment, checks=tuple(checks), default=default
+            )
             return spec, is_key
         else:
-            cursor.fail("NOT NULL, PRIMARY KEY, CHECK (…), COMMENT, or the next column")
+            cursor.fail("NOT NULL, PRIMARY KEY, DEFAULT, CHECK (…), COMMENT, or the next column")
+
+
+def _constant(cursor: Cursor) -> str:
+    """The text of a default, up to what may follow it in the description of a column."""
+    first = cursor.at
+    while cursor.peek().kind is not Kind.END:
+        ends = cursor.sees(",") or cursor.sees(")") or cursor.sees("NOT", "NULL") or cursor.sees("PRIMARY", "KEY")
+        ends = ends or cursor.sees("CHECK", "(") or cursor.sees("COMMENT") or cursor.sees("CONSTRAINT")
+        if ends and not (cursor.at == first and cursor.sees("NOT", "NULL")):
+            break
+        if cursor.sees("("):
+            cursor.skip_group()
+        elif cursor.accept("::"):
+            cursor.skip_type()
+        else:
+            cursor.at += 1
+    if cursor.at == first:
+        cursor.fail("a constant behind DEFAULT")
+    check_expression(cursor.part(first))
+    return cursor.text(first)
 
 
 def data_type(cursor: Cursor) -> str:
@@ -361,7 +387,11 @@ def _alter_column(cursor: Cursor, table: str) -> Statement:
         return AlterColumnType(table=table, column=name, type=data_type(cursor))
     if cursor.accept("COMMENT"):
         return SetColumnComment(table=table, column=name, comment=_comment_value(cursor))
-    cursor.fail("TYPE, SET DATA TYPE or COMMENT")
+    if cursor.accept("SET", "DEFAULT"):
+        return SetDefault(table=table, column=name, default=_constant(cursor))
+    if cursor.accept("DROP", "DEFAULT"):
+        return SetDefault(table=table, column=name, default=None)
+    cursor.fail("TYPE, SET DATA TYPE, SET DEFAULT, DROP DEFAULT or COMMENT")
 
 
 def comment_on(cursor: Cursor) -> Statement:

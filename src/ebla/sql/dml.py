@@ -49,15 +49,23 @@ def given_columns(stmt: Insert, columns: Sequence[str]) -> Sequence[str]:
     return given
 
 
-def insert_query(stmt: Insert, columns: Sequence[str], key: Sequence[str], hidden: Sequence[str] = ()) -> Query:
-    """The source's rows under the table's columns; columns that are not listed, and hidden ones, are NULL.
+def insert_query(
+    stmt: Insert,
+    columns: Sequence[str],
+    key: Sequence[str],
+    hidden: Sequence[str] = (),
+    defaults: Mapping[str, str] | None = None,
+) -> Query:
+    """The source's rows under the table's columns; columns that are not listed have their default, or are NULL.
 
     Values are matched by position. Spark reports a SELECT with another number of columns.
     """
-    into = target(stmt.table, None, columns, key, hidden, None)
+    into = target(stmt.table, None, columns, key, hidden, None, defaults=defaults)
     given = given_columns(stmt, columns)
     source = "`_ebla_source`"
-    output = [as_column(f"{source}.{quote(name)}" if name in given else "NULL", name) for name in into.stored]
+    output = [
+        as_column(f"{source}.{quote(name)}" if name in given else into.ungiven(name), name) for name in into.stored
+    ]
     output.append(as_column("'upsert'" if stmt.upsert else "'insert'", KIND))
     names = ", ".join(quote(name) for name in given)
     return stmt.source.within(f"SELECT {comma(output)}\nFROM (\n", f"\n) AS {source}({names})")
@@ -80,12 +88,13 @@ def update_query(
     hidden: Sequence[str] = (),
     types: Mapping[str, str] | None = None,
     dialect: Dialect | None = None,
+    defaults: Mapping[str, str] | None = None,
 ) -> Query:
     """The rows that change, as they become. One scan of the table, no shuffle of its own.
 
     Every expression sees the old row: `SET a = b, b = a` swaps.
     """
-    table = target(stmt.table, stmt.alias, columns, key, hidden, types, dialect)
+    table = target(stmt.table, stmt.alias, columns, key, hidden, types, dialect, defaults)
     assigned = table.assigned(stmt.assignments, stmt.places)
     if not moves(table, assigned):
         output = [as_column(assigned.get(name, table.old(name)), name) for name in table.stored]

@@ -26,7 +26,9 @@ from ebla.sql.cursor import Cursor
 from ebla.sql.lex import Kind, StatementText, quote_string, unquote_string
 from ebla.storage import texts, types
 from ebla.storage.calendar import DAY_US, UTC, Clock, civil, instant
+from ebla.storage.defaults import stored_form
 from ebla.storage.grammar import Type, Unfit, parse
+from ebla.storage.model import Default
 from ebla.storage.python_values import stored_value
 
 _WHOLE = {"L": 64, "S": 16, "Y": 8}
@@ -58,7 +60,7 @@ class Dialect:
 class Literal:
     """`kind` is null, boolean, number, string, binary, date, timestamp or timestamp_ntz; the last three in days or
     microseconds. That of a time without zone as a parameter is naive; that of one that Spark would change is unfit, and
-    its value says why."""
+    its value says why. That of the word DEFAULT is default, and its value the column's."""
 
     kind: str
     value: Any
@@ -259,6 +261,8 @@ def stored(literal: Literal, tree: Type, zone: str) -> Any:
     match literal.kind, tree.kind:
         case "null", _:
             return None
+        case "default", _:
+            return literal.value
         case "unfit", _:
             raise Unfit(literal.value)
         case "string", _:
@@ -281,9 +285,15 @@ def stored(literal: Literal, tree: Type, zone: str) -> Any:
             return stored_value(literal.value, tree)
 
 
+def default_sql(default: Default, kind: str) -> str:
+    """An expression of Spark's that is the value of a default in a column of the type."""
+    tree = parse(kind)
+    return sql_of(stored_form(default, tree), tree)
+
+
 def needs_reading(literal: Literal | None) -> bool:
     """Whether Spark would not store the literal as the value that it says, or not refuse it."""
-    return literal is not None and literal.kind in ("string", "unfit")
+    return literal is not None and literal.kind in ("string", "unfit", "default")
 
 
 def sql_of(value: Any, tree: Type) -> str:

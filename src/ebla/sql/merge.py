@@ -47,9 +47,10 @@ def merge_query(
     hidden: Sequence[str] = (),
     types: Mapping[str, str] | None = None,
     dialect: Dialect | None = None,
+    defaults: Mapping[str, str] | None = None,
 ) -> Query:
     """One join; if rows can be matched, also a window over the rows that change, by the table's key."""
-    table = target(stmt.table, stmt.alias, columns, key, hidden, types, dialect)
+    table = target(stmt.table, stmt.alias, columns, key, hidden, types, dialect, defaults)
     source = stmt.source_alias or "_ebla_source_rows"
     clauses = [
         Clause(number=number, stmt=clause, values=_values(table, source, clause))
@@ -202,7 +203,7 @@ def _new_value(table: Target, clauses: Sequence[Clause], place: int) -> str:
         if name in clause.values:
             field = list(clause.values).index(name)
             return table.stored_value(name, f"`_ebla_row`.`k{clause.number}`.`v{field}`")
-        return "NULL" if clause.stmt.action == "insert" else f"`_ebla_old{place}`"
+        return table.ungiven(name) if clause.stmt.action == "insert" else f"`_ebla_old{place}`"
 
     return _chosen(clauses, value)
 

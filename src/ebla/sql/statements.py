@@ -82,6 +82,8 @@ class ColumnSpec:
     nullable: bool = True
     comment: str | None = None
     checks: tuple[CheckSpec, ...] = ()
+    default: str | None = None
+    """The text of a constant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +161,15 @@ class AlterColumnType:
     table: str
     column: str
     type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetDefault:
+    """`default` is the text of a constant; `None` for `DROP DEFAULT`."""
+
+    table: str
+    column: str
+    default: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -514,6 +525,7 @@ Statement = (
     | DropColumns
     | RenameColumn
     | AlterColumnType
+    | SetDefault
     | SetTableComment
     | SetColumnComment
     | ShowTables

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError
 from ebla.sql import literals
@@ -29,6 +29,8 @@ class Target:
     types: Mapping[str, str]
     dialect: Dialect | None = None
     """What literals mean, if a string is to become the value that it says of its column's type."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """Column to an expression of its default, where it has one."""
 
     @property
     def stored(self) -> tuple[str, ...]:
@@ -64,6 +66,8 @@ class Target:
 
     def _literal(self, column: str, expression: str, place: StatementText | None) -> str:
         known = self.types.get(column)
+        if expression.strip().upper() == "DEFAULT":
+            return self.ungiven(column)
         if self.dialect is None or known is None:
             return expression
         tree = parse(known)
@@ -78,6 +82,10 @@ class Target:
         except Unfit as why:
             at = "" if place is None else f" (line {place.line}, column {place.column})"
             raise TypeMismatchError(f"{self.table}.{column}: expected {tree}, found {expression} ({why}){at}") from None
+
+    def ungiven(self, column: str) -> str:
+        """What a column holds in a new row that gives it no value."""
+        return self.defaults.get(column, "NULL")
 
     def stored_value(self, column: str, value: str) -> str:
         """A computed value as the column stores it, if the type is known."""
@@ -96,6 +104,7 @@ def target(
     hidden: Sequence[str],
     types: Mapping[str, str] | None,
     dialect: Dialect | None = None,
+    defaults: Mapping[str, str] | None = None,
 ) -> Target:
     spelled = {name.lower(): name for name in (*columns, *hidden)}
     return Target(
@@ -106,6 +115,7 @@ def target(
         hidden=hidden,
         types={spelled[name.lower()]: text for name, text in (types or {}).items() if name.lower() in spelled},
         dialect=dialect,
+        defaults=defaults or {},
     )
 
 

@@ -95,6 +95,14 @@ class RunSource(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Default:
+    """What a column holds where a row gives nothing: the constant as declared, and its value as JSON (`defaults`)."""
+
+    text: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     name: str
     physical: str
@@ -104,6 +112,12 @@ class Column:
     key_position: int | None = None
     hidden: bool = False
     comment: str | None = None
+    default: Default | None = None
+
+    @property
+    def required(self) -> bool:
+        """Whether every new row must give it a value."""
+        return not self.nullable and self.default is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

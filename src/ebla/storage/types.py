@@ -42,6 +42,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError
+from ebla.storage.defaults import scalar
 from ebla.storage.grammar import DEPTH_MAX, SUPPORTED, Type, Unfit, parse, quoted_name, too_deep
 from ebla.storage.python_values import stored_value
 
@@ -276,9 +277,15 @@ def _match_names(found: Iterable[object], columns: Columns, relation: str) -> di
     return given
 
 
+def _ungiven(column: ColumnSpec, rows: int) -> pa.Array:
+    """The values of a column that nobody gives: its default, or NULL."""
+    kind, default = to_arrow(column.type), getattr(column, "default", None)
+    return pa.nulls(rows, kind) if default is None else pa.repeat(scalar(default, parse(column.type), kind), rows)
+
+
 def _assemble(given: Mapping[str, pa.ChunkedArray], rows: int, columns: Columns, relation: str) -> pa.Table:
     fields = [pa.field(column.name, to_arrow(column.type), nullable=column.nullable) for column in columns]
-    arrays = [given[field.name] if field.name in given else pa.nulls(rows, field.type) for field in fields]
+    arrays = [given[c.name] if c.name in given else _ungiven(c, rows) for c in columns]
     for array, column in zip(arrays, columns, strict=True):
         if array.null_count and not column.nullable:
             row = pc.index(pc.is_null(array), True).as_py()
@@ -481,7 +488,9 @@ def from_rows(rows: Sequence[Mapping[str, object]], columns: Columns, *, relatio
     for column in columns:
         if any(column.name in keys for keys in spellings.values()):
             values = [row.get(keys.get(column.name, "")) for row, keys in zip(rows, of_row, strict=True)]
-            arrays[column.name] = _column([values], _store_values, column, relation)
+            made = _column([values], _store_values, column, relation)
+            given = [column.name in keys for keys in of_row]
+            arrays[column.name] = made if all(given) else pc.if_else(pa.array(given), made, _ungiven(column, len(rows)))
     return _assemble(arrays, len(rows), columns, relation)
 
 

@@ -52,8 +52,9 @@ ROW = "_ebla_row"
 def declared(context: Context, table: str, columns: Sequence[Column], specs: Iterable[CheckSpec]) -> list[Constraint]:
     """The constraints of a new table, named and analysed. Spark is asked only where DuckDB's answer may differ."""
     made: list[Constraint] = []
+    spelled = [replace(column, type=types.canonical(column.type)) for column in columns]
     for spec in specs:
-        made.append(analysed(context, table, columns, spec, made))
+        made.append(analysed(context, table, spelled, spec, made))
     return made
 
 

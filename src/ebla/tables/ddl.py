@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 
+import pyarrow as pa
 from sqlalchemy import Connection
 
 from ebla.catalog import changes as c
@@ -20,7 +21,9 @@ from ebla.indexes import definition
 from ebla.sql.lex import Kind as TokenKind
 from ebla.sql.lex import lex, name_text, unquote_name
 from ebla.storage import types
-from ebla.storage.model import HIDDEN_KEY, RESERVED, Column, Constraint, Kind, Node, Relation, misnamed
+from ebla.storage.defaults import of_array, scalar
+from ebla.storage.grammar import parse
+from ebla.storage.model import HIDDEN_KEY, RESERVED, Column, Constraint, Default, Kind, Node, Relation, misnamed
 from ebla.tables.context import Context
 from ebla.views.guard import dropping, refuse_if_read
 
@@ -457,9 +460,18 @@ def widen_column(context: Context, name: str, column_name: str, new_type: str) -
                 f"{relation.name}.{column.name}: expected a type as which files of {column.type} can be read, "
                 f"found {wanted}; add a column of that type and fill it with UPDATE"
             )
-        return [replace(col, type=wanted) if col is column else col for col in relation.columns]
+        default = None if column.default is None else _widened(column, column.default, wanted)
+        return [replace(col, type=wanted, default=default) if col is column else col for col in relation.columns]
 
     reshape(context, name, change, f"{column_name} type {wanted}", [column_name])
+
+
+def _widened(column: Column, default: Default, kind: str) -> Default:
+    """A column's default as a value of a wider type."""
+    one = scalar(default, parse(column.type), types.to_arrow(column.type))
+    wide = replace(column, type=kind, default=None)
+    fitted = types.fit(pa.table({column.name: pa.repeat(one, 1)}), [wide], relation="default")
+    return of_array(default.text, fitted[0].combine_chunks(), parse(kind))
 
 
 def comment_column(context: Context, name: str, column_name: str, comment: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from ebla.sql.refs import find
 from ebla.storage import runs as rf
 from ebla.storage import types
 from ebla.storage.calendar import UTC
+from ebla.storage.defaults import stored_form
 from ebla.storage.grammar import Type, Unfit, parse
 from ebla.storage.model import Relation
 from ebla.tables import batch as b
@@ -58,12 +60,29 @@ def literal_batch(statement: st.Insert, relation: Relation, dialect: lit.Dialect
     given = given_columns(statement, [c.name for c in relation.visible])
     if any(len(row) != len(given) for row in rows):
         return statement
+    rows = _with_defaults(statement, relation, given, rows)
     if all(cell.literal is not None for row in rows for cell in row):
         try:
             return _rows(statement, relation, dialect, given, rows)
         except lit.NotPlain:
             pass
     return _rewritten(statement, relation, dialect, given, rows)
+
+
+def _with_defaults(
+    statement: st.Insert, relation: Relation, given: Sequence[str], rows: Sequence[Sequence[lit.Cell]]
+) -> Sequence[Sequence[lit.Cell]]:
+    """The word DEFAULT as what it stands for in its column."""
+    columns = {column.name: column for column in relation.visible}
+
+    def told(cell: lit.Cell, name: str) -> lit.Cell:
+        if cell.literal is not None or statement.source.text[cell.start : cell.end].upper() != "DEFAULT":
+            return cell
+        default, kind = columns[name].default, columns[name].type
+        value = None if default is None else stored_form(default, parse(kind))
+        return replace(cell, literal=lit.Literal(kind="default", value=value, text="DEFAULT", at=cell.start))
+
+    return [[told(cell, name) for cell, name in zip(row, given, strict=True)] for row in rows]
 
 
 def _rows(
@@ -109,7 +128,7 @@ def _rewritten(
             except Unfit as why:
                 found = types.Refused(column=name, row=number, expected=str(tree), found=literal.text, why=str(why))
                 raise _at(statement, relation, found, cell) from None
-            if tree.kind != "string":
+            if tree.kind != "string" or literal.kind == "default":
                 made += statement.source.text[at : cell.start] + lit.sql_of(value, tree)
                 at = cell.end
     if not at:

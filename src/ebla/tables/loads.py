@@ -226,7 +226,7 @@ def _spark_schema(file: str, relation: Relation, schema: pa.Schema) -> T.StructT
             fields[low] = T.StructField(column.name, types.to_spark(sql_type))
         except TypeMismatchError as error:
             raise LoadError(f"{file}: column {column.name}: {error}") from error
-    missing = [c.name for c in relation.visible if not c.nullable and c.name.lower() not in fields]
+    missing = [c.name for c in relation.visible if c.required and c.name.lower() not in fields]
     if missing:
         raise LoadError(f"{file}: column {missing[0]}: expected a value for every row, found no such column")
     return T.StructType(list(fields.values()))
@@ -326,7 +326,7 @@ def _csv_names(file: str, how: CsvFiles) -> tuple[str, ...]:
         if not types.is_key_type(column.type):
             raise _no_texts(file, column)
         names.append(column.name)
-    missing = [c.name for c in visible if not c.nullable and c.name not in names]
+    missing = [c.name for c in visible if c.required and c.name not in names]
     if missing:
         raise LoadError(f"{file}: column {missing[0]}: expected a value for every row, found no such column")
     return tuple(names)

@@ -110,7 +110,7 @@ class _Walk:
                 self._change(part, part.statement)
             case st.Truncate(table=table) | st.Load(table=table):
                 self._writable(part, table)
-            case st.AddConstraint(table=table) | st.DropConstraint(table=table):
+            case st.SetDefault(table=table) | st.AddConstraint(table=table) | st.DropConstraint(table=table):
                 self._writable(part, table)
             case st.SetColumnComment(table=table, column=column):
                 found = self._known_relation(part, table)
