@@ -76,6 +76,11 @@ def test_a_replacement_is_cancelled_or_dropped_with_the_view(db):
     db.sql(slow)
     db.sql("DROP MATERIALIZED VIEW card")
     assert views(db) == []
+    db.sql("CREATE TABLE u (id BIGINT PRIMARY KEY)")
+    db.sql("CREATE MATERIALIZED VIEW card AS SELECT id FROM u")
+    db.sql(slow)
+    db.sql("DROP TABLE u CASCADE")
+    assert views(db) == []
 
 
 def test_a_query_that_fails_leaves_the_old_view(db):

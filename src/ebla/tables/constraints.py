@@ -12,6 +12,7 @@ held against; adding it again goes on from there.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -278,8 +279,9 @@ def add_constraint(context: Context, name: str, spec: CheckSpec) -> None:
         hit("constraint.added")
     try:
         _refuse_old(context, name, begun)
-    except ConstraintError:
-        _change(context, relation, lambda known: _without(known, begun.name), f"constraint {begun.name} is broken")
+    except BaseException:  # a row that breaks it, or one that it fails on, or a statement that is cancelled
+        with contextlib.suppress(EblaError):
+            _change(context, relation, lambda known: _without(known, begun.name), f"no constraint {begun.name}")
         raise
     checked = replace(begun, checked=True)
     _change(

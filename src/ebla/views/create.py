@@ -30,7 +30,7 @@ from ebla.views.guard import dropping
 from ebla.views.merge import Sketch
 from ebla.views.nodes import Shape
 from ebla.views.plan import EpochPlan, FullRefresh, plan
-from ebla.views.replace import begun, find_replacement, refuse_if_replaced, replacement_name
+from ebla.views.replace import begun, refuse_if_replaced
 from ebla.views.shape import keys_of
 
 PACE = ("rows_per_minute", "chunk_rows", "concurrency")
@@ -210,7 +210,7 @@ def create_view(
         inputs = [one.id for one in read]
         nodes = list(reads.nodes(connection).values())
         made = c.CreateRelation(
-            name=name if found is None else replacement_name(found.name),
+            name=name if found is None else definition.replacement_name(found.name),
             kind=Kind.VIEW,
             tablets=tablets,
             replication=replication,
@@ -266,9 +266,6 @@ def drop_view(
                 "DROP MATERIALIZED VIEW removes it"
             )
         updates, more = dropping(connection, view.relation, cascade=cascade)
-        beside = find_replacement(connection, view.relation.name)
-        if beside is not None:
-            updates = (*updates, c.DropRelation(relation=beside.id))
         what = "cancel the build of" if while_building else "drop materialized view"
         return c.Decision(
             reason=f"{what} {view.relation.name}{more}",

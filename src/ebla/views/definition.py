@@ -182,6 +182,19 @@ def load(connection: Connection, name: str) -> View:
     return of_relation(connection, relation)
 
 
+REPLACEMENT = "sys$replacement$"
+"""How the name of a view begins that is being built to take another's place (`ebla.views.replace`)."""
+
+
+def replacement_name(view: str) -> str:
+    return f"{REPLACEMENT}{view}"
+
+
+def find_replacement(connection: Connection, view: str) -> Relation | None:
+    """What is being built to take a view's place."""
+    return reads.find_relation(connection, replacement_name(view))
+
+
 @lru_cache(maxsize=1024)
 def _parsed(text: str) -> Query:
     """Views are read again and again, and their texts never change."""

@@ -61,6 +61,8 @@ def dropping(
         refuse_if_read(connection, relation, "drop it", columns, can_cascade=True)
     views = needing(connection, relation, columns)
     gone = [*views, relation] if not columns else views
+    beside = [definition.find_replacement(connection, r.name) for r in gone if r.kind is Kind.VIEW]
+    gone += [one for one in beside if one is not None and one not in gone]
     updates = tuple(c.DropRelation(relation=r.id) for r in gone)
     words = f" and views {', '.join(v.name for v in views)}" if views else ""
     return (*updates, *stored.removal(connection, {r.id for r in gone})), words

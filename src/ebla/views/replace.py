@@ -23,18 +23,8 @@ from ebla.sql.lex import name_text
 from ebla.storage.model import Kind, Relation
 from ebla.tables.context import Context
 from ebla.views import definition
+from ebla.views.definition import REPLACEMENT, find_replacement
 from ebla.views.guard import refuse_if_read
-
-PREFIX = "sys$replacement$"
-
-
-def replacement_name(view: str) -> str:
-    return f"{PREFIX}{view}"
-
-
-def find_replacement(connection: Connection, view: str) -> Relation | None:
-    """What is being built to take a view's place."""
-    return reads.find_relation(connection, replacement_name(view))
 
 
 def name_built(connection: Connection, name: str) -> str:
@@ -45,8 +35,8 @@ def name_built(connection: Connection, name: str) -> str:
 
 def refuse_if_replaced(connection: Connection, relation: Relation) -> None:
     """Nothing may come to depend on a view that is about to go, or on one that is about to be renamed."""
-    if relation.name.startswith(PREFIX) or find_replacement(connection, relation.name) is not None:
-        name = relation.name.removeprefix(PREFIX)
+    if relation.name.startswith(REPLACEMENT) or find_replacement(connection, relation.name) is not None:
+        name = relation.name.removeprefix(REPLACEMENT)
         raise UsageError(
             f"view {name}: expected one that stays, found that it is being replaced; WAIT FOR {name_text(name)} first, "
             f"or CANCEL BUILD {name_text(name)}"
@@ -78,12 +68,12 @@ def exchange(context: Context) -> None:
             return None
         updates: list[c.Update] = []
         for new in ready:
-            name = new.name.removeprefix(PREFIX)
+            name = new.name.removeprefix(REPLACEMENT)
             old = reads.find_relation(connection, name)
             if old is not None:
                 updates += [*_in_handlers(connection, old.id, new.id), c.DropRelation(relation=old.id)]
             updates.append(c.RenameRelation(relation=new.id, name=name))
-        names = ", ".join(new.name.removeprefix(PREFIX) for new in ready)
+        names = ", ".join(new.name.removeprefix(REPLACEMENT) for new in ready)
         return c.Decision(reason=f"replace materialized view {names}", relation=ready[0].id, updates=tuple(updates))
 
     hit("view.before_exchange")
@@ -91,7 +81,7 @@ def exchange(context: Context) -> None:
 
 
 def _built(connection: Connection) -> list[Relation]:
-    names = [n for n in reads.relation_names(connection, Kind.VIEW) if n.startswith(PREFIX)]
+    names = [n for n in reads.relation_names(connection, Kind.VIEW) if n.startswith(REPLACEMENT)]
     views = [definition.load(connection, name) for name in names]
     return [v.relation for v in views if not v.building and v.position is not None and v.position.built]
 

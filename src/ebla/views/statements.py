@@ -149,7 +149,7 @@ class Views:
         self._database.builder.wait(beside)
         for view in self._require([name for name in beside if name not in names and self._is_there(name)]):
             if view.position is None or not view.position.built:
-                name = view.relation.name.removeprefix(replace.PREFIX)
+                name = view.relation.name.removeprefix(definition.REPLACEMENT)
                 raise _stopped(name, None if view.position is None else view.position.message)
         replace.exchange(self._context)
         self._database.builder.wait_indexes([index for index in indexes if not index.readable])
@@ -181,7 +181,7 @@ class Views:
         """Drop what a statement has begun to build. A view that it was to replace stays, or has been replaced."""
         with self._context.catalog.reading() as connection:
             left = reads.relation_by_id(connection, made)
-        if left is not None and (not statement.or_replace or left.name.startswith(replace.PREFIX)):
+        if left is not None and (not statement.or_replace or left.name.startswith(definition.REPLACEMENT)):
             create.drop_view(self._context, left.name, if_exists=True)
 
     def _name_built(self, name: str) -> str:
