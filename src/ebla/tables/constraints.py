@@ -13,6 +13,7 @@ held against; adding it again goes on from there.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -138,9 +139,16 @@ def direct_of(table: str, columns: Sequence[Column], constraint: Constraint) -> 
     """The numbers of the rows that break a condition, for DuckDB; `None` where only Spark may judge."""
     kinds = {ROW: "bigint", **{column.name: column.type for column in columns_of(constraint.text, columns)}}
     query = find(f"SELECT {ROW} FROM {quote(table)} WHERE NOT ({constraint.text})")
-    if len(query.refs) != 1:
+    if len(query.refs) != 1 or _is_of_many(constraint.text):
         return None
     return direct(query, {table.lower(): kinds}, ["bigint"], constraint.settings)
+
+
+def _is_of_many(text: str) -> bool:
+    """Whether a text may hold a subquery, or a function of more than one row, of those that DuckDB would compute."""
+    keys = [token.key for token in lex(text)]
+    called = {before for before, key in itertools.pairwise(keys) if key == "("}
+    return bool(called & {"COUNT", "SUM", "MIN", "MAX", "AVG"}) or not {"SELECT", "OVER"}.isdisjoint(keys)
 
 
 # ---- keeping --------------------------------------------------------------------------------------------

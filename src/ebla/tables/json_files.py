@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -136,11 +136,31 @@ class JsonFiles:
         return found
 
     def _table(self, rows: Sequence[dict[str, Any]], lines: Sequence[int], part: Range) -> pa.Table:
-        relation = self.relation
+        """Rows as a table. An object that does not name a column with a default has the default, not NULL."""
         spelled = self._spellings(rows, lines, part)
+        alike: dict[frozenset[str], list[int]] = {}
+        for at, names in enumerate(spelled):
+            left_out = {c.name for c in self.relation.visible if c.default is not None and c.name not in names}
+            alike.setdefault(frozenset(left_out), []).append(at)
+        tables = [
+            self._gathered([(rows[at], spelled[at]) for at in places], [lines[at] for at in places], left_out, part)
+            for left_out, places in (alike or {frozenset[str](): list[int]()}).items()
+        ]
+        return pa.concat_tables(tables)
+
+    def _gathered(
+        self,
+        rows: Sequence[tuple[dict[str, Any], Mapping[str, str]]],
+        lines: Sequence[int],
+        left_out: Collection[str],
+        part: Range,
+    ) -> pa.Table:
+        """Rows, each with its own spelling of names, that all leave the same columns to their defaults."""
+        relation = self.relation
         given = {
-            column.name: [row.get(names.get(column.name, "")) for row, names in zip(rows, spelled, strict=True)]
+            column.name: [row.get(names.get(column.name, "")) for row, names in rows]
             for column in relation.visible
+            if column.name not in left_out
         }
         try:
             table = types.gather(
