@@ -261,6 +261,11 @@ def tablet_run(
     )
 
 
+def tombstones_in(root: Root, path: str) -> int:
+    column = root.open_parquet(path).read(columns=[DELETED])[DELETED]
+    return int(pc.sum(column.cast(pa.int64())).as_py() or 0)
+
+
 def existing(relation: Relation, values: Sequence[object]) -> DuplicateKeyError:
     return DuplicateKeyError(
         f"{relation.name}: expected a new key, found {rf.show_key(relation, values)} in the table; "

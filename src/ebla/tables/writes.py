@@ -358,7 +358,7 @@ class Work:
             if facts.rows == 0:
                 root.remove(file.path)
                 return None
-            tombstones = _count_deleted(root, file.path) if deletes else 0
+            tombstones = b.tombstones_in(root, file.path) if deletes else 0
             run = b.tablet_run(
                 relation, transaction, number, file.tablet, facts, level=level, tombstones=tombstones, source=source
             )
@@ -594,8 +594,3 @@ class Work:
             work.forget_scratch()
         for number in range(1, self._scratch + 1):
             self.home().remove_tree(scratch_path(self.relation.id, self.transaction.id, number))
-
-
-def _count_deleted(root: Root, path: str) -> int:
-    column = root.open_parquet(path).read(columns=[DELETED])[DELETED]
-    return int(pc.sum(column.cast(pa.int64())).as_py() or 0)
