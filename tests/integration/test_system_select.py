@@ -71,6 +71,14 @@ def test_parameters_are_bound(db: ebla.Database):
     assert not db.context.has_spark
 
 
+def test_the_history_calls_an_upsert_an_upsert(tmp_path):
+    with filled(tmp_path / "w") as db:
+        db.sql("UPSERT INTO orders VALUES (1, 2.5, 'b'); INSERT INTO orders VALUES (9, 2.5, 'c')")
+        found = db.sql("SELECT reason FROM system.history ORDER BY version DESC LIMIT 2").rows()
+        assert found == [("insert into orders",), ("upsert into orders",)]
+        assert not db.context.has_spark
+
+
 def test_times_are_instants_in_utc(db: ebla.Database):
     found = db.sql("SELECT max(committed_at), current_timestamp() FROM system.history")
     newest, now = found.one()

@@ -158,7 +158,12 @@ def index_state(*, held: bool = False, unchecked: bool = False) -> State:
         walking=[VIEW],
         held=[VIEW] if held else [],
         unchecked=[VIEW] if unchecked else [],
+        names={VIEW: "by_total"},
     )
+
+
+def test_reasons_name_relations_as_people_do():
+    assert Coordinator("me", TERM).step(index_state(), (), 0).reason == "by_total is built"
 
 
 def test_an_index_becomes_readable_in_the_commit_that_marks_it_built():
