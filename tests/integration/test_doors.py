@@ -298,6 +298,9 @@ def test_arrow_and_spark_store_the_same_of_a_column_of_another_type(
             ours, theirs = by_arrow(source, value, target), found[f"c{number}"][row]
             if (source, target) == ("timestamp_ntz", "date") or (source, target) == ("timestamp", "timestamp_ntz"):
                 continue  # by one of the two only, as the reference says
+            if source in ("float", "double") and target.startswith("decimal") and abs(value) >= 2.0**63:
+                assert not theirs.is_valid
+                continue
             shown = f"{source} {value!r} into {target}: Arrow {ours}, Spark {theirs}"
             assert (ours is not None) == theirs.is_valid, shown
             if ours is not None:

@@ -835,6 +835,15 @@ class TestExactness:
         table = pa.table({"x": pa.array(values, pa.decimal128(9, 2))})
         assert types.fit(table, column("double"), relation="t")["x"].to_pylist() == [float(v) for v in values]
 
+    def test_a_large_fraction_is_a_decimal_only_if_it_is_what_its_shortest_form_says(self):
+        for array in (pa.array([2.0**31], pa.float32()), pa.array([2.0**60, 1e20])):
+            with pytest.raises(TypeMismatchError, match="a binary fraction that is exactly"):
+                types.fit(pa.table({"x": array}), column("decimal(38,0)"), relation="t")
+        for value in (np.float32(2.0**31), 2.0**60, 1e23):
+            with pytest.raises(TypeMismatchError, match="a binary fraction that is exactly"):
+                types.from_rows([{"x": value}], column("decimal(38,0)"), relation="t")
+        assert types.from_rows([{"x": 1e20}], column("decimal(38,0)"), relation="t")["x"].to_pylist() == [10**20]
+
     def test_a_number_that_would_become_zero(self):
         with pytest.raises(TypeMismatchError, match="too small: it would become 0"):
             types.fit(pa.table({"x": [1.0, 1e-300]}), column("float"), relation="t")

@@ -211,10 +211,15 @@ def assigned(
         fits = F.when(~changed, fits)
     elif numeric:
         same = fits.try_cast(found) == value
+        # The fraction behind the largest whole number of a type is that number to Spark.
         if isinstance(found, T.IntegralType) and isinstance(target, T.FloatType | T.DoubleType):
-            same = fits.cast(T.DecimalType(38, 0)) == value.cast(T.DecimalType(38, 0))
+            same = same & (fits < F.lit(2.0 ** (BITS[have] - 1)))
         if isinstance(found, T.FloatType | T.DoubleType) and want in BITS:
-            same = same & (value < F.lit(2.0 ** (BITS[want] - 1)))  # Spark takes that for the number before it
+            same = same & (value < F.lit(2.0 ** (BITS[want] - 1)))
+        if isinstance(found, T.FloatType | T.DoubleType) and isinstance(target, T.DecimalType):
+            # A whole number must be what its shortest form says.
+            said = value.try_cast("bigint").cast(T.DecimalType(38, 0)) == fits
+            same = same & ((F.abs(value) < F.lit(2.0**24)) | (value != F.floor(value)) | said)
         fits = F.when(same, fits)
     shown = F.concat(F.lit(f"{what}: expected {want}, found "), value.cast("string"))
     return F.when(value.isNull(), F.lit(None).cast(target)).otherwise(F.coalesce(fits, refusal(shown, target, where)))

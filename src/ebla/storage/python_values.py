@@ -54,7 +54,7 @@ def _number(value: Any, kind: str) -> Any:
     if not isinstance(value, float | np.floating | Decimal):
         raise Unfit("not a number")
     if kind == "decimal":
-        return Decimal(str(value))  # the shortest form of the value's own width; numpy's repr has a name
+        return shortest(value)
     if kind in _INTEGERS and not (math.isfinite(value) and value == int(value)):
         raise Unfit("not a whole number")
     if kind in _INTEGERS:
@@ -67,6 +67,17 @@ def _number(value: Any, kind: str) -> Any:
         raise Unfit("out of range")
     if stored == 0 and value != 0:
         raise Unfit("too small: it would become 0")
+    return found
+
+
+def shortest(value: Any) -> Decimal:
+    """A number by its shortest decimal form, in its own width: 0.1 is 0.1. A whole number must be what that form says:
+    the float 2147483648 would be 2147483600."""
+    found = Decimal(str(value))  # numpy's repr has a name
+    if not isinstance(value, Decimal) and math.isfinite(value):
+        exact = float(value)
+        if abs(exact) >= 2**24 and exact == math.floor(exact) and found != Decimal(exact):
+            raise Unfit(f"a binary fraction that is exactly {Decimal(exact)}; cast it to an integer or round it")
     return found
 
 

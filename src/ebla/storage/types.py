@@ -42,6 +42,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError
+from ebla.storage import python_values
 from ebla.storage.defaults import scalar
 from ebla.storage.grammar import DEPTH_MAX, SUPPORTED, Type, Unfit, parse, quoted_name, too_deep
 from ebla.storage.python_values import stored_value
@@ -442,6 +443,9 @@ def _store_atomic(array: Any, tree: Type, target: Any) -> Any:
             # Arrow reads a number of 39 digits as another one, without an error.
             if pc.any(pc.greater_equal(pc.abs(shortest), 10.0 ** (tree.precision - tree.scale))).as_py():
                 raise Unfit("out of range")
+            large = shortest.filter(pc.greater_equal(pc.abs(shortest), 2.0**24))
+            for value in large.to_numpy(zero_copy_only=False):
+                python_values.shortest(value)
             return shortest.cast(pa.string()).cast(target)
         case "decimal", "decimal":
             # Arrow overflows in 128 bits, without an error; in 256 bits there is room for both types' digits.
