@@ -219,7 +219,7 @@ def assigned(
         if isinstance(found, T.FloatType | T.DoubleType) and isinstance(target, T.DecimalType):
             # A whole number must be what its shortest form says.
             said = value.try_cast("bigint").cast(T.DecimalType(38, 0)) == fits
-            same = same & ((F.abs(value) < F.lit(2.0**24)) | (value != F.floor(value)) | said)
+            same = same & ((F.abs(value) < F.lit(2.0**24)) | (value != F.rint(value)) | said)
         fits = F.when(same, fits)
     shown = F.concat(F.lit(f"{what}: expected {want}, found "), value.cast("string"))
     return F.when(value.isNull(), F.lit(None).cast(target)).otherwise(F.coalesce(fits, refusal(shown, target, where)))

@@ -46,7 +46,7 @@ def checked(value: str, type_text: str, what: str, depth: int = 0) -> str:
         )
         if base == "decimal":  # a whole fraction must be what its shortest form says
             said = f"CAST(try_cast({value} AS BIGINT) AS DECIMAL(38, 0)) = {fits}"
-            whole = f"abs({value}) >= {2.0**24!r}D AND {value} = floor({value}) AND NOT coalesce({said}, FALSE)"
+            whole = f"abs({value}) >= {2.0**24!r}D AND {value} = rint({value}) AND NOT coalesce({said}, FALSE)"
             behind = f" AND NOT ({_is(value, 'float|double')} AND {whole})"
         accepted = [f"{_is(value, f'{_WHOLE}|{_FRACTION}')} AND {fits} = {value}{behind}"]
     elif base in _BINARY_FRACTIONS:
