@@ -11,9 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
+from ebla.ids import Version
 from ebla.views import culprit
 from ebla.views import run as run_module
 from ebla.views.cost import Estimate, Way
+from ebla.views.maintain import Target, apply_epoch
 from support.warehouse import eventually
 
 pytestmark = pytest.mark.spark
@@ -153,3 +155,24 @@ def test_a_failed_view_does_not_stop_the_background(spark: SparkSession, db: ebl
         running.table("orders").upsert([order(92)])
         eventually(lambda: db.sql("SELECT count(*) FROM ratio").one() == (42,))
     check(db, "ratio", "plain")
+
+
+def test_an_epoch_to_versions_that_another_process_has_passed_is_refused(db: ebla.Database):
+    """Rows would be ahead of the position, and the next epoch would add the same changes to the sums again."""
+    db.sql("CREATE TABLE sold (id INT PRIMARY KEY, kind INT, amount INT)")
+    db.sql("CREATE TABLE kinds (id INT PRIMARY KEY, factor INT)")
+    db.table("sold").upsert([{"id": 1, "kind": 1, "amount": 5}])
+    db.table("kinds").upsert([{"id": 1, "factor": 2}])
+    db.sql(
+        "CREATE MATERIALIZED VIEW taken AS SELECT s.kind, sum(s.amount * k.factor) AS total, count(*) AS n "
+        "FROM sold s JOIN kinds k ON s.kind = k.id GROUP BY s.kind"
+    )
+    then = Version(db.version)
+    db.table("kinds").upsert([{"id": 1, "factor": 3}])
+    stale = Version(db.version)
+    db.table("sold").upsert([{"id": 2, "kind": 1, "amount": 7}])
+    apply_epoch(db.context, "taken", Target(stream=Version(db.version), batch={"kinds": then}))
+    with pytest.raises(ebla.ConflictError, match="another process came first"):
+        apply_epoch(db.context, "taken", Target(stream=stale))
+    db.sql("FLUSH taken")
+    assert db.sql("SELECT kind, total, n FROM taken").rows() == [(1, 36, 2)]

@@ -37,6 +37,10 @@ def test_dropped_relations_leave_their_handler():
     assert (left.settings, left.consumer) == (SHOP.settings, SHOP.consumer)
 
 
+def test_views_that_replace_others_take_their_places_together():
+    assert SHOP.with_views({V1: V3, V2: T1}).views == (V3, T1)
+
+
 # ---- settings -------------------------------------------------------------------------------------------
 
 

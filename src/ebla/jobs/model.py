@@ -72,9 +72,9 @@ class Handler:
             should_run=should_run,
         )
 
-    def with_view(self, old: RelationId, new: RelationId) -> Handler:
-        """The handler after a view has taken another's place."""
-        return replace(self, views=tuple(new if v == old else v for v in self.views))
+    def with_views(self, places: Mapping[RelationId, RelationId]) -> Handler:
+        """The handler after views have taken the places of others, which are the keys."""
+        return replace(self, views=tuple(places.get(v, v) for v in self.views))
 
     def without(self, gone: Collection[RelationId]) -> Handler:
         """The handler after these relations were dropped."""

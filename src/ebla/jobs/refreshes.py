@@ -211,7 +211,8 @@ class Refreshes:
         if one.going is not None:
             if one.going.mended is not None:
                 return self._counted(one, self._epoch(context, one.view, one.going.mended))
-            chunk = Chunk(up_to=one.going.refresh.up_to, rows_max=self._waited[one.view.relation.id].rows)
+            refresh, rows_max = one.going.refresh, self._waited[one.view.relation.id].rows
+            chunk = Chunk(up_to=refresh.up_to, to=refresh.to, rows_max=rows_max)
             return self._counted(one, self._epoch(context, one.view, one.going.target, chunk))
         assert one.due is not None
         if one.fan_out is None:
@@ -247,8 +248,11 @@ class Refreshes:
         return []
 
     def _whole(self, context: Context, due: Due) -> list[Epoch]:
-        """All of a change in one epoch."""
-        return self._epoch(context, due.view, Target(stream=due.stream, batch=due.versions))
+        """All of a change in one epoch; where no commit is behind it, the position alone moves."""
+        done = self._epoch(context, due.view, Target(stream=due.stream, batch=due.versions))
+        if done and all(epoch.plan == maintain.NOTHING for epoch in done):
+            dictionary.move_on(context, due)
+        return done
 
     def _epoch(self, context: Context, view: View, target: Target, chunk: Chunk | None = None) -> list[Epoch]:
         name = view.relation.name.lower()

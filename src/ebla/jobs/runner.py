@@ -243,6 +243,8 @@ class Runner:
             log.info("job=%s started", name)
             self._jobs[name] = self._job(name)
             self._jobs[name].start()
+        if self._turns.periods_s and self._epochs.refreshing(set(self._turns.periods_s)):
+            self._refresh_at = time.monotonic()  # one may have been resumed, or its process may have ended
         self._seen = version
         self.also_wakes()
         for running in self._jobs.values():

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ebla.views")
 
+NOTHING = "nothing to do"
+"""The plan of an epoch that found no commit behind the versions that the view has read."""
+
 __all__ = ["Chunk", "Epoch", "Target", "apply_epoch", "refresh", "stop"]
 
 # ---- the epoch ------------------------------------------------------------------------------------------
@@ -69,7 +72,7 @@ def apply_epoch(
         target = target or Target(stream=reads.current_version(connection))
         relations = {n: reads.relation(connection, n) for n in view.inputs}
         how = how_built(view, relations) if view.building else None
-        nothing = Epoch(view=view.relation.name, applied_version=_applied(view), plan="nothing to do")
+        nothing = Epoch(view=view.relation.name, applied_version=_applied(view), plan=NOTHING)
         match how:
             case Driving():
                 stands = standing(connection, view, relations[how.base], relations, target.stream)
@@ -91,6 +94,7 @@ def apply_epoch(
                     return nothing
                 if chunk is not None and (view.position is None or view.position.refresh is None):
                     return nothing  # another process has ended it
+                _refuse_behind(view, relations, target)
     work = _begun(context, view)
     try:
         with context.kept_alive(work.transaction.id), context.at_work(f"epoch of {view.relation.name}"):
@@ -129,6 +133,21 @@ def _begun(context: Context, view: View) -> Work:
 
 def _applied(view: View) -> Version:
     return Version(0) if view.position is None else view.position.applied_version
+
+
+def _refuse_behind(view: View, relations: Mapping[str, Relation], target: Target) -> None:
+    """Refuse a target that was chosen before another process brought the view further.
+
+    The view's rows hold what it has read: with a position behind them the next epoch would apply changes twice.
+    """
+    for name, relation in relations.items():
+        seen = 0 if view.position is None else view.position.read.get(name, 0)
+        until = target.batch.get(name, target.stream if relation.kind is Kind.TABLE else FOREVER)
+        if until < seen:
+            raise ConflictError(
+                f"epoch of {view.relation.name}: expected {relation.name} at version {seen} or newer, found {until}; "
+                "another process came first: read again"
+            )
 
 
 def _anything_new(
@@ -204,14 +223,16 @@ def refresh(
                 round_.uses(used_columns(shape, relations[view.relation.id]))
         for view in level:
             if view.relation.id in idle:
-                done[view.relation.name] = Epoch(
-                    view=view.relation.name, applied_version=_applied(view), plan="nothing to do"
-                )
+                done[view.relation.name] = Epoch(view=view.relation.name, applied_version=_applied(view), plan=NOTHING)
         for epoch in _side_by_side(context, busy, targets, round_, build, chunk, alone=of_dictionaries):
             done[epoch.view] = epoch
     for view in due:
         if view.relation.id in known and view.relation.name in done and done[view.relation.name].error is None:
             troubles.clear(context.catalog, view.relation.id, Activity.EPOCH)
+        refreshing = view.position is not None and view.position.refresh is not None
+        ended = refreshing and chunk is None and not targets[view.relation.name.lower()].batch
+        if ended and view.relation.name in done and done[view.relation.name].error is None:
+            troubles.clear(context.catalog, view.relation.id, Activity.DICTIONARY)
     conflicts = [one.error for one in done.values() if isinstance(one.error, ConflictError)]
     if conflicts:
         raise conflicts[0]  # another process came first; what the other views did is committed

@@ -180,7 +180,7 @@ class Ranges:
             found = culprit(self._view, inputs, evaluation, leaves)
             if found is None:
                 raise
-            raise type(error)(f"{error}; found at {found}") from error
+            raise error.found_at(found) from error
 
     # ---- many: on Spark ---------------------------------------------------------------------------------
 

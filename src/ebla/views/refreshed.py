@@ -37,6 +37,8 @@ class Chunk:
 
     up_to: int | None
     """Where it is."""
+    to: Mapping[str, int]
+    """The versions of dictionaries that it goes to."""
     rows_max: int
 
 
@@ -63,9 +65,11 @@ class RefreshEpoch:
         self._started = started
         self._chunk = chunk
         self._until = target.stream
-        if chunk is not None and chunk.up_to != self._refresh.up_to:
+        planned = None if chunk is None else (chunk.up_to, dict(chunk.to))
+        stands = (self._refresh.up_to, dict(self._refresh.to))
+        if planned is not None and planned != stands:
             raise ConflictError(
-                f"refresh of {view.relation.name}: expected it at {chunk.up_to}, found it at {self._refresh.up_to}; "
+                f"refresh of {view.relation.name}: expected it at {planned}, found it at {stands}; "
                 "another process came first: read again"
             )
         self._ranges = Ranges(view, relations, self._refresh.by, round_)

@@ -10,6 +10,8 @@ the old view as it was.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlalchemy import Connection
 
 from ebla.catalog import changes as c
@@ -67,12 +69,15 @@ def exchange(context: Context) -> None:
         if not ready:
             return None
         updates: list[c.Update] = []
+        places: dict[RelationId, RelationId] = {}
         for new in ready:
             name = new.name.removeprefix(REPLACEMENT)
             old = reads.find_relation(connection, name)
             if old is not None:
-                updates += [*_in_handlers(connection, old.id, new.id), c.DropRelation(relation=old.id)]
+                places[old.id] = new.id
+                updates.append(c.DropRelation(relation=old.id))
             updates.append(c.RenameRelation(relation=new.id, name=name))
+        updates = [*_in_handlers(connection, places), *updates]
         names = ", ".join(new.name.removeprefix(REPLACEMENT) for new in ready)
         return c.Decision(reason=f"replace materialized view {names}", relation=ready[0].id, updates=tuple(updates))
 
@@ -86,6 +91,10 @@ def _built(connection: Connection) -> list[Relation]:
     return [v.relation for v in views if not v.building and v.position is not None and v.position.built]
 
 
-def _in_handlers(connection: Connection, old: RelationId, new: RelationId) -> list[c.Update]:
-    """The new view takes the old one's place among the views of a handler."""
-    return [stored.put(handler.with_view(old, new)) for handler in stored.handlers(connection) if old in handler.views]
+def _in_handlers(connection: Connection, places: Mapping[RelationId, RelationId]) -> list[c.Update]:
+    """New views take the places of old ones among the views of handlers: one update for each handler."""
+    return [
+        stored.put(handler.with_views(places))
+        for handler in stored.handlers(connection)
+        if places.keys() & set(handler.views)
+    ]
