@@ -18,8 +18,9 @@ from ebla.errors import UsageError
         ("0", 0),
         ("9223372036854775807", 2**63 - 1),
         ("9223372036854775808", Decimal(2**63)),
-        ("1.5", 1.5),
-        ("-.5", -0.5),
+        ("1.5", Decimal("1.5")),
+        ("-.5", Decimal("-.5")),
+        ("12345678901234567.89", Decimal("12345678901234567.89")),
         ("1e3", 1000.0),
         ("true", True),
         ("FALSE", False),
@@ -38,6 +39,12 @@ def test_a_value_has_the_type_it_looks_like(raw, expected):
     found = values.value(raw)
     assert found == expected
     assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize("raw", ["1e400", "-1e400", "1e-400"])
+def test_a_number_out_of_range_is_refused(raw):
+    with pytest.raises(UsageError, match="out of its range"):
+        values.value(raw)
 
 
 def test_a_value_may_hold_an_equals_sign():

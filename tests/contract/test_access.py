@@ -298,6 +298,12 @@ POSTGRES_CAUSES = [
     (None, 'connection failed: FATAL:  role "x" does not exist', CatalogError, "check the user"),
     (None, 'connection failed: FATAL:  database "x" does not exist', CatalogError, "create it with createdb"),
     (None, "failed to resolve host 'x'", CatalogError, "correct the address"),
+    (
+        None,
+        "failed to resolve host 'x': [Errno -3] Temporary failure in name resolution",
+        CatalogUnavailableError,
+        "run",
+    ),
     (None, "connection failed: Connection refused", CatalogUnavailableError, "that the server runs"),
     (None, "connection failed: FATAL:  the database system is starting up", CatalogUnavailableError, "server runs"),
     (None, "consuming input failed: server closed the connection", CatalogUnavailableError, "server runs"),

@@ -105,12 +105,20 @@ def test_the_value_that_a_column_gets(text: str, sql_type: str, value: Any):
     assert lit.stored(lit.whole(text, PLAIN), parse(sql_type), "Europe/Berlin") == value
 
 
+def test_a_decimal_has_one_zero():
+    assert str(lit.stored(lit.whole("-0.0", PLAIN), parse("double"), "UTC")) == "0.0"
+    assert str(lit.stored(lit.whole("-0e0", PLAIN), parse("double"), "UTC")) == "-0.0"
+
+
 @pytest.mark.parametrize(
     ("text", "sql_type", "why"),
     [
         ("'2024-01-15 13:00'", "date", "not a whole day"),
         ("TIMESTAMP '2024-01-15 13:00'", "date", "a timestamp; cast it if that is meant"),
         ("DATE '2024-01-15'", "int", "a date"),
+        ("DATE '2024-01-05 13:45'", "date", "not a whole day"),
+        ("TIMESTAMP_NTZ '2024-01-05 13:45:00+05:00'", "timestamp_ntz", "zone"),
+        ("DATE '2024-02-30'", "date", "no such"),
         ("'x'", "int", "not a number"),
         ("5", "string", "a int"),
         ("3.5", "int", "not a whole number"),

@@ -58,7 +58,17 @@ def test_files_of_a_path(folder: Path, path: str, expected: list[str]):
 
 def test_a_link_to_a_directory_above_is_no_endless_way(folder: Path):
     (folder / "day=1" / "up").symlink_to(folder, target_is_directory=True)
-    assert "a.csv" in names(folder, "{}")
+    before = names(folder, "{}")
+    assert "a.csv" in before
+    assert len(before) == len({(folder / name).resolve() for name in before})
+
+
+def test_a_file_that_two_names_lead_to_is_loaded_once(folder: Path):
+    plain = names(folder, "{}")
+    (folder / "latest").symlink_to(folder / "day=1", target_is_directory=True)
+    (folder / "zz.csv").symlink_to(folder / "a.csv")
+    assert len(names(folder, "{}")) == len(plain)
+    assert len(names(folder, "{}/*.csv")) == len({(folder / n).resolve() for n in names(folder, "{}/*.csv")})
 
 
 @pytest.mark.parametrize("path", ["{}/nope.csv", "{}/*.parquet", "{}/.git/nope", "file://{}/with space%", "", "a\0b"])

@@ -132,6 +132,8 @@ def _of_postgres(error: DBAPIError, where: str) -> EblaError | None:
 
 
 def _refused(where: str, said: str) -> CatalogError:
+    if "Temporary failure" in said:  # of the name's resolution
+        return silent(where, said)
     for words, expected, todo in _WORDS:
         if any(word in said for word in words):
             return CatalogError(f"{where}: expected {expected}, found: {said}; {todo}")

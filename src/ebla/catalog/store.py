@@ -288,14 +288,16 @@ class Catalog:
             if done is not None:
                 self.patience.committed()
             return done
-        except CatalogUnavailableError as error:
+        except CatalogError as error:  # also one that another try to connect met
             if not tried:
                 raise
             lost = CatalogUnavailableError(
                 f"{error}; whether the commit happened is not known: "
                 f"SELECT * FROM system.history WHERE commit_id = '{identifier}' says so"
             )
-            lost.since, lost.settled = error.since, False
+            lost.settled = False
+            if isinstance(error, CatalogUnavailableError):
+                lost.since = error.since
             raise lost from error
 
     def _carry_out(self, connection: Connection, decision: c.Decision, node: NodeId, identifier: str) -> c.Committed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from decimal import Decimal
@@ -27,7 +28,7 @@ def parameter(text: str) -> tuple[str, object]:
 
 
 def value(raw: str) -> object:
-    """A whole number, a float, true, false or null; anything else, and what stands in single quotes, is a string.
+    """A whole number, a decimal, a float, true, false or null; anything else, or in single quotes, is a string.
 
     `007` is a string, as it is not how a number is written. A whole number beyond 64 bits is a decimal.
     """
@@ -39,8 +40,19 @@ def value(raw: str) -> object:
         number = int(raw)
         return number if -_LONG <= number < _LONG else Decimal(raw)
     if _FLOAT.match(raw):
-        return float(raw)
+        return _fraction(raw)
     return raw
+
+
+def _fraction(raw: str) -> Decimal | float:
+    """A number with a point is a decimal, one with an exponent a binary fraction, as in SQL."""
+    exact = Decimal(raw)
+    if "e" not in raw.lower():
+        return exact
+    found = float(raw)
+    if math.isinf(found) or (found == 0 and exact != 0):
+        raise UsageError(f"{raw}: expected a number that a binary fraction can hold, found one out of its range")
+    return found
 
 
 def parameters(texts: Sequence[str]) -> dict[str, object]:

@@ -30,7 +30,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from ebla.catalog import changes as c
 from ebla.catalog import indexing, reads
 from ebla.catalog import transactions as tx
-from ebla.errors import CatalogUnavailableError, TypeMismatchError
+from ebla.errors import CatalogUnavailableError, ConflictError, TypeMismatchError
 from ebla.failpoint import hit
 from ebla.ids import NodeId, TabletId, Token
 from ebla.indexes import definition
@@ -93,6 +93,14 @@ def begin_write(request: Request, schema: T.StructType, *, overwrite: bool) -> E
             reason=f"{'overwrite' if overwrite else 'append to'} {relation.name} from Spark",
             lease_us=int(lease_s * 1e6),
         )
+        with origin.catalog.reading() as connection:
+            now = reads.relation(connection, request.table)
+        if (now.id, now.schema_version) != (relation.id, relation.schema_version):
+            tx.abort(origin.catalog, transaction.id)
+            raise ConflictError(
+                f"{relation.name}: expected schema {relation.schema_version}, found {now.schema_version}; "
+                "it was altered while the write began: retry it"
+            )
     return EblaWriter(request, relation, transaction, roots, overwrite=overwrite)
 
 

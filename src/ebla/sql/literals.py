@@ -161,8 +161,8 @@ class Reader:
         try:
             return kind, texts.value(text, parse(kind), texts.How(zone=self._dialect.zone))
         except Unfit as why:
-            if texts.FINER in str(why):
-                return "unfit", str(why)  # Spark would cut it
+            if texts.is_moment(text):
+                return "unfit", str(why)  # Spark would cut it, or move it
             raise NotPlain from None
 
     def _cast(self) -> tuple[str, Any]:
@@ -230,7 +230,7 @@ def _decimal(text: str, sign: int) -> Decimal:
     _, digits, exponent = found.as_tuple()
     if not isinstance(exponent, int) or len(digits) > 38 or not -38 <= exponent <= 0:
         raise NotPlain
-    return found
+    return found if found else abs(found)  # a decimal has one zero
 
 
 def _bytes(text: str) -> bytes:

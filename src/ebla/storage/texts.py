@@ -231,6 +231,11 @@ def in_range(found: int, bits: int) -> int:
     return found
 
 
+def is_moment(text: str) -> bool:
+    """Whether a text is written as a date or a time, be there such a one or not."""
+    return _MOMENT.fullmatch(text.strip(BLANKS)) is not None
+
+
 def _clock(text: str, kind: str) -> Clock:
     match = _MOMENT.fullmatch(text.strip(BLANKS))
     if match is None:

@@ -25,7 +25,15 @@ from sqlalchemy import Connection
 
 from ebla.catalog import changes as c
 from ebla.catalog import reads
-from ebla.errors import ConstraintError, DuplicateNameError, EblaError, TypeMismatchError, UnknownNameError, UsageError
+from ebla.errors import (
+    ConflictError,
+    ConstraintError,
+    DuplicateNameError,
+    EblaError,
+    TypeMismatchError,
+    UnknownNameError,
+    UsageError,
+)
 from ebla.failpoint import hit
 from ebla.ids import NodeId, Version
 from ebla.spark import scan as sscan
@@ -281,23 +289,29 @@ def add_constraint(context: Context, name: str, spec: CheckSpec) -> None:
         relation = reads.relation(connection, name)
     ddl.require_table(relation)
     begun = next((k for k in relation.constraints if _is_begun(k, spec)), None)
+    ours = begun is None
     if begun is None:
         begun = replace(analysed(context, relation.name, relation.visible, spec, relation.constraints), checked=False)
         _change(context, relation, lambda known: (*known, begun), f"add constraint {begun.name}")
         hit("constraint.added")
     try:
         _refuse_old(context, name, begun)
-    except BaseException:  # a row that breaks it, or one that it fails on, or a statement that is cancelled
-        with contextlib.suppress(EblaError):
-            _change(context, relation, lambda known: _without(known, begun.name), f"no constraint {begun.name}")
+    except BaseException as error:  # a row that breaks it, or one that it fails on, or a statement that is cancelled
+        if ours or isinstance(error, ConstraintError):  # one that was found begun may be another statement's
+            with contextlib.suppress(EblaError):
+                _change(context, relation, lambda known: _without(known, begun.name), f"no constraint {begun.name}")
         raise
     checked = replace(begun, checked=True)
-    _change(
-        context,
-        relation,
-        lambda known: tuple(checked if k.name == checked.name else k for k in known),
-        f"constraint {begun.name} is kept by all rows",
-    )
+
+    def kept(known: Sequence[Constraint]) -> tuple[Constraint, ...]:
+        if not any((k.name, k.text) == (checked.name, checked.text) for k in known):
+            raise ConflictError(
+                f"{relation.name}: expected constraint {checked.name} to be there once its rows were looked at, found "
+                "that another statement removed it; add it again"
+            )
+        return tuple(checked if k.name == checked.name else k for k in known)
+
+    _change(context, relation, kept, f"constraint {begun.name} is kept by all rows")
 
 
 def _is_begun(known: Constraint, spec: CheckSpec) -> bool:

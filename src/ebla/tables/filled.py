@@ -8,7 +8,7 @@ no commit names, which a sweep removes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
 from ebla.tables import constraints, ddl
 from ebla.tables.context import Context
-from ebla.tables.writes import Work, Written
+from ebla.tables.writes import Work, Written, until_committed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +43,14 @@ class Rows:
 
 
 def create_filled(context: Context, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]) -> Written | None:
-    """Make a table of a query's rows; `None` if there is one already, and that is well."""
+    """Make a table of a query's rows; `None` if there is one already, and that is well.
+
+    A query that reads the table which it replaces is computed again if that table was written to meanwhile.
+    """
+    return until_committed(context, lambda: _attempt(context, statement, rows))
+
+
+def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]) -> Written | None:
     ddl.check_name(statement.name, "table")
     tablets, replication, _ = ddl.storage_options(context, statement.options)
     with context.catalog.reading() as connection:  # a wrong request computes nothing
@@ -85,7 +92,7 @@ def create_filled(context: Context, statement: CreateTable, rows: Callable[[tx.T
                 frame, plain = swrite.fitted(found.frame, table), swrite.is_plain(found.frame)
             work.put(b.FrameBatch(frame=frame, kind=b.UPSERT, plain=plain, reads=found.reads))
             hit("write.files_written")
-            return _commit(statement, work)
+            return _commit(statement, work, {snapshot.relation.id for snapshot in found.reads})
     except BaseException as error:
         work.give_up(error)
         raise
@@ -125,13 +132,18 @@ class Filling(Work):
         return committed
 
 
-def _commit(statement: CreateTable, work: Filling) -> Written | None:
+def _commit(statement: CreateTable, work: Filling, read: Collection[RelationId]) -> Written | None:
     table = work.relation
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         gone = _replaced(connection, statement)
         if gone is None:
             return None
+        unchanged = [
+            c.NoWritesSince(relation=one.relation, version=work.transaction.snapshot)
+            for one in gone
+            if isinstance(one, c.DropRelation) and one.relation in read
+        ]
         created = c.CreateRelation(
             name=table.name,
             kind=table.kind,
@@ -146,7 +158,7 @@ def _commit(statement: CreateTable, work: Filling) -> Written | None:
         return c.Decision(
             reason=f"{'replace' if gone else 'create'} table {table.name} as a query",
             transaction=work.transaction.id,
-            requires=(c.TransactionOpen(transaction=work.transaction.id),),
+            requires=(c.TransactionOpen(transaction=work.transaction.id), *unchanged),
             updates=(*gone, created, work.run_update(), c.EndTransaction(transaction=work.transaction.id)),
         )
 

@@ -80,7 +80,8 @@ def find_files(path: str) -> list[str]:
         found.update(_below(match) if os.path.isdir(match) else [os.path.abspath(match)])
     if not found:
         raise LoadError(f"{path}: expected at least one file, found none; check the path from {os.getcwd()}")
-    return sorted(found)
+    once = {os.path.realpath(file): file for file in sorted(found, reverse=True)}  # a link and its target are one file
+    return sorted(once.values())
 
 
 def local_path(path: str) -> str:
@@ -104,8 +105,11 @@ def _below(directory: str) -> Iterator[str]:
     seen: set[str] = set()
     for place, folders, files in os.walk(directory, followlinks=True):
         there = os.path.realpath(place)
-        folders[:] = [] if there in seen else [name for name in folders if not _is_hidden(name)]
-        seen.add(there)  # a link to a directory above would lead here again and again
+        if there in seen:  # a link led here again
+            folders[:] = []
+            continue
+        seen.add(there)
+        folders[:] = sorted(name for name in folders if not _is_hidden(name))
         yield from (os.path.abspath(os.path.join(place, name)) for name in files if not _is_hidden(name))
 
 
