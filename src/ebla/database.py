@@ -266,8 +266,13 @@ def _join(catalog: Catalog, settings: Settings) -> None:
 
 def _refuse_foreign_root(where: str, settings: Settings) -> None:
     """Before a catalog is created: one that could not use its storage root would be left behind empty."""
-    if is_postgres(where) or "://" in where or (Path(where) / FILE).exists():
+    if is_postgres(where) or "://" in where:
         return
+    try:
+        if (Path(where) / FILE).exists():
+            return
+    except (OSError, ValueError) as error:
+        raise CatalogError(f"{where!r}: expected a directory to keep a warehouse in, found: {error}") from error
     own = settings.storage_root
     roots = {settings.node: str(Path(where) / "data") if own is None else _absolute(own)}
     roots |= {node: _absolute(root) for node, root in settings.nodes.items()}
@@ -291,7 +296,10 @@ def _refuse_shared_roots(catalog: Catalog, roots: Mapping[str, str]) -> None:
 
 
 def _refuse_nested(roots: Mapping[str, str]) -> None:
-    places = {name: os.path.realpath(root) for name, root in roots.items() if "://" not in root}
+    try:
+        places = {name: os.path.realpath(root) for name, root in roots.items() if "://" not in root}
+    except ValueError as error:
+        raise CatalogError(f"storage root: expected a path, found one with {error}") from error
     for name, place in places.items():
         for other, theirs in places.items():
             if name != other and (place == theirs or place.startswith(theirs.rstrip("/") + "/")):

@@ -349,8 +349,8 @@ def test_a_process_that_dies_in_the_middle_of_sparks_work(db, bare, task, point,
 def test_every_failpoint_of_the_core_is_died_at():
     tested = {point.partition("@")[0] for point in FAILPOINTS}
     tested |= {"vacuum.horizon_set", "write.tablets_written", "compact.files_written"}
-    # Those of test_staging and test_index_crashes.
-    tested |= {"staging.staged", "staging.before_flip", "staging.flipped", "write.indexes_written"}
+    # Those of test_staging, test_index_crashes and test_constraints.
+    tested |= {"staging.staged", "staging.before_flip", "staging.flipped", "write.indexes_written", "constraint.added"}
     source = [*(ROOT / "src/ebla/tables").glob("*.py"), ROOT / "src/ebla/catalog/store.py"]
     assert tested == {name for file in source for name in re.findall(r'hit\("([^"]+)"\)', file.read_text())}
 

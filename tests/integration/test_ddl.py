@@ -106,7 +106,7 @@ def test_a_renamed_table_keeps_its_rows_and_its_past(db):
 def test_comments(db):
     db.sql("COMMENT ON TABLE t IS 'it''s a table'; COMMENT ON COLUMN t.N IS 'a number'")
     assert db.sql("SHOW TABLES").rows()[0][5] == "it's a table"
-    assert db.sql("DESCRIBE t").rows()[1] == ("n", "int", True, None, "a number")
+    assert db.sql("DESCRIBE t").rows()[1] == ("n", "int", True, None, "a number", None)
     db.sql("COMMENT ON TABLE t IS NULL; ALTER TABLE t ALTER COLUMN n COMMENT 'x'")
     assert db.sql("SHOW TABLES").rows()[0][5] is None
     assert db.sql("DESCRIBE t").rows()[1][4] == "x"

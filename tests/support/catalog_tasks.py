@@ -12,7 +12,7 @@ from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import DuplicateNameError
 from ebla.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
-from ebla.storage.model import Kind, Node, RunState
+from ebla.storage.model import Constraint, Kind, Node, RunState
 from support.catalogs import (
     COLUMNS,
     NO_VIEW,
@@ -124,6 +124,7 @@ def every_update(catalog: Catalog) -> c.Decision:
             c.RenameRelation(relation=renamed, name="new_name"),
             c.SetRelationComment(relation=orders, comment="what was ordered"),
             c.SetColumns(relation=orders, columns=(*COLUMNS, column("note", "string"))),
+            c.SetConstraints(relation=renamed, constraints=(Constraint(name="few", text="id < 9"),)),
             c.TruncateRelation(relation=truncated),
             c.SetHorizon(relation=vacuumed, horizon=catalog.version()),
             c.PutNode(node=Node(id=OTHER, root="/data/node2", rack="rack2")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from ebla.catalog import reads, troubles
+from ebla.catalog import building, reads, troubles
 from ebla.catalog.troubles import Activity, Trouble
 from ebla.ids import RelationId
 from ebla.spark.faults import fault_of
@@ -33,11 +33,12 @@ def note(context: Context, relation: Relation, work: Activity, error: BaseExcept
 
 
 def note_build(context: Context, number: RelationId, error: BaseException) -> Trouble | None:
-    """Record what keeps a build from going on, unless it was given up already. `None`: the relation is gone."""
+    """Record what keeps a build from going on, unless it was given up already. `None`: it is gone, or built."""
     with context.catalog.reading() as connection:
         relation = reads.relation_by_id(connection, number)
         before = troubles.find(connection, number, Activity.BUILD)
-    if relation is None:
+        is_built = relation is not None and relation.kind is Kind.VIEW and number not in building.builds(connection)
+    if relation is None or is_built:  # a check that was asked for twice may end behind the build
         return None
     if before is not None and before.final and relation.kind is Kind.INDEX:
         return before

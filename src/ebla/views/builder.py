@@ -19,7 +19,7 @@ from ebla.catalog import building, indexing, reads, troubles
 from ebla.catalog import changes as c
 from ebla.catalog.indexing import IndexState
 from ebla.catalog.troubles import Activity
-from ebla.errors import EblaError, SparkJobError, UnknownNameError, UsageError
+from ebla.errors import CorruptRunError, EblaError, SparkJobError, UnknownNameError, UsageError
 from ebla.ids import RelationId, Version
 from ebla.indexes import create as index_create
 from ebla.indexes import definition as index_definition
@@ -151,6 +151,8 @@ class Builder:
         errors = self.loop.wait([v.relation.id for v in waiting], lambda: self._are_over(waiting))
         for view in waiting:
             for error in errors.get(view.relation.id, ()):
+                if isinstance(error, CorruptRunError):
+                    raise error  # another try finds the same damage
                 if not isinstance(error, Stopped) and not is_final(error):
                     raise still_trying("view", view.relation.name, error) from error
 
