@@ -29,11 +29,14 @@ expected, what was found, and what to do.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ebla.storage.types import Refused
     from ebla.validate.issue import Issue
+
+SHOWN_MAX = 80
+"""So many characters of a value are shown."""
 
 
 class EblaError(Exception):
@@ -81,6 +84,26 @@ class DuplicateNameError(UsageError):
 class TypeMismatchError(UsageError):
     refused: Refused | None = None
     """The one value of the given rows that it is about, if it is about one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A value that its column does not take. `row` counts from 0, in what was given."""
+
+    column: str
+    row: int
+    expected: str
+    found: str
+    why: str = ""
+
+    def __str__(self) -> str:
+        shown = self.found if len(self.found) <= SHOWN_MAX else self.found[: SHOWN_MAX - 3] + "..."
+        return f"expected {self.expected}, found {shown}" + (f" ({self.why})" if self.why else "")
+
+    def error(self, where: str) -> TypeMismatchError:
+        made = TypeMismatchError(f"{where}: {self}")
+        made.refused = self
+        return made
 
 
 class DuplicateKeyError(UsageError):

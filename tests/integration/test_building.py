@@ -16,7 +16,7 @@ from sqlalchemy import delete
 
 import ebla
 from ebla.build import engine, scanned
-from ebla.build.coordinator import LEASE
+from ebla.build.model import LEASE
 from ebla.catalog import building
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx

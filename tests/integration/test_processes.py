@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
-from ebla.build.coordinator import LEASE
+from ebla.build.model import LEASE
 from ebla.catalog import transactions as tx
 from ebla.jobs.runner import lease_of
 from support.processes import Child, Sharing

@@ -11,8 +11,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from ebla.query import conditions as c
+from ebla.query.access import AccessPath
 from ebla.query.layers import Key
-from ebla.query.plan import AccessPath, fit
+from ebla.query.plan import fit
 from ebla.query.store import LAYERS_BYTES_MAX, Store
 from ebla.query.streams import Seek
 from ebla.storage.snapshot import Snapshot

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from ebla.sql.parse import parse
 from ebla.sql.statements import Query
 from ebla.views.cut import by_streams
-from ebla.views.epoch import TooWide, affected, narrowed_to
+from ebla.views.epoch import affected, narrowed_to
 from ebla.views.keys import view_key
 from ebla.views.nodes import NotUnderstood, Shape
 from ebla.views.plan import of_scope
+from ebla.views.rows import TooWide
 from ebla.views.shape import shape
 from support.duck import DuckEngine, State
 from support.view_queries import KEYS, TABLES, Sql, queries

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 
 from ebla.sql.parse import parse
 from ebla.sql.statements import Query
-from ebla.views.epoch import Side, TooWide, bound, distinct, sides
+from ebla.views.epoch import Side, bound, sides
 from ebla.views.merge import Call, Role, merge, settled, sketch
 from ebla.views.nodes import NotUnderstood
 from ebla.views.plan import Difference, FullRefresh, Incremental, Merge, Term, plan
+from ebla.views.rows import TooWide, distinct
 from ebla.views.shape import shape
 from ebla.views.told import told_by_key
 from support.duck import DuckEngine, Row, State

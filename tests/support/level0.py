@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from ebla.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
 from ebla.query import values as v
+from ebla.query.access import AccessPath, base_path
 from ebla.query.layers import Key, Layer, key_of
-from ebla.query.plan import AccessPath, base_path
 from ebla.query.store import Store
 from ebla.query.streams import Source
 from ebla.storage import runs as rf

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ebla.build.coordinator import LEASE, Answered, Call, CallFailed, Coordinator, Decision, Event, Limits, TermRefused
-from ebla.build.model import Build, Replica, Task, TaskKind
+from ebla.build.coordinator import Answered, Call, CallFailed, Coordinator, Decision, Event, Limits, TermRefused
+from ebla.build.model import LEASE, Build, Replica, Task, TaskKind
 from ebla.build.state import Span, State
 from ebla.build.states import Permission
 from ebla.catalog import changes as c

@@ -13,8 +13,9 @@ import ebla
 from ebla.query import conditions as c
 from ebla.query import explain, plan
 from ebla.query import values as v
+from ebla.query.access import AccessPath, base_path
 from ebla.query.paths import index_path
-from ebla.query.plan import AccessPath, Extent, Fitted, base_path
+from ebla.query.plan import Extent, Fitted
 from ebla.storage.model import Column
 from support.relations import relation
 

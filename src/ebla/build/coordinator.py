@@ -32,14 +32,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ebla.build.model import Replica, Task
+from ebla.build.model import LEASE, Replica, Task
 from ebla.build.state import ByTablet, Room, State
 from ebla.build.states import Permission
 from ebla.catalog import changes as c
 from ebla.ids import RelationId, TaskId, Term
-
-LEASE = "view_building"
-"""The lease that the leader holds."""
 
 MS = 1_000
 

@@ -20,8 +20,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from ebla.build import stored
-from ebla.build.coordinator import LEASE, Answered, Call, CallFailed, Coordinator, Event, Limits, TermRefused
+from ebla.build.coordinator import Answered, Call, CallFailed, Coordinator, Event, Limits, TermRefused
 from ebla.build.engine import is_told
+from ebla.build.model import LEASE
 from ebla.build.node import LocalNode, LocalNodes
 from ebla.build.node import TermRefused as Refused
 from ebla.build.pace import Paces

@@ -14,7 +14,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple, assert_never
 
+from ebla.errors import UnknownNameError, UsageError
 from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
+
+LEASE = "view_building"
+"""The lease that the leader of building holds."""
 
 NOT_YET = Version(0)
 
@@ -138,3 +142,20 @@ def held(build: Build, on_hold: bool) -> Build:
     if on_hold or build.rows_per_minute != 0:
         return replace(build, on_hold=on_hold)
     return replace(build, on_hold=False, rows_per_minute=None)
+
+
+PACE = ("rows_per_minute", "chunk_rows", "concurrency")
+"""How fast a view is built: `WITH (…)` when it is created, `SET (…)` while it is built."""
+
+
+def pace(options: Mapping[str, object]) -> dict[str, int | None]:
+    """The options that say how fast a view is built, checked."""
+    found: dict[str, int | None] = {}
+    for name, value in options.items():
+        if name not in PACE:
+            raise UnknownNameError(f"build: expected one of {', '.join(PACE)}, found {name}")
+        least = 0 if name == "rows_per_minute" else 1
+        if value is not None and not (type(value) is int and least <= value < 2**63):
+            raise UsageError(f"{name}: expected a whole number from {least}, or NULL for no limit, found {value!r}")
+        found[name] = value if type(value) is int else None
+    return found

@@ -11,8 +11,7 @@ from sqlalchemy import Connection
 
 from ebla.build import chunks, failed
 from ebla.build import segments as sg
-from ebla.build.coordinator import LEASE
-from ebla.build.model import Build
+from ebla.build.model import LEASE, Build
 from ebla.build.progress import UNATTENDED, Measured, Phase, Progress, progress, refreshed, waiting_for
 from ebla.build.segments import Segments
 from ebla.build.states import Permission

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from ebla.build.model import Build
+from ebla.build.model import PACE, Build, pace
 from ebla.build.states import Permission, back
 from ebla.build.stored import NO_RELATION, first_tasks
 from ebla.catalog import changes as c
@@ -37,9 +37,7 @@ from ebla.storage.model import Column, Kind, Relation, under_names
 from ebla.tables import ddl, troubled
 from ebla.tables.context import Context
 from ebla.validate import chance
-from ebla.views.create import PACE, pace
-from ebla.views.guard import require_built
-from ebla.views.replace import refuse_if_replaced
+from ebla.views.guard import refuse_if_replaced, require_built
 
 UNKNOWN = NO_RELATION
 """In place of the relation that the same commit creates."""

@@ -26,10 +26,9 @@ from ebla.indexes.definition import Index
 from ebla.spark import scan as sscan
 from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
-from ebla.views.epoch import distinct
+from ebla.tables.sample import sample
 from ebla.views.lookup import rows_by
-from ebla.views.rows import difference
-from ebla.views.sampled import sample
+from ebla.views.rows import difference, distinct
 
 log = logging.getLogger("ebla.build")
 

@@ -23,10 +23,11 @@ from ebla.query import conditions as c
 from ebla.query import filters as fl
 from ebla.query import plan as planning
 from ebla.query import values as v
+from ebla.query.access import AccessPath
 from ebla.query.fetch import fetch
 from ebla.query.fresh import Fresh, fresh, reached
 from ebla.query.paths import index_path, paths_of, spoken_of, unreadable
-from ebla.query.plan import AccessPath, Extent, Fitted, Plan, choose, fit, lacks, plan
+from ebla.query.plan import Extent, Fitted, Plan, choose, fit, lacks, plan
 from ebla.query.select import Spoken
 from ebla.query.store import Lru, single
 from ebla.query.streams import Place, Seek, Source, TooMany

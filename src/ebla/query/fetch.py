@@ -10,8 +10,9 @@ import pyarrow as pa
 from ebla.errors import CorruptRunError
 from ebla.ids import TabletId
 from ebla.query import values as v
+from ebla.query.access import AccessPath
 from ebla.query.layers import Key, key_of
-from ebla.query.plan import AccessPath, Edge, Fitted, Interval
+from ebla.query.plan import Edge, Fitted, Interval
 from ebla.query.store import tablets_of_keys
 from ebla.query.streams import Place, Seek, Source
 from ebla.storage import runs as rf

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from ebla.ids import TabletId, Version
 from ebla.query import values as v
-from ebla.query.plan import AccessPath, PathColumn
+from ebla.query.access import AccessPath, PathColumn
 from ebla.storage import runs as rf
 from ebla.storage import token as tokens
 from ebla.storage.model import DELETED, TOKEN, Relation, Run

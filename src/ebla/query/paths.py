@@ -8,7 +8,8 @@ from sqlalchemy import Connection
 
 from ebla.errors import UsageError
 from ebla.indexes.definition import Index, Known
-from ebla.query.plan import AccessPath, PathColumn, base_path, is_expression
+from ebla.query.access import AccessPath, PathColumn, base_path
+from ebla.query.plan import is_expression
 from ebla.query.select import Spoken, normalized
 from ebla.storage.model import Column, Relation
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ebla.query.access import AccessPath
 from ebla.query.conditions import By, Equals, Filter, IsNull, NotNull, OneOf, Prefix, Range, Request
-from ebla.query.plan import AccessPath
 from ebla.query.streams import Source
 from ebla.storage import runs as rf
 from ebla.storage import types

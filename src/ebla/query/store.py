@@ -20,8 +20,8 @@ from ebla.errors import CorruptRunError
 from ebla.ids import NodeId, RunId, TabletId
 from ebla.query import layers as ly
 from ebla.query import values as v
+from ebla.query.access import AccessPath
 from ebla.query.layers import Layer
-from ebla.query.plan import AccessPath
 from ebla.storage import runs as rf
 from ebla.storage import token as tokens
 from ebla.storage import types

@@ -32,7 +32,6 @@ import datetime as dt
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -41,7 +40,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError
+from ebla.errors import DuplicateNameError, Refused, TypeMismatchError, UnknownNameError
 from ebla.storage import python_values
 from ebla.storage.defaults import scalar
 from ebla.storage.grammar import DEPTH_MAX, SUPPORTED, Type, Unfit, parse, quoted_name, too_deep
@@ -214,27 +213,6 @@ def widens(old: str, new: str) -> bool:
             return before == after
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """A value that its column does not take. `row` counts from 0, in what was given."""
-
-    column: str
-    row: int
-    expected: str
-    found: str
-    why: str = ""
-
-    def __str__(self) -> str:
-        shown = self.found if len(self.found) <= SHOWN_MAX else self.found[: SHOWN_MAX - 3] + "..."
-        return f"expected {self.expected}, found {shown}" + (f" ({self.why})" if self.why else "")
-
-    def error(self, where: str) -> TypeMismatchError:
-        made = TypeMismatchError(f"{where}: {self}")
-        made.refused = self
-        return made
-
-
-SHOWN_MAX = 80
 _UNFIT = (Unfit, ValueError, TypeError, OverflowError)  # the middle two have Arrow's as children
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ebla.errors import TypeMismatchError
+from ebla.errors import Refused, TypeMismatchError
 from ebla.sql import literals as lit
 from ebla.sql import statements as st
 from ebla.sql.dml import given_columns
@@ -126,7 +126,7 @@ def _rewritten(
             try:
                 value: Any = lit.stored(literal, tree, dialect.zone)
             except Unfit as why:
-                found = types.Refused(column=name, row=number, expected=str(tree), found=literal.text, why=str(why))
+                found = Refused(column=name, row=number, expected=str(tree), found=literal.text, why=str(why))
                 raise _at(statement, relation, found, cell) from None
             if tree.kind != "string" or literal.kind == "default":
                 made += statement.source.text[at : cell.start] + lit.sql_of(value, tree)
@@ -143,7 +143,7 @@ def _rewritten(
     )
 
 
-def _at(statement: st.Insert, relation: Relation, found: types.Refused, cell: lit.Cell) -> TypeMismatchError:
+def _at(statement: st.Insert, relation: Relation, found: Refused, cell: lit.Cell) -> TypeMismatchError:
     """The error with the place of the value in the user's text."""
     where, source = f"{relation.name}.{found.column}, row {found.row + 1}", statement.source.source
     if source is not None:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from ebla.build import failed, shown
 from ebla.build.loop import Loop
-from ebla.build.model import Build, held
+from ebla.build.model import Build, held, pace
 from ebla.build.ports import Filler
 from ebla.build.states import Permission
 from ebla.build.stored import NO_RELATION, first_tasks
@@ -261,7 +261,7 @@ class Builder:
 
         Of a build, or of a refresh after a change of dictionaries.
         """
-        given = create.pace(options)
+        given = pace(options)
 
         def decide(connection: Connection, at: Version) -> c.Decision:
             view = self._refreshing(connection, name, kind)

@@ -34,13 +34,13 @@ from ebla.tables.writes import Work
 from ebla.views import definition
 from ebla.views.definition import View
 from ebla.views.driving import Driving
-from ebla.views.epoch import TooWide, affected, narrowed_to
+from ebla.views.epoch import affected, narrowed_to
 from ebla.views.evaluate import Evaluation
 from ebla.views.inputs import Inputs, Round
 from ebla.views.lookup import rows_by
 from ebla.views.plan import of_scope
 from ebla.views.region import ranges_of
-from ebla.views.rows import difference, without_keys
+from ebla.views.rows import TooWide, difference, without_keys
 from ebla.views.run import Epoch, shape_of, used_columns
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from ebla.build.model import Build
+from ebla.build.model import PACE, Build, pace
 from ebla.build.stored import NO_RELATION, first_tasks
 from ebla.catalog import changes as c
 from ebla.catalog import reads
-from ebla.errors import DuplicateNameError, UnknownNameError, UsageError
+from ebla.errors import DuplicateNameError, UsageError
 from ebla.failpoint import hit
 from ebla.ids import RelationId, Version
 from ebla.spark.session import view_settings
@@ -26,28 +26,12 @@ from ebla.validate.spark import SparkAnalyser
 from ebla.views import definition
 from ebla.views.direct import direct_of_relations
 from ebla.views.driving import Driving, HowBuilt, driving
-from ebla.views.guard import dropping
+from ebla.views.guard import dropping, refuse_if_replaced
 from ebla.views.merge import Sketch
 from ebla.views.nodes import Shape
 from ebla.views.plan import EpochPlan, FullRefresh, plan
-from ebla.views.replace import begun, refuse_if_replaced
+from ebla.views.replace import begun
 from ebla.views.shape import keys_of
-
-PACE = ("rows_per_minute", "chunk_rows", "concurrency")
-"""How fast a view is built: `WITH (…)` when it is created, `SET (…)` while it is built."""
-
-
-def pace(options: Mapping[str, object]) -> dict[str, int | None]:
-    """The options that say how fast a view is built, checked."""
-    found: dict[str, int | None] = {}
-    for name, value in options.items():
-        if name not in PACE:
-            raise UnknownNameError(f"build: expected one of {', '.join(PACE)}, found {name}")
-        least = 0 if name == "rows_per_minute" else 1
-        if value is not None and not (type(value) is int and least <= value < 2**63):
-            raise UsageError(f"{name}: expected a whole number from {least}, or NULL for no limit, found {value!r}")
-        found[name] = value if type(value) is int else None
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ebla.views.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
 from ebla.views.plan import Affected, Incremental, Term
-from ebla.views.rows import numbered
+from ebla.views.rows import TooWide, distinct, numbered
 
 
 class State(Enum):
@@ -35,10 +35,6 @@ class Engine(Protocol):
     ) -> pa.Table:
         """Rows of an input that have these columns among the values, NULL equal to NULL; `None`: all used columns."""
         ...
-
-
-class TooWide(Exception):
-    """The change touches more rows than fit this way, or cannot be bounded: the view is computed another way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,14 +181,6 @@ class _Collector:
             values = self.values(narrowed.source)
             self._rows[narrowed, state] = self._engine.lookup(narrowed.table, narrowed.by, values, None, state)
         return self._rows[narrowed, state]
-
-
-def distinct(table: pa.Table) -> pa.Table:
-    """Each row once, as far as Arrow can compare rows."""
-    if table.num_rows < 2 or any(pa.types.is_nested(f.type) for f in table.schema):
-        return table
-    plain = numbered(table)  # Arrow takes a name such as `.a` for a path
-    return plain.group_by(plain.schema.names, use_threads=False).aggregate([]).rename_columns(table.schema.names)
 
 
 def _empty(width: int) -> pa.Table:

@@ -17,9 +17,9 @@ from ebla.storage import runs as rf
 from ebla.storage.model import under_names
 from ebla.views.definition import View
 from ebla.views.direct import Direct, direct_of_relations
-from ebla.views.epoch import Bounds, Side, State, TooWide
+from ebla.views.epoch import Bounds, Side, State
 from ebla.views.inputs import Inputs, arrow_schema, column_of
-from ebla.views.rows import matching
+from ebla.views.rows import TooWide, matching
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,8 +13,10 @@ from ebla.catalog.store import now_us
 from ebla.errors import SnapshotError, UsageError
 from ebla.ids import RelationId
 from ebla.jobs import stored
+from ebla.sql.lex import name_text
 from ebla.storage.model import Kind, Relation
 from ebla.views import definition
+from ebla.views.definition import REPLACEMENT, find_replacement
 
 
 def refuse_if_read(
@@ -101,4 +103,14 @@ def require_built(connection: Connection, relation: Relation) -> None:
         raise SnapshotError(
             f"view {relation.name}: expected it built, found that its build failed: {position.message}; "
             f"mend the rows, then FLUSH {relation.name}"
+        )
+
+
+def refuse_if_replaced(connection: Connection, relation: Relation) -> None:
+    """Nothing may come to depend on a view that is about to go, or on one that is about to be renamed."""
+    if relation.name.startswith(REPLACEMENT) or find_replacement(connection, relation.name) is not None:
+        name = relation.name.removeprefix(REPLACEMENT)
+        raise UsageError(
+            f"view {name}: expected one that stays, found that it is being replaced; WAIT FOR {name_text(name)} first, "
+            f"or CANCEL BUILD {name_text(name)}"
         )

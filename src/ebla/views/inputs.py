@@ -25,10 +25,10 @@ from ebla.storage.model import DELETED, Column, Relation, Run, under_names
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import scans
 from ebla.tables.context import Context
-from ebla.views.epoch import State, TooWide
+from ebla.views.epoch import State
 from ebla.views.lookup import on_driver, replaced_rows, rows_by
 from ebla.views.region import Region, base_rows, inside
-from ebla.views.rows import difference, matching
+from ebla.views.rows import TooWide, difference, matching
 from ebla.views.told import dear, neighbours
 
 if TYPE_CHECKING:

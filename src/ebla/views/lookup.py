@@ -20,7 +20,7 @@ from ebla.storage.model import DELETED, Column, Relation
 from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
 from ebla.tables.lookup import READ, files_of, quoted
-from ebla.views.epoch import TooWide
+from ebla.views.rows import TooWide
 
 LEVEL0_TIMES = 5
 """A lookup merges so many times more level 0 on the driver than a scan does: the other way reads every file."""

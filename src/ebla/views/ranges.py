@@ -31,14 +31,14 @@ from ebla.views.backfill import how_built
 from ebla.views.culprit import culprit
 from ebla.views.definition import View
 from ebla.views.driving import Driving
-from ebla.views.epoch import TooWide, affected, narrowed_to
+from ebla.views.epoch import affected, narrowed_to
 from ebla.views.evaluate import Evaluation
 from ebla.views.inputs import Inputs, Round, arrow_schema
 from ebla.views.lookup import rows_by
 from ebla.views.plan import Incremental, of_scope
 from ebla.views.refresh import TOKEN_MAX, TOKEN_MIN, Part, Refresh
 from ebla.views.region import Region
-from ebla.views.rows import difference, without_keys
+from ebla.views.rows import TooWide, difference, without_keys
 from ebla.views.run import shape_of, used_columns
 from ebla.views.wide import Wide
 

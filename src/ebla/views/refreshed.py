@@ -21,10 +21,10 @@ from ebla.tables import batch as b
 from ebla.tables.writes import Work
 from ebla.views import definition
 from ebla.views.definition import View
-from ebla.views.epoch import TooWide
 from ebla.views.inputs import Round
 from ebla.views.ranges import Cut, Ranges, ahead
 from ebla.views.refresh import Moved, Refresh, moved
+from ebla.views.rows import TooWide
 from ebla.views.run import Epoch, Target
 
 REFRESH = "refresh"

@@ -21,7 +21,6 @@ from ebla.failpoint import hit
 from ebla.ids import RelationId, Version
 from ebla.indexes import definition as index_definition
 from ebla.jobs import stored
-from ebla.sql.lex import name_text
 from ebla.storage.model import Kind, Relation
 from ebla.tables.context import Context
 from ebla.views import definition
@@ -33,16 +32,6 @@ def name_built(connection: Connection, name: str) -> str:
     """The name under which something is being built: that of a view's replacement, if it has one."""
     found = find_replacement(connection, name)
     return name if found is None else found.name
-
-
-def refuse_if_replaced(connection: Connection, relation: Relation) -> None:
-    """Nothing may come to depend on a view that is about to go, or on one that is about to be renamed."""
-    if relation.name.startswith(REPLACEMENT) or find_replacement(connection, relation.name) is not None:
-        name = relation.name.removeprefix(REPLACEMENT)
-        raise UsageError(
-            f"view {name}: expected one that stays, found that it is being replaced; WAIT FOR {name_text(name)} first, "
-            f"or CANCEL BUILD {name_text(name)}"
-        )
 
 
 def begun(connection: Connection, old: Relation) -> tuple[c.Update, ...]:

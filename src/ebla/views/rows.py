@@ -12,9 +12,21 @@ import pyarrow.compute as pc
 from ebla.storage.values import python_rows
 
 
+class TooWide(Exception):
+    """The change touches more rows than fit this way, or cannot be bounded: the view is computed another way."""
+
+
 def numbered(table: pa.Table) -> pa.Table:
     """The same with columns `c0`, `c1`, …: names that no other column can have by chance."""
     return table.rename_columns([f"c{i}" for i in range(table.num_columns)])
+
+
+def distinct(table: pa.Table) -> pa.Table:
+    """Each row once, as far as Arrow can compare rows."""
+    if table.num_rows < 2 or any(pa.types.is_nested(f.type) for f in table.schema):
+        return table
+    plain = numbered(table)  # Arrow takes a name such as `.a` for a path
+    return plain.group_by(plain.schema.names, use_threads=False).aggregate([]).rename_columns(table.schema.names)
 
 
 def difference(new: pa.Table, old: pa.Table) -> tuple[pa.Table, pa.Table]:

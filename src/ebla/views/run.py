@@ -35,7 +35,7 @@ from ebla.views.cost import Estimate, Way, estimate
 from ebla.views.culprit import culprit, culprit_anywhere
 from ebla.views.definition import View
 from ebla.views.driving import adding
-from ebla.views.epoch import Bounds, TooWide, bound, distinct, narrowed_to, sides
+from ebla.views.epoch import Bounds, bound, narrowed_to, sides
 from ebla.views.evaluate import Evaluation
 from ebla.views.growing import Growth, OnePiece
 from ebla.views.inputs import Inputs, Round, arrow_schema
@@ -43,7 +43,7 @@ from ebla.views.lookup import rows_by
 from ebla.views.merge import Call, Merged, Role, merge
 from ebla.views.nodes import NotUnderstood, Shape
 from ebla.views.plan import Difference, FullRefresh, Incremental, Merge, Term, by_scope, of_groups, plan
-from ebla.views.rows import difference, numbered, stored_rows, without_keys
+from ebla.views.rows import TooWide, difference, distinct, numbered, stored_rows, without_keys
 from ebla.views.shape import keys_of, understood
 from ebla.views.told import told_by_key
 from ebla.views.wide import Wide

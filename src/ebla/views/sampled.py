@@ -18,29 +18,23 @@ import pyarrow as pa
 from ebla.catalog import reads
 from ebla.errors import CorruptRunError
 from ebla.ids import Version
-from ebla.storage import runs as rf
-from ebla.storage import types
-from ebla.storage.model import Column
 from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
+from ebla.tables.sample import sample
 from ebla.views import definition
 from ebla.views.backfill import how_built
 from ebla.views.definition import Position, View
 from ebla.views.driving import Driving, Growing, InOnePiece
-from ebla.views.epoch import State, TooWide, affected, distinct, narrowed_to
+from ebla.views.epoch import State, affected, narrowed_to
 from ebla.views.evaluate import Evaluation
 from ebla.views.inputs import Inputs, unchanged
 from ebla.views.lookup import named, rows_by
 from ebla.views.plan import Incremental, by_scope, of_scope
-from ebla.views.rows import difference
+from ebla.views.rows import TooWide, difference, distinct
 from ebla.views.run import FIRST_BUILD, shape_of, used_columns
 from ebla.views.shape import keys_of
 
 log = logging.getLogger("ebla.build")
-
-KEYS = 200
-RUNS = 4
-"""Keys of the base and of the view that are compared, from so many runs of each."""
 
 
 def check(context: Context, name: str) -> None:
@@ -130,22 +124,3 @@ def _compare(context: Context, view: View, plan: Incremental, values: pa.Table, 
             f"{missing.num_rows} missing and {spurious.num_rows} too many; drop it and create it again"
         )
     log.info("view=%s checked keys=%d rows=%d", view.relation.name, values.num_rows, new.num_rows)
-
-
-def sample(context: Context, snapshot: Snapshot, columns: Sequence[Column], key: Sequence[Column]) -> pa.Table:
-    """Values of some columns in rows of some runs, as columns `c0`, `c1`, … with the types of a key."""
-    names = [f"c{i}" for i in range(len(key))]
-    schema = pa.schema([pa.field(n, types.to_arrow(k.type)) for n, k in zip(names, key, strict=True)])
-    runs = [*snapshot.level1, *snapshot.level0]
-    step = max(1, len(runs) // RUNS)
-    roots = context.roots()
-    copies = rf.require_copies(snapshot, roots)
-    found = [schema.empty_table()]
-    for run in runs[::step][:RUNS]:
-        file = roots[copies[run.id]].open_parquet(run.path)
-        group = file.read_row_group(file.num_row_groups // 2, columns=[column.physical for column in columns])
-        some = group.slice(max(0, group.num_rows // 2 - KEYS // RUNS // 2), KEYS // RUNS)
-        found.append(
-            rf.align(some, columns).select([column.physical for column in columns]).rename_columns(names).cast(schema)
-        )
-    return pa.concat_tables(found)

@@ -23,8 +23,7 @@ from ebla.views import create, definition, explain, freshness, replace
 from ebla.views.backfill import how_built
 from ebla.views.cut import cut_of
 from ebla.views.definition import inputs_of
-from ebla.views.guard import refuse_if_read
-from ebla.views.replace import refuse_if_replaced
+from ebla.views.guard import refuse_if_read, refuse_if_replaced
 
 if TYPE_CHECKING:
     from ebla.database import Database

@@ -18,12 +18,13 @@ from ebla.storage.model import DELETED
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import scans
 from ebla.views.definition import View
-from ebla.views.epoch import State, TooWide
+from ebla.views.epoch import State
 from ebla.views.evaluate import Evaluation, semi
 from ebla.views.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
 from ebla.views.inputs import Inputs, column_of
 from ebla.views.plan import Incremental
 from ebla.views.region import ranges_of
+from ebla.views.rows import TooWide
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
