@@ -22,6 +22,7 @@ from ebla.catalog.store import FILE, Catalog, is_postgres
 from ebla.errors import CatalogError, CatalogUnavailableError, NodeConflictError, UsageError
 from ebla.execute import Executor
 from ebla.ids import NodeId, Version
+from ebla.indexes.maintainer import EntryMaintainer
 from ebla.indexes.statements import Indexes
 from ebla.jobs.epochs import Epochs
 from ebla.jobs.presence import Presence
@@ -210,7 +211,7 @@ def connect(
     except BaseException:
         catalog.close()
         raise
-    opened = Database(Context(catalog, loaded, spark), Role(role))
+    opened = Database(Context(catalog, loaded, spark, EntryMaintainer()), Role(role))
     _OPEN.add(opened)
     return opened
 

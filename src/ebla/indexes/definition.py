@@ -72,6 +72,11 @@ class Index:
     def maintained(self) -> bool:
         return writer_deletes(self.state)
 
+    @property
+    def enforced(self) -> bool:
+        """Whether writers refuse a value that is there: a unique index, once it has its first entries for good."""
+        return self.unique and self.state in (Permission.BACKFILLING, Permission.READ_WRITE_AND_DELETE)
+
     @cached_property
     def conditions(self) -> tuple[Filter, ...] | None:
         """The condition of a partial index as comparisons of columns; `None` if only Spark understands it."""

@@ -14,16 +14,14 @@ tablets by Spark are read back from their files and stay in Spark: one projectio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Connection
 
-from ebla.build.states import Permission, writer_inserts
-from ebla.catalog import changes as c
-from ebla.ids import NodeId, RelationId, TransactionId
+from ebla.build.states import writer_inserts
+from ebla.ids import NodeId, TransactionId
 from ebla.indexes import entries
 from ebla.indexes.definition import Index
 from ebla.query.store import single
@@ -34,6 +32,7 @@ from ebla.storage.files import Root
 from ebla.storage.model import DELETED, ROW_TXN, Relation, Run
 from ebla.tables import batch as b
 from ebla.tables.context import Context
+from ebla.tables.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,27 +45,6 @@ class Change:
     gained: pa.Table
     lost: pa.Table
     """The keys of the base's rows."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Upkeep:
-    """The indexes of a relation as a transaction found them."""
-
-    base: Relation
-    indexes: tuple[Index, ...] = ()
-    known: dict[RelationId, Permission] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, context: Context, connection: Connection, base: Relation) -> Upkeep:
-        found = context.indexes.of_base(connection, base)
-        return cls(
-            base=base,
-            indexes=tuple(i for i in found if i.maintained),
-            known={i.id: i.state for i in found if i.state is not Permission.ABSENT},
-        )
-
-    def requirement(self) -> c.IndexesFollow:
-        return c.IndexesFollow(base=self.base.id, planned=self.known)
 
 
 # ---- on the driver --------------------------------------------------------------------------------------

@@ -36,11 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def enforced(state: Permission) -> bool:
-    """Whether writers refuse a value that is there. Not before the index has its first entries for good."""
-    return state in (Permission.BACKFILLING, Permission.READ_WRITE_AND_DELETE)
-
-
 def violation(index: Index, values: Sequence[object]) -> DuplicateKeyError:
     shown = ", ".join(f"{item.text} = {in_message(value)}" for item, value in zip(index.items, values, strict=True))
     error = DuplicateKeyError(

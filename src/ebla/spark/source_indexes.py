@@ -25,7 +25,6 @@ from ebla.errors import ConflictError, TransactionClosedError, UsageError
 from ebla.ids import NodeId, RelationId, TransactionId, Version
 from ebla.indexes import maintain, unique
 from ebla.indexes.definition import Index
-from ebla.indexes.maintain import Upkeep
 from ebla.settings import Settings
 from ebla.storage import runs as rf
 from ebla.storage.files import Root
@@ -34,6 +33,7 @@ from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
 from ebla.tables.context import Context
 from ebla.tables.lookup import shared_key
+from ebla.tables.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +111,7 @@ class Indexed:
             self._make(piece, there, before)
 
     def _unique(self) -> list[Index]:
-        return [index for index in self.upkeep.indexes if index.unique and unique.enforced(index.state)]
+        return [index for index in self.upkeep.indexes if index.enforced]
 
     def _make(self, rows: pa.Table, there: Mapping[RelationId, Snapshot | None], before: Snapshot | None) -> None:
         kinds = pa.array([b.UPSERT] * rows.num_rows, pa.string())

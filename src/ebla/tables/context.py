@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from sqlalchemy import Connection
 
+    from ebla.tables.upkeep import IndexMaintainer
+
 Progress = Callable[[str, float | None], None]
 """Told what is being done and, where known, how much of it is done (0 to 1)."""
 
@@ -40,7 +42,14 @@ Progress = Callable[[str, float | None], None]
 class Context:
     """One open connection's shared state. Safe to use from several threads."""
 
-    def __init__(self, catalog: Catalog, settings: Settings, spark: SparkSession | None) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: Settings,
+        spark: SparkSession | None,
+        maintainer: IndexMaintainer | None = None,
+    ) -> None:
+        """`maintainer`: of the indexes of tables that are written to. A context that only reads has none."""
         self.catalog = catalog
         self.settings = settings
         self.node = NodeId(settings.node)
@@ -48,6 +57,7 @@ class Context:
         self.cache = LevelZeroCache()
         self.frames = Frames()
         self.indexes = Known()
+        self._maintainer = maintainer
         self.store = Store(settings.read_cache_bytes)
         self.progress: Progress = lambda what, part: None
         self._given = spark
@@ -78,6 +88,11 @@ class Context:
     def at_work(self, what: str) -> contextlib.AbstractContextManager[None]:
         """Say what is being done (`epoch of card`) for as long as it takes."""
         return self._works.doing(what)
+
+    @property
+    def index_maintainer(self) -> IndexMaintainer:
+        assert self._maintainer is not None, "a context that only reads keeps no index"
+        return self._maintainer
 
     # ---- Spark ------------------------------------------------------------------------------------------
 

@@ -30,7 +30,6 @@ from ebla.catalog.apply import newest_write
 from ebla.errors import ConflictError, EblaError, StorageError, StorageFullError, TransactionClosedError
 from ebla.failpoint import hit
 from ebla.ids import NodeId, TransactionId, Version
-from ebla.indexes import maintain, unique
 from ebla.indexes.definition import Index
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
@@ -45,6 +44,7 @@ from ebla.tables import constraints
 from ebla.tables.context import Context
 from ebla.tables.ddl import require_table
 from ebla.tables.lookup import shared_key, stored_keys
+from ebla.tables.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -149,11 +149,11 @@ class Work:
         self.relation = relation
         self.transaction = transaction
         if leader is not None:
-            roots, upkeep = leader.roots, maintain.Upkeep(base=relation)
+            roots, upkeep = leader.roots, Upkeep(base=relation)
         else:
             with context.catalog.reading() as connection:
                 roots = context.roots_in(connection)
-                upkeep = maintain.Upkeep.read(context, connection, relation)
+                upkeep = Upkeep.read(context, connection, relation)
         self.roots: dict[NodeId, Root] = roots
         self.upkeep = upkeep
         self.runs: list[Run] = []
@@ -384,36 +384,15 @@ class Work:
             return
         for index in self.upkeep.indexes:
             self.followers.append((index, Work(self.context, index.relation, self.transaction, self)))
+        maintainer = self.context.index_maintainer
         if self._settled is not None:
-            self._index_settled(*self._settled, emptied=emptied)
-        else:
-            self._index_files(emptied=emptied)
+            maintainer.follow_rows(self, *self._settled, emptied=emptied)
+        else:  # Spark has cut the rows into tablets
+            before = None if emptied else self.snapshot()
+            if before is not None and not before.level1 and not before.level0:
+                emptied = self._found_empty = True  # and still is, or the commit starts over
+            maintainer.follow_files(self, before, emptied=emptied)
         hit("write.indexes_written")
-
-    def _index_settled(self, table: pa.Table, kinds: pa.Array, *, emptied: bool) -> None:
-        made = maintain.changes(self.context, self.upkeep, table, kinds, self.transaction.id, emptied=emptied)
-        for (index, work), (_, change) in zip(self.followers, made, strict=True):
-            if index.unique and unique.enforced(index.state):
-                there, before = (None, None) if emptied else (work.snapshot(), self.snapshot())
-                unique.refuse_known(self.context, there, before, index, change.gained, table)
-            work.runs = maintain.level0(self.context, index, change, self.transaction.id, self.roots)
-
-    def _index_files(self, *, emptied: bool) -> None:
-        """The same for rows that Spark has cut into tablets: they are read back from their files."""
-        relation, context = self.relation, self.context
-        before = None if emptied else self.snapshot()
-        if before is not None and not before.level1 and not before.level0:
-            emptied = self._found_empty = True  # and still is, or the commit starts over
-        schema = sscan.struct(relation.columns).add(DELETED, T.BooleanType())
-        paths = [self.roots[run.nodes[0]].full(run.path) for run in self.runs]
-        for index, work in self.followers:
-            # Expressions are those of the session that created the index.
-            spark = context.view_session(index.settings, small=False) if index.settings else context.writer
-            new = sscan.files(spark, paths, schema)
-            work.put_more(maintain.mutations(self.upkeep, index, new, emptied=emptied))
-            if index.unique and unique.enforced(index.state):
-                unique.refuse_in_files(context, index, work.runs, None if emptied else work.snapshot(), before)
-            work.bulk = index.readable and not any(run.tombstones for run in work.runs)
 
     def index_updates(self) -> list[c.Update]:
         return [c.AddRuns(runs=tuple(work.runs), level1_if_empty=work.bulk) for _, work in self.followers if work.runs]
@@ -442,7 +421,7 @@ class Work:
         if self.staging:
             return self._stage(reason)
         self.write_indexes()
-        is_unique = any(index.unique and unique.enforced(index.state) for index in self.upkeep.indexes)
+        is_unique = any(index.enforced for index in self.upkeep.indexes)
         compares = reads_target or is_unique or self._found_empty
         version = self._commit_compared(reason) if compares else self._commit(reason, self.requirements())
         rows = sum(r.rows for r in self.runs)
@@ -528,21 +507,8 @@ class Work:
                 f"{self.relation.name}: expected {rf.show_key(self.relation, found)} unchanged since version "
                 f"{self.transaction.snapshot}, found a newer write of it; retry the statement"
             )
-        self._compare_values(since, newest)
+        self.context.index_maintainer.refuse_shared(self, since, newest)
         return newest
-
-    def _compare_values(self, since: Version, until: Version) -> None:
-        """No value of a unique index is also in what others wrote: whose it is, is seen from the next snapshot."""
-        for index, work in self.followers:
-            if not index.unique or not unique.enforced(index.state):
-                continue
-            with self.context.catalog.reading() as connection:
-                newer = reads.writes_between(connection, index.relation, since, until)
-            if unique.shared_value(self.context, index, work.runs, newer) is not None:
-                raise ConflictError(
-                    f"unique index {index.name}: expected its values unchanged since version "
-                    f"{self.transaction.snapshot}, found a newer write of one of them; retry the statement"
-                )
 
     def roll_back(self) -> None:
         """Close the transaction and remove every file of this attempt.
