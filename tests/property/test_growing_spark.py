@@ -23,13 +23,13 @@ from ebla.sql.statements import Query
 from ebla.storage.model import Column
 from ebla.tables import scans
 from ebla.views import definition, run
-from ebla.views.backfill import how_built
 from ebla.views.driving import Growing, driving
 from ebla.views.keys import view_key
 from ebla.views.merge import sketch
 from ebla.views.nodes import NotUnderstood
 from ebla.views.region import inside, known
 from ebla.views.shape import shape
+from ebla.views.shapes import how_built
 from support.duck import DuckEngine, State
 from support.relations import relation
 from support.spellings import naming, spelled

@@ -35,10 +35,10 @@ from ebla.tables.writes import Work
 from ebla.views import definition
 from ebla.views.culprit import culprit_anywhere
 from ebla.views.definition import View
-from ebla.views.driving import Driving, HowBuilt, driving
+from ebla.views.driving import Driving
 from ebla.views.evaluate import Evaluation
 from ebla.views.inputs import Inputs, Round
-from ebla.views.run import shape_of, used_columns
+from ebla.views.shapes import shape_of, used_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,12 +56,6 @@ class Filling:
     relations: Mapping[str, Relation]
     tasks: frozenset[TaskId]
     """Those of the chunk's tablets."""
-
-
-def how_built(view: View, relations: Mapping[str, Relation]) -> HowBuilt:
-    """Whether a view is built in chunks, and of which kind."""
-    shape, _ = shape_of(view, relations)
-    return driving(shape, view.inputs, relations, view.relation.columns, merges=view.roles is not None)
 
 
 def reading(base: Relation, fillings: Sequence[Filling], not_before: Version) -> Reading:

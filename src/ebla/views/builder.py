@@ -33,11 +33,11 @@ from ebla.storage.model import Kind, Relation
 from ebla.tables.writes import Written
 from ebla.views import create, definition, sampled
 from ebla.views import replace as replace_views
-from ebla.views.backfill import how_built
 from ebla.views.definition import View
 from ebla.views.driving import Driving
 from ebla.views.filler import Stopped, ViewFiller
 from ebla.views.refreshed import alteration, cancellation
+from ebla.views.shapes import how_built
 
 if TYPE_CHECKING:
     from ebla.database import Database

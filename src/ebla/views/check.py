@@ -27,13 +27,12 @@ from ebla.tables.compare import Compared
 from ebla.tables.context import Context
 from ebla.tables.parts import Pace, Part
 from ebla.views import definition
-from ebla.views.backfill import how_built
 from ebla.views.definition import Position, View
 from ebla.views.driving import Driving
 from ebla.views.evaluate import Evaluation
 from ebla.views.guard import require_built
 from ebla.views.inputs import unchanged
-from ebla.views.run import shape_of, used_columns
+from ebla.views.shapes import how_built, shape_of, used_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

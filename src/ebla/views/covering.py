@@ -41,7 +41,8 @@ from ebla.views.lookup import rows_by
 from ebla.views.plan import of_scope
 from ebla.views.region import ranges_of
 from ebla.views.rows import TooWide, difference, without_keys
-from ebla.views.run import Epoch, shape_of, used_columns
+from ebla.views.run import Epoch
+from ebla.views.shapes import shape_of, used_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ebla.storage.model import Relation
-from ebla.views.backfill import how_built
 from ebla.views.definition import View
 from ebla.views.driving import Driving, equal_values
 from ebla.views.nodes import Branches, Join, Leaf, Node, Shape, Value, walk
 from ebla.views.plan import of_scope
-from ebla.views.run import shape_of
+from ebla.views.shapes import how_built, shape_of
 
 
 def cut_of(view: View, relations: Mapping[str, Relation], batch: Collection[str]) -> tuple[str, ...] | str:

@@ -18,11 +18,11 @@ from ebla.spark.faults import is_final
 from ebla.storage.model import Relation
 from ebla.tables.context import Context
 from ebla.views import backfill, definition, maintain
-from ebla.views.backfill import Filling, how_built
+from ebla.views.backfill import Filling
 from ebla.views.definition import View
 from ebla.views.driving import Driving, Growing, InOnePiece, adding
 from ebla.views.growing import Piece
-from ebla.views.run import shape_of
+from ebla.views.shapes import how_built, shape_of
 
 
 class Stopped(Exception):

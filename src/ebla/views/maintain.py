@@ -25,14 +25,14 @@ from ebla.tables import troubled
 from ebla.tables.context import Context
 from ebla.tables.writes import Work
 from ebla.views import definition
-from ebla.views.backfill import how_built
 from ebla.views.covering import Covering, Standing, standing
 from ebla.views.definition import Position, View
 from ebla.views.driving import Driving, Growing, InOnePiece
 from ebla.views.growing import Growth, OnePiece, Piece, growth, in_one_piece
 from ebla.views.inputs import Round
 from ebla.views.refreshed import Chunk, RefreshEpoch
-from ebla.views.run import Epoch, Run, Target, shape_of, used_columns
+from ebla.views.run import Epoch, Run, Target
+from ebla.views.shapes import how_built, shape_of, used_columns
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -27,7 +27,6 @@ from ebla.storage import token
 from ebla.storage.model import DELETED, Relation
 from ebla.tables import scans
 from ebla.tables.writes import Work
-from ebla.views.backfill import how_built
 from ebla.views.culprit import culprit
 from ebla.views.definition import View
 from ebla.views.driving import Driving
@@ -39,7 +38,7 @@ from ebla.views.plan import Incremental, of_scope
 from ebla.views.refresh import TOKEN_MAX, TOKEN_MIN, Part, Refresh
 from ebla.views.region import Region
 from ebla.views.rows import TooWide, difference, without_keys
-from ebla.views.run import shape_of, used_columns
+from ebla.views.shapes import how_built, shape_of, used_columns
 from ebla.views.wide import Wide
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, assert_never
 
 import pyarrow as pa
@@ -41,10 +40,10 @@ from ebla.views.growing import Growth, OnePiece
 from ebla.views.inputs import Inputs, Round, arrow_schema
 from ebla.views.lookup import rows_by
 from ebla.views.merge import Call, Merged, Role, merge
-from ebla.views.nodes import NotUnderstood, Shape
 from ebla.views.plan import Difference, FullRefresh, Incremental, Merge, Term, by_scope, of_groups, plan
 from ebla.views.rows import TooWide, difference, distinct, numbered, stored_rows, without_keys
-from ebla.views.shape import keys_of, understood
+from ebla.views.shape import keys_of
+from ebla.views.shapes import shape_of, used_columns
 from ebla.views.told import told_by_key
 from ebla.views.wide import Wide
 
@@ -551,31 +550,6 @@ class Run:
             hit("build.chunk_committed")
         else:
             hit("build.epoch_committed")
-
-
-def shape_of(view: View, relations: Mapping[str, Relation]) -> tuple[Shape | None, str | None]:
-    """The tree of a view's query, its outputs under the view's own names; or why there is none."""
-    try:
-        found = understood(view.kept, relations, view.settings)
-    except NotUnderstood as reason:
-        return None, str(reason)
-    names = tuple(col.name for col in view.columns)
-    if len(names) != len(found.outputs):
-        return None, "the query's columns"
-    return _under_names(found, names), None
-
-
-@lru_cache(maxsize=512)
-def _under_names(found: Shape, names: tuple[str, ...]) -> Shape:
-    """One and the same for every epoch: plans are kept by the shape that they are made for."""
-    return replace(found, outputs=tuple((n, v) for n, (_, v) in zip(names, found.outputs, strict=True)))
-
-
-def used_columns(shape: Shape | None, relations: Mapping[str, Relation]) -> Mapping[str, frozenset[str]]:
-    """The columns of each input that a view reads; all of them where it is not understood."""
-    if shape is not None:
-        return shape.used
-    return {n: frozenset(col.name for col in r.columns) for n, r in relations.items()}
 
 
 def _empty_like(view: View) -> pa.Table:

@@ -22,7 +22,6 @@ from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
 from ebla.tables.sample import sample
 from ebla.views import definition
-from ebla.views.backfill import how_built
 from ebla.views.definition import Position, View
 from ebla.views.driving import Driving, Growing, InOnePiece
 from ebla.views.epoch import State, affected, narrowed_to
@@ -31,8 +30,9 @@ from ebla.views.inputs import Inputs, unchanged
 from ebla.views.lookup import named, rows_by
 from ebla.views.plan import Incremental, by_scope, of_scope
 from ebla.views.rows import TooWide, difference, distinct
-from ebla.views.run import FIRST_BUILD, shape_of, used_columns
+from ebla.views.run import FIRST_BUILD
 from ebla.views.shape import keys_of
+from ebla.views.shapes import how_built, shape_of, used_columns
 
 log = logging.getLogger("ebla.build")
 

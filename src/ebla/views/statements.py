@@ -20,10 +20,10 @@ from ebla.sql import statements as st
 from ebla.storage.model import Kind
 from ebla.tables import ddl
 from ebla.views import create, definition, explain, freshness, replace
-from ebla.views.backfill import how_built
 from ebla.views.cut import cut_of
 from ebla.views.definition import inputs_of
 from ebla.views.guard import refuse_if_read, refuse_if_replaced
+from ebla.views.shapes import how_built
 
 if TYPE_CHECKING:
     from ebla.database import Database
