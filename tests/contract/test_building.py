@@ -17,6 +17,7 @@ from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
 from ebla.ids import NodeId, RelationId, RunId, TabletId, TaskId, TransactionId, Version
+from ebla.relations import tasks as relation_tasks
 from ebla.storage.model import Kind, Relation, RunState
 from ebla.views.definition import Position, progress_name
 from support.catalogs import (
@@ -312,7 +313,7 @@ def visible_since(catalog: Catalog, base: Relation, transaction: int) -> Version
 def test_staged_runs_and_their_tasks_come_in_one_commit_and_go_one_by_one(catalog: Catalog):
     base = create(catalog, "orders", tablets=2)
     with catalog.reading() as connection:
-        made = stored.staging_tasks(connection, base, map(TabletId, (1, 0, 1)))
+        made = relation_tasks.staging_tasks(connection, base, map(TabletId, (1, 0, 1)))
     assert [(t.kind, t.view, t.tablet, t.replica) for t in made] == [
         (TaskKind.PROCESS_STAGING, None, 0, HERE),
         (TaskKind.PROCESS_STAGING, None, 1, HERE),
@@ -347,7 +348,7 @@ def test_where_files_go_follows_the_views_of_a_table(catalog: Catalog):
 
     def goes(table: Relation = base) -> Destination:
         with catalog.reading() as connection:
-            return stored.destination_of(connection, table, Arrival.LOAD)
+            return relation_tasks.destination_of(connection, table, Arrival.LOAD)
 
     def new_view(name: str, *inputs: Relation) -> Relation:
         created = replace(new_relation(name, kind=Kind.VIEW), options={"inputs": [int(i.id) for i in inputs]})
@@ -367,7 +368,7 @@ def test_where_files_go_follows_the_views_of_a_table(catalog: Catalog):
     commit(catalog, c.MarkBuilt(view=view.id))
     assert goes() is Destination.NORMAL_DIRECTORY
     with catalog.reading() as connection:
-        assert stored.destination_of(connection, base, Arrival.REPAIR) is Destination.STAGING_MANAGED_BY_VBC
+        assert relation_tasks.destination_of(connection, base, Arrival.REPAIR) is Destination.STAGING_MANAGED_BY_VBC
     exclusively(catalog, c.DropRelation(relation=view.id))
     with catalog.reading() as connection:
-        assert stored.view_stages(connection, base.id) == {}
+        assert relation_tasks.view_stages(connection, base.id) == {}

@@ -1,31 +1,24 @@
-"""The coordinator's state as the catalog keeps it; the first tasks of a view or index, and those of staged runs."""
+"""The coordinator's state as the catalog keeps it."""
 
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, select
 
-from ebla.build.model import Replica, Task, TaskKind
-from ebla.build.staging import Arrival, Destination, ViewStage, destination
 from ebla.build.state import Span, State
-from ebla.build.states import Permission
-from ebla.catalog import building, indexing, reads, troubles
+from ebla.catalog import building, reads, troubles
 from ebla.catalog import changes as c
 from ebla.catalog import schema as s
-from ebla.catalog import transactions as tx
 from ebla.catalog.apply import called
 from ebla.catalog.troubles import Activity
-from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
-from ebla.indexes.steps import Standing, not_yet
-from ebla.storage.model import Kind, Relation
+from ebla.ids import NodeId, RelationId, Version
+from ebla.indexes.steps import not_yet
+from ebla.relations.tasks import standings
+from ebla.storage.model import Kind
 from ebla.views.definition import Position, progress_name
-
-NO_RELATION = RelationId(0)
-"""The base of a view whose query names no table."""
 
 
 def load(connection: Connection, alive: Iterable[NodeId], unchecked: Iterable[RelationId] = ()) -> State:
@@ -63,25 +56,6 @@ def load(connection: Connection, alive: Iterable[NodeId], unchecked: Iterable[Re
     )
 
 
-def standings(connection: Connection, base: RelationId | None = None) -> list[Standing]:
-    """Indexes that are on their way somewhere, of all bases or of one, and who keeps each from its next step."""
-    states = indexing.all_states(connection) if base is None else indexing.of_base(connection, base)
-    moving = [one for one in states if one.state not in (Permission.ABSENT, Permission.READ_WRITE_AND_DELETE)]
-    began = reads.committed_at(connection, [one.since for one in moving]) if moving else {}
-    return [
-        Standing(
-            index=one.index,
-            base=one.base,
-            state=one.state,
-            since=one.since,
-            read_version=one.read_version,
-            began_us=began.get(one.since, 0),
-            blockers=tuple(w.transaction for w in tx.begun_before(connection, one.base, one.since)),
-        )
-        for one in moving
-    ]
-
-
 def held(connection: Connection, views: Mapping[RelationId, Reached | None]) -> set[RelationId]:
     """Views that wait: for a view that they read and that is not built, or for somebody who mends what failed."""
     waiting = {view for view, reached in views.items() if reached is not None and reached.failed}
@@ -105,78 +79,6 @@ def mended(connection: Connection, builds: Iterable[RelationId]) -> list[Relatio
         inputs = [RelationId(i) for i in json.loads(text or "{}").get("inputs", [])]
         if any(reads.first_write_after(connection, number, reached.tried) is not None for number in inputs):
             found.append(view)
-    return found
-
-
-def first_tasks(connection: Connection, base: Relation | None, node: NodeId, *, together: bool) -> tuple[Task, ...]:
-    """The tasks that build a new view or index: one for each tablet of its base, on its first replica.
-
-    A view that is not driven by its base has all of them in one place (`together`): it stands at one version, so that
-    two workers would only be in each other's way.
-    """
-    places = {TabletId(0): Replica(node, 0)} if base is None else _places(connection, base)
-    first = next(iter(places.values()))
-    return tuple(
-        Task(
-            id=TaskId(str(uuid.uuid4())),
-            kind=TaskKind.BUILD_RANGE,
-            base=NO_RELATION if base is None else base.id,
-            view=NO_RELATION,
-            tablet=tablet,
-            replica=first if together else replica,
-        )
-        for tablet, replica in places.items()
-    )
-
-
-def _places(connection: Connection, base: Relation) -> dict[TabletId, Replica]:
-    """The first replica of each tablet."""
-    rows = connection.execute(
-        select(s.tablets.c.tablet_id, s.tablets.c.host_id, s.tablets.c.shard)
-        .where(s.tablets.c.relation_id == base.id)
-        .order_by(s.tablets.c.tablet_id, s.tablets.c.ordinal.desc())
-    )
-    return {TabletId(r.tablet_id): Replica(NodeId(r.host_id), r.shard) for r in rows}
-
-
-def staging_tasks(connection: Connection, base: Relation, tablets: Iterable[TabletId]) -> tuple[Task, ...]:
-    """The tasks that make staged runs visible: one for each tablet that has some."""
-    places = _places(connection, base)
-    return tuple(
-        Task(
-            id=TaskId(str(uuid.uuid4())),
-            kind=TaskKind.PROCESS_STAGING,
-            base=base.id,
-            view=None,
-            tablet=tablet,
-            replica=places[tablet],
-        )
-        for tablet in sorted(set(tablets))
-    )
-
-
-def destination_of(connection: Connection, base: Relation, arrival: Arrival) -> Destination:
-    """Where runs that arrive for a table go. Every table is the coordinator's."""
-    return destination(view_stages(connection, base.id).values(), arrival)
-
-
-def view_stages(connection: Connection, base: RelationId) -> dict[RelationId, ViewStage]:
-    """How far each view that reads a table is. An index is none: whoever makes a row visible brings its entries."""
-    builds, built, spans = building.builds(connection), building.built(connection), building.spans(connection)
-    processing = building.processing_base(connection)
-    views = select(s.relations.c.relation_id, s.relations.c.options).where(
-        s.relations.c.kind == Kind.VIEW.value, s.relations.c.dropped_version.is_(None)
-    )
-    found: dict[RelationId, ViewStage] = {}
-    for row in connection.execute(views):
-        view = RelationId(row.relation_id)
-        if base not in json.loads(row.options).get("inputs", []):
-            continue
-        if view in builds:
-            begun = view in spans or processing == builds[view].base
-            found[view] = ViewStage.STARTED if begun else ViewStage.NOT_STARTED
-        else:
-            found[view] = ViewStage.BUILT if view in built else ViewStage.NOT_STARTED
     return found
 
 

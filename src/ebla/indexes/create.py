@@ -12,7 +12,6 @@ from sqlalchemy import Connection
 
 from ebla.build.model import PACE, Build, pace
 from ebla.build.states import Permission, back
-from ebla.build.stored import NO_RELATION, first_tasks
 from ebla.catalog import changes as c
 from ebla.catalog import reads
 from ebla.catalog.troubles import Activity
@@ -28,6 +27,7 @@ from ebla.ids import NodeId, RelationId, Version
 from ebla.indexes import definition
 from ebla.indexes.definition import Index, Item
 from ebla.query.select import conditions_of
+from ebla.relations.tasks import NO_RELATION, first_tasks
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite

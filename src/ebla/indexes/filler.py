@@ -18,7 +18,6 @@ from ebla.build.chunks import CHUNK_ROWS, Part
 from ebla.build.scanned import Reading, Scan
 from ebla.build.segments import Segment, Segments
 from ebla.build.states import backfill_level
-from ebla.build.stored import standings
 from ebla.catalog import building, reads
 from ebla.catalog import changes as c
 from ebla.catalog import schema as s
@@ -30,6 +29,7 @@ from ebla.indexes import create, definition, entries, walk
 from ebla.indexes.backfill import fill
 from ebla.indexes.definition import Index
 from ebla.indexes.steps import version_to_keep, version_to_read
+from ebla.relations.tasks import standings
 from ebla.spark import session as ssession
 from ebla.spark.faults import is_final
 from ebla.storage.model import Relation, Run

@@ -17,7 +17,6 @@ from typing import assert_never
 from sqlalchemy import Connection, func, select
 
 from ebla.build.states import Permission
-from ebla.build.stored import standings
 from ebla.catalog import changes as c
 from ebla.catalog import indexing, reads
 from ebla.catalog import schema as s
@@ -27,6 +26,7 @@ from ebla.failpoint import hit
 from ebla.ids import RelationId, Version
 from ebla.indexes.definition import Index
 from ebla.indexes.steps import Advance, Standing, Wait, next_step, version_to_keep
+from ebla.relations.tasks import standings
 from ebla.tables.context import Context
 
 POLL_US = 20_000

@@ -22,7 +22,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ebla.build.staging import Arrival, Destination
-from ebla.build.stored import destination_of, staging_tasks
 from ebla.catalog import changes as c
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
@@ -31,6 +30,7 @@ from ebla.errors import ConflictError, EblaError, StorageError, StorageFullError
 from ebla.failpoint import hit
 from ebla.ids import NodeId, TransactionId, Version
 from ebla.indexes.definition import Index
+from ebla.relations.tasks import destination_of, staging_tasks
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite

@@ -14,7 +14,6 @@ from ebla.build.loop import Loop
 from ebla.build.model import Build, held, pace
 from ebla.build.ports import Filler
 from ebla.build.states import Permission
-from ebla.build.stored import NO_RELATION, first_tasks
 from ebla.catalog import building, indexing, reads, troubles
 from ebla.catalog import changes as c
 from ebla.catalog.indexing import IndexState
@@ -28,6 +27,7 @@ from ebla.indexes.definition import Index
 from ebla.indexes.filler import IndexFiller
 from ebla.indexes.validate import Validation
 from ebla.jobs.model import with_inputs
+from ebla.relations.tasks import NO_RELATION, first_tasks
 from ebla.spark.faults import is_final
 from ebla.storage.model import Kind, Relation
 from ebla.tables.writes import Written

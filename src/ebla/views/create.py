@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection
 
 from ebla.build.model import PACE, Build, pace
-from ebla.build.stored import NO_RELATION, first_tasks
 from ebla.catalog import changes as c
 from ebla.catalog import reads
 from ebla.errors import DuplicateNameError, UsageError
 from ebla.failpoint import hit
 from ebla.ids import RelationId, Version
+from ebla.relations.tasks import NO_RELATION, first_tasks
 from ebla.spark.session import view_settings
 from ebla.sql.lex import StatementText
 from ebla.sql.parse import parse

@@ -1,0 +1,1 @@
+"""What a view, an index and a handler are, how far each one is, and what depends on it: read only."""
