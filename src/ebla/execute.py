@@ -31,6 +31,7 @@ from ebla.sql import dml
 from ebla.sql import statements as st
 from ebla.sql.lex import StatementText, quote, split
 from ebla.sql.parse import parse
+from ebla.sql.query import Query, TableRef
 from ebla.storage import runs as rf
 from ebla.storage import types
 from ebla.storage.model import FOREVER, Column, Constraint, Kind, Relation
@@ -53,7 +54,7 @@ SCAN_ROWS_MAX = 10_000_000
 """A query that no path fits is left to Spark if it would read more rows than this."""
 
 
-Relations = Mapping[st.TableRef, Snapshot | pa.Table | None]
+Relations = Mapping[TableRef, Snapshot | pa.Table | None]
 """What every mention of a table in a query stands for."""
 
 
@@ -101,7 +102,7 @@ class Executor:
 
     def _one(self, statement: st.Statement, source: StatementText, parameters: Parameters) -> Result:
         match statement:
-            case st.Query():
+            case Query():
                 return self.query(statement, parameters)
             case st.Explain():
                 return self._explain(statement, parameters)
@@ -138,7 +139,7 @@ class Executor:
                 return checks.run(self._database, statement)
             case st.Describe(name=name, system=is_system):
                 return self._describe(name, is_system=is_system)
-            case st.CreateTable(query=st.Query()):
+            case st.CreateTable(query=Query()):
                 return self._create_filled(statement, parameters)
             case (
                 st.CreateTable()
@@ -161,7 +162,7 @@ class Executor:
 
     # ---- queries ----------------------------------------------------------------------------------------
 
-    def query(self, query: st.Query, parameters: Parameters) -> Result:
+    def query(self, query: Query, parameters: Parameters) -> Result:
         for way in (self._system_rows, self._first_rows):
             found = way(query, parameters)
             if found is not None:
@@ -190,7 +191,7 @@ class Executor:
             running=lambda: self._context.tags.statement(with_jobs=True),
         )
 
-    def _system_rows(self, query: st.Query, parameters: Parameters) -> Result | None:
+    def _system_rows(self, query: Query, parameters: Parameters) -> Result | None:
         """The answer to a query that names only system tables, without Spark; `None` for any other."""
         if not query.refs or not all(_is_system(ref) for ref in query.refs):
             return None
@@ -201,7 +202,7 @@ class Executor:
         rows = system.answer(self._context, query, parameters, settings)
         return None if rows is None else Result(table=rows, spark=lambda: self._context.spark)
 
-    def _first_rows(self, query: st.Query, parameters: Parameters) -> Result | None:
+    def _first_rows(self, query: Query, parameters: Parameters) -> Result | None:
         """The answer to a query that asks for first rows of one relation, without Spark; `None` for any other."""
         wanted = select.recognize(query, parameters)
         if wanted is None:
@@ -224,7 +225,7 @@ class Executor:
             return select.bound(wanted, relation, zone=zone)
         return select.bound(wanted, relation, self._database.reader.spoken(wanted.relation), zone)
 
-    def _read(self, query: st.Query, parameters: Parameters, *, at: Version | None = None) -> Reading:
+    def _read(self, query: Query, parameters: Parameters, *, at: Version | None = None) -> Reading:
         """A query over one consistent snapshot of all relations that it names, pinned."""
         wanted = [self._version_of(ref, parameters) for ref in query.refs]
         if not query.refs:
@@ -241,7 +242,7 @@ class Executor:
             frame = self._frame(query, parameters, relations)
         return Reading(version=version, frame=frame, snapshots=_snapshots(relations), holds=holds)
 
-    def _read_in(self, query: st.Query, parameters: Parameters, at: Version) -> Reading:
+    def _read_in(self, query: Query, parameters: Parameters, at: Version) -> Reading:
         """The same inside an open transaction, whose row keeps its snapshot from vacuum."""
         wanted = [self._version_of(ref, parameters) for ref in query.refs]
         older = sorted({v for v in wanted if v is not None})
@@ -252,12 +253,12 @@ class Executor:
             frame = self._frame(query, parameters, relations)
         return Reading(version=at, frame=frame, snapshots=_snapshots(relations))
 
-    def _relations(self, connection: Connection, query: st.Query, versions: Sequence[Version]) -> Relations:
+    def _relations(self, connection: Connection, query: Query, versions: Sequence[Version]) -> Relations:
         return {
             ref: self._relation(connection, ref, version) for ref, version in zip(query.refs, versions, strict=True)
         }
 
-    def _relation(self, connection: Connection, ref: st.TableRef, version: Version) -> Snapshot | pa.Table | None:
+    def _relation(self, connection: Connection, ref: TableRef, version: Version) -> Snapshot | pa.Table | None:
         """What a name stands for: a snapshot, the rows of a system table, or `None` for the user's temporary view."""
         if _is_system(ref):
             return system.read(connection, ref.name, self._context.catalog.clock())
@@ -270,7 +271,7 @@ class Executor:
         require_built(connection, relation)
         return reads.snapshot(connection, reads.relation(connection, ref.name, version=version), version)
 
-    def _frame(self, query: st.Query, parameters: Parameters, relations: Relations) -> DataFrame:
+    def _frame(self, query: Query, parameters: Parameters, relations: Relations) -> DataFrame:
         """The query over its relations; a name that is none of ours is the user's temporary view."""
         spark = self._context.spark
         frames: dict[int, DataFrame] = {}
@@ -290,7 +291,7 @@ class Executor:
 
         return over(spark, query, frames, parameters=parameters, reworded=reworded, exact=exact)
 
-    def _version_of(self, ref: st.TableRef, parameters: Parameters) -> Version | None:
+    def _version_of(self, ref: TableRef, parameters: Parameters) -> Version | None:
         if ref.version is not None:
             value: object = ref.version
             if isinstance(value, str) and value.startswith(":"):
@@ -309,7 +310,7 @@ class Executor:
         try:
             found = self._context.spark.sql(text, dict(parameters)).collect()[0][0]
         except Exception as error:
-            better = in_users_words(error, st.Query(text=expression))
+            better = in_users_words(error, Query(text=expression))
             if better is None:
                 raise
             raise better from error
@@ -547,7 +548,7 @@ def _verb(statement: st.Insert | st.Update | st.Delete | st.Merge) -> str:
             assert_never(statement)
 
 
-def _is_system(ref: st.TableRef) -> bool:
+def _is_system(ref: TableRef) -> bool:
     """Whether a mention is of a system table, which has no version but the present."""
     found = len(ref.parts) == 2 and ref.parts[0].lower() == "system"
     if found and (ref.version is not None or ref.timestamp is not None):

@@ -18,6 +18,22 @@ def exports(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str
     return find
 
 
+class Module:
+    """A module that is imported when it is first asked for a name.
+
+    if TYPE_CHECKING:
+        from ebla.catalog import changes as c
+    else:
+        c = lazy.Module("ebla.catalog.changes")
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(importlib.import_module(self._name), name)
+
+
 class Absent:
     """Makes a package look as if it were not installed, for others that would use it if it were."""
 

@@ -23,7 +23,7 @@ from ebla.storage import types
 from ebla.views import freshness
 
 if TYPE_CHECKING:
-    from ebla.sql.statements import Query
+    from ebla.sql.query import Query
     from ebla.system_select import Translated
     from ebla.tables.context import Context
 
@@ -31,11 +31,11 @@ UTC_NAMES = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
 
 TABLES: dict[str, Table] = {t.name: t for t in schema.metadata.sorted_tables}
 
-COMPUTED: dict[str, tuple[pa.Schema, Callable[[Connection, int], pa.Table]]] = {
-    "views": (freshness.SCHEMA, freshness.table),
-    "indexes": (indexes.SCHEMA, lambda connection, now: indexes.table(connection)),
-    "build_progress": (shown.SCHEMA, shown.table),
-    "handlers": (stored.SCHEMA, lambda connection, now: stored.table(connection)),
+COMPUTED: dict[str, tuple[Mapping[str, str], Callable[[Connection, int], pa.Table]]] = {
+    "views": (freshness.COLUMNS, freshness.table),
+    "indexes": (indexes.COLUMNS, lambda connection, now: indexes.table(connection)),
+    "build_progress": (shown.COLUMNS, shown.table),
+    "handlers": (stored.COLUMNS, lambda connection, now: stored.table(connection)),
 }
 """What is worked out from the catalog's rows and the time."""
 
@@ -56,7 +56,7 @@ def _arrow_type(name: str, kind: object) -> pa.DataType:
 
 def table_schema(name: str) -> pa.Schema:
     if name.lower() in COMPUTED:
-        return COMPUTED[name.lower()][0]
+        return types.schema_of(COMPUTED[name.lower()][0])
     found = TABLES.get(name.lower())
     if found is None:
         raise UnknownNameError(f"system.{name}: expected one of {', '.join(names())}")

@@ -19,8 +19,8 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
+from ebla.sql.query import Query
 from ebla.sql.refs import rewrite
-from ebla.sql.statements import Query
 
 
 class Unlike(Exception):

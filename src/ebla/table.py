@@ -134,7 +134,7 @@ class Table:
     @property
     def version(self) -> int:
         """The version of the last write."""
-        from ebla.catalog.apply import newest_write
+        from ebla.catalog.reads import newest_write
 
         return self._context.catalog.read(
             lambda connection: int(newest_write(connection, reads.relation(connection, self.name).id))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ebla.errors import EblaError, SparkJobError, SqlError
 from ebla.spark import write as swrite
 from ebla.sql.places import place
-from ebla.sql.statements import Query
+from ebla.sql.query import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, select
 from ebla.catalog import changes as c
 from ebla.catalog import reads
 from ebla.catalog import schema as s
-from ebla.catalog.apply import counter
+from ebla.catalog.counters import counter
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, DuplicateNameError, StaleTermError
 from ebla.ids import NodeId, Term, Version

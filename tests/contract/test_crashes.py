@@ -15,7 +15,7 @@ from sqlalchemy import select
 from ebla.catalog import changes as c
 from ebla.catalog import migrations, store
 from ebla.catalog import schema as s
-from ebla.catalog.apply import counter
+from ebla.catalog.counters import counter
 from ebla.catalog.store import Catalog
 from ebla.failpoint import EXIT_CODE
 from ebla.storage.model import FOREVER

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from ebla.catalog import changes as c
 from ebla.catalog import migrations, reads
 from ebla.catalog import schema as s
-from ebla.catalog.apply import counter
+from ebla.catalog.counters import counter
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
 from ebla.ids import RelationId, Version

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Connection, event
 
 from ebla.catalog import reads
-from ebla.catalog.apply import newest_write
+from ebla.catalog.reads import newest_write
 from ebla.catalog.store import Catalog
 from ebla.ids import TabletId, Version
 from ebla.storage.model import Relation

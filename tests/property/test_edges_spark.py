@@ -17,8 +17,8 @@ from pyspark.sql import types as T
 
 from ebla.spark.query import over
 from ebla.spark.session import local_frame, view_session
+from ebla.sql.query import Query
 from ebla.sql.refs import find
-from ebla.sql.statements import Query
 from ebla.storage import types
 from ebla.views.direct import direct
 from support.edges import column, edges, raw

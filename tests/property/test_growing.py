@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, event, given, note, settings
 from hypothesis import strategies as st
 
 from ebla.sql.parse import parse
-from ebla.sql.statements import Query
+from ebla.sql.query import Query
 from ebla.views.driving import adding
 from ebla.views.epoch import Side
 from ebla.views.merge import Call, merge, settled, sketch

@@ -19,7 +19,7 @@ import ebla
 from ebla.build import engine
 from ebla.catalog import building, reads
 from ebla.sql.parse import parse
-from ebla.sql.statements import Query
+from ebla.sql.query import Query
 from ebla.storage.model import Column
 from ebla.tables import scans
 from ebla.views import definition, run

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, event, given, note, settings
 from hypothesis import strategies as st
 
 from ebla.sql.parse import parse
-from ebla.sql.statements import Query
+from ebla.sql.query import Query
 from ebla.views.cut import by_streams
 from ebla.views.epoch import affected, narrowed_to
 from ebla.views.keys import view_key

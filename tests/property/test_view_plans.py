@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, assume, event, given, note, settings
 from hypothesis import strategies as st
 
 from ebla.sql.parse import parse
-from ebla.sql.statements import Query
+from ebla.sql.query import Query
 from ebla.views.epoch import Side, bound, sides
 from ebla.views.merge import Call, Role, merge, settled, sketch
 from ebla.views.nodes import NotUnderstood

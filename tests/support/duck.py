@@ -10,8 +10,8 @@ import pyarrow as pa
 import sqlglot
 
 from ebla.sql.parse import parse
+from ebla.sql.query import Query
 from ebla.sql.refs import rewrite
-from ebla.sql.statements import Query
 from ebla.storage import types
 from ebla.tables.lookup import quoted
 from ebla.views.epoch import Side

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import ebla
 from ebla.sql.parse import parse
-from ebla.sql.statements import Query
+from ebla.sql.query import Query
 from ebla.views.merge import Sketch, sketch
 from ebla.views.shape import shape
 from support.duck import Row, State

@@ -9,7 +9,7 @@ import pytest
 
 from ebla.sql.items import select_list
 from ebla.sql.parse import parse
-from ebla.sql.statements import Query
+from ebla.sql.query import Query
 from ebla.views.merge import Call, Role, Sketch, merge, settled, sketch
 from ebla.views.shape import shape
 

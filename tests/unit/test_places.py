@@ -9,7 +9,7 @@ from ebla.sql import statements as st
 from ebla.sql.lex import split
 from ebla.sql.parse import parse
 from ebla.sql.places import place
-from ebla.sql.statements import Query
+from ebla.sql.query import Query
 from ebla.wording import without_internals
 
 COLUMNS, KEY = ["id", "total", "note"], ["id"]
@@ -28,7 +28,7 @@ def made(text: str) -> tuple[Query, str]:
             query = dml.merge_query(statement, COLUMNS, KEY)
         case st.Insert():
             query = dml.insert_query(statement, COLUMNS, KEY)
-        case st.Query():
+        case Query():
             return statement, statement.text
         case _:
             raise AssertionError(type(statement))

@@ -14,7 +14,7 @@ from ebla.ids import Version
 from ebla.jobs.model import Tuning
 from ebla.jobs.refreshes import Pace, done, planned
 from ebla.sql.parse import parse
-from ebla.sql.statements import Query
+from ebla.sql.query import Query
 from ebla.views.cut import by_streams
 from ebla.views.definition import Position
 from ebla.views.refresh import TOKEN_MAX, TOKEN_MIN, Refresh, moved

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from ebla.sql.parse import parse
-from ebla.sql.statements import Query
+from ebla.sql.query import Query
 from ebla.storage import token as tokens
 from ebla.storage.model import TOKEN
 from ebla.views.plan import Incremental, plan

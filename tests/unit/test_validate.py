@@ -11,8 +11,9 @@ import pytest
 from ebla import errors
 from ebla.sql.lex import StatementText
 from ebla.sql.parse import parse
+from ebla.sql.query import Query, TableRef
 from ebla.sql.refs import find, rewrite, users_place
-from ebla.sql.statements import CreateHandler, Query, TableRef
+from ebla.sql.statements import CreateHandler
 from ebla.validate import (
     Analysed,
     Code,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
-import pyarrow as pa
 from sqlalchemy import Connection
 
 from ebla.build import chunks, failed
@@ -22,30 +21,31 @@ from ebla.ids import NodeId, RelationId, TabletId, Version
 from ebla.indexes import definition as index_definition
 from ebla.indexes.definition import Index
 from ebla.storage.model import Kind, Relation
-from ebla.storage.token import token_range
+from ebla.storage.tablets import token_range
 from ebla.views import definition
 from ebla.views.definition import View
 from ebla.views.refresh import Refresh
 
-SCHEMA = pa.schema(
-    [
-        ("name", pa.string()),
-        ("base", pa.string()),
-        ("phase", pa.string()),
-        ("percent", pa.float64()),
-        ("rows", pa.int64()),
-        ("rows_expected", pa.int64()),
-        ("tablets", pa.string()),
-        ("rows_per_s", pa.float64()),
-        ("eta_s", pa.float64()),
-        ("rows_per_minute", pa.int64()),
-        ("chunk_rows", pa.int64()),
-        ("concurrency", pa.int64()),
-        ("detail", pa.string()),
-        ("culprit", pa.string()),
-        ("failed_at", pa.timestamp("us", "UTC")),
-    ]
-)
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS = {
+    "name": "string",
+    "base": "string",
+    "phase": "string",
+    "percent": "double",
+    "rows": "bigint",
+    "rows_expected": "bigint",
+    "tablets": "string",
+    "rows_per_s": "double",
+    "eta_s": "double",
+    "rows_per_minute": "bigint",
+    "chunk_rows": "bigint",
+    "concurrency": "bigint",
+    "detail": "string",
+    "culprit": "string",
+    "failed_at": "timestamp",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,9 +354,9 @@ def _index_waits_for(
 
 
 def table(connection: Connection, now: int) -> pa.Table:
-    return pa.Table.from_pylist(
-        [*(one.row() for one in shown(connection, now)), *loads.rows(connection)], schema=SCHEMA
-    )
+    from ebla.storage.types import table_of
+
+    return table_of(COLUMNS, [*(one.row() for one in shown(connection, now)), *loads.rows(connection)])
 
 
 def words(at: Progress) -> str:

@@ -17,24 +17,16 @@ from ebla.build.states import Permission
 from ebla.catalog import building, indexing
 from ebla.catalog import changes as c
 from ebla.catalog import schema as s
+from ebla.catalog.counters import counter, take
+from ebla.catalog.reads import newest_write
 from ebla.errors import ConflictError, DuplicateNameError, StaleTermError, TransactionClosedError, UnknownNameError
 from ebla.ids import NodeId, RelationId, RunId, TabletId, Version
-from ebla.storage.model import FOREVER, SPANS_TABLETS, Column, Run, RunSource, RunState
+from ebla.storage.model import FOREVER, SPANS_TABLETS, Column, Run, RunState
 
 CHUNK = 500
 """Values in one `IN (…)`; both databases allow more, but plans stay small."""
 
 ROW_KEY_CHARS = 256
-
-
-def counter(connection: Connection, name: str) -> int:
-    return int(connection.execute(select(s.counters.c.value).where(s.counters.c.name == name)).scalar_one())
-
-
-def take(connection: Connection, name: str) -> int:
-    """Advance a counter and return its new value. The row lock lasts until the transaction ends."""
-    connection.execute(update(s.counters).where(s.counters.c.name == name).values(value=s.counters.c.value + 1))
-    return counter(connection, name)
 
 
 def called(connection: Connection, relation: RelationId) -> str:
@@ -171,21 +163,6 @@ def _living(connection: Connection, relation: RelationId, column: object) -> int
             f"{called(connection, relation)}: expected to be there, found dropped; nothing was written"
         )
     return int(row[0])
-
-
-def newest_write(connection: Connection, relation: RelationId) -> Version:
-    """The version of the last data commit or truncation of the relation."""
-    written = connection.execute(
-        select(func.max(s.runs.c.begin_version)).where(
-            s.runs.c.relation_id == relation,
-            s.runs.c.source == RunSource.WRITE,
-            s.runs.c.state == RunState.NORMAL.value,
-        )
-    ).scalar()
-    truncated = connection.execute(
-        select(func.max(s.truncations.c.version)).where(s.truncations.c.relation_id == relation)
-    ).scalar()
-    return Version(max(written or 0, truncated or 0))
 
 
 def oldest_needed(connection: Connection, now: int) -> Version | None:

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, func, insert, or_, select, update
 
+from ebla import lazy
 from ebla.build.model import Build, Replica, Task, TaskKind
 from ebla.build.segments import Segment, Segments
-from ebla.catalog import changes as c
 from ebla.catalog import schema as s
 from ebla.errors import ConflictError
 from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
+
+if TYPE_CHECKING:
+    from ebla.catalog import changes as c
+else:
+    c = lazy.Module("ebla.catalog.changes")
 
 PROCESSING_BASE = "view_building_processing_base"
 """The row of `meta` with the base that is being processed; there is none while nothing is."""

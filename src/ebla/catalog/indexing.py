@@ -6,16 +6,21 @@ Nothing here decides which step comes next; `ebla.build.states` says which steps
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from sqlalchemy import Connection, Row, and_, delete, insert, select, update
 
+from ebla import lazy
 from ebla.build.states import TRANSITIONS, Permission, begins_empty
-from ebla.catalog import changes as c
 from ebla.catalog import schema as s
 from ebla.errors import ConflictError
 from ebla.ids import RelationId, Version
 from ebla.storage.model import FOREVER
+
+if TYPE_CHECKING:
+    from ebla.catalog import changes as c
+else:
+    c = lazy.Module("ebla.catalog.changes")
 
 _states = s.index_states
 

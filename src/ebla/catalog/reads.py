@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, exists, func, select
 
 from ebla.catalog import schema as s
-from ebla.catalog.apply import counter
+from ebla.catalog.counters import counter
 from ebla.errors import SnapshotError, UnknownNameError, UsageError
 from ebla.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
 from ebla.storage.model import (
@@ -373,3 +373,18 @@ def _run(row: Row[Any]) -> Run:
 def named_paths(connection: Connection, node: NodeId) -> set[str]:
     """Every file that the manifest names under a node's root."""
     return set(connection.execute(select(s.runs.c.path).where(s.runs.c.host_id == node)).scalars())
+
+
+def newest_write(connection: Connection, relation: RelationId) -> Version:
+    """The version of the last data commit or truncation of the relation."""
+    written = connection.execute(
+        select(func.max(s.runs.c.begin_version)).where(
+            s.runs.c.relation_id == relation,
+            s.runs.c.source == RunSource.WRITE,
+            s.runs.c.state == RunState.NORMAL.value,
+        )
+    ).scalar()
+    truncated = connection.execute(
+        select(func.max(s.truncations.c.version)).where(s.truncations.c.relation_id == relation)
+    ).scalar()
+    return Version(max(written or 0, truncated or 0))

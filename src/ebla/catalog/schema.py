@@ -5,10 +5,13 @@ Times are microseconds since 1970 in UTC. `end_version` is 2⁶² for what has n
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Connection,
     ForeignKey,
     Index,
     Integer,
@@ -16,6 +19,7 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     Table,
     Text,
+    event,
     false,
 )
 
@@ -96,13 +100,19 @@ relations = Table(
 )
 # A dropped relation keeps its row until its files are gone; only living names are unique. Their case is folded by us:
 # SQLite folds ASCII only, and PostgreSQL what the database's locale says.
-Index(
+relations_by_name = Index(
     "relations_by_name",
     relations.c.folded_name,
     unique=True,
     sqlite_where=relations.c.dropped_version.is_(None),
-    postgresql_where=relations.c.dropped_version.is_(None),
 )
+
+
+@event.listens_for(metadata, "before_create")
+def _on_postgres(target: MetaData, connection: Connection, **_: Any) -> None:
+    """Only living names are unique there, too. Said sooner, it would import what SQLAlchemy knows of PostgreSQL."""
+    if connection.dialect.name == "postgresql":
+        relations_by_name.dialect_kwargs["postgresql_where"] = relations.c.dropped_version.is_(None)
 
 
 def folded(name: str) -> str:

@@ -17,15 +17,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection, Engine, insert, inspect, select
 from sqlalchemy.exc import DatabaseError, DBAPIError
 
-from ebla.catalog import changes as c
+from ebla import lazy
 from ebla.catalog import engines, failures, migrations
 from ebla.catalog import schema as s
-from ebla.catalog.apply import apply, check, counter, take
+from ebla.catalog.counters import counter, take
 from ebla.catalog.engines import CREATE_HINT, is_postgres
 from ebla.catalog.failures import BUSY_TIMEOUT_S, FILE, without_password
 from ebla.catalog.patience import Patience
@@ -33,6 +33,11 @@ from ebla.errors import CatalogError, CatalogUnavailableError, ConflictError
 from ebla.failpoint import hit
 from ebla.ids import NodeId, RelationId, Version
 from ebla.storage.rights import PRIVATE
+
+if TYPE_CHECKING:
+    from ebla.catalog import changes as c
+else:
+    c = lazy.Module("ebla.catalog.changes")  # commits need them, reads do not
 
 __all__ = ["FILE", "Catalog", "insisted", "is_postgres", "now_us"]
 
@@ -301,6 +306,8 @@ class Catalog:
             raise lost from error
 
     def _carry_out(self, connection: Connection, decision: c.Decision, node: NodeId, identifier: str) -> c.Committed:
+        from ebla.catalog.apply import apply, check
+
         now = self.clock()
         hit("catalog.commit.begun")
         for requirement in decision.requires:

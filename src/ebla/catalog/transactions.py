@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, exists, insert, or_, select, update
 
 from ebla.catalog import schema as s
-from ebla.catalog.apply import counter, take
+from ebla.catalog.counters import counter, take
 from ebla.catalog.store import Catalog, insisted
 from ebla.errors import TransactionClosedError
 from ebla.ids import NodeId, RelationId, Term, TransactionId, Version

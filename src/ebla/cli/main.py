@@ -6,17 +6,17 @@ Spark is imported and started only by statements that need it: `ebla --help` and
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version as release
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import typer
-from rich.markup import escape
 
 from ebla import lazy
 from ebla.cli import complete, failure, output, values
@@ -80,8 +80,13 @@ def _open(options: Options, *, create: bool, role: str = "command", **settings: 
     return database
 
 
+def _escaped(line: str) -> str:
+    """A line that says no markup. Rich is imported only where help is shown."""
+    return re.sub(r"\[(?=[a-zA-Z#/@])", r"\\[", line)
+
+
 def _examples(*lines: str) -> str:
-    return "\n".join(["[bold]Examples[/bold]", *(f"[cyan]  {escape(line)}[/cyan]" for line in lines)])
+    return "\n".join(["[bold]Examples[/bold]", *(f"[cyan]  {_escaped(line)}[/cyan]" for line in lines)])
 
 
 def _flowed(text: str | None) -> str:
@@ -125,6 +130,8 @@ def root(
     A [bold]warehouse[/bold] is a directory, or a catalog in PostgreSQL. The first CREATE TABLE makes it.
     """
     if version:
+        from importlib.metadata import version as release
+
         if json:
             output.write_json({"version": release("ebla")})
         else:
@@ -431,7 +438,9 @@ def main() -> None:
     """The program. Unlike `run` it also settles what concerns the whole process: its modules, logs and streams."""
     arguments = sys.argv[1:]
     is_short = _command_of(arguments) in SHORT
-    if is_short:  # Arrow looks for pandas, which takes as long to import as the rest of the command
+    if is_short:
+        gc.disable()  # it would look through every imported module, again and again, and find nothing
+        # Arrow looks for pandas, which takes as long to import as the rest of the command.
         sys.meta_path.insert(0, lazy.Absent("pandas"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.cells import cell_len
-
 if TYPE_CHECKING:
     from ebla.result import Result
 
@@ -148,12 +146,21 @@ def right_aligned(sheet: Sheet) -> list[bool]:
     return found
 
 
+def _width(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii() and text.isprintable():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
 def text_lines(sheet: Sheet) -> list[str]:
     """A table of plain text: a header, a rule, one line per row."""
     if not sheet.columns:
         return []
     cells = [[one_line(name) for name in sheet.columns], *([to_text(v) for v in row] for row in sheet.rows)]
-    widths = [max(cell_len(row[i]) for row in cells) for i in range(len(sheet.columns))]
+    widths = [max(_width(row[i]) for row in cells) for i in range(len(sheet.columns))]
     right = right_aligned(sheet)
     lines = [_line(row, widths, right) for row in cells]
     lines.insert(1, "  ".join("-" * max(1, width) for width in widths))
@@ -163,7 +170,7 @@ def text_lines(sheet: Sheet) -> list[str]:
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
     padded = []
     for cell, width, is_right in zip(cells, widths, right, strict=True):
-        space = " " * (width - cell_len(cell))
+        space = " " * (width - _width(cell))
         padded.append(space + cell if is_right else cell + space)
     return "  ".join(padded).rstrip()
 

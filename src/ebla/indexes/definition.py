@@ -10,21 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
 from ebla.build.states import Permission, may_read, writer_deletes
 from ebla.catalog import indexing, reads
-from ebla.catalog.apply import counter
+from ebla.catalog.counters import counter
 from ebla.catalog.indexing import IndexState
 from ebla.errors import UnknownNameError, UsageError
 from ebla.ids import RelationId, Version
-from ebla.query.conditions import Filter
-from ebla.query.select import conditions_of, normalized, promises_of
 from ebla.sql.lex import Kind as TokenKind
 from ebla.sql.lex import lex, unquote_name
 from ebla.storage.model import Column, Kind, Relation
+
+if TYPE_CHECKING:
+    from ebla.query.conditions import Filter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +81,15 @@ class Index:
     @cached_property
     def conditions(self) -> tuple[Filter, ...] | None:
         """The condition of a partial index as comparisons of columns; `None` if only Spark understands it."""
+        from ebla.query.select import conditions_of
+
         return () if self.where is None else conditions_of(self.where, self.base)
 
     @cached_property
     def promises(self) -> tuple[tuple[Filter, ...], frozenset[str]]:
         """What holds of every row: comparisons of columns, and as normalized text what only Spark understands."""
+        from ebla.query.select import promises_of
+
         return ((), frozenset()) if self.where is None else promises_of(self.where, self.base)
 
     @property
@@ -228,4 +233,6 @@ def at_version(connection: Connection, index: Index, version: Version) -> Index:
 
 def expression_name(text: str) -> str:
     """The name under which queries know a column that is an expression."""
+    from ebla.query.select import normalized
+
     return normalized(text)

@@ -14,30 +14,29 @@ from ebla.catalog import schema as s
 from ebla.ids import RelationId
 from ebla.indexes import definition
 from ebla.indexes.definition import Index
+from ebla.storage import types
 from ebla.storage.model import FOREVER
 
-SCHEMA = pa.schema(
-    [
-        ("name", pa.string()),
-        ("relation", pa.string()),
-        ("state", pa.string()),
-        ("percent", pa.float64()),
-        ("is_unique", pa.bool_()),
-        ("columns", pa.string()),
-        ("included", pa.string()),
-        ("condition", pa.string()),
-        ("read_version", pa.int64()),
-        ("entries", pa.int64()),
-        ("bytes", pa.int64()),
-        ("message", pa.string()),
-    ]
-)
+COLUMNS = {
+    "name": "string",
+    "relation": "string",
+    "state": "string",
+    "percent": "double",
+    "is_unique": "boolean",
+    "columns": "string",
+    "included": "string",
+    "condition": "string",
+    "read_version": "bigint",
+    "entries": "bigint",
+    "bytes": "bigint",
+    "message": "string",
+}
 
 
 def table(connection: Connection) -> pa.Table:
     builds = building.builds(connection)
     rows = [_row(connection, index, builds) for index in definition.all_indexes(connection)]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    return types.table_of(COLUMNS, rows)
 
 
 def _row(connection: Connection, index: Index, builds: Mapping[RelationId, Build]) -> dict[str, object]:

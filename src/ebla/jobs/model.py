@@ -10,10 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from ebla.errors import UnknownNameError, UsageError
 from ebla.ids import RelationId, Version
-from ebla.settings import Settings
+
+if TYPE_CHECKING:
+    from ebla.settings import Settings
 
 DEFAULT = "default"
 DICTIONARY = "sys$dictionary"

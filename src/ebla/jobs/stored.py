@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from sqlalchemy import Connection
 
-from ebla.catalog import changes as c
+from ebla import lazy
 from ebla.catalog import reads
 from ebla.ids import RelationId
 from ebla.jobs.model import DEFAULT, Handler, Input, by_name, is_reserved, owners
 from ebla.storage.model import Kind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ebla.catalog import changes as c
+else:
+    c = lazy.Module("ebla.catalog.changes")
 
 
 def handlers(connection: Connection) -> list[Handler]:
@@ -47,20 +54,20 @@ def removal(connection: Connection, gone: Collection[RelationId]) -> tuple[c.Upd
     return tuple(found)
 
 
-SCHEMA = pa.schema(
-    [
-        ("name", pa.string()),
-        ("views", pa.string()),
-        ("inputs", pa.string()),
-        ("consumer", pa.string()),
-        ("should_run", pa.bool_()),
-        ("settings", pa.string()),
-    ]
-)
+COLUMNS = {
+    "name": "string",
+    "views": "string",
+    "inputs": "string",
+    "consumer": "string",
+    "should_run": "boolean",
+    "settings": "string",
+}
 
 
 def table(connection: Connection) -> pa.Table:
     """Handlers in words, the default one among them."""
+    from ebla.storage.types import table_of
+
     views = {reads.relation(connection, n).id: n for n in reads.relation_names(connection, Kind.VIEW)}
     known = handlers(connection)
     if by_name(known, DEFAULT) is None:
@@ -77,7 +84,7 @@ def table(connection: Connection) -> pa.Table:
         }
         for handler in sorted(known, key=lambda h: h.name)
     ]
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    return table_of(COLUMNS, rows)
 
 
 def _input_text(connection: Connection, one: Input) -> str:

@@ -164,7 +164,7 @@ def _sorted(
         places = dict(zip([names[at] for at in order.tolist()], range(len(order)), strict=True))
     keys, names = _chosen(keys, names, order)
     return Layer(
-        rows=rows.take(pa.array(order)),
+        rows=rows.take(_int64(order)),
         keys=keys,
         names=names,
         places=places,
@@ -178,6 +178,11 @@ def _chosen(
 ) -> tuple[Sequence[Key], Sequence[Key]]:
     found = [keys[at] for at in places.tolist()]
     return found, found if names is keys else [names[at] for at in places.tolist()]
+
+
+def _int64(numbers: npt.NDArray[np.int64]) -> pa.Array:
+    """The numbers as Arrow's, without a copy; `pa.array` would import all that numpy has for masked arrays."""
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
 
 
 def _some(dead: npt.NDArray[np.bool_]) -> bytes | None:

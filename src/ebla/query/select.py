@@ -33,7 +33,7 @@ from ebla.storage import texts, types
 from ebla.storage.model import Column, Relation
 
 if TYPE_CHECKING:
-    from ebla.sql.statements import Query
+    from ebla.sql.query import Query
 
 # Words that are no plain column or alias where one is expected.
 _NOT_NAMES = words(

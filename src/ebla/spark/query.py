@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ebla.spark.session import rebind
+from ebla.sql.query import Query, TableRef
 from ebla.sql.refs import rewrite, users_place
-from ebla.sql.statements import Query, TableRef
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ebla.catalog import changes as c
 from ebla.catalog import reads
-from ebla.catalog.apply import newest_write
+from ebla.catalog.reads import newest_write
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, TransactionClosedError, UsageError
 from ebla.ids import NodeId, RelationId, TransactionId, Version

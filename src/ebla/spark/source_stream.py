@@ -30,7 +30,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
-from ebla.catalog.apply import newest_write
+from ebla.catalog.reads import newest_write
 from ebla.errors import ConflictError, EblaError, SnapshotError
 from ebla.ids import Version
 from ebla.spark.source_options import Origin, Request

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from ebla.sql.dml import MERGE_CARDINALITY, delete_query, insert_query, merge_query, update_query
     from ebla.sql.lex import StatementText, quote, split
     from ebla.sql.parse import SUPPORTED
+    from ebla.sql.query import Query, TableRef
     from ebla.sql.refs import find, rewrite
     from ebla.sql.statements import (
         AddColumns,
@@ -24,14 +25,12 @@ if TYPE_CHECKING:
         Load,
         Merge,
         MergeClause,
-        Query,
         RenameColumn,
         RenameTable,
         SetColumnComment,
         SetTableComment,
         ShowTables,
         Statement,
-        TableRef,
         Truncate,
         Update,
         Vacuum,
@@ -53,6 +52,10 @@ __getattr__ = lazy.exports(
             "split",
         ),
         "ebla.sql.parse": ("SUPPORTED",),
+        "ebla.sql.query": (
+            "Query",
+            "TableRef",
+        ),
         "ebla.sql.refs": (
             "find",
             "rewrite",
@@ -72,14 +75,12 @@ __getattr__ = lazy.exports(
             "Load",
             "Merge",
             "MergeClause",
-            "Query",
             "RenameColumn",
             "RenameTable",
             "SetColumnComment",
             "SetTableComment",
             "ShowTables",
             "Statement",
-            "TableRef",
             "Truncate",
             "Update",
             "Vacuum",

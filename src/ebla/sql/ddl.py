@@ -8,6 +8,7 @@ from dataclasses import replace
 from ebla.errors import DuplicateNameError, UnknownNameError
 from ebla.sql.cursor import Cursor, words
 from ebla.sql.lex import Kind
+from ebla.sql.query import Query
 from ebla.sql.refs import check_expression, query_at
 from ebla.sql.statements import (
     AddColumns,
@@ -20,7 +21,6 @@ from ebla.sql.statements import (
     DropColumns,
     DropConstraint,
     DropTable,
-    Query,
     RenameColumn,
     RenameTable,
     SetColumnComment,

@@ -28,7 +28,8 @@ from ebla.errors import SqlError
 from ebla.sql.lex import quote
 from ebla.sql.literals import Dialect
 from ebla.sql.merge import MERGE_CARDINALITY, merge_query
-from ebla.sql.statements import Delete, Insert, Query, Update
+from ebla.sql.query import Query
+from ebla.sql.statements import Delete, Insert, Update
 from ebla.sql.target import KIND, Sql, Target, as_column, comma, moves, resolved, target
 
 __all__ = ["KIND", "MERGE_CARDINALITY", "delete_query", "insert_query", "merge_query", "update_query"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ebla.sql.lex import Token, lex
-from ebla.sql.statements import Query
+from ebla.sql.query import Query
 
 _AGGREGATES = frozenset({"COUNT", "SUM", "AVG", "MEAN", "MIN", "MAX"})
 _SET_OPERATORS = frozenset({"UNION", "EXCEPT", "INTERSECT", "MINUS", "SETMINUS"})

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from ebla.errors import SqlError
 from ebla.sql.lex import quote, quote_string
 from ebla.sql.literals import Dialect
-from ebla.sql.statements import Matched, Merge, MergeClause, Query
+from ebla.sql.query import Query
+from ebla.sql.statements import Matched, Merge, MergeClause
 from ebla.sql.target import Sql, Target, as_column, comma, moves, resolved, target
 
 MERGE_CARDINALITY = "more than one source row matches the same row of the table"

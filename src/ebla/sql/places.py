@@ -7,7 +7,7 @@ with the user's expressions in it word for word: a position inside one of them i
 from __future__ import annotations
 
 from ebla.sql.lex import StatementText
-from ebla.sql.statements import Query
+from ebla.sql.query import Query
 
 PIECE_MIN = 2
 """A piece of text that both have in common is believed from this length on, or if it is a whole word."""

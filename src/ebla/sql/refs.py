@@ -25,7 +25,7 @@ from enum import Enum, auto
 from ebla.errors import SqlError
 from ebla.sql.cursor import Cursor, words
 from ebla.sql.lex import Kind, StatementText, Token, quote, unquote_name, unquote_string
-from ebla.sql.statements import Query, TableRef
+from ebla.sql.query import Query, TableRef
 
 Scope = frozenset[str]
 """The names of CTEs in lower case."""

@@ -10,8 +10,9 @@ from ebla.sql import literals
 from ebla.sql.assign import checked
 from ebla.sql.lex import StatementText, quote
 from ebla.sql.literals import Dialect
+from ebla.sql.query import Query
 from ebla.sql.refs import find
-from ebla.sql.statements import Assignments, Places, Query
+from ebla.sql.statements import Assignments, Places
 from ebla.storage.grammar import Unfit, parse
 
 KIND = "_kind"

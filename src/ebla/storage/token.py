@@ -35,13 +35,13 @@ import pyarrow.compute as pc
 import xxhash
 
 from ebla.errors import TypeMismatchError
-from ebla.ids import TabletId, Token
+from ebla.ids import Token
 from ebla.storage import types
+from ebla.storage.tablets import TABLETS_MAX, bits_of, tablet_of, token_range
+
+__all__ = ["SEED", "TABLETS_MAX", "tablet_of", "tablets_of", "token_of", "token_range", "tokens"]
 
 SEED = 42
-TABLETS_MAX = 2**20
-
-_TOKEN_MIN = -(2**63)
 _P1, _P2, _P3, _P4, _P5 = (
     np.uint64(prime)
     for prime in (
@@ -81,26 +81,13 @@ def token_of(values: Sequence[object], sql_types: Sequence[str]) -> Token:
     return Token(int(tokens(table, names)[0]))
 
 
-def tablet_of(token: int, tablets: int) -> TabletId:
-    return TabletId((token - _TOKEN_MIN) >> (64 - _bits(tablets)))
-
-
 def tablets_of(tokens: npt.NDArray[np.int64], tablets: int) -> npt.NDArray[np.int64]:
     """`tablet_of` for an array."""
-    bits = _bits(tablets)
+    bits = bits_of(tablets)
     if bits == 0:  # numpy cannot shift by the whole width
         return np.zeros(len(tokens), np.int64)
     # Flipping the sign bit counts the tokens from the lowest: -2^63 becomes 0.
     return ((tokens.view(np.uint64) ^ np.uint64(2**63)) >> np.uint64(64 - bits)).astype(np.int64)
-
-
-def token_range(tablet: int, tablets: int) -> tuple[Token, Token]:
-    """The first and the last token of a tablet, both inclusive."""
-    width = 2 ** (64 - _bits(tablets))
-    if not 0 <= tablet < tablets:
-        raise ValueError(f"expected a tablet from 0 to {tablets - 1}, found {tablet}")
-    first = _TOKEN_MIN + tablet * width
-    return Token(first), Token(first + width - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +95,6 @@ class _KeyColumn:
     name: str
     type: str
     nullable: bool = True
-
-
-def _bits(tablets: int) -> int:
-    if not 1 <= tablets <= TABLETS_MAX or tablets & (tablets - 1):
-        raise ValueError(f"expected a power of two from 1 to {TABLETS_MAX} tablets, found {tablets}")
-    return tablets.bit_length() - 1
 
 
 def _hash_column(array: Any, seeds: _Hashes, name: str) -> _Hashes:

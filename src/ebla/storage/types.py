@@ -415,7 +415,9 @@ def _store_atomic(array: Any, tree: Type, target: Any) -> Any:
             return stored
         case "decimal", "float":
             # By its digits: Arrow's own cast is often beside the nearest one.
-            return _store_atomic(array.cast(pa.string()).cast(pa.float64()), tree, target)
+            digits = array.cast(pa.string())
+            stored = _store_atomic(digits.cast(pa.float64()), tree, target)
+            return stored if tree.kind == "double" else digits.cast(target)  # rounded once
         case "float", "decimal":
             shortest = array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
             # Arrow reads a number of 39 digits as another one, without an error.
@@ -453,6 +455,16 @@ def _same_fractions(whole: pa.Array, target: pa.DataType) -> pa.Array:
     if not np.all(inside & (back == pc.fill_null(whole, 0).to_numpy(zero_copy_only=False))):
         raise Unfit("not the same number as a binary fraction")
     return stored
+
+
+def schema_of(columns: Mapping[str, str]) -> pa.Schema:
+    """A schema from names and types."""
+    return pa.schema([(name, to_arrow(sql_type)) for name, sql_type in columns.items()])
+
+
+def table_of(columns: Mapping[str, str], rows: Sequence[Mapping[str, object]]) -> pa.Table:
+    """Rows that Ebla made itself, whose values are of the columns' types, as a table."""
+    return pa.Table.from_pylist(list(rows), schema=schema_of(columns))
 
 
 def from_rows(rows: Sequence[Mapping[str, object]], columns: Columns, *, relation: str) -> pa.Table:

@@ -25,7 +25,7 @@ from ebla.build.staging import Arrival, Destination
 from ebla.catalog import changes as c
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
-from ebla.catalog.apply import newest_write
+from ebla.catalog.reads import newest_write
 from ebla.errors import ConflictError, EblaError, StorageError, StorageFullError, TransactionClosedError
 from ebla.failpoint import hit
 from ebla.ids import NodeId, TransactionId, Version

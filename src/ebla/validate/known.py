@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from ebla.sql.lex import Kind as Token
 from ebla.sql.lex import StatementText, lex, unquote_name
-from ebla.sql.statements import CreateView, Query, Statement
+from ebla.sql.query import Query
+from ebla.sql.statements import CreateView, Statement
 from ebla.storage.model import HIDDEN_KEY, RESERVED, Kind, misnamed
 from ebla.validate.issue import Code, Issue, Severity
 

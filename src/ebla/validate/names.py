@@ -14,6 +14,7 @@ from ebla.errors import EblaError
 from ebla.sql import dml
 from ebla.sql import statements as st
 from ebla.sql.places import shared
+from ebla.sql.query import Query, TableRef
 from ebla.storage import types
 from ebla.storage.model import Kind, misnamed
 from ebla.validate.handlers import handler_issues
@@ -100,7 +101,7 @@ class _Walk:
                     self._known_derived(part, name)
             case st.AddColumns() | st.DropColumns() | st.RenameColumn() | st.AlterColumnType():
                 self._alter(part, part.statement)
-            case st.Query():
+            case Query():
                 self._read(part, part.statement)
             case st.Explain(query=query):
                 self._read(part, query)
@@ -304,7 +305,7 @@ class _Walk:
                 )
             )
 
-    def _input_issue(self, step: ViewStep, ref: st.TableRef, view: str | None) -> Issue | None:
+    def _input_issue(self, step: ViewStep, ref: TableRef, view: str | None) -> Issue | None:
         name = ref.name
         at = ref.start + (step.create.query.text[ref.start : ref.end].lower().rfind(name.lower()) if ref.select else 0)
         if len(ref.parts) > 1:
@@ -331,7 +332,7 @@ class _Walk:
         hint = did_you_mean(name, [n for n in self.world.names() if n != view], "tables")
         return step.query_issue(Code.UNKNOWN_TABLE, at, message, hint)
 
-    def _later_issue(self, step: ViewStep, ref: st.TableRef, at: int, later: Definition, view: str | None) -> Issue:
+    def _later_issue(self, step: ViewStep, ref: TableRef, at: int, later: Definition, view: str | None) -> Issue:
         path = None if view is None else path_between(self._reads(), ref.name.lower(), view.lower())
         if path is not None:
             message = f"expected views that do not read each other, found {' -> '.join([str(view), *path])}"
@@ -384,7 +385,7 @@ class _Walk:
         hint = f"only the system changes {found.kind.named}: change the tables that it reads"
         self.issues.append(part.issue(Code.NOT_A_TABLE, part.place_of(found.name), message, hint))
 
-    def _read(self, part: Part, query: st.Query, wanted: tuple[str, int] | None = None) -> None:
+    def _read(self, part: Part, query: Query, wanted: tuple[str, int] | None = None) -> None:
         """What a plain query names must be there, too."""
         # An INSERT's or EXPLAIN's query is the rest of the statement.
         begin = max(part.source.text.rfind(query.text), 0)
@@ -392,7 +393,7 @@ class _Walk:
             inputs = dict(self.world.relations)
             self.queries.append(QueryStep(part=part, text=query.text, begin=begin, inputs=inputs, wanted=wanted))
 
-    def _mentions(self, part: Part, refs: Iterable[st.TableRef], begin: int) -> bool:
+    def _mentions(self, part: Part, refs: Iterable[TableRef], begin: int) -> bool:
         """Whether everything is there that a query names, and can be read."""
         before = len(self.issues)
         for ref in refs:
@@ -563,7 +564,7 @@ def _is_view(relation: KnownRelation | None) -> bool:
     return relation is not None and relation.kind is Kind.VIEW
 
 
-def _made(made: st.Update | st.Delete | st.Merge, table: KnownRelation) -> st.Query | None:
+def _made(made: st.Update | st.Delete | st.Merge, table: KnownRelation) -> Query | None:
     """The query that carries the statement out, which names all that it reads; `None` if its columns are wrong."""
     if table.columns is None:
         return None

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ebla.errors import EblaError, SqlError, UsageError
+from ebla.sql.query import Query, TableRef
 from ebla.sql.refs import rewrite, users_place
-from ebla.sql.statements import Query, TableRef
 from ebla.storage import types
 from ebla.validate.issue import Code
 from ebla.validate.views import Analysed, Refused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ebla.sql.statements import Query
+from ebla.sql.query import Query
 from ebla.views.nodes import NotUnderstood, Shape
 from ebla.views.shape import shape
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from ebla.sql.statements import Query
+from ebla.sql.query import Query
 from ebla.storage import types
 from ebla.storage.model import Kind, misnamed
 from ebla.validate import chance

@@ -17,7 +17,8 @@ from ebla.relations.tasks import NO_RELATION, first_tasks
 from ebla.spark.session import view_settings
 from ebla.sql.lex import StatementText
 from ebla.sql.parse import parse
-from ebla.sql.statements import CreateView, ExplainView, Query
+from ebla.sql.query import Query
+from ebla.sql.statements import CreateView, ExplainView
 from ebla.storage.model import HIDDEN_KEY, Column, Kind, Relation
 from ebla.tables import ddl
 from ebla.tables.context import Context

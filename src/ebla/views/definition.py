@@ -22,7 +22,7 @@ from ebla.storage.model import HIDDEN_KEY, Column, Kind, Relation
 from ebla.views.refresh import Refresh
 
 if TYPE_CHECKING:
-    from ebla.sql.statements import Query
+    from ebla.sql.query import Query
     from ebla.views.merge import Role
 
 

@@ -25,7 +25,7 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from ebla.sql.statements import Query
+from ebla.sql.query import Query
 from ebla.storage.model import Column, Relation
 from ebla.views.names import Mention, StoredColumn, Types, is_case_sensitive, qualified
 from ebla.views.nodes import NotUnderstood

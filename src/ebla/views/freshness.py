@@ -9,42 +9,43 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from sqlalchemy import Connection
 
 from ebla.catalog import reads, troubles
-from ebla.catalog.apply import newest_write
+from ebla.catalog.reads import newest_write
 from ebla.ids import Version
 from ebla.jobs import stored
 from ebla.jobs.model import owners
 from ebla.views import definition
 from ebla.views.definition import Position, View
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 FULL_REFRESH = "full refresh"
 
-SCHEMA = pa.schema(
-    [
-        ("name", pa.string()),
-        ("handler", pa.string()),
-        ("status", pa.string()),
-        ("applied_version", pa.int64()),
-        ("behind", pa.int64()),
-        ("age_s", pa.float64()),
-        ("gained", pa.int64()),
-        ("lost", pa.int64()),
-        ("rows_changed", pa.int64()),
-        ("epochs", pa.int64()),
-        ("full_refreshes", pa.int64()),
-        ("last_plan", pa.string()),
-        ("last_reason", pa.string()),
-        ("last_epoch_s", pa.float64()),
-        ("message", pa.string()),
-        ("read_versions", pa.string()),
-        ("definition", pa.string()),
-        ("refresh", pa.string()),
-    ]
-)
+COLUMNS = {
+    "name": "string",
+    "handler": "string",
+    "status": "string",
+    "applied_version": "bigint",
+    "behind": "bigint",
+    "age_s": "double",
+    "gained": "bigint",
+    "lost": "bigint",
+    "rows_changed": "bigint",
+    "epochs": "bigint",
+    "full_refreshes": "bigint",
+    "last_plan": "string",
+    "last_reason": "string",
+    "last_epoch_s": "double",
+    "message": "string",
+    "read_versions": "string",
+    "definition": "string",
+    "refresh": "string",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,4 +131,6 @@ def _unread(connection: Connection, view: View, now: int) -> tuple[int, float]:
 
 
 def table(connection: Connection, now: int) -> pa.Table:
-    return pa.Table.from_pylist([f.row() for f in freshness(connection, now)], schema=SCHEMA)
+    from ebla.storage.types import table_of
+
+    return table_of(COLUMNS, [f.row() for f in freshness(connection, now)])

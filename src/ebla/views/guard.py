@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from ebla.build import shown
+from ebla import lazy
 from ebla.catalog import building, reads
-from ebla.catalog import changes as c
 from ebla.catalog.store import now_us
 from ebla.errors import SnapshotError, UsageError
 from ebla.ids import RelationId
@@ -17,6 +17,13 @@ from ebla.sql.lex import name_text
 from ebla.storage.model import Kind, Relation
 from ebla.views import definition
 from ebla.views.definition import REPLACEMENT, find_replacement
+
+if TYPE_CHECKING:
+    from ebla.build import shown
+    from ebla.catalog import changes as c
+else:
+    c = lazy.Module("ebla.catalog.changes")
+    shown = lazy.Module("ebla.build.shown")
 
 
 def refuse_if_read(

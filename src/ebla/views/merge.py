@@ -17,8 +17,8 @@ from typing import Any
 
 from ebla.sql.items import SelectList, extended, says, select_list, without
 from ebla.sql.lex import quote
-from ebla.sql.statements import Query
-from ebla.storage import types
+from ebla.sql.query import Query
+from ebla.storage.grammar import parse
 from ebla.views.nodes import Group, Pass, Shape
 
 ROWS = "_ebla_rows"
@@ -141,7 +141,7 @@ def settled(roles: Sequence[Role], kinds: Sequence[str]) -> tuple[Role, ...] | N
                     return None
             case Call.MIN | Call.MAX if role.type not in _ORDERED and not role.type.startswith("decimal"):
                 return None
-            case Call.GROUP if not types.is_key_type(role.type) or role.type in ("float", "double"):
+            case Call.GROUP if parse(role.type).parts or role.type in ("float", "double"):
                 return None
             case _:
                 pass

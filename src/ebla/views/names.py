@@ -16,8 +16,8 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 
+from ebla.sql.query import Query
 from ebla.sql.refs import rewrite
-from ebla.sql.statements import Query
 from ebla.views.nodes import NotUnderstood
 
 Types = Mapping[str, str]

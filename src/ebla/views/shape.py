@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from ebla.sql.statements import Query
+from ebla.sql.query import Query
 from ebla.storage.model import Relation
 from ebla.views.names import Qualified, Types, is_case_sensitive, qualified
 from ebla.views.nodes import Branches, Group, Join, JoinKind, Leaf, Node, NotUnderstood, Pass, Shape, Value

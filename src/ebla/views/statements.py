@@ -17,6 +17,7 @@ from ebla.indexes import definition as index_definition
 from ebla.jobs.readers import readers
 from ebla.result import Result, named_like
 from ebla.sql import statements as st
+from ebla.storage import types
 from ebla.storage.model import Kind
 from ebla.tables import ddl
 from ebla.views import create, definition, explain, freshness, replace
@@ -198,7 +199,7 @@ class Views:
     def _progress(self, name: str | None) -> Result:
         if name is not None:
             one = self._database.builder.progress(self._name_built(name))
-            found = pa.Table.from_pylist([one.row()], schema=shown.SCHEMA)
+            found = types.table_of(shown.COLUMNS, [one.row()])
         else:
             with self._context.catalog.reading() as connection:
                 found = shown.table(connection, self._context.catalog.clock())

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ebla.sql.query import TableRef
 from ebla.sql.refs import find
-from ebla.sql.statements import TableRef
 
 if TYPE_CHECKING:
     from ebla.database import Database

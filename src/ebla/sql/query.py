@@ -1,0 +1,52 @@
+"""A query as text, and where it names tables; see `ebla.sql.statements`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ebla.sql.lex import StatementText
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRef:
+    """One mention of a table in a query; `text[start:end]` is its name and time-travel clause.
+
+    `parts` is `("orders",)` or `("system", "runs")`. `version` is a number, or `":name"` when it is a
+    parameter. `timestamp` is the text of an expression. `alias_at` is where an alias may be put: not
+    always `end`, as `TABLESAMPLE` comes between; None where no alias can stand. `select` marks the query
+    `TABLE t`, whose span includes the word TABLE. `target` marks the table that a write reads in order
+    to change it: the one mention that must show hidden key columns.
+    """
+
+    parts: tuple[str, ...]
+    start: int
+    end: int
+    alias: str | None = None
+    version: int | str | None = None
+    timestamp: str | None = None
+    alias_at: int | None = None
+    select: bool = False
+    target: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.parts[-1]
+
+    def shifted(self, by: int) -> TableRef:
+        """The same mention, in a text that has `by` more characters before it."""
+        alias_at = None if self.alias_at is None else self.alias_at + by
+        return replace(self, start=self.start + by, end=self.end + by, alias_at=alias_at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """Any query that Spark runs, with the tables it names in order of their place in the text."""
+
+    text: str
+    refs: tuple[TableRef, ...] = ()
+    source: StatementText | None = field(default=None, compare=False, repr=False)
+    """The whole statement that the query was found in, for messages; a query is the same wherever it stands."""
+
+    def within(self, before: str, after: str) -> Query:
+        """The query as a part of a longer one."""
+        return Query(text=before + self.text + after, refs=tuple(ref.shifted(len(before)) for ref in self.refs))
