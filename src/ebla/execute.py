@@ -38,6 +38,7 @@ from ebla.storage.model import FOREVER, Column, Constraint, Kind, Relation
 from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
 from ebla.tables import constraints, ddl, defaults, filled, maintenance, scans
+from ebla.tables.computed import values_batch
 from ebla.tables.literals import dialect_of, literal_batch, zone_of
 from ebla.tables.writes import Make, Written, write
 from ebla.views.guard import require_built
@@ -351,12 +352,20 @@ class Executor:
             hidden = [c.name for c in relation.columns if c.hidden]
             kinds = {c.name: c.type for c in relation.visible}
             dialect, given = dialect_of(self._context, parameters), defaults.sql_by_name(relation)
+
+            def read(query: Query) -> Reading:
+                return self._read_in(replace(query, source=source), parameters, transaction.snapshot)
+
             match statement:
                 case st.Insert():
+                    verb = b.UPSERT if statement.upsert else b.INSERT
                     made = literal_batch(statement, relation, dialect)
                     if isinstance(made, b.ArrowBatch):
                         return made
-                    query = dml.insert_query(made, columns, key, hidden=hidden, defaults=given)
+                    found = None if made is None else values_batch(made, relation, verb, read)
+                    if found is not None:
+                        return found
+                    query = dml.insert_query(statement, columns, key, hidden=hidden, defaults=given)
                 case st.Update():
                     query = dml.update_query(statement, columns, key, hidden, kinds, dialect, given)
                 case st.Delete():
@@ -365,9 +374,9 @@ class Executor:
                     query = dml.merge_query(statement, columns, key, hidden, kinds, dialect, given)
                 case _:
                     assert_never(statement)
-            read = self._read_in(replace(query, source=source), parameters, transaction.snapshot)
-            frame = swrite.fitted(read.frame, relation, keep=[b.KIND], hidden=True, utf8=True)
-            return b.FrameBatch(frame=frame, kind=None, reads=read.snapshots)
+            rows = read(query)
+            frame = swrite.fitted(rows.frame, relation, keep=[b.KIND], hidden=True, utf8=True)
+            return b.FrameBatch(frame=frame, kind=None, reads=rows.snapshots)
 
         # A blind upsert of given values reads nothing that another writer could change.
         blind = isinstance(statement, st.Insert) and statement.upsert and not statement.source.refs

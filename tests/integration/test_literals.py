@@ -126,6 +126,80 @@ def test_an_assigned_literal_that_says_another_value(db: ebla.Database, statemen
         db.sql(statement)
 
 
+EXACT = 9007199254740993
+"""No DOUBLE is this number."""
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        f"({EXACT}, 1), (CAST(1 AS DOUBLE) + 1, 2)",
+        f"({EXACT}, 1 + 0), (2.0F, 2)",
+        f"({EXACT} + 0, 1), (CAST(1 AS DOUBLE) + 1, 2)",
+        f"STRUCT({EXACT}, 1), STRUCT(CAST(1 AS DOUBLE) + 1, 2)",
+        f"({EXACT} AS n, 1 AS id), (CAST(1 AS DOUBLE) + 1 AS n, 2 AS id)",
+        "(:exact, 1), (:two + CAST(0 AS DOUBLE), 2)",
+    ],
+)
+def test_a_value_is_the_same_beside_a_computed_one_of_another_type(db: ebla.Database, values: str):
+    db.sql("TRUNCATE TABLE t")
+    db.sql(f"INSERT INTO t (n, id) VALUES {values}", exact=EXACT, two=2)
+    assert sorted(db.sql("SELECT n, id FROM t").rows()) == [(2, 2), (EXACT, 1)]
+
+
+def test_every_column_keeps_its_values_beside_computed_ones(spark: SparkSession, tmp_path: Path):
+    digits = "0.12345678901234567890123456789012345678"
+    with connect(tmp_path / "warehouse", spark) as db:
+        db.sql("CREATE TABLE k (n DECIMAL(38,0), f DECIMAL(38,38), x FLOAT, s STRING DEFAULT 'it\\'s', "
+               "m MAP<STRING, BIGINT>, v STRUCT<a: BIGINT>)")  # fmt: skip
+        db.sql(f"INSERT INTO k VALUES ({'9' * 38}, {digits}, 0.1, DEFAULT, NULL, NULL), "
+               f"(sqrt(4), CAST(0 AS DOUBLE) + 0.5D, 1 + 1, concat('a', 'b'), map('a', {EXACT}), "
+               f"named_struct('a', {EXACT})), "
+               "('7', CAST(0.25 AS FLOAT), 0.5D + 0, 'x', map('b', sqrt(4)), named_struct('A', 1.0D + 1))")  # fmt: skip
+        found = {row[0]: row[1:] for row in rows(db, "SELECT n, f, x, s, m['a'], m['b'], v.a FROM k")}
+    half = Decimal("0.5")
+    assert found == {
+        Decimal("9" * 38): (Decimal(digits), pytest.approx(0.1), "it's", None, None, None),
+        Decimal(2): (half, 2.0, "ab", EXACT, None, EXACT),
+        Decimal(7): (half * half, 0.5, "x", None, 2, 2),
+    }
+
+
+def test_rows_of_one_expression_without_parentheses(db: ebla.Database):
+    db.sql("CREATE TABLE one (n BIGINT)")
+    db.sql(f"INSERT INTO one VALUES {EXACT}, (CAST(1 AS DOUBLE)) + 1")
+    assert sorted(db.sql("SELECT n FROM one").rows()) == [(2,), (EXACT,)]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (f"({EXACT}, 1), (CAST(1 AS DOUBLE) + 1.5, 2)", "t.n: expected bigint, found 2.5"),
+        ("(1 + 1, 1), (1.5, 2)", "t.n, row 2 (line 1, column 43): expected bigint, found 1.5 (not a whole number)"),
+        ("(1 + 1, 1), (2, 3000000000)", "t.id, row 2 (line 1, column 46): expected int, found 3000000000"),
+        ("(1 + 1, 1), (2, NULL)", "t.id, row 2 (line 1, column 46): expected int NOT NULL, found NULL"),
+        ("(1 + 1, 1), (current_date(), 2)", "t.n: expected bigint, found date"),
+    ],
+)
+def test_a_value_that_is_none_of_its_column_beside_a_computed_one(db: ebla.Database, values: str, message: str):
+    with refused(db, TypeMismatchError, message):
+        db.sql(f"INSERT INTO t (n, id) VALUES {values}")
+
+
+def test_a_decimal_becomes_the_nearest_float_in_one_step(db: ebla.Database):
+    """Their nearest doubles are the middle between two floats."""
+    numbers = {"1.000000059604644775390625001": 1.00000011920928955078125, "16777217.00000001": 16777218.0,
+               "16777216.99999999": 16777216.0}  # fmt: skip
+    db.sql("CREATE TABLE narrow (id INT, x FLOAT, PRIMARY KEY (id))")
+    for digits, expected in numbers.items():
+        computed = f"CAST('{digits}' AS DECIMAL(38,28)) + 0"
+        db.sql(f"UPSERT INTO narrow SELECT 1, {computed}")
+        db.sql(f"UPSERT INTO narrow VALUES (2, {digits}), (1 + 2, {digits}), (4, {computed}), (5, '{digits}')")
+        db.sql(f"MERGE INTO narrow USING (SELECT 4 AS id) s ON narrow.id = s.id "
+               f"WHEN MATCHED THEN UPDATE SET x = {computed}")  # fmt: skip
+        assert [row[0] for row in db.sql("SELECT x FROM narrow").rows()] == [expected] * 5
+
+
 def test_literals_are_what_spark_makes_of_them(spark: SparkSession, tmp_path: Path):
     """In a session of another zone: the driver's rows equal those of the same literals as columns of a query."""
     session = spark.newSession()

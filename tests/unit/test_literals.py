@@ -142,9 +142,25 @@ def test_rows_of_values_and_what_is_more_than_that():
     for text in (
         "VALUES (1) AS t(a)",
         "VALUES (1) LIMIT 1",
-        "VALUES (1) + 2",
+        "VALUES 1 + 2 LIMIT 1",
         "SELECT 1",
-        "VALUES struct(1, 2)",
+        "VALUES struct(1, 2), struct(3",
         "VALUES ()",
     ):
         assert lit.rows_of(text, PLAIN) is None, text
+
+
+@pytest.mark.parametrize(
+    ("text", "cells"),
+    [
+        ("VALUES (1) + 2, 3", [["(1) + 2"], ["3"]]),
+        ("VALUES 9, CAST(1 AS DOUBLE) + 1", [["9"], ["CAST(1 AS DOUBLE) + 1"]]),
+        ("VALUES STRUCT(1, f(2)), (3, x)", [["1", "f(2)"], ["3", "x"]]),
+        ("VALUES (f(1)::MAP<STRING, INT>, 2)", [["f(1)::MAP<STRING, INT>", "2"]]),
+        ("VALUES (CASE WHEN a IN (1, 2) THEN b[c(1, 2)] END, 2)", [["CASE WHEN a IN (1, 2) THEN b[c(1, 2)] END", "2"]]),
+    ],
+)
+def test_cells_of_rows(text: str, cells: list[list[str]]):
+    rows = lit.rows_of(text, PLAIN)
+    assert rows is not None
+    assert [[text[cell.start : cell.end] for cell in row] for row in rows] == cells

@@ -203,8 +203,6 @@ def assigned(
     fits = value.try_cast(target)
     if isinstance(found, T.FloatType) and isinstance(target, T.DecimalType):
         fits = value.cast("string").try_cast(target)  # by its shortest form; Spark takes that of the same double
-    elif isinstance(found, T.DecimalType) and isinstance(target, T.FloatType):
-        fits = value.cast("double").cast(target)
     if isinstance(target, T.FloatType | T.DoubleType) and isinstance(found, T.FractionalType):
         infinite = F.lit(float("inf"))
         changed = ((F.abs(fits) >= infinite) & (F.abs(value) < infinite)) | ((fits == 0) & (value != 0))

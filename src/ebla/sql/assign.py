@@ -31,9 +31,7 @@ def checked(value: str, type_text: str, what: str, depth: int = 0) -> str:
         inner = checked(item, want[len("array<") : -1], f"{what} element", depth + 1)
         return f"transform({value}, {item} -> {inner})"
     fits = f"try_cast({value} AS {type_text})"
-    if base == "float":
-        fits = f"try_cast(try_cast({value} AS DOUBLE) AS {type_text})"  # a decimal, too, is a double first
-    elif base == "decimal":
+    if base == "decimal":
         # A float by its shortest form; Spark takes that of the same double.
         shortest = f"try_cast(CAST({value} AS STRING) AS {type_text})"
         fits = f"CASE WHEN {_is(value, 'float')} THEN {shortest} ELSE {fits} END"

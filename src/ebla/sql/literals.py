@@ -27,6 +27,7 @@ from ebla.sql.lex import Kind, StatementText, quote_string, unquote_string
 from ebla.storage import texts, types
 from ebla.storage.calendar import DAY_US, UTC, Clock, civil, instant
 from ebla.storage.defaults import stored_form
+from ebla.storage.fractions import single
 from ebla.storage.grammar import Type, Unfit, parse
 from ebla.storage.model import Default
 from ebla.storage.python_values import stored_value
@@ -35,6 +36,13 @@ _WHOLE = {"L": 64, "S": 16, "Y": 8}
 _TYPED = {"DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMP_LTZ": "timestamp", "TIMESTAMP_NTZ": "timestamp_ntz"}
 _VALUES = (bool, int, float, Decimal, str, bytes, bytearray, dt.date)
 """Parameters that mean one thing; Spark is asked for any other."""
+
+
+_BEHIND_VALUES = frozenset(
+    {"AS", "LIMIT", "OFFSET", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "WINDOW"}
+    | {"UNION", "EXCEPT", "MINUS", "INTERSECT"}
+)
+"""Words that end the rows of VALUES and begin the rest of a query."""
 
 
 class NotPlain(Exception):
@@ -211,7 +219,10 @@ def _number(text: str, sign: int) -> tuple[str, Any]:
         return "number", found
     if suffix or "E" in digits:
         exact = Decimal(digits)
-        found_float = sign * float(np.float32(digits)) if suffix == "F" else sign * float(digits)
+        try:
+            found_float = sign * (single(digits) if suffix == "F" else float(digits))
+        except OverflowError:
+            raise NotPlain from None
         if math.isinf(found_float):
             raise NotPlain
         if found_float == 0 and exact != 0:
@@ -356,31 +367,45 @@ def rows_of(text: str, dialect: Dialect) -> Sequence[Sequence[Cell]] | None:
 
 
 def _row(cursor: Cursor, reader: Reader) -> list[Cell]:
-    if not cursor.accept("("):
-        return [_cell(cursor, reader, whole_row=True)]
-    cells = [_cell(cursor, reader)]
-    while cursor.accept(","):
-        cells.append(_cell(cursor, reader))
-    if not cursor.accept(")"):
-        raise NotPlain
-    return cells
+    """`(a, b)`, `STRUCT(a, b)`, which is the same to Spark, or one expression without parentheses."""
+    first = cursor.at
+    if cursor.sees("STRUCT", "("):
+        cursor.at += 1
+    if cursor.accept("("):
+        cells = [_cell(cursor, reader)]
+        while cursor.accept(","):
+            cells.append(_cell(cursor, reader))
+        if not cursor.accept(")"):
+            raise NotPlain
+        if cursor.sees(",") or cursor.peek().kind is Kind.END:
+            return cells
+        cursor.at = first  # an expression that begins with a parenthesis
+    return [_cell(cursor, reader, whole_row=True)]
 
 
 def _cell(cursor: Cursor, reader: Reader, *, whole_row: bool = False) -> Cell:
     first = cursor.at
+
+    def at_end() -> bool:
+        return cursor.sees(",") or (cursor.peek().kind is Kind.END if whole_row else cursor.sees(")"))
+
     try:
         literal = reader.literal()
-        if cursor.sees(",") or cursor.peek().kind is Kind.END or (cursor.sees(")") and not whole_row):
+        if at_end():
             return Cell(start=literal.at, end=literal.at + len(literal.text), literal=literal)
     except (NotPlain, EblaError):
         pass
-    if whole_row:
-        raise NotPlain  # where it ends, and what follows it, is for Spark to say
     cursor.at, depth = first, 0
-    while depth or not (cursor.sees(",") or cursor.sees(")")):
-        if cursor.peek().kind is Kind.END:
+    while depth or not at_end():
+        token = cursor.peek()
+        if token.kind is Kind.END or (whole_row and not depth and token.key in _BEHIND_VALUES):
             raise NotPlain
-        depth += {"(": 1, "[": 1, "CASE": 0, ")": -1, "]": -1}.get(cursor.peek().key, 0)
+        if cursor.accept("::"):
+            cursor.skip_type()
+            continue
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(token.key, 0)
+        if depth < 0:
+            raise NotPlain
         cursor.at += 1
     if cursor.at == first:
         raise NotPlain

@@ -41,8 +41,12 @@ def scalar(default: Default, tree: Type, kind: pa.DataType) -> pa.Scalar:
 
 def of_array(text: str, values: pa.Array, tree: Type) -> Default:
     """A default from the one value of an array of the type."""
-    raw = values.view(_MOMENTS[tree.kind]) if tree.kind in _MOMENTS else values
-    return Default(text=text, value=_encoded(raw[0].as_py()))
+    return Default(text=text, value=_encoded(stored_forms(values, tree)[0]))
+
+
+def stored_forms(values: pa.Array | pa.ChunkedArray, tree: Type) -> list[Any]:
+    """The values of an array of the type as `pa.array` and `literals.sql_of` take them."""
+    return list((values.cast(_MOMENTS[tree.kind]) if tree.kind in _MOMENTS else values).to_pylist())
 
 
 def _encoded(value: Any) -> str:

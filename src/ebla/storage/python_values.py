@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import math
 import numbers
-import struct
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
+from ebla.storage.fractions import narrowed, single
 from ebla.storage.grammar import Type, Unfit
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -59,15 +59,16 @@ def _number(value: Any, kind: str) -> Any:
         raise Unfit("not a whole number")
     if kind in _INTEGERS:
         return int(value)
-    found = float(value)
     # An OverflowError if it is too large; Arrow would store infinity.
-    stored = struct.unpack("<f", struct.pack("<f", found))[0] if kind == "float" else found
+    stored = float(value)
+    if kind == "float":
+        stored = single(value) if isinstance(value, Decimal) else narrowed(stored)
     infinite = value.is_infinite() if isinstance(value, Decimal) else math.isinf(value)
     if math.isinf(stored) and not infinite:
         raise Unfit("out of range")
     if stored == 0 and value != 0:
         raise Unfit("too small: it would become 0")
-    return found
+    return stored
 
 
 def shortest(value: Any) -> Decimal:
@@ -83,7 +84,7 @@ def shortest(value: Any) -> Decimal:
 
 def _same_fraction(value: int, kind: str) -> float:
     """A whole number as a binary fraction, if that is the same number."""
-    found = struct.unpack("<f", struct.pack("<f", value))[0] if kind == "float" else float(value)
+    found = narrowed(value) if kind == "float" else float(value)
     if int(found) != value:
         raise Unfit("not the same number as a binary fraction")
     return float(found)

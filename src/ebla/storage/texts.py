@@ -25,7 +25,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import struct
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
@@ -35,6 +34,7 @@ import pyarrow.compute as pc
 
 from ebla.errors import TypeMismatchError
 from ebla.storage.calendar import DAY_US, UTC, Clock, days, instant, offset_of
+from ebla.storage.fractions import single
 from ebla.storage.grammar import Type, Unfit, parse
 from ebla.storage.patterns import Pattern
 from ebla.storage.types import to_arrow
@@ -166,7 +166,7 @@ def _binary_fraction(text: str, kind: str, how: How) -> float:
         return float(f"{infinite[1]}inf")
     if not _NUMBER.fullmatch(found):
         raise Unfit("not a number")
-    return nearest(float(found), kind, is_zero=not re.search("[1-9]", re.split("[eE]", found)[0]))
+    return nearest(found, kind, is_zero=not re.search("[1-9]", re.split("[eE]", found)[0]))
 
 
 def is_word(text: str, how: How = FILES) -> bool:
@@ -174,10 +174,10 @@ def is_word(text: str, how: How = FILES) -> bool:
     return text in dict(how.words) or text.lower() == "nan" or _INFINITE.fullmatch(text) is not None
 
 
-def nearest(found: float, kind: str, *, is_zero: bool) -> float:
-    """A finite number as a binary fraction that is neither infinite nor, unless the number is, zero."""
+def nearest(number: str, kind: str, *, is_zero: bool) -> float:
+    """The digits of a number as a binary fraction that is neither infinite nor, unless the number is, zero."""
     try:
-        found = struct.unpack("<f", struct.pack("<f", found))[0] if kind == "float" else found
+        found = single(number) if kind == "float" else float(number)
     except OverflowError:
         raise Unfit("out of range") from None
     if found in (float("inf"), float("-inf")):
@@ -286,8 +286,7 @@ def array(found: pa.Array, tree: Type, how: How = FILES) -> pa.Array:
         plain = _PLAIN["timestamp_ntz"]
     if plain is not None and own is None and _all_match(found, plain):
         try:
-            through = {"timestamp": pa.timestamp("us"), "float": pa.float64()}.get(kind, target)
-            return found.cast(through).cast(target)
+            return found.cast(pa.timestamp("us") if kind == "timestamp" else target).cast(target)
         except pa.ArrowInvalid:
             pass  # one of them: `value` says which and why
     return as_array([None if text is None else value(text, tree, how) for text in found.to_pylist()], tree)

@@ -1,10 +1,9 @@
-"""`INSERT … VALUES` of plain literals as a batch, made by the driver: no Spark is needed, and none is started."""
+"""`INSERT … VALUES`: rows of plain literals are a batch that the driver makes, and no Spark is started for them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -12,11 +11,10 @@ from ebla.errors import Refused, TypeMismatchError
 from ebla.sql import literals as lit
 from ebla.sql import statements as st
 from ebla.sql.dml import given_columns
-from ebla.sql.refs import find
 from ebla.storage import runs as rf
 from ebla.storage import types
 from ebla.storage.calendar import UTC
-from ebla.storage.defaults import stored_form
+from ebla.storage.defaults import stored_form, stored_forms
 from ebla.storage.grammar import Type, Unfit, parse
 from ebla.storage.model import Relation
 from ebla.tables import batch as b
@@ -49,24 +47,35 @@ def zone_of(context: Context) -> str:
     return str(context.spark.conf.get(_CONFIGURATION["zone"])) if context.has_spark else UTC
 
 
-def literal_batch(statement: st.Insert, relation: Relation, dialect: lit.Dialect) -> b.ArrowBatch | st.Insert:
-    """The rows, if all their values are plain literals; else the statement with its strings as values of the columns.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """Rows of VALUES some of whose cells Spark computes; every other cell is an expression of its column's type."""
 
-    A string becomes the value that it says of its column's type, or is an error at its place.
+    given: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    computed: frozenset[tuple[int, int]]
+    """Row and place of the cells whose type only Spark knows."""
+
+
+def literal_batch(statement: st.Insert, relation: Relation, dialect: lit.Dialect) -> b.ArrowBatch | Values | None:
+    """The rows, if all their values are plain literals; those that Spark has to compute a part of; `None` if the
+    source is another query.
+
+    A literal becomes the value that it says of its column's type, or is an error at its place.
     """
     rows = lit.rows_of(statement.source.text, dialect)
     if rows is None:
-        return statement
+        return None
     given = given_columns(statement, [c.name for c in relation.visible])
     if any(len(row) != len(given) for row in rows):
-        return statement
+        return None
     rows = _with_defaults(statement, relation, given, rows)
     if all(cell.literal is not None for row in rows for cell in row):
         try:
             return _rows(statement, relation, dialect, given, rows)
         except lit.NotPlain:
             pass
-    return _rewritten(statement, relation, dialect, given, rows)
+    return _partly_computed(statement, relation, dialect, given, rows)
 
 
 def _with_defaults(
@@ -92,12 +101,9 @@ def _rows(
     given: Sequence[str],
     rows: Sequence[Sequence[lit.Cell]],
 ) -> b.ArrowBatch:
-    def store(literals: Sequence[lit.Literal], tree: Type) -> pa.Array:
-        return pa.array([lit.stored(one, tree, dialect.zone) for one in literals], types.to_arrow(str(tree)))
-
     values = {name: [row[i].literal for row in rows] for i, name in enumerate(given)}
     try:
-        table = types.gather(values, len(rows), relation.visible, store=store, relation=relation.name)
+        table = types.gather(values, len(rows), relation.visible, store=_storing(dialect), relation=relation.name)
     except TypeMismatchError as error:
         found = error.refused
         if found is None or found.column not in given:
@@ -108,39 +114,57 @@ def _rows(
     return b.ArrowBatch(table=rf.align(table, relation.columns), kinds=kind, ordered=False)
 
 
-def _rewritten(
+def _storing(dialect: lit.Dialect) -> Callable[[Sequence[lit.Literal], Type], pa.Array]:
+    def store(literals: Sequence[lit.Literal], tree: Type) -> pa.Array:
+        return pa.array([lit.stored(one, tree, dialect.zone) for one in literals], types.to_arrow(str(tree)))
+
+    return store
+
+
+def _partly_computed(
     statement: st.Insert,
     relation: Relation,
     dialect: lit.Dialect,
     given: Sequence[str],
     rows: Sequence[Sequence[lit.Cell]],
-) -> st.Insert:
-    """The statement for Spark, which would read a string beside other values in its own way."""
-    trees = {c.name: parse(c.type) for c in relation.visible}
-    made, at = "", 0
-    for number, row in enumerate(rows):
-        for name, cell in zip(given, row, strict=True):
-            tree, literal = trees[name], cell.literal
-            if literal is None or not lit.needs_reading(literal):
-                continue
-            try:
-                value: Any = lit.stored(literal, tree, dialect.zone)
-            except Unfit as why:
-                found = Refused(column=name, row=number, expected=str(tree), found=literal.text, why=str(why))
-                raise _at(statement, relation, found, cell) from None
-            if tree.kind != "string" or literal.kind == "default":
-                made += statement.source.text[at : cell.start] + lit.sql_of(value, tree)
-                at = cell.end
-    if not at:
-        return statement
-    query = find(made + statement.source.text[at:])
-    return st.Insert(
-        table=statement.table,
-        columns=statement.columns,
-        source=query,
-        upsert=statement.upsert,
-        width=statement.width,
-    )
+) -> Values:
+    """Every literal as a value of its column: Spark would read a string beside other values in its own way, and would
+    unite a whole number with a fraction."""
+    text, columns = statement.source.text, {column.name: column for column in relation.visible}
+    made = [[text[cell.start : cell.end] for cell in row] for row in rows]
+    computed: set[tuple[int, int]] = set()
+    for i, name in enumerate(given):
+        column, tree = columns[name], parse(columns[name].type)
+        plain = [number for number, row in enumerate(rows) if _is_plain(row[i].literal, tree, dialect)]
+        computed |= {(number, i) for number in set(range(len(rows))) - set(plain)}
+        literals = [rows[number][i].literal for number in plain]
+        try:
+            table = types.gather(
+                {name: literals}, len(plain), [column], store=_storing(dialect), relation=relation.name
+            )
+        except TypeMismatchError as error:
+            if error.refused is None:
+                raise
+            found = replace(error.refused, row=plain[error.refused.row])
+            raise _at(statement, relation, found, rows[found.row][i]) from None
+        for number, value in zip(plain, stored_forms(table[name], tree), strict=True):
+            literal = rows[number][i].literal
+            if tree.kind != "string" or value is None or (literal is not None and literal.kind == "default"):
+                made[number][i] = lit.sql_of(value, tree)
+    return Values(given=given, rows=made, computed=frozenset(computed))
+
+
+def _is_plain(literal: lit.Literal | None, tree: Type, dialect: lit.Dialect) -> bool:
+    """Whether the driver knows what the literal is in a column of the type, if it is any value of it."""
+    if literal is None:
+        return False
+    try:
+        lit.stored(literal, tree, dialect.zone)
+    except lit.NotPlain:
+        return False
+    except (Unfit, ValueError, TypeError, OverflowError):
+        pass
+    return True
 
 
 def _at(statement: st.Insert, relation: Relation, found: Refused, cell: lit.Cell) -> TypeMismatchError:
