@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
 import pyarrow as pa
@@ -39,7 +40,7 @@ from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
 from ebla.tables import constraints, ddl, defaults, filled, maintenance, scans
 from ebla.tables.computed import values_batch
-from ebla.tables.literals import dialect_of, literal_batch, zone_of
+from ebla.tables.literals import dialect_of, is_common, literal_batch, zone_of
 from ebla.tables.writes import Make, Written, write
 from ebla.views.guard import require_built
 from ebla.wording import in_users_words
@@ -164,7 +165,7 @@ class Executor:
     # ---- queries ----------------------------------------------------------------------------------------
 
     def query(self, query: Query, parameters: Parameters) -> Result:
-        for way in (self._system_rows, self._first_rows):
+        for way in (self._system_rows, self._first_rows) if is_common(self._context, query.text) else ():
             found = way(query, parameters)
             if found is not None:
                 return found
@@ -321,7 +322,8 @@ class Executor:
             return reads.version_at(connection, int(found))
 
     def _explain(self, statement: st.Explain, parameters: Parameters) -> Result:
-        wanted = None if statement.mode is not None else select.recognize(statement.query, parameters)
+        alike = statement.mode is None and is_common(self._context, statement.query.text)
+        wanted = select.recognize(statement.query, parameters) if alike else None
         why = ""
         if wanted is not None:
             try:
@@ -443,8 +445,8 @@ class Executor:
                 ddl.rename_table(context, table, new)
             case st.AddColumns(table=table, columns=specs, if_not_exists=optional):
                 added = defaults.columns_of(context, table, specs)
-                defaults.refuse_if_filled(context, table, added)
-                ddl.add_columns(context, table, added, if_not_exists=optional)
+                fills = partial(defaults.fills_rows, added=added)
+                ddl.add_columns(context, table, added, if_not_exists=optional, fills=fills)
             case st.SetDefault(table=table, column=column, default=text):
                 defaults.set_default(context, table, column, text)
             case st.DropColumns(table=table, columns=names, cascade=cascade):

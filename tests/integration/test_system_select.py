@@ -105,6 +105,22 @@ def test_another_time_zone_leaves_what_depends_on_it_to_spark(db: ebla.Database)
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("quoted", ["true", "false"])
+def test_double_quotes_are_what_the_session_says(tmp_path, spark, quoted: str):
+    """Names or strings, by every way to an answer: DuckDB, first rows, and Spark."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.ansi.doubleQuotedIdentifiers", quoted)
+    with filled(tmp_path / "w", session) as db:
+        is_name = quoted == "true"
+        history = db.sql('SELECT "kind" AS k FROM system.history ORDER BY version LIMIT 1')
+        assert history.rows() == [("exclusive" if is_name else "kind",)]
+        assert db.sql("SELECT count(*) FROM system.history WHERE \"kind\" = 'kind'").one()[0] == (0 if is_name else 5)
+        first = db.sql("SELECT id FROM orders WHERE \"note\" = 'a' ORDER BY id LIMIT 5").rows()
+        assert first == ([(0,), (1,), (2,)] if is_name else [])
+        assert db.sql('SELECT max("note") FROM orders').one() == ("a" if is_name else "note",)
+
+
+@pytest.mark.spark
 def test_the_answers_are_those_of_spark(tmp_path, spark):
     wrong = []
     with filled(tmp_path / "w", spark) as db:

@@ -317,14 +317,14 @@ def _alter_relation(
             connection.execute(this.values(name=name, folded_name=s.folded(name)))
         case c.SetRelationComment(comment=comment):
             connection.execute(this.values(comment=comment))
-        case c.SetColumns(columns=columns):
+        case c.SetColumns(columns=columns, outdates_writes=outdates):
             connection.execute(
                 update(s.columns)
                 .where(s.columns.c.relation_id == relation, s.columns.c.end_version == FOREVER)
                 .values(end_version=version)
             )
             _insert_columns(connection, relation, columns, version)
-            connection.execute(this.values(schema_version=s.relations.c.schema_version + 1))
+            connection.execute(this.values(schema_version=s.relations.c.schema_version + (2 if outdates else 1)))
         case c.SetConstraints(constraints=constraints):
             kept = connection.execute(select(s.relations.c.options).where(s.relations.c.relation_id == relation))
             options = {**json.loads(kept.scalar_one()), "constraints": [asdict(one) for one in constraints]}

@@ -253,10 +253,12 @@ class SetRelationComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetColumns:
-    """Replace the relation's columns; the schema version grows by one."""
+    """Replace the relation's columns; the schema version grows by one, or by two if no write may commit that was
+    planned without them."""
 
     relation: RelationId
     columns: tuple[Column, ...]
+    outdates_writes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ def checked(value: str, type_text: str, what: str, depth: int = 0) -> str:
             behind = f" AND NOT ({_is(value, 'float|double')} AND {whole})"
         accepted = [f"{_is(value, f'{_WHOLE}|{_FRACTION}')} AND {fits} = {value}{behind}"]
     elif base in _BINARY_FRACTIONS:
-        infinity = "double('infinity')"
+        infinity = "CAST('Infinity' AS DOUBLE)"
         accepted = [
             f"{_is(value, _WHOLE)} AND try_cast({fits} AS BIGINT) = {value} AND {fits} < {2.0**63!r}D",
             f"{_is(value, _FRACTION)} AND (abs({fits}) < {infinity} OR abs({value}) >= {infinity}) "

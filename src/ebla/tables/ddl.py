@@ -299,15 +299,19 @@ def reshape(
     dropped: Sequence[str] = (),
     *,
     cascade: bool = False,
+    fills: Callable[[Connection, Relation], bool] | None = None,
 ) -> None:
     """Change a relation's columns, once no transaction is older than the state before this one.
 
     `needed` names the columns that no view may need; `dropped` those that go with the views that do, if `cascade`.
+    `fills` says whether new rows get values that a write planned before the change would not give them, or refuses.
     """
     with context.catalog.reading() as connection:
         relation = reads.relation(connection, name)
         require_table(relation)
         wanted = change(relation, reads.physical_names(connection, relation.id))  # a wrong request waits for nobody
+        if fills is not None:
+            fills(connection, relation)
     if tuple(wanted) == relation.columns:
         return
     barrier(context, relation)
@@ -316,6 +320,7 @@ def reshape(
         current = reads.relation(connection, name)
         columns = tuple(change(current, reads.physical_names(connection, current.id)))
         check_columns(current.name, columns)
+        outdates = fills is not None and fills(connection, current)
         if needed:
             refuse_if_read(connection, current, "change it", needed)
         views: tuple[c.Update, ...] = ()
@@ -327,7 +332,7 @@ def reshape(
         return c.Decision(
             reason=f"alter table {current.name}: {reason}{more}",
             relation=current.id,
-            updates=(*views, *indexes, c.SetColumns(relation=current.id, columns=columns)),
+            updates=(*views, *indexes, c.SetColumns(relation=current.id, columns=columns, outdates_writes=outdates)),
         )
 
     context.catalog.decide(decide, node=context.node)
@@ -396,7 +401,14 @@ def barrier(context: Context, relation: Relation) -> None:
         time.sleep(POLL_S)
 
 
-def add_columns(context: Context, name: str, declared: Sequence[Column], *, if_not_exists: bool = False) -> None:
+def add_columns(
+    context: Context,
+    name: str,
+    declared: Sequence[Column],
+    *,
+    if_not_exists: bool = False,
+    fills: Callable[[Connection, Relation], bool] | None = None,
+) -> None:
     def change(relation: Relation, used: set[str]) -> Sequence[Column]:
         taken = set(used)
         added = []
@@ -416,7 +428,7 @@ def add_columns(context: Context, name: str, declared: Sequence[Column], *, if_n
         hidden = [col for col in relation.columns if col.hidden]
         return [*relation.visible, *added, *hidden]
 
-    reshape(context, name, change, "add " + ", ".join(d.name for d in declared))
+    reshape(context, name, change, "add " + ", ".join(d.name for d in declared), fills=fills)
 
 
 def drop_columns(context: Context, name: str, names: Sequence[str], *, cascade: bool = False) -> None:

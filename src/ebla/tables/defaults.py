@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import functions as F
+from sqlalchemy import Connection
 
 from ebla.catalog import reads
 from ebla.errors import EblaError, TypeMismatchError, UsageError
@@ -107,19 +108,23 @@ def set_default(context: Context, table: str, column: str, text: str | None) -> 
     ddl.reshape(context, table, change, f"{'drop' if text is None else 'set'} default of {column}")
 
 
-def refuse_if_filled(context: Context, table: str, added: Sequence[Column]) -> None:
-    """Rows that are there hold NULL in an added column, so it gets no other default before they were told theirs."""
-    given = [column for column in added if column.default is not None and column.default.value != "null"]
+def fills_rows(connection: Connection, relation: Relation, *, added: Sequence[Column]) -> bool:
+    """Whether a column that is added has a default. Rows that are there hold NULL in it: for a table that has some,
+    a default is refused before they were told theirs."""
+    given = [
+        (column, column.default)
+        for column in added
+        if column.default is not None and column.default.value != "null" and relation.column(column.name) is None
+    ]
     if not given:
-        return
-    with context.catalog.reading() as connection:
-        relation = reads.relation(connection, table)
-        snapshot = reads.snapshot(connection, relation)
+        return False
+    snapshot = reads.snapshot(connection, relation)
     if snapshot.level0 or snapshot.level1:
-        name, text = name_text(given[0].name), given[0].default
-        assert text is not None
+        (column, default), *_ = given
+        name = name_text(column.name)
         raise UsageError(
-            f"{relation.name}.{given[0].name}: expected an added column without DEFAULT, found {text.text} for a table "
-            f"with rows; ADD COLUMN {name} {given[0].type}, then UPDATE {name_text(relation.name)} SET {name} = "
-            f"{text.text}, then ALTER COLUMN {name} SET DEFAULT {text.text}"
+            f"{relation.name}.{column.name}: expected an added column without DEFAULT, found {default.text} for a "
+            f"table with rows; ADD COLUMN {name} {column.type}, then UPDATE {name_text(relation.name)} SET {name} = "
+            f"{default.text}, then ALTER COLUMN {name} SET DEFAULT {default.text}"
         )
+    return True

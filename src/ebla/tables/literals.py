@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -40,6 +41,23 @@ def dialect_of(context: Context, parameters: Mapping[str, object]) -> lit.Dialec
         quoted_names=found["quoted_names"] == "true",
         parameters=parameters,
     )
+
+
+_TYPED = re.compile(r"timestamp\s*['\"]|(as|::)\s*timestamp\b", re.IGNORECASE)
+"""What TIMESTAMP_NTZ may stand for, as the session says."""
+
+
+def is_common(context: Context, text: str) -> bool:
+    """Whether a query means in the user's session what the driver reads in it: "…" is a string, a backslash in it
+    begins an escape, and TIMESTAMP has a zone."""
+    quotes, escapes, times = '"' in text, "\\" in text, _TYPED.search(text) is not None
+    if not context.has_spark or not (quotes or escapes or times):
+        return True
+    try:
+        dialect = dialect_of(context, {})
+    except Exception:  # a session that has ended cannot be asked
+        return False
+    return not ((quotes and dialect.quoted_names) or (escapes and dialect.escaped) or (times and dialect.naive))
 
 
 def zone_of(context: Context) -> str:
