@@ -230,3 +230,39 @@ def test_a_pattern_refuses_other_texts_and_letters():
     for wrong in ("dd MMM yyyy", "yyyy yyyy", "hh:mm a", "'open"):
         with pytest.raises(UsageError, match="dateFormat: expected a pattern of"):
             pattern("dateFormat", wrong)
+
+
+SPELLINGS = {
+    "bigint": ["12", "-9", "9223372036854775807", "999999999999999999", " 7", "1e3", "1.0", "007", "1.5", "x"],
+    "tinyint": ["127", "-128", "128", " 1"],
+    "decimal(12,2)": ["1.5", "-0.01", "1.500", ".5", " 7 ", "9999999999.99", "99999999999", "1.005", "1e2"],
+    "decimal(38,30)": ["1.5", "0." + "1" * 30, "12345678", "123456789"],
+    "double": ["0.1", "1e400", "NaN", "-inf", "123456789012345678.123456789012345678", "5e-324", "-0"],
+    "float": ["0.1", "16777217.00000001", "1e39", "-0.0", " 2", "1e-46"],
+    "boolean": ["true", "F", " yes", "1", "maybe"],
+    "date": ["2024-01-05", "0000-01-01", "0001-01-01", "9999-12-31", "2024-1-5", "2024-02-30", "-0044-03-15"],
+    "timestamp_ntz": ["2024-01-05 12:00:00", "2024-01-05T12:00:00.5", "2024-01-05", "0000-01-01 00:00:00",
+                      "2024-01-05 24:00:00"],
+    "timestamp": ["2024-01-05 12:00:00", "2024-01-05T12:00:00.123456Z", "2024-01-05 12:00:00+17:59",
+                  "2024-01-05 12:00:00-00:30", "2024-01-05 12:00:00+18:00", "2024-01-05 12:00:00+19:00",
+                  "0000-01-01 00:00:00+05:00", "9999-12-31 23:59:59-08:00", "2024-01-05 12:00:00 Europe/Berlin",
+                  "2024-01-05", "2024-01-05 12:00:60Z", "1883-11-18 12:03:57"],
+}  # fmt: skip
+"""Plain ones, which Arrow reads, and others."""
+
+
+@pytest.mark.parametrize("sql_type", SPELLINGS)
+@given(st.data())
+def test_many_texts_say_what_each_says(sql_type: str, data: st.DataObject):
+    found = data.draw(st.lists(st.one_of(st.none(), st.sampled_from(SPELLINGS[sql_type])), max_size=6))
+    how = texts.How(zone=data.draw(st.sampled_from(["UTC", "America/New_York"])))
+    tree = parse(sql_type)
+    try:
+        each = texts.as_array([None if text is None else texts.value(text, tree, how) for text in found], tree)
+    except Unfit:
+        with pytest.raises(Unfit):
+            texts.array(pa.array(found, pa.string()), tree, how)
+        return
+    assert repr(texts.array(pa.array(found, pa.string()), tree, how).to_numpy(zero_copy_only=False).tolist()) == repr(
+        each.to_numpy(zero_copy_only=False).tolist()
+    )

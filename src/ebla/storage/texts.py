@@ -258,42 +258,54 @@ def _clock(text: str, kind: str) -> Clock:
 # ---- many texts -----------------------------------------------------------------------------------------
 
 
+_WHOLE = "^-?[0-9]{1,18}$"
+_FRACTION = r"^-?[0-9]{1,18}(\.[0-9]{1,18})?$"
+_CLOCK = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"
 _PLAIN = {
-    "tinyint": "^-?[0-9]{1,18}$",
-    "smallint": "^-?[0-9]{1,18}$",
-    "int": "^-?[0-9]{1,18}$",
-    "bigint": "^-?[0-9]{1,18}$",
-    "decimal": r"^-?[0-9]{1,18}(\.[0-9]{1,18})?$",
-    "float": r"^-?[0-9]{1,18}(\.[0-9]{1,18})?$",
-    "double": r"^-?[0-9]{1,18}(\.[0-9]{1,18})?$",
+    **dict.fromkeys(BITS, _WHOLE),
+    **dict.fromkeys(("decimal", "float", "double"), _FRACTION),
     "date": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
-    "timestamp_ntz": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$",
+    "timestamp_ntz": f"^{_CLOCK}$",
 }
 """Spellings that Arrow's own cast reads exactly as `value` does, and far faster."""
+_ZONED = f"^{_CLOCK}(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])$"
 
 
 def array(found: pa.Array, tree: Type, how: How = FILES) -> pa.Array:
-    """What an array of strings says; raises `Unfit` for the first one that says no value of the type."""
-    target, kind = to_arrow(str(tree)), tree.kind
-    if kind == "string":
+    """What an array of strings says; raises `Unfit` if one of them says no value of the type.
+
+    Arrow reads those in a plain spelling together; only the others are read one by one.
+    """
+    target = to_arrow(str(tree))
+    if tree.kind == "string":
         return found.cast(target)
-    # A decimal with a scale above 20 overflows in Arrow's cast, without an error.
-    plain = _PLAIN.get(kind) if tree.scale <= 20 else None
-    own = {"date": how.date, "timestamp": how.timestamp, "timestamp_ntz": how.timestamp_ntz}.get(kind)
-    if kind == "timestamp" and how.zone == UTC:
-        if own is None and _all_match(found, _PLAIN["timestamp_ntz"].replace("$", "Z$")):
-            found = pc.utf8_slice_codeunits(found, 0, -1)
-        plain = _PLAIN["timestamp_ntz"]
-    if plain is not None and own is None and _all_match(found, plain):
+    made, left = pa.nulls(len(found), target), pc.is_valid(found)
+    for spelling, through in _spellings(tree, how):
+        fits = pc.and_(left, pc.fill_null(pc.match_substring_regex(found, spelling), False))
         try:
-            return found.cast(pa.timestamp("us") if kind == "timestamp" else target).cast(target)
+            read = found.filter(fits).cast(through).cast(target)
         except pa.ArrowInvalid:
-            pass  # one of them: `value` says which and why
-    return as_array([None if text is None else value(text, tree, how) for text in found.to_pylist()], tree)
+            continue  # one of them: `value` says which and why
+        if len(read) == len(found):
+            return read
+        made, left = pc.replace_with_mask(made, fits, read), pc.and_not(left, fits)
+    odd = found.filter(left).to_pylist()
+    if not odd:
+        return made
+    values = as_array([value(text, tree, how) for text in odd], tree)
+    return values if len(values) == len(found) else pc.replace_with_mask(made, left, values)
 
 
-def _all_match(found: pa.Array, expression: str) -> bool:
-    return bool(pc.all(pc.match_substring_regex(found, expression), min_count=0).as_py())
+def _spellings(tree: Type, how: How) -> list[tuple[str, pa.DataType]]:
+    """Expressions for plain texts, and what Arrow reads them as."""
+    kind, target = tree.kind, to_arrow(str(tree))
+    own = {"date": how.date, "timestamp": how.timestamp, "timestamp_ntz": how.timestamp_ntz}.get(kind)
+    if own is not None or tree.scale > 20:  # Arrow's cast overflows in a larger scale, without an error
+        return []
+    if kind == "timestamp":
+        naive = [(_PLAIN["timestamp_ntz"], pa.timestamp("us"))] if how.zone == UTC else []
+        return [*naive, (_ZONED, target)]
+    return [(_PLAIN[kind], target)] if kind in _PLAIN else []
 
 
 def as_array(values: list[Any], tree: Type) -> pa.Array:
