@@ -165,6 +165,17 @@ def test_every_column_keeps_its_values_beside_computed_ones(spark: SparkSession,
     }
 
 
+def test_a_default_is_the_same_whatever_a_session_takes_a_backslash_for(spark: SparkSession, tmp_path: Path):
+    session = spark.newSession()
+    session.conf.set("spark.sql.parser.escapedStringLiterals", "true")
+    with connect(tmp_path / "warehouse") as db:
+        db.sql("CREATE TABLE k (id INT, s STRING DEFAULT 'it\\'s\\\\n', PRIMARY KEY (id))")
+    with connect(tmp_path / "warehouse", session) as db:
+        db.sql("INSERT INTO k (id) SELECT 1")
+        db.sql("INSERT INTO k VALUES (2, DEFAULT), (1 + 2, DEFAULT)")
+        assert sorted(db.query("k").rows()) == [(1, "it's\\n"), (2, "it's\\n"), (3, "it's\\n")]
+
+
 def test_rows_of_one_expression_without_parentheses(db: ebla.Database):
     db.sql("CREATE TABLE one (n BIGINT)")
     db.sql(f"INSERT INTO one VALUES {EXACT}, (CAST(1 AS DOUBLE)) + 1")

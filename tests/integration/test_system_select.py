@@ -114,7 +114,7 @@ def test_double_quotes_are_what_the_session_says(tmp_path, spark, quoted: str):
         is_name = quoted == "true"
         history = db.sql('SELECT "kind" AS k FROM system.history ORDER BY version LIMIT 1')
         assert history.rows() == [("exclusive" if is_name else "kind",)]
-        assert db.sql("SELECT count(*) FROM system.history WHERE \"kind\" = 'kind'").one()[0] == (0 if is_name else 5)
+        assert db.sql("SELECT count(*) FROM system.history WHERE \"kind\" = 'kind'").one()[0] == (0 if is_name else 6)
         first = db.sql("SELECT id FROM orders WHERE \"note\" = 'a' ORDER BY id LIMIT 5").rows()
         assert first == ([(0,), (1,), (2,)] if is_name else [])
         assert db.sql('SELECT max("note") FROM orders').one() == ("a" if is_name else "note",)

@@ -74,8 +74,17 @@ def test_a_type_that_is_nested_too_deep_is_refused(tmp_path: Path):
     deep = "ARRAY<" * 3000 + "INT" + ">" * 3000
     with connect(tmp_path / "warehouse") as db:
         db.sql("CREATE TABLE t (id BIGINT PRIMARY KEY)")
-        for statement in (f"CREATE TABLE x (a {deep})", f"ALTER TABLE t ADD COLUMN a {deep}"):
-            with pytest.raises(TypeMismatchError, match="nested at most 64 deep"):
+        for statement in (
+            f"CREATE TABLE x (a {deep})",
+            f"ALTER TABLE t ADD COLUMN a {deep}",
+            f"SELECT NULL::{deep}",
+            f"SELECT * FROM t WHERE CAST(NULL AS {deep}) IS NULL",
+            f"INSERT INTO t VALUES (CAST(NULL AS {deep}))",
+            f"UPDATE t SET id = NULL::{deep}",
+            f"DELETE FROM t WHERE NULL::{deep} IS NULL",
+            f"CREATE MATERIALIZED VIEW v AS SELECT id, NULL::{deep.replace('ARRAY<', 'STRUCT<a: ')} AS a FROM t",
+        ):
+            with pytest.raises(TypeMismatchError, match="nested at most 31 deep"):
                 db.sql(statement)
     issues = script_issues(f"CREATE TABLE x (a {deep})", KNOWN)
     assert [issue.code.value for issue in issues] == ["unsupported-type"]

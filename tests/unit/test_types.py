@@ -788,6 +788,15 @@ class TestKeys:
 # ---- depth ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("begin", "end"), [("array<", ">"), ("map<string,", ">"), ("struct<a:", ">")])
+def test_the_deepest_types_go_through_arrows_messages(begin: str, end: str):
+    rows = pa.table({"a": pa.nulls(1, types.to_arrow(begin * DEPTH_MAX + "int" + end * DEPTH_MAX))})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    assert pa.ipc.open_stream(sink.getvalue()).read_all() == rows
+
+
 def test_a_type_may_be_nested_up_to_a_limit():
     deepest = "array<" * DEPTH_MAX + "int" + ">" * DEPTH_MAX
     assert types.canonical(deepest) == deepest

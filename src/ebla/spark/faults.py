@@ -38,9 +38,13 @@ _FINAL_CONDITIONS = frozenset({"FAILED_EXECUTE_UDF", "FAILED_FUNCTION_CALL"})
 _NOT_FINAL_CONDITIONS = frozenset({"PATH_NOT_FOUND", "KRYO_BUFFER_OVERFLOW"})
 """Files that went and buffers of Spark: of these classes, and no fault of a row or a text."""
 
+_OVERFLOW = "java.lang.StackOverflowError"
+_TOO_DEEP = "expected a text that is nested less deeply, found one that overflows Spark's stack; split it"
+
 _FINAL_KINDS = re.compile(
     r".*\b(Extended)?(Analysis|Parse)Exception|java\.lang\.(Arithmetic|NumberFormat)Exception|java\.time\.[\w.]*Exception"
     r"|java\.util\.\w*Format\w*Exception|java\.util\.regex\.PatternSyntaxException"
+    rf"|{re.escape(_OVERFLOW)}"
 )
 """What only analysis and expressions throw, where Spark has no name for it."""
 
@@ -109,7 +113,8 @@ def fault_of(error: BaseException) -> Fault:
     found = list(links(error))
     wrong = next((link for link in found if link.final), None)
     if wrong is not None:
-        return Fault(final=True, code=wrong.condition or wrong.kind, message=sentence(wrong.text))
+        said = _TOO_DEEP if wrong.kind == _OVERFLOW else sentence(wrong.text)
+        return Fault(final=True, code=wrong.condition or wrong.kind, message=said)
     code = LOST_JOB if is_lost(error, found) else next((link.condition for link in found if link.condition), None)
     return Fault(final=False, code=code or type(error).__name__, message=_said(found) or message)
 

@@ -314,8 +314,10 @@ def sql_of(value: Any, tree: Type) -> str:
     match tree.kind:
         case "boolean":
             return "TRUE" if value else "FALSE"
-        case "string":
+        case "string" if value.isprintable() and "'" not in value and "\\" not in value:
             return quote_string(value)
+        case "string":  # whatever the session takes a backslash for
+            return f"CAST(X'{value.encode().hex()}' AS STRING)"
         case "binary":
             return f"X'{value.hex()}'"
         case "date":

@@ -22,10 +22,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
 
-from ebla.errors import SqlError
+from ebla.errors import SqlError, TypeMismatchError
 from ebla.sql.cursor import Cursor, words
 from ebla.sql.lex import Kind, StatementText, Token, quote, unquote_name, unquote_string
 from ebla.sql.query import Query, TableRef
+from ebla.storage.grammar import DEPTH_MAX, too_deep
 
 Scope = frozenset[str]
 """The names of CTEs in lower case."""
@@ -123,6 +124,10 @@ def _pieces(query: Query, replacement: Callable[[TableRef], str | None]) -> Iter
     yield query.text[at:], at
 
 
+_NESTED = frozenset({"ARRAY", "MAP", "STRUCT"})
+_WITHIN_TYPES = frozenset({"<", ">", "<>", ",", ":", "(", ")"})
+
+
 class Finder(Cursor):
     """Gathers `refs` while it skims."""
 
@@ -132,12 +137,28 @@ class Finder(Cursor):
         self.begin = 0
 
     def whole(self, frame: Frame) -> None:
+        self._refuse_deep_types()
         try:
             self.frame(frame, frozenset())
         except RecursionError:
             raise self.too_deep() from None
         if self.sees(")"):
             raise self.error("expected no ) here: there is no ( that it closes", self.peek())
+
+    def _refuse_deep_types(self) -> None:
+        """A type of a CAST that is nested as deep as no column's may be; Spark's parser would overflow its stack."""
+        depth, begin = 0, 0
+        for number, token in enumerate(self.tokens):
+            if token.key == "<" and self.tokens[number - 1].key in _NESTED:
+                begin = begin if depth else self.tokens[number - 1].start
+                depth += 1
+            elif token.key == ">":
+                depth -= depth > 0
+            elif token.kind is Kind.OP and token.key not in _WITHIN_TYPES:
+                depth = 0  # what was compared with < is no type
+            if depth > DEPTH_MAX:
+                line, column = self.source.place(begin)
+                raise TypeMismatchError(f"{too_deep()} (line {line}, column {column})")
 
     def too_deep(self) -> SqlError:
         return self.error("expected fewer nested parentheses; split the query with WITH", self.peek())

@@ -23,8 +23,8 @@ _ALIASES |= {"timestamp_ltz": "timestamp"} | {kind: kind for kind in ATOMS}
 _HINTS = dict.fromkeys(("varchar", "char", "character", "text", "uuid", "json", "variant"), "; use STRING")
 _HINTS |= dict.fromkeys(("bytes", "blob", "varbinary"), "; use BINARY")
 _HINTS |= {"bool": "; use BOOLEAN", "datetime": "; use TIMESTAMP", "interval": "; use BIGINT"}
-DEPTH_MAX = 64
-"""How deep types may be nested. Spark, Arrow and Parquet go on for a while; all of them end in a full stack."""
+DEPTH_MAX = 31
+"""How deep types may be nested. Arrow's messages, by which rows come from Spark, hold 63 levels, and a map is two."""
 
 _Words = deque[tuple[str, bool]]
 """The words of a type that are still to be read, and whether each was quoted."""
