@@ -22,7 +22,12 @@ from pyspark.sql import SparkSession
 
 import ebla
 from ebla.catalog import reads
+from ebla.errors import ConflictError
+from ebla.jobs.epochs import Locks
+from ebla.jobs.model import Handler
+from ebla.jobs.refreshes import Refreshes
 from ebla.storage import token, types
+from ebla.views.definition import View
 from ebla.views.inputs import column_of
 from support.warehouse import eventually, refused
 
@@ -414,3 +419,100 @@ def test_a_refresh_that_fails_on_a_row_goes_on_when_the_dictionary_is_mended(sho
     assert (at["status"], at["refresh"]) == ("ready", None)
     assert db.query("ratio", where={"id": 1}).rows() == [(1, 0.25)]
     assert db.sql("CHECK VIEW ratio").one()[2:5] == (0, 0, 0)
+
+
+def test_a_row_of_a_stream_that_fails_keeps_no_chunk_from_going_on_at_its_pace(shop: Shop) -> None:
+    db = shop.db
+    db.sql(
+        """CREATE MATERIALIZED VIEW ratio AS
+            SELECT o.id, k.area / o.total AS r FROM orders o JOIN countries k ON o.country = k.id WHERE o.id > 0;
+        CREATE HANDLER own PROCESS ratio, INPUT countries AS BATCH WITH (dictionary_rows_per_scan = 3)"""
+    )
+    shop.put("countries", {"id": 1, "name": "k1", "area": 100})
+    db.epochs.gather()
+    for _ in range(2):  # begin, and one chunk
+        db.epochs.refresh({"own"}, {"own"})
+    first = progress(db, "ratio")["rows"]
+    shop.put("orders", {"id": 400, "customer": 1, "country": 2, "total": 0})
+    db.epochs.of_handler("own")
+    assert shown(db, "ratio")["status"] == "failed"
+    db.epochs.refresh({"own"}, {"own"})
+    at = shown(db, "ratio")
+    assert (at["status"], "DIVIDE_BY_ZERO" in at["message"]) == ("failed", True)
+    assert at["refresh"] is not None  # one chunk further, and not at the end
+    assert first < progress(db, "ratio")["rows"] <= first + 4
+    assert db.epochs.of_handler("own") == []  # what is wrong is as wrong as before
+    db.epochs.of_dictionaries({"own"})
+    assert shown(db, "ratio")["refresh"] is None
+    assert db.query("ratio", where={"id": 1}).rows() == [(1, 100.0)]
+
+    shop.put("orders", {"id": 400, "customer": 1, "country": 2, "total": 1})
+    db.epochs.of_handler("own")
+    assert shown(db, "ratio")["status"] == "ready"
+    assert db.sql("CHECK VIEW ratio").one()[2:5] == (0, 0, 0)
+
+
+@pytest.mark.parametrize("settings", [{}, {"batch_rows_max": 1, "epochs_on_spark": True}], ids=["few", "many"])
+def test_a_dictionarys_key_that_the_views_column_cannot_hold_concerns_no_row(
+    prepared: Prepared, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """`INT = BIGINT`: followed to the view's column, which is INT."""
+    shop = prepared.copy(tmp_path / "warehouse", **settings)
+    with shop.db as db:
+        db.sql(
+            """CREATE TABLE places (id BIGINT, name STRING, PRIMARY KEY (id));
+            INSERT INTO places VALUES (0, 'a'), (1, 'b'), (2, 'c');
+            CREATE MATERIALIZED VIEW per_place AS SELECT o.country, count(*) AS n, max(p.name) AS name
+                FROM orders o JOIN places p ON o.country = p.id GROUP BY o.country;
+            CREATE HANDLER own PROCESS per_place, INPUT places AS BATCH WITH (dictionary_rows_per_scan = 1);
+            UPSERT INTO places VALUES (1, 'B'), (2, 'C'), (5000000000, 'far')"""
+        )
+        db.epochs.of_dictionaries({"own"})
+        assert shown(db, "per_place")["refresh"] is None
+        assert sorted(db.query("per_place").rows()) == [(0, 8, "a"), (1, 8, "B"), (2, 8, "C")]
+        db.sql("DROP HANDLER own; UPSERT INTO places VALUES (2, 'cc'), (6000000000, 'farther')")
+        db.sql("FLUSH per_place")
+        assert sorted(db.query("per_place").rows()) == [(0, 8, "a"), (1, 8, "B"), (2, 8, "cc")]
+
+
+def test_a_chunk_lets_an_epoch_of_another_process_end_first(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FLUSH would start over with each chunk that comes before its commit."""
+    shop = prepared.copy(tmp_path / "warehouse")
+    with shop.db as db, open_(tmp_path / "warehouse", prepared.spark) as other:
+        shop.put("countries", {"id": 1, "name": "new", "area": 5})
+        db.epochs.gather()
+        for _ in range(2):
+            db.epochs.refresh({"shop"}, {"shop"})
+        assert "card" in refreshing(db)
+        chunks: list[Any] = []
+
+        def chunk_first(name: str) -> None:
+            if name == "epoch.before_commit":
+                chunks.append(db.epochs.refresh({"shop"}, {"shop"}))
+
+        monkeypatch.setattr("ebla.views.refreshed.hit", chunk_first)
+        other.sql("FLUSH card")
+        monkeypatch.undo()
+        assert len(chunks) == 1
+        assert "card" not in {one.view for one in chunks[0].done}
+        assert "card" not in refreshing(db)
+        db.epochs.of_dictionaries({"shop"})
+        shop.assert_current()
+
+
+def test_what_goes_wrong_behind_a_chunk_is_not_the_chunks(shop: Shop) -> None:
+    """An epoch that had to wait for the chunk fails: the chunk is done, and is not tried again."""
+    db = shop.db
+
+    def fail(view: View, handler: Handler) -> None:
+        raise ConflictError(f"epoch of {view.relation.name}: another process came first")
+
+    shop.put("countries", {"id": 1, "name": "new", "area": 1})
+    db.epochs.gather()
+    step = Refreshes(db.context, Locks().of, fail).advance({"shop"}, {"shop"})
+    assert step.failed == {}
+    assert "by_name" in {one.view for one in step.done}
+    assert "card" in refreshing(db)
+    shop.assert_exact()

@@ -167,6 +167,27 @@ def test_n_rows_at_r_a_second_are_never_written_before_n_r_seconds(
     assert now_us + owed >= written * SECOND_US // rate_per_s - turn
 
 
+def test_what_is_done_in_one_epoch_is_waited_for_as_a_whole():
+    pace = Pace(rows_per_minute=600, chunk_rows=1000)
+    cut, uncut = planned(None, "a", 5000, pace, 0), planned(None, "a", 5000, pace, 0, whole=True)
+    assert (cut.rows, cut.throttle.wait_us(0)) == (20, 2 * SECOND_US)
+    assert (uncut.rows, uncut.throttle.wait_us(0)) == (5000, 500 * SECOND_US)
+
+
+def test_only_what_fails_in_the_refresh_itself_stops_it():
+    """A chunk that failed has tried the versions to which it goes; an epoch those that the view has read."""
+    begun = Position(applied_version=Version(10), read=READ, refresh=BEGUN)
+    chunk = begun.failed("a chunk", {**READ, **BEGUN.to})
+    epoch = begun.failed("an epoch", {**READ, "orders": 12})
+    assert (begun.failed_in_refresh, chunk.failed_in_refresh, epoch.failed_in_refresh) == (False, True, False)
+    both = epoch.failed("a chunk, too", {**READ, **BEGUN.to})
+    assert (both.failed_in_refresh, both.tried) == (True, {**READ, "orders": 12, **BEGUN.to})
+    behind = replace(begun, refresh=replace(BEGUN, up_to=5))
+    assert behind.still_failed(begun) == behind.still_failed(chunk) == behind
+    stays = behind.still_failed(epoch)
+    assert (stays.status, stays.message, stays.tried) == ("failed", "an epoch", {**READ, "orders": 12})
+
+
 def test_another_rate_holds_for_what_is_waited_for():
     slow, fast = Pace(rows_per_minute=1, chunk_rows=1000), Pace(rows_per_minute=60_000, chunk_rows=1000)
     waiting = planned(None, "first", 5000, slow, 0)
@@ -208,7 +229,15 @@ def test_progress_is_never_100_before_the_end():
 def test_rows_are_expected_by_how_many_a_value_has_had():
     assert BEGUN.rows_expected == 100
     assert replace(BEGUN, values=10, rows=30).rows_expected == 300
-    assert replace(BEGUN, values=120, rows=120).rows_expected == 120
+
+
+def test_a_refresh_that_outgrows_what_was_expected_goes_by_the_tokens_that_are_left():
+    """Streams added values since the change's were counted: no end in chunks of one row."""
+    half = replace(BEGUN, values=120, rows=360, up_to=0)
+    assert (half.values_left, half.rows_left, half.rows_expected) == (120, 360, 720)
+    assert replace(half, up_to=TOKEN_MAX - 1).rows_left == 3
+    assert replace(half, values=99, rows=99).values_left == 1
+    assert planned(None, "next", half.rows_left, Pace(rows_per_minute=None, chunk_rows=1000), 0).rows == 360
 
 
 # ---- the cut --------------------------------------------------------------------------------------------

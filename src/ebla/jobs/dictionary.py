@@ -343,7 +343,7 @@ class Running:
     again: bool
     """Whether one of its dictionaries has changed since the refresh began."""
     mended: Target | None = None
-    """Of a refresh that failed on a row: the versions with what has changed since, to which it goes at once."""
+    """Of a refresh that failed on a row: the versions with what has changed since, to which it goes in one epoch."""
 
     @property
     def refresh(self) -> Refresh:
@@ -363,11 +363,12 @@ def running(connection: Connection, handlers: Collection[str]) -> list[Running]:
             continue
         to = {n: Version(position.refresh.to.get(n, position.read[n])) for n in numbers}
         known = {n: max(to[n], gathered.inputs[i].until) for n, i in numbers.items() if i in gathered.inputs}
-        if not _may_go(position, known):
+        failed = position.failed_in_refresh  # what fails on a stream's row keeps no chunk from going on
+        if failed and not _may_go(position, known):
             continue
         target = _standing(connection, view, numbers, newest)
         mended = None
-        if position.status == "failed":
+        if failed:
             mended = replace(target, batch={**target.batch, **to, **known})
         again = any(until > to[n] for n, until in known.items())
         found.append(Running(view=view, handler=handler, target=target, again=again, mended=mended))

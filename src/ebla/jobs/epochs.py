@@ -11,6 +11,7 @@ position that the epoch started from, and the one that loses tries again.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from ebla.views.growing import Piece
 from ebla.views.maintain import Epoch, Target
 
 ATTEMPTS = 5
+"""How often work is begun again, at least, that another process was faster with."""
 LOOK_AGAIN_S = 0.02
 """How often an epoch looks whether those of other processes have ended."""
 LOOK_S = 0.5
@@ -182,7 +184,8 @@ class Epochs:
 
     def _now(self, names: Sequence[str], wanted: Callable[[View], bool], *, build: Piece | None = None) -> list[Epoch]:
         asked = {n.lower() for n in names}
-        for attempt in range(ATTEMPTS):
+        deadline = time.monotonic() + self._context.settings.leader_lease_s
+        for attempt in itertools.count(1):
             with self._context.catalog.reading() as connection:
                 views = _views(connection)
             inputs = {n: view.inputs for n, (view, _) in views.items()}
@@ -196,7 +199,7 @@ class Epochs:
                     self._wait_for_others(views[n][0] for n in chosen)
                     return self._to_newest(chosen, wanted, asked, build)
             except ConflictError:
-                if attempt == ATTEMPTS - 1:
+                if attempt >= ATTEMPTS and time.monotonic() > deadline:
                     raise
             finally:
                 self.on_free()

@@ -20,12 +20,14 @@ from sqlalchemy import Connection
 from ebla.build.throttle import Throttle
 from ebla.catalog import changes as c
 from ebla.catalog import reads, troubles
+from ebla.catalog import transactions as tx
 from ebla.catalog.troubles import Activity, Trouble
 from ebla.errors import CatalogError, ConflictError
 from ebla.failpoint import hit
 from ebla.ids import RelationId, Version
 from ebla.jobs import dictionary, stored
 from ebla.jobs.dictionary import Due, Running
+from ebla.jobs.leases import is_gone
 from ebla.jobs.model import DICTIONARY, Handler, Tuning, by_name, tuning
 from ebla.tables import troubled
 from ebla.tables.context import Context
@@ -40,7 +42,7 @@ from ebla.views.refresh import Refresh
 log = logging.getLogger("ebla.jobs")
 
 CONFLICT_S = 0.2
-"""How soon a chunk is tried again that another process was faster with."""
+"""How soon a chunk is tried again that another process was faster with, or is in the way of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,19 +73,24 @@ class Waited:
     throttle: Throttle
 
 
-def planned(before: Waited | None, chunk: object, rows_left: int, pace: Pace, now_us: int) -> Waited:
-    """The next chunk under a pace. What is owed stays owed, unless the rate has changed: then it is planned anew."""
+def planned(
+    before: Waited | None, chunk: object, rows_left: int, pace: Pace, now_us: int, *, whole: bool = False
+) -> Waited:
+    """The next chunk under a pace. What is owed stays owed, unless the rate has changed: then it is planned anew.
+
+    `whole`: all rows that are left are written in one epoch, and waited for before it.
+    """
     throttle = Throttle(rows_per_minute=pace.rows_per_minute, at_us=now_us)
     if before is not None and before.throttle.rows_per_minute == pace.rows_per_minute:
         if before.chunk == chunk:
             return before
         throttle = before.throttle
-    rows = max(1, min(throttle.rows_now(pace.chunk_rows), rows_left))
+    rows = max(1, rows_left if whole else min(throttle.rows_now(pace.chunk_rows), rows_left))
     return Waited(chunk=chunk, rows=rows, throttle=throttle.spent(rows, now_us))
 
 
 def done(waited: Waited, rows: int, now_us: int) -> Waited:
-    """Behind the chunk: rows that it had and that nobody had planned for are owed."""
+    """Behind the chunk: rows that it had and that were not planned for are owed."""
     return Waited(chunk=None, rows=0, throttle=waited.throttle.spent(max(0, rows - waited.rows), now_us))
 
 
@@ -167,6 +174,8 @@ class Refreshes:
         wait_s = max(one.pause_s, self._wait_s(one) or 0.0)
         if wait_s > 0.0:
             return [], wait_s
+        if self._is_busy_elsewhere(one.view):
+            return [], CONFLICT_S
         try:
             with self._exclusively(name):
                 again = self._look(name, begin, go_on)  # what was read before the view's lock was held may be old
@@ -174,12 +183,30 @@ class Refreshes:
                     return [], 0.0
                 epochs = self._act(again)
         finally:
-            self._on_free(one.view, one.handler)
+            self._free(one)
         if any(epoch.plan == "failed" for epoch in epochs):
             return epochs, None  # on a row: until an input has changed
         if one.in_trouble:
             troubles.clear(self._context.catalog, one.view.relation.id, Activity.DICTIONARY)
         return epochs, 0.0
+
+    def _is_busy_elsewhere(self, view: View) -> bool:
+        """Whether another process is in an epoch of a view, such as a FLUSH: with a chunk first, it would start over.
+
+        It is waited for as long as it lives: what it brings the view to may end the refresh.
+        """
+        catalog = self._context.catalog
+        with catalog.reading() as connection:
+            others = tx.epochs_elsewhere(connection, [view.relation.id], self._context.holder, catalog.clock())
+        return not all(map(is_gone, others))
+
+    def _free(self, one: _Next) -> None:
+        """Let epochs that left the view out come before the next chunk. What goes wrong there is not the chunk's."""
+        try:
+            self._on_free(one.view, one.handler)
+        except Exception as error:  # the handler's own job was woken, tries the same, and notes it
+            log.warning("handler=%s epoch behind a chunk failed reason=%s", one.handler.name, error)
+            log.debug("handler=%s", one.handler.name, exc_info=error)
 
     def _look(self, name: str, begin: Collection[str], go_on: Collection[str]) -> _Next | None:
         with self._context.catalog.reading() as connection:
@@ -266,7 +293,9 @@ class Refreshes:
         if rows_left is None:
             return 0.0
         now_us, number = time.monotonic_ns() // 1000, one.view.relation.id
-        waited = self._waited[number] = planned(self._waited.get(number), one.chunk, rows_left, one.pace, now_us)
+        waited = self._waited[number] = planned(
+            self._waited.get(number), one.chunk, rows_left, one.pace, now_us, whole=one.is_whole
+        )
         wait_us = waited.throttle.wait_us(now_us)
         return None if wait_us is None else wait_us / 1e6
 
@@ -319,10 +348,15 @@ class _Next:
         return refresh.on_hold or self.pace.rows_per_minute == 0 or (refresh.cancelled and not self.going.again)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all that is left is one epoch: the view cannot be cut, or a row is mended on which it failed."""
+        return self.going is None or self.going.mended is not None
+
+    @property
     def rows_left(self) -> int | None:
         """Rows to write, about; `None` where no pace is kept, because no row is written."""
         if self.going is not None:
-            return max(1, self.going.refresh.rows_expected - self.going.refresh.rows)
+            return self.going.refresh.rows_left
         return self.fan_out.rows if self.fan_out is not None and isinstance(self.fan_out.by, str) else None
 
 

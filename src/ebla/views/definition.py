@@ -85,7 +85,26 @@ class Position:
         )
 
     def failed(self, message: str, tried: Mapping[str, int]) -> Position:
-        return replace(self, status="failed", message=message, failures=self.failures + 1, tried=tried)
+        """What had been tried in vain before stays so: an epoch and a chunk that both fail do not take turns."""
+        before = self.tried if self.status == "failed" else {}
+        both = {name: max(tried.get(name, 0), before.get(name, 0)) for name in {**before, **tried}}
+        return replace(self, status="failed", message=message, failures=self.failures + 1, tried=both)
+
+    @property
+    def failed_in_refresh(self) -> bool:
+        """Whether the refresh is what failed: then `tried` has the versions to which it goes.
+
+        An epoch that failed on a row of a stream has tried dictionaries at the versions that the view has read.
+        """
+        if self.status != "failed" or self.refresh is None:
+            return False
+        return all(self.tried.get(name, 0) >= version for name, version in self.refresh.to.items())
+
+    def still_failed(self, before: Position) -> Position:
+        """Behind a chunk: an epoch that failed on a row of a stream would fail again, and its view says so."""
+        if before.status != "failed" or before.failed_in_refresh:
+            return self
+        return replace(self, status=before.status, message=before.message, tried=before.tried)
 
     def forgiven(self) -> Position:
         """As before the failure: it is tried again."""

@@ -96,7 +96,7 @@ class _Lookup:
         self._snapshot = snapshot
         self._most = most
         self._keyed = keyed
-        self._values = _fitting(values, keyed)
+        self._values = fitting(values, keyed)
         self._shown = ", ".join(f"r.{quoted(c.physical)} AS {quoted(c.name)}" for c in shown)
         self._read = ", ".join(
             quoted(p) for p in dict.fromkeys(c.physical for c in (*keyed, *shown, *snapshot.relation.identity))
@@ -181,7 +181,7 @@ class _Lookup:
         return self._cursor.sql(text, params=[] if files is None else [list(files)]).to_arrow_table()
 
 
-def _fitting(values: pa.Table, columns: Sequence[Column]) -> pa.Table:
+def fitting(values: pa.Table, columns: Sequence[Column]) -> pa.Table:
     """Whole numbers in the columns' own types, since a token depends on the type; without those that do not fit."""
     for index, column in enumerate(columns):
         given, kind = values.column(index), types.to_arrow(column.type)

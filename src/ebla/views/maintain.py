@@ -227,16 +227,22 @@ def refresh(
         for epoch in _side_by_side(context, busy, targets, round_, build, chunk, alone=of_dictionaries):
             done[epoch.view] = epoch
     for view in due:
-        if view.relation.id in known and view.relation.name in done and done[view.relation.name].error is None:
+        went_well = view.relation.name in done and done[view.relation.name].error is None
+        if view.relation.id in known and went_well and not (chunk is not None and _is_failed_epoch(view.position)):
             troubles.clear(context.catalog, view.relation.id, Activity.EPOCH)
         refreshing = view.position is not None and view.position.refresh is not None
         ended = refreshing and chunk is None and not targets[view.relation.name.lower()].batch
-        if ended and view.relation.name in done and done[view.relation.name].error is None:
+        if ended and went_well:
             troubles.clear(context.catalog, view.relation.id, Activity.DICTIONARY)
     conflicts = [one.error for one in done.values() if isinstance(one.error, ConflictError)]
     if conflicts:
         raise conflicts[0]  # another process came first; what the other views did is committed
     return [done[v.relation.name] for v in due if v.relation.name in done]
+
+
+def _is_failed_epoch(position: Position | None) -> bool:
+    """Whether an epoch failed on a row, and no chunk: a chunk that goes well changes nothing about it."""
+    return position is not None and position.status == "failed" and not position.failed_in_refresh
 
 
 def _is_waiting(trouble: Trouble | None, now: int) -> bool:

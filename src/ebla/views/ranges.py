@@ -32,8 +32,8 @@ from ebla.views.definition import View
 from ebla.views.driving import Driving
 from ebla.views.epoch import affected, narrowed_to
 from ebla.views.evaluate import Evaluation
-from ebla.views.inputs import Inputs, Round, arrow_schema
-from ebla.views.lookup import rows_by
+from ebla.views.inputs import Inputs, Round, arrow_schema, column_of
+from ebla.views.lookup import fitting, rows_by
 from ebla.views.plan import Incremental, of_scope
 from ebla.views.refresh import TOKEN_MAX, TOKEN_MIN, Part, Refresh
 from ebla.views.region import Region
@@ -99,12 +99,12 @@ class Ranges:
         return self._mine.rows_at_most
 
     def cut(self, part: Part, refresh: Refresh, rows_max: int) -> Cut:
-        """Where the next chunk of a part ends that has about so many rows."""
+        """Where the next chunk of a part ends that has about `rows_max` rows."""
         values_max = max(1, round(rows_max / refresh.rows_per_value))
         try:
             tokens = np.sort(self._tokens(self._values(self._inputs(part), part)))
         except TooWide:
-            left = max(1, refresh.expected - refresh.values)
+            left = refresh.values_left
             if left <= values_max:
                 return Cut(up_to=part.last, values=left, exact=False)
             end = part.first + max(1, (part.last - part.first + 1) * values_max // left) - 1
@@ -161,10 +161,16 @@ class Ranges:
         return values.filter(pa.array((tokens >= part.first) & (tokens <= part.last)))
 
     def _typed(self, values: pa.Table | None) -> pa.Table:
-        """In the types of the view's columns: tokens depend on them."""
-        kinds = arrow_schema(self._view.relation, self._by)
+        """In the types of the view's columns: tokens depend on them. No row of the view has a value that does not fit.
+
+        Such a value comes from the other side of an equality of whole numbers, as in INT = BIGINT.
+        """
+        relation = self._view.relation
+        kinds = arrow_schema(relation, self._by)
         schema = pa.schema([pa.field(f"c{i}", kind.type) for i, kind in enumerate(kinds)])
-        return schema.empty_table() if values is None or values.num_rows == 0 else values.cast(schema)
+        if values is None or values.num_rows == 0:
+            return schema.empty_table()
+        return fitting(values, [column_of(relation, name) for name in self._by]).cast(schema)
 
     def _tokens(self, values: pa.Table) -> np.ndarray:
         return token.tokens(values, values.schema.names)

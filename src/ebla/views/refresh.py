@@ -73,7 +73,25 @@ class Refresh:
     @property
     def rows_expected(self) -> int:
         """Rows in all, about: values may have several rows each, or none."""
-        return max(self.rows, round(self.expected * self.rows_per_value))
+        counted = round(self.expected * self.rows_per_value)
+        return max(self.rows, counted) if self.values < self.expected else self.rows + self.rows_left
+
+    @property
+    def rows_left(self) -> int:
+        """Rows yet to come, about; at least one."""
+        return max(1, round(self.values_left * self.rows_per_value))
+
+    @property
+    def values_left(self) -> int:
+        """Values of the cut yet to come, about; at least one.
+
+        Streams may have added values since they were counted. Once there were more than expected, those behind the
+        position tell how many lie beyond it: tokens are spread evenly.
+        """
+        counted = self.expected - self.values
+        if counted > 0 or self.up_to is None:
+            return max(1, counted)
+        return max(1, round(self.values * (1.0 - self.share) / self.share))
 
     @property
     def rows_per_value(self) -> float:

@@ -33,7 +33,7 @@ REFRESH = "refresh"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """What a refresh does next: come from a position about so many rows further."""
+    """What a refresh does next: come from a position about `rows_max` rows further."""
 
     up_to: int | None
     """Where it is."""
@@ -127,6 +127,8 @@ class RefreshEpoch:
             seconds=seconds,
             refresh=refresh,
         )
+        if cut is not None:
+            position = position.still_failed(self._position)
         try:
             work.write_indexes()
         except DuplicateKeyError as error:

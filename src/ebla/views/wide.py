@@ -49,14 +49,17 @@ class Wide:
         return self._rows(self.affected(span), self._direct())
 
     def affected(self, span: tuple[int, int] | None = None) -> DataFrame:
-        """The values of the scope that changes affect."""
+        """The values of the scope that changes affect, in the types of the view's columns: tokens depend on them.
+
+        No row of the view has a value that does not fit: it comes from the other side of an equality as INT = BIGINT.
+        """
         found = reduce(lambda a, b: a.unionAll(b), [self._values(a.values) for a in self._plan.affected]).distinct()
-        if span is None:
-            return found
-        # The token depends on the type: that of the view's column counts, wherever the value was found.
-        kinds = [column_of(self._view.relation, name).type for name in self._plan.scope]
-        typed = found.selectExpr(*[f"CAST({c} AS {kind}) AS {c}" for c, kind in zip(found.columns, kinds, strict=True)])
-        return typed.filter(within(typed.columns, [span]))
+        wanted = [column_of(self._view.relation, name).type for name in self._plan.scope]
+        kinds = {c: kind for (c, have), kind in zip(found.dtypes, wanted, strict=True) if have != kind}
+        fits = [f"({c} IS NULL OR try_cast({c} AS {kind}) IS NOT NULL)" for c, kind in kinds.items()]
+        typed = found.filter(" AND ".join(fits)) if fits else found
+        typed = typed.selectExpr(*[f"try_cast({c} AS {kinds[c]}) AS {c}" if c in kinds else c for c in found.columns])
+        return typed if span is None else typed.filter(within(typed.columns, [span]))
 
     @property
     def _by_key(self) -> bool:
