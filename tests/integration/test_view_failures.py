@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from sqlalchemy import update
 
 import ebla
+from ebla.build.engine import PATIENCE
+from ebla.catalog import schema as s
 from ebla.ids import Version
-from ebla.views import culprit
+from ebla.views import culprit, definition
 from ebla.views import run as run_module
 from ebla.views.cost import Estimate, Way
 from ebla.views.maintain import Target, apply_epoch
@@ -176,3 +182,77 @@ def test_an_epoch_to_versions_that_another_process_has_passed_is_refused(db: ebl
         apply_epoch(db.context, "taken", Target(stream=stale))
     db.sql("FLUSH taken")
     assert db.sql("SELECT kind, total, n FROM taken").rows() == [(1, 36, 2)]
+
+
+def test_a_check_that_fails_on_a_row_is_made_again_after_pauses(
+    db: ebla.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No chunk and no epoch met the row, so nothing has stopped the build: it must not run in a circle."""
+    attempts: list[float] = []
+
+    def fails(context: object, name: str) -> None:
+        attempts.append(time.monotonic())
+        raise ebla.SqlError(f"view {name}: a row of the sample cannot be computed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("ebla.views.sampled.check", fails)
+        with pytest.raises(ebla.SqlError, match="a row of the sample") as told:
+            db.sql("CREATE MATERIALIZED VIEW plain AS SELECT id, total FROM orders")
+        assert getattr(told.value, "goes_on", False)
+        assert len(attempts) == PATIENCE
+        assert all(after - before > 0.4 for before, after in pairwise(attempts))
+        assert "a row of the sample" in db.sql("SHOW PROGRESS plain").to_arrow().to_pylist()[0]["detail"]
+    db.sql("WAIT FOR plain")
+    check(db, "plain")
+
+
+@pytest.mark.parametrize("damage", ["no JSON", '{"query": "SELECT 1", "roles": [{"a": 1}]}', "position"])
+def test_a_view_whose_definition_cannot_be_read_is_its_own_trouble(db: ebla.Database, damage: str) -> None:
+    create(db, "sums", "plain")
+    with db.context.catalog.reading() as connection:
+        sums = definition.load(connection, "sums")
+
+    def store(options: str | None, position: str | None) -> None:
+        with db.context.catalog.writing() as connection:
+            if options is not None:
+                mine = s.relations.c.relation_id == sums.relation.id
+                connection.execute(update(s.relations).where(mine).values(options=options))
+            if position is not None:
+                mine = s.progress.c.name == sums.progress_name
+                connection.execute(update(s.progress).where(mine).values(value=position))
+
+    store(*((None, "{}") if damage == "position" else (damage, None)))
+    db.table("orders").upsert([order(100)])
+    done = {one.view: one.plan for one in db.epochs.of_handler("default")}
+    assert (done["sums"], done["plain"]) == ("waiting", "incremental")
+    check(db, "plain")
+    [trouble] = db.sql("SELECT name, message, retry_at, traceback FROM system.troubles").to_arrow().to_pylist()
+    assert (trouble["name"], trouble["retry_at"] is not None) == ("sums", True)
+    assert "expected a stored definition that this release can read" in trouble["message"]
+    assert "Traceback" in trouble["traceback"]
+    [shown] = [v for v in db.sql("SHOW VIEWS").to_arrow().to_pylist() if v["name"] == "sums"]
+    assert shown["message"].startswith("waiting: view sums: expected a stored definition")
+    with pytest.raises(ebla.StorageError, match="expected a stored definition"):
+        db.sql("FLUSH sums")
+    db.epochs.of_dictionaries({"default"})
+    db.builder.adopt()
+    db.sql("SHOW PROGRESS; SELECT * FROM system.build_progress")
+
+    store(json.dumps(dict(sums.relation.options)), sums.stored)
+    db.sql("FLUSH")
+    check(db, "sums", "plain")
+    assert db.sql("SELECT count(*) FROM system.troubles").one() == (0,)
+    store(*((None, "{}") if damage == "position" else (damage, None)))
+    db.sql("DROP MATERIALIZED VIEW sums")
+
+
+def test_a_definition_that_cannot_be_read_holds_up_no_other_build(db: ebla.Database) -> None:
+    for name in ("ratio", "plain"):
+        db.sql(f"CREATE ASYNC MATERIALIZED VIEW {name} AS {VIEWS[name]}")
+    with db.context.catalog.writing() as connection:
+        connection.execute(update(s.relations).where(s.relations.c.name == "ratio").values(options="no JSON"))
+    db.sql("WAIT FOR plain")
+    check(db, "plain")
+    assert db.sql("SELECT name, work FROM system.troubles").rows() == [("ratio", "build")]
+    db.sql("CANCEL BUILD ratio")
+    assert db.sql("SHOW VIEWS").to_arrow()["name"].to_pylist() == ["plain"]

@@ -33,7 +33,7 @@ from ebla.build.scanned import Scan
 from ebla.build.segments import Segments
 from ebla.catalog import building, reads, troubles
 from ebla.catalog.troubles import Activity
-from ebla.errors import ConflictError, EblaError, SnapshotError, UnknownNameError, UsageError
+from ebla.errors import ConflictError, EblaError, SnapshotError, StorageError, UnknownNameError, UsageError
 from ebla.failpoint import hit
 from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
 from ebla.storage.model import Kind, Relation
@@ -267,7 +267,10 @@ class SparkEngine:
         fillers = {view: self._fillers[seen.kinds[view]] for view in tablets}
         first = next(iter(tablets))
         hit("build.before_chunk")
-        if fillers[first].in_one_piece(first):
+        whole = self._in_one_piece(batch, due, seen, fillers)
+        if whole is None:
+            return
+        if whole[first]:
             ids = [i for i, task in due.items() if task.view == first]
             try:
                 with self._context.at_work(f"build of {seen.names[first]}"):
@@ -276,7 +279,7 @@ class SparkEngine:
             except Exception as error:
                 self._went_wrong(batch, fillers[first], first, ids, error, seen.version)
             return
-        tablets = {v: t for v, t in tablets.items() if v == first or not fillers[v].in_one_piece(v)}
+        tablets = {v: t for v, t in tablets.items() if not whole[v]}
         assert seen.base is not None, "only a view in one piece has no base"
         cuts = Cuts(self._context, seen.base)
         rows_max = {view: self._rows_max(view, seen, fillers[view]) for view in tablets}
@@ -299,6 +302,20 @@ class SparkEngine:
                 troubles.clear(self._context.catalog, view, Activity.BUILD)
         for view, found in errors.items():
             self._went_wrong(batch, fillers[view], view, ids_of[view], found, seen.version)
+
+    def _in_one_piece(
+        self, batch: _Batch, due: Mapping[TaskId, Task], seen: _Seen, fillers: Mapping[RelationId, Filler]
+    ) -> dict[RelationId, bool] | None:
+        """Which relations are built in one piece. `None`: one cannot be read, and the others go on without it."""
+        whole: dict[RelationId, bool] = {}
+        for view, filler in fillers.items():
+            try:
+                whole[view] = filler.in_one_piece(view)
+            except StorageError as error:
+                ids = [i for i, task in due.items() if task.view == view]
+                self._went_wrong(batch, filler, view, ids, error, seen.version)
+                return None
+        return whole
 
     def _fill(
         self, seen: _Seen, chunk: chunks.Chunk, ids_of: Mapping[RelationId, frozenset[TaskId]]

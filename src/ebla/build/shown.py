@@ -20,7 +20,7 @@ from ebla.catalog.troubles import Activity, Trouble
 from ebla.ids import NodeId, RelationId, TabletId, Version
 from ebla.indexes import definition as index_definition
 from ebla.indexes.definition import Index
-from ebla.storage.model import Kind, Relation
+from ebla.storage.model import Relation
 from ebla.storage.tablets import token_range
 from ebla.views import definition
 from ebla.views.definition import View
@@ -89,10 +89,8 @@ def shown(connection: Connection, now: int) -> list[Shown]:
     `now` is in microseconds, as the catalog's clock.
     """
     builds = building.builds(connection)
-    views = [
-        of_view(connection, definition.load(connection, name), builds, now)
-        for name in reads.relation_names(connection, Kind.VIEW)
-    ]
+    found = sorted(definition.all_views(connection), key=lambda view: view.relation.name)
+    views = [of_view(connection, view, builds, now) for view in found]
     indexes = [of_index(connection, index, builds, now) for index in index_definition.all_indexes(connection)]
     return [*views, *indexes, *map(of_failure, failed.gone(connection))]
 

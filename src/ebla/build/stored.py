@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -63,7 +62,7 @@ def held(connection: Connection, views: Mapping[RelationId, Reached | None]) -> 
         select(s.relations.c.relation_id, s.relations.c.options).where(s.relations.c.relation_id.in_(list(views)))
     )
     for view, text in options:
-        inputs = json.loads(text).get("inputs", [])
+        inputs = reads.options_of(text).get("inputs", [])
         if any(RelationId(i) in views for i in inputs):
             waiting.add(RelationId(view))
     return waiting
@@ -76,7 +75,7 @@ def mended(connection: Connection, builds: Iterable[RelationId]) -> list[Relatio
         if reached is None or not reached.failed or reached.tried is None:
             continue
         text = connection.execute(select(s.relations.c.options).where(s.relations.c.relation_id == view)).scalar()
-        inputs = [RelationId(i) for i in json.loads(text or "{}").get("inputs", [])]
+        inputs = [RelationId(i) for i in reads.options_of(text or "{}").get("inputs", [])]
         if any(reads.first_write_after(connection, number, reached.tried) is not None for number in inputs):
             found.append(view)
     return found
@@ -103,7 +102,11 @@ def positions(connection: Connection, views: Iterable[RelationId]) -> dict[Relat
     names = {progress_name(view): view for view, reached in found.items() if reached is not None}
     rows = connection.execute(select(s.progress).where(s.progress.c.name.in_(list(names))))
     for row in rows:
-        position = Position.parse(row.value)
+        try:
+            position = Position.parse(row.value)
+        except (ValueError, KeyError, TypeError):  # damaged: this build waits, and no other
+            found[names[row.name]] = Reached(applied_version=Version(0), text=row.value, failed=True)
+            continue
         failed = position.status == "failed"
         found[names[row.name]] = Reached(
             applied_version=position.applied_version,

@@ -58,6 +58,13 @@ def relation_names(connection: Connection, kind: Kind | None = None) -> list[str
     return sorted(connection.execute(query).scalars())
 
 
+def relation_ids(connection: Connection, kind: Kind) -> list[RelationId]:
+    query = select(s.relations.c.relation_id).where(
+        s.relations.c.dropped_version.is_(None), s.relations.c.kind == kind.value
+    )
+    return [RelationId(number) for number in connection.execute(query).scalars()]
+
+
 def find_relation(connection: Connection, name: str, *, version: Version | None = None) -> Relation | None:
     if not isinstance(name, str):
         raise UsageError(f"expected a name, which is a string, found {name!r}")
@@ -84,6 +91,15 @@ def relation_by_id(connection: Connection, relation_id: RelationId) -> Relation 
     return None if row is None else _relation(connection, row, None)
 
 
+def options_of(text: str) -> dict[str, Any]:
+    """A relation's options as they are stored; none where the text is damaged. What needs them says what it misses."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _relation(connection: Connection, row: Row[Any], version: Version | None) -> Relation:
     return Relation(
         id=RelationId(row.relation_id),
@@ -98,7 +114,7 @@ def _relation(connection: Connection, row: Row[Any], version: Version | None) ->
         horizon=Version(row.horizon),
         created_version=Version(row.created_version),
         comment=row.comment,
-        options=json.loads(row.options),
+        options=options_of(row.options),
     )
 
 

@@ -35,4 +35,10 @@ def least_read(connection: Connection) -> dict[RelationId, Version | None]:
             read = None if view.position is None else view.position.read.get(name)
             before = least.get(relation)
             least[relation] = before if read is None else Version(read if before is None else min(before, read))
-    return least
+    return least | dict.fromkeys(_of_damaged(connection), Version(0))
+
+
+def _of_damaged(connection: Connection) -> set[RelationId]:
+    """Dictionaries that a view may read whose definition cannot be read: how far it is, is not known."""
+    damaged = [view.relation.id for view in definition.all_views(connection) if view.damage is not None]
+    return {i for handler in owners(damaged, stored.handlers(connection)).values() for i in handler.batch}

@@ -223,7 +223,7 @@ class Runner:
                     self._nudge()
                 return
             handlers = stored.handlers(connection)
-            views = [reads.relation(connection, n).id for n in reads.relation_names(connection, Kind.VIEW)]
+            views = reads.relation_ids(connection, Kind.VIEW)
         settings, job = self._context.settings, by_name(handlers, DICTIONARY)
         busy = {h.name: h for h in owners(views, handlers).values() if h.should_run}
         tuned = {name: tuning(h, settings, job) for name, h in busy.items()}

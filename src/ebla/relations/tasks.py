@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterable
 
@@ -103,7 +102,7 @@ def view_stages(connection: Connection, base: RelationId) -> dict[RelationId, Vi
     found: dict[RelationId, ViewStage] = {}
     for row in connection.execute(views):
         view = RelationId(row.relation_id)
-        if base not in json.loads(row.options).get("inputs", []):
+        if base not in reads.options_of(row.options).get("inputs", []):
             continue
         if view in builds:
             begun = view in spans or processing == builds[view].base

@@ -14,8 +14,10 @@ from ebla.tables.context import Context
 TRACEBACK_MAX = 20_000
 
 
-def note(context: Context, relation: Relation, work: Activity, error: BaseException, *, final: bool = False) -> Trouble:
-    """Record a failure with its traceback. `final`: it is not tried again, whatever the error is by itself."""
+def note(
+    context: Context, relation: Relation, work: Activity, error: BaseException, *, final: bool | None = None
+) -> Trouble:
+    """Record a failure with its traceback. `final`: whether it is tried again, whatever the error is by itself."""
     fault = fault_of(error)
     return troubles.record(
         context.catalog,
@@ -23,7 +25,7 @@ def note(context: Context, relation: Relation, work: Activity, error: BaseExcept
         work=work,
         name=relation.name,
         kind=relation.kind,
-        final=final or fault.final,
+        final=fault.final if final is None else final,
         code=fault.code,
         message=" ".join(fault.message.split()),
         culprit=getattr(error, "culprit", None),
@@ -33,7 +35,11 @@ def note(context: Context, relation: Relation, work: Activity, error: BaseExcept
 
 
 def note_build(context: Context, number: RelationId, error: BaseException) -> Trouble | None:
-    """Record what keeps a build from going on, unless it was given up already. `None`: it is gone, or built."""
+    """Record what keeps a build from going on, unless it was given up already. `None`: it is gone, or built.
+
+    A build that failed on a row has stopped before, and is not noted here. So a view, or a table's staged runs, are
+    tried again after a pause whatever the error is: a check of a sample may meet a row that no chunk did.
+    """
     with context.catalog.reading() as connection:
         relation = reads.relation_by_id(connection, number)
         before = troubles.find(connection, number, Activity.BUILD)
@@ -42,4 +48,4 @@ def note_build(context: Context, number: RelationId, error: BaseException) -> Tr
         return None
     if before is not None and before.final and relation.kind is Kind.INDEX:
         return before
-    return note(context, relation, Activity.BUILD, error)
+    return note(context, relation, Activity.BUILD, error, final=None if relation.kind is Kind.INDEX else False)

@@ -14,11 +14,12 @@ from ebla.build.loop import Loop
 from ebla.build.model import Build, held, pace
 from ebla.build.ports import Filler
 from ebla.build.states import Permission
+from ebla.build.stored import positions
 from ebla.catalog import building, indexing, reads, troubles
 from ebla.catalog import changes as c
 from ebla.catalog.indexing import IndexState
 from ebla.catalog.troubles import Activity
-from ebla.errors import CorruptRunError, EblaError, SparkJobError, UnknownNameError, UsageError
+from ebla.errors import CorruptRunError, EblaError, SparkJobError, StorageError, UnknownNameError, UsageError
 from ebla.ids import RelationId, Version
 from ebla.indexes import create as index_create
 from ebla.indexes import definition as index_definition
@@ -28,7 +29,6 @@ from ebla.indexes.filler import IndexFiller
 from ebla.indexes.validate import Validation
 from ebla.jobs.model import with_inputs
 from ebla.relations.tasks import NO_RELATION, first_tasks
-from ebla.spark.faults import is_final
 from ebla.storage.model import Kind, Relation
 from ebla.tables.writes import Written
 from ebla.views import create, definition, sampled
@@ -66,8 +66,7 @@ class Builder:
 
         def decide(connection: Connection, at: Version) -> c.Decision | None:
             known = building.builds(connection).keys() | building.built(connection).keys()
-            names = reads.relation_names(connection, Kind.VIEW)
-            views = [v for v in (definition.load(connection, n) for n in names) if v.relation.id not in known]
+            views = [v for v in definition.all_views(connection) if v.relation.id not in known and v.damage is None]
             updates = tuple(update for view in views for update in self._lacking(connection, view))
             return (
                 c.Decision(reason="views from before there were building tasks", updates=updates) if updates else None
@@ -149,11 +148,15 @@ class Builder:
         if not waiting:
             return
         errors = self.loop.wait([v.relation.id for v in waiting], lambda: self._are_over(waiting))
+        with self._context.catalog.reading() as connection:
+            reached = positions(connection, [view.relation.id for view in waiting])
         for view in waiting:
+            at = reached.get(view.relation.id)
+            has_stopped = at is not None and at.failed
             for error in errors.get(view.relation.id, ()):
                 if isinstance(error, CorruptRunError):
                     raise error  # another try finds the same damage
-                if not isinstance(error, Stopped) and not is_final(error):
+                if not isinstance(error, Stopped) and not has_stopped:
                     raise still_trying("view", view.relation.name, error) from error
 
     def wait_indexes(self, indexes: Sequence[Index]) -> None:
@@ -290,7 +293,10 @@ class Builder:
         found = reads.find_relation(connection, name)
         if kind is not Kind.VIEW or found is None or found.kind is not Kind.VIEW:
             return None
-        view = definition.of_relation(connection, found)
+        try:
+            view = definition.of_relation(connection, found)
+        except StorageError:
+            return None  # of a view that cannot be read nothing goes on
         return view if view.position is not None and view.position.refresh is not None else None
 
     def cancel(self, name: str, *, if_exists: bool) -> None:

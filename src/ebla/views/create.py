@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection
 
 from ebla.build.model import PACE, Build, pace
+from ebla.catalog import building, reads
 from ebla.catalog import changes as c
-from ebla.catalog import reads
 from ebla.errors import DuplicateNameError, UsageError
 from ebla.failpoint import hit
 from ebla.ids import RelationId, Version
@@ -105,6 +105,8 @@ def _checked(context: Context, part: Part, query: Query) -> Checked:
     facts = report.views[part.number]
     relations = {n: r for n, r in found.items() if r is not None}
     columns = _columns(facts.relation, facts.drawn)
+    for column in columns:
+        ddl.check_fields(facts.relation.name or "the query", column)
     kept = query if facts.drawn is None else facts.drawn.query
     made = direct_of_relations(kept, relations, [col for col in columns if col.name not in HIDDEN_KEY], settings)
     return Checked(
@@ -242,19 +244,19 @@ def drop_view(
         found = reads.find_relation(connection, name)
         if found is None and if_exists:
             return None
-        if found is not None:
-            ddl.require_kind(found, Kind.VIEW, "CANCEL BUILD of a" if while_building else "DROP")
-        view = definition.load(connection, name)
-        if while_building and not view.building:
+        if found is None:
+            found = definition.load(connection, name).relation  # which says that there is none
+        ddl.require_kind(found, Kind.VIEW, "CANCEL BUILD of a" if while_building else "DROP")
+        if while_building and found.id not in building.builds(connection):
             raise UsageError(
-                f"view {view.relation.name}: expected a build that can be cancelled, found it built; "
+                f"view {found.name}: expected a build that can be cancelled, found it built; "
                 "DROP MATERIALIZED VIEW removes it"
             )
-        updates, more = dropping(connection, view.relation, cascade=cascade)
+        updates, more = dropping(connection, found, cascade=cascade)
         what = "cancel the build of" if while_building else "drop materialized view"
         return c.Decision(
-            reason=f"{what} {view.relation.name}{more}",
-            relation=view.relation.id,
+            reason=f"{what} {found.name}{more}",
+            relation=found.id,
             updates=updates,
         )
 

@@ -13,10 +13,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from ebla.catalog import reads
 from ebla.catalog import schema as s
-from ebla.errors import UnknownNameError
+from ebla.errors import CatalogError, StorageError, UnknownNameError
 from ebla.ids import RelationId, Version
 from ebla.storage.model import HIDDEN_KEY, Column, Kind, Relation
 from ebla.views.refresh import Refresh
@@ -156,6 +157,8 @@ class View:
     """Whether it is still being built."""
     reached: Position | None = None
     """How far epochs have brought it, be it built or not."""
+    damage: StorageError | None = None
+    """Why its stored definition or position cannot be read. Nothing but the relation is known of such a view."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -223,6 +226,19 @@ def _parsed(text: str) -> Query:
 
 
 def of_relation(connection: Connection, relation: Relation) -> View:
+    """The view that a relation is. Whatever is wrong with what is stored is the view's own fault, and no other's."""
+    try:
+        return _of_relation(connection, relation)
+    except (CatalogError, SQLAlchemyError):
+        raise  # of the catalog, not of the view
+    except Exception as error:
+        raise StorageError(
+            f"view {relation.name}: expected a stored definition that this release can read, found "
+            f"{type(error).__name__}: {error}; open it with the release that made it, or drop it and create it again"
+        ) from error
+
+
+def _of_relation(connection: Connection, relation: Relation) -> View:
     query = _parsed(str(relation.options["query"]))
     roles = relation.options.get("roles")
     settings = relation.options.get("settings")
@@ -259,9 +275,22 @@ def _while_building(reached: Position | None) -> Position | None:
     return replace(reached, applied_version=Version(0), read={})
 
 
+def _or_damaged(connection: Connection, name: str) -> View:
+    from ebla.sql.query import Query
+
+    relation = reads.relation(connection, name)
+    try:
+        return of_relation(connection, relation)
+    except StorageError as damage:
+        nothing = Query(text="")
+        return View(
+            relation=relation, query=nothing, inputs=(), position=None, stored=None, kept=nothing, damage=damage
+        )
+
+
 def all_views(connection: Connection) -> list[View]:
-    """Every view, each behind the views that it reads."""
-    found = {n.lower(): load(connection, n) for n in reads.relation_names(connection, Kind.VIEW)}
+    """Every view, each behind the views that it reads. One that cannot be read is there with its `damage`."""
+    found = {n.lower(): _or_damaged(connection, n) for n in reads.relation_names(connection, Kind.VIEW)}
     ordered: dict[str, View] = {}
 
     def visit(name: str) -> None:

@@ -95,6 +95,8 @@ def freshness(connection: Connection, now: int) -> list[Freshness]:
     found: dict[str, Freshness] = {}
     for view in views:
         position = view.position or Position(applied_version=Version(0), read={})
+        if view.damage is not None:
+            position = position.failed(str(view.damage), {})
         behind, age_s = _unread(connection, view, now) if position.built else (None, None)
         if age_s is not None:
             older = [found[n].age_s or 0.0 for n in view.inputs if n in found]
@@ -102,7 +104,7 @@ def freshness(connection: Connection, now: int) -> list[Freshness]:
         found[view.relation.name.lower()] = Freshness(
             name=view.relation.name,
             handler=handler_of[view.relation.id].name,
-            status="building" if view.position is None else position.status,
+            status="building" if view.position is None and view.damage is None else position.status,
             behind=behind,
             age_s=age_s,
             position=position,

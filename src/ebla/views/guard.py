@@ -81,6 +81,8 @@ def _uses(connection: Connection, view: definition.View, relation: Relation, col
     from ebla.views.nodes import NotUnderstood
     from ebla.views.shape import understood
 
+    if view.damage is not None:
+        return True
     relations = {n: reads.relation(connection, n) for n in view.inputs}
     try:
         used = understood(view.query, relations, view.settings).used
@@ -109,7 +111,7 @@ def require_built(connection: Connection, relation: Relation) -> None:
     if not position.built:
         raise SnapshotError(
             f"view {relation.name}: expected it built, found that its build failed: {position.message}; "
-            f"mend the rows, then FLUSH {relation.name}"
+            f"mend the rows; then it goes on by itself, or at once with FLUSH {relation.name}"
         )
 
 

@@ -21,7 +21,7 @@ from ebla.failpoint import hit
 from ebla.ids import RelationId, Version
 from ebla.indexes import definition as index_definition
 from ebla.jobs import stored
-from ebla.storage.model import Kind, Relation
+from ebla.storage.model import Relation
 from ebla.tables.context import Context
 from ebla.views import definition
 from ebla.views.definition import REPLACEMENT, find_replacement
@@ -75,8 +75,7 @@ def exchange(context: Context) -> None:
 
 
 def _built(connection: Connection) -> list[Relation]:
-    names = [n for n in reads.relation_names(connection, Kind.VIEW) if n.startswith(REPLACEMENT)]
-    views = [definition.load(connection, name) for name in names]
+    views = [v for v in definition.all_views(connection) if v.relation.name.startswith(REPLACEMENT)]
     return [v.relation for v in views if not v.building and v.position is not None and v.position.built]
 
 

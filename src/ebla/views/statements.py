@@ -251,7 +251,9 @@ class Views:
 
 
 def _stopped(view: str, why: str | None) -> ViewStoppedError:
-    return ViewStoppedError(f"view {view}: stopped: {why}; mend the rows, then FLUSH it again")
+    return ViewStoppedError(
+        f"view {view}: stopped: {why}; mend the rows; then it goes on by itself, or at once with FLUSH {view}"
+    )
 
 
 def _waits(view: str, error: Exception) -> EblaError:
