@@ -24,7 +24,7 @@ from ebla.query.conditions import Request
 from ebla.query.execute import result_of
 from ebla.query.streams import TooMany
 from ebla.result import Result, named_like
-from ebla.spark import comparisons
+from ebla.spark import comparisons, faults
 from ebla.spark import write as swrite
 from ebla.spark.query import over
 from ebla.spark.session import local_frame
@@ -100,7 +100,12 @@ class Executor:
         """One statement, again where the catalog fell silent before anything was committed."""
         again = isinstance(statement, st.Flush | st.WaitFor)
         patience = self._context.catalog.patience
-        return patience.insist(lambda: self._one(statement, source, parameters), twice=again)
+        try:
+            return patience.insist(lambda: self._one(statement, source, parameters), twice=again)
+        except Exception as error:
+            if isinstance(error, EblaError) or not faults.is_of_spark(error) or not faults.is_lost(error):
+                raise
+            raise faults.of_spark(error, "statement") from error
 
     def _one(self, statement: st.Statement, source: StatementText, parameters: Parameters) -> Result:
         match statement:

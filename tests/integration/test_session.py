@@ -181,6 +181,84 @@ def test_without_a_session_ebla_starts_and_stops_its_own(tmp_path):
     assert done.stdout.split() == ["done"]
 
 
+KILLED = """
+import os, signal, sys, threading, time
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+import ebla
+
+where = sys.argv[1]
+quick = dict(auto_compact=False, tablets=2, epoch_period_s=0.0, epochs_on_spark=True, fsync=False)
+small = dict(spark_memory="1g", spark_cores="1")
+
+def kill():
+    process = SparkContext._gateway.proc
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+
+def eventually(holds):
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+def refused(use):
+    try:
+        use()
+    except ebla.SparkJobError as error:
+        assert error.lost
+        return str(error)
+    raise AssertionError("expected an error")
+
+db = ebla.connect(where, **quick, **small)
+db.sql("CREATE TABLE t (id INT PRIMARY KEY, n INT)")
+db.sql("CREATE MATERIALIZED VIEW v AS SELECT n, count(*) AS c FROM t GROUP BY n")
+tracker = db.spark.sparkContext.statusTracker()
+
+def kill_at_work():
+    while not tracker.getActiveJobsIds():
+        time.sleep(0.01)
+    kill()
+
+killer = threading.Thread(target=kill_at_work)
+killer.start()
+said = refused(lambda: db.sql("SELECT sum(id) FROM range(0, 100000000000, 1, 1)").rows())
+killer.join()
+assert "was killed by SIGKILL, the next use of Spark starts another one; repeat the statement" in said, said
+db.table("t").upsert([{"id": 1, "n": 7}, {"id": 2, "n": 7}])
+eventually(lambda: db.query("v").rows() == [(7, 2)])  # in the background, in another JVM
+assert db.sql("SELECT n + 1 AS m FROM t GROUP BY n").rows() == [(8,)]
+db.close()
+assert SparkContext._active_spark_context is None
+
+mine = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+with ebla.connect(where, mine, **quick) as db:
+    assert db.sql("SELECT max(n) AS m FROM t GROUP BY n").rows() == [(7,)]
+    kill()
+    db.table("t").upsert([{"id": 3, "n": 7}])
+    for statement in ("SELECT max(n) AS m FROM t GROUP BY n", "FLUSH v"):
+        said = refused(lambda: db.sql(statement).rows())
+        assert "was killed by SIGKILL; start a new Spark session and connect with it" in said, said
+    [view] = db.sql("SHOW VIEWS").to_arrow().to_pylist()
+    assert view["message"].startswith("waiting: Spark lost a job"), view
+    assert db.query("t").rows() == [(1, 7), (2, 7), (3, 7)]
+print("done")
+"""
+
+
+@pytest.mark.process
+def test_a_jvm_that_is_killed_is_named_and_started_again_where_ebla_started_it(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path / "warehouse")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["done"]
+
+
 @pytest.mark.parametrize("sizes", [(0, 2), (2, 0, 3), (0, 0, 1), (1, 0, 0, 2, 0), (0, 0), (3,)])
 def test_a_frame_has_all_rows_of_an_arrow_table(db: ebla.Database, spark: SparkSession, sizes: tuple[int, ...]) -> None:
     """Spark alone would stop at the first empty chunk."""

@@ -28,6 +28,7 @@ from ebla.errors import (
     StorageFullError,
     TypeMismatchError,
 )
+from ebla.spark import jvm
 
 _FINAL_STATES = frozenset({"07", "0A", "21", "22", "23", "42", "54", "P0"})
 """Classes of SQLSTATE: texts (07, 0A, 42), cardinality, data, constraints, limits, `raise_error`."""
@@ -65,6 +66,15 @@ _WORKER_ABOUT_ROWS = frozenset(
 )
 """What a Python worker says of a value that it cannot convert."""
 
+ABOUT_VALUES = frozenset(
+    {"ARITHMETIC_OVERFLOW", "BINARY_ARITHMETIC_OVERFLOW", "CAST_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE"}
+    | {"CAST_INVALID_INPUT", "DIVIDE_BY_ZERO"}
+)
+"""Conditions of which users get a `TypeMismatchError`; of all others of a text or a row, an `SqlError`."""
+
+ENDS_S = 2.0
+"""How long a JVM whose connections broke may take to end."""
+
 NO_SPACE = ("No space left on device", "Disk quota exceeded")
 
 
@@ -100,7 +110,7 @@ class Link:
 
 def fault_of(error: BaseException) -> Fault:
     """Whose fault an error is. Total: what is not known is transient."""
-    message = _text(error) or type(error).__name__
+    message = text_of(error) or type(error).__name__
     if isinstance(error, SparkJobError):
         return Fault(final=False, code=LOST_JOB if error.lost else (error.code or "SparkJobError"), message=message)
     if isinstance(error, EblaError):
@@ -142,7 +152,10 @@ def _of_causes(error: BaseException) -> Iterator[Link]:
 
 
 def is_of_spark(error: BaseException) -> bool:
-    return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
+    """Whether Spark raised an error, or it is that of a connection to a JVM that has ended."""
+    if type(error).__module__.split(".")[0] in ("pyspark", "py4j"):
+        return True
+    return isinstance(error, ConnectionError | EOFError) and jvm.ended(ENDS_S) is not None
 
 
 def links(error: BaseException) -> Iterator[Link]:
@@ -153,7 +166,7 @@ def links(error: BaseException) -> Iterator[Link]:
         if found:
             yield from found
             return
-    text = _text(error)
+    text = text_of(error)
     condition, state = _condition_of(error)
     if condition is None:
         named = re.search(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]", text)
@@ -196,7 +209,8 @@ def _condition_of(error: BaseException) -> tuple[str | None, str | None]:
         return None, None
 
 
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """What an error says, also where the JVM that knew it is gone."""
     try:
         return str(error)
     except Exception:  # Py4J asks the JVM for it
@@ -214,7 +228,7 @@ def is_lost(error: BaseException, found: list[Link] | None = None) -> bool:
 def worker_cause(error: BaseException) -> tuple[str, str] | None:
     """The class and the message of what a Python worker raised, if that is what the error is about."""
     found = [link for link in links(error) if (link.condition or "").startswith("PYTHON_")]
-    text = _text(error) if type(error).__name__ == "PythonException" else "\n".join(link.text for link in found)
+    text = text_of(error) if type(error).__name__ == "PythonException" else "\n".join(link.text for link in found)
     if not found and "Python worker" not in text:
         return None
     for line in reversed([line.rstrip() for line in text.split("JVM stacktrace")[0].splitlines()]):
@@ -259,11 +273,21 @@ def full(what: str) -> StorageFullError:
 def of_spark(error: BaseException, what: str) -> EblaError:
     """An error of Spark that is neither about a row nor about the text, as one of ours."""
     found = list(links(error))
-    said = _said(found) or sentence(_text(error)) or type(error).__name__
+    said = _said(found) or sentence(text_of(error)) or type(error).__name__
     if is_lost(error, found):
         return SparkJobError(f"{what}: Spark lost a job: {said}; repeat the statement", lost=True)
     code = next((link.condition for link in found if link.condition), None)
     return SparkJobError(f"{what}: Spark could not finish a job: {said}", code=code)
+
+
+def _lost(error: BaseException, what: str, said: str) -> SparkJobError:
+    how = jvm.ended(ENDS_S if type(error).__name__ in _LOST_CLASSES else 0.0)
+    if how is None:
+        return SparkJobError(f"{what}: Spark lost a job: {said}; repeat the statement", lost=True)
+    if jvm.is_launched_by_ebla():
+        how = f"{how}, the next use of Spark starts another one"
+        return SparkJobError(f"{what}: Spark lost a job: {how}; repeat the statement", lost=True)
+    return SparkJobError(f"{what}: Spark lost a job: {how}; start a new Spark session and connect with it", lost=True)
 
 
 def sentence(text: str) -> str:

@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ebla.errors import MissingDependencyError, UsageError
+from ebla.errors import MissingDependencyError, SparkJobError, UsageError
 from ebla.settings import Settings
+from ebla.spark import jvm
 from ebla.spark.tags import own_handler_kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import types as T
+
+log = logging.getLogger("ebla.spark")
 
 JAVA_HINT = (
     "install Java 17 or 21 (Debian: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17) "
@@ -63,6 +66,15 @@ class Started:
         self.session = session
         self._ours = ours
 
+    @property
+    def is_running(self) -> bool:
+        return is_running(self.session)
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether another one can be started once this one is gone: it is not the program's, or that was stopped."""
+        return self._ours or _has_ended(self.session)
+
     @classmethod
     def start(cls, settings: Settings) -> Started:
         """A process has one Spark. Databases share the one that Ebla started; the last to stop it does.
@@ -70,10 +82,14 @@ class Started:
         Where the program runs Spark already, Ebla works in a session of its own beside it, and stops nothing.
         """
         with cls._lock:
-            if cls._running is None or _has_ended(cls._running):
+            if cls._running is None or not is_running(cls._running):
+                if cls._running is not None and not _has_ended(cls._running):
+                    log.warning("Spark: expected it to run, found that %s; starting it again", jvm.ended())
+                    jvm.forget(cls._running)
                 cls._running, cls._users = None, 0
                 found = _of_program()
                 if found is not None:
+                    require_running(found)
                     return cls(_beside(found), ours=False)
                 cls._running = _launch(settings)
             cls._users += 1
@@ -88,7 +104,10 @@ class Started:
             cls._users -= 1
             if cls._users == 0:
                 cls._running = None
-                self.session.stop()
+                if is_running(self.session):
+                    self.session.stop()
+                elif not _has_ended(self.session):
+                    jvm.forget(self.session)
 
 
 def _has_ended(session: SparkSession) -> bool:
@@ -99,8 +118,17 @@ def is_running(session: SparkSession) -> bool:
     """Whether jobs can be run in a session: it was not stopped, and its JVM, if this process launched it, is there."""
     if _has_ended(session):
         return False
-    process = getattr(session.sparkContext._gateway, "proc", None)
-    return process is None or process.poll() is None
+    return jvm.ended() is None
+
+
+def require_running(session: SparkSession) -> None:
+    """Refuse a session that is gone: one that the program passed or made is the program's to start again."""
+    if not is_running(session):
+        raise SparkJobError(
+            f"Spark: expected a session that runs, found that {jvm.ended() or 'it was stopped'}; "
+            "start a new Spark session and connect with it",
+            lost=True,
+        )
 
 
 def _of_program() -> SparkSession | None:
@@ -131,6 +159,7 @@ def _launch(settings: Settings) -> SparkSession:
         builder = builder.config(name, value)
     with _quiet_launch(), own_handler_kept():
         session = builder.getOrCreate()
+    jvm.mark_launched()
     session.sparkContext.setLogLevel("ERROR")
     # PySpark logs every error that it also raises; ours say more to the user.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
+from ebla.spark import jvm
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -87,7 +89,7 @@ class Tags:
 
     def _call(self, method: str, tag: str) -> bool:
         session = self._session()
-        if session is None or session.sparkContext._jsc is None:
+        if session is None or session.sparkContext._jsc is None or jvm.ended() is not None:
             return False
         getattr(session.sparkContext, method)(tag)
         return True

@@ -331,7 +331,7 @@ class translated:
 
 def translate(error: BaseException, what: str) -> EblaError | None:
     """What Spark says, in our words: of the text, a row, files, or Spark itself; `None` if it is not Spark's."""
-    text = str(error)
+    text = faults.text_of(error)
     # An analysis error shows the plan, in which our expressions stand though none of them ran.
     ours = None if isinstance(error, AnalysisException) else _our_message(text)
     if ours is not None:

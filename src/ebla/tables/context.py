@@ -23,6 +23,7 @@ from ebla.indexes.definition import Known
 from ebla.query.store import Store
 from ebla.settings import Settings
 from ebla.spark import session as spark_session
+from ebla.spark.sessions import Sessions
 from ebla.spark.tags import Tags
 from ebla.storage.files import Root
 from ebla.storage.model import Kind, Relation
@@ -60,10 +61,7 @@ class Context:
         self._maintainer = maintainer
         self.store = Store(settings.read_cache_bytes)
         self.progress: Progress = lambda what, part: None
-        self._given = spark
-        self._started: spark_session.Started | None = None
-        self._writer: SparkSession | None = None
-        self._view_sessions: dict[object, SparkSession] = {}
+        self._sessions = Sessions(spark, settings, lambda: self.progress("starting Spark", None), self.frames.clear)
         self._lock = threading.RLock()
         self._roots: dict[NodeId, Root] = {}
         self._duck: duckdb.DuckDBPyConnection | None = None
@@ -77,9 +75,8 @@ class Context:
 
     @property
     def maintains(self) -> bool:
-        """Whether this process runs epochs and builds in the background: with Spark, and not with one that is gone."""
-        session = self._given if self._started is None else self._started.session
-        return self.settings.auto_refresh and session is not None and spark_session.is_running(session)
+        """Whether this process runs epochs and builds in the background: with a Spark that runs, or can again."""
+        return self.settings.auto_refresh and self._sessions.can_work
 
     @property
     def doing(self) -> tuple[str, ...]:
@@ -99,15 +96,7 @@ class Context:
     @property
     def spark(self) -> SparkSession:
         """The user's session, or one that is started now and stopped at close."""
-        if self._given is not None:
-            self.tags.put()
-            return self._given
-        with self._lock:
-            fresh = self._started is None
-            if self._started is None:
-                self.progress("starting Spark", None)
-                self._started = spark_session.Started.start(self.settings)
-            session = self._started.session
+        session, fresh = self._sessions.main()
         self.tags.put()
         if fresh:
             self.on_spark()
@@ -115,33 +104,26 @@ class Context:
 
     @property
     def running(self) -> SparkSession | None:
-        """Spark's session, if Spark runs already."""
-        return self._given if self._started is None else self._started.session
+        """Spark's session, if Spark was started already."""
+        return self._sessions.known
 
     @property
     def has_spark(self) -> bool:
-        """Whether Spark runs already."""
-        return self._given is not None or self._started is not None
+        """Whether Spark was started already."""
+        return self._sessions.known is not None
 
     @property
     def writer(self) -> SparkSession:
-        self.tags.put()
-        with self._lock:
-            if self._writer is None:
-                self._writer = spark_session.writer_session(self.spark)
-            return self._writer
+        _ = self.spark  # which says what there is to say when it is started
+        return self._sessions.writer()
 
     def view_session(self, settings: Mapping[str, str], *, small: bool) -> SparkSession:
         """A session in which views of these settings are computed, whatever the user's session says.
 
         For a few rows (`small`) Spark plans once and runs one job: adapting to sizes would cost more than it saves.
         """
-        signature = (tuple(sorted(settings.items())), small)
-        self.tags.put()
-        with self._lock:
-            if signature not in self._view_sessions:
-                self._view_sessions[signature] = spark_session.view_session(self.spark, settings, small=small)
-            return self._view_sessions[signature]
+        _ = self.spark
+        return self._sessions.of_view(settings, small=small)
 
     def expression_settings(self) -> Mapping[str, str]:
         """What expressions depend on in the user's session, or would in one that is started for them."""
@@ -150,10 +132,9 @@ class Context:
         return spark_session.STARTED_SETTINGS
 
     def tuned(self, **changed: object) -> Context:
-        """This context with some settings of its own; all else is shared, Spark too, which is started now."""
+        """This context with some settings of its own; all else is shared, Spark too."""
         if all(getattr(self.settings, name) == value for name, value in changed.items()):
             return self
-        _ = self.writer  # before the copy, so that there is one of it
         other = copy.copy(self)
         other.settings = self.settings.model_copy(update=changed)
         return other
@@ -213,8 +194,7 @@ class Context:
         self._heart.stop()
         self.store.close()
         self._close_duck()
-        if self._started is not None:
-            self._started.stop()
+        self._sessions.stop()
         self.catalog.close()
 
 
@@ -256,6 +236,11 @@ class Frames:
             if found is not None:
                 self._kept.move_to_end(signature)
             return found
+
+    def clear(self) -> None:
+        """Forget all of them: the Spark that they belong to is gone."""
+        with self._lock:
+            self._kept.clear()
 
     def put(self, signature: object, frame: DataFrame) -> None:
         with self._lock:

@@ -1,0 +1,82 @@
+"""The Spark sessions of one connection: the user's own, or one that is started when needed, and those made from it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ebla.settings import Settings
+from ebla.spark import session as spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Sessions:
+    """Safe to use from several threads. A Spark that Ebla started and that is gone is started again at the next use.
+
+    `on_launch` is called before Spark is started, `on_loss` when one is gone with all frames made in it.
+    """
+
+    def __init__(
+        self, given: SparkSession | None, settings: Settings, on_launch: Callable[[], None], on_loss: Callable[[], None]
+    ) -> None:
+        self._given = given
+        self._settings = settings
+        self._on_launch = on_launch
+        self._on_loss = on_loss
+        self._started: spark_session.Started | None = None
+        self._writer: SparkSession | None = None
+        self._of_views: dict[object, SparkSession] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def known(self) -> SparkSession | None:
+        """The user's session, or the one that was started last, be it running or not."""
+        return self._given if self._started is None else self._started.session
+
+    @property
+    def can_work(self) -> bool:
+        """Whether there is a session, and it runs or the next use starts it again."""
+        known = self.known
+        if known is None:
+            return False
+        return spark_session.is_running(known) or (self._started is not None and self._started.can_restart)
+
+    def main(self) -> tuple[SparkSession, bool]:
+        """The user's session, or one that is started now; whether it was started now."""
+        if self._given is not None:
+            spark_session.require_running(self._given)
+            return self._given, False
+        with self._lock:
+            if self._started is not None and self._started.can_restart and not self._started.is_running:
+                self._started = self._writer = None
+                self._of_views.clear()
+                self._on_loss()
+            fresh = self._started is None
+            if self._started is None:
+                self._on_launch()
+                self._started = spark_session.Started.start(self._settings)
+            spark_session.require_running(self._started.session)
+            return self._started.session, fresh
+
+    def writer(self) -> SparkSession:
+        with self._lock:
+            main, _ = self.main()
+            if self._writer is None:
+                self._writer = spark_session.writer_session(main)
+            return self._writer
+
+    def of_view(self, settings: Mapping[str, str], *, small: bool) -> SparkSession:
+        """A session in which views of these settings are computed."""
+        signature = (tuple(sorted(settings.items())), small)
+        with self._lock:
+            main, _ = self.main()
+            if signature not in self._of_views:
+                self._of_views[signature] = spark_session.view_session(main, settings, small=small)
+            return self._of_views[signature]
+
+    def stop(self) -> None:
+        if self._started is not None:
+            self._started.stop()
