@@ -330,6 +330,36 @@ def test_each_cause_of_postgresql_has_its_class_and_what_to_do(
     assert "postgresql://me:***@host/db" in str(found)
 
 
+@pytest.mark.parametrize(
+    "why", ["[Errno -2] Name or service not known", "[Errno -5] No address associated with hostname"]
+)
+def test_a_host_that_answered_before_is_waited_for_when_its_name_is_not_known(why: str):
+    """As where a name service forgets a server that restarts. Of a host that never answered, the address is wrong."""
+    said = OperationalError("SELECT 1", {}, Said(None, f"failed to resolve host 'x': {why}"))
+    assert type(failures.translated(said, "postgresql://host/db")) is CatalogError
+    assert type(failures.translated(said, "postgresql://host/db", has_answered=True)) is CatalogUnavailableError
+    denied = OperationalError("SELECT 1", {}, Said(None, "FATAL:  password authentication failed"))
+    assert type(failures.translated(denied, "postgresql://host/db", has_answered=True)) is CatalogError
+
+
+def test_an_open_catalog_waits_for_a_host_name_that_comes_back(postgres_url: str, monkeypatch: pytest.MonkeyPatch):
+    """The catalog is opened by a name; then the name is unknown for two connections."""
+    real, refusals = psycopg.connect, ["first", "second"]
+    catalog = Catalog.open(postgres_url, retry_s=30)
+    catalog.engine.dispose()
+
+    def connect(*args: Any, **named: Any) -> Any:
+        if refusals:
+            refusals.pop()
+            raise psycopg.OperationalError("failed to resolve host 'x': [Errno -2] Name or service not known")
+        return real(*args, **named)
+
+    monkeypatch.setattr(catalog.engine.dialect.dbapi, "connect", connect)
+    assert catalog.version() >= 0
+    assert refusals == []
+    catalog.close()
+
+
 def test_a_mistake_of_ours_stays_what_it_is():
     assert failures.translated(IntegrityError("INSERT", {}, sqlite3.IntegrityError("NOT NULL")), "w") is None
     said: DBAPIError = DataError("SELECT 1", {}, psycopg.DataError("invalid input syntax"))

@@ -22,6 +22,8 @@ BUSY_TIMEOUT_S = 60.0
 _PASSING_STATES = ("08", "57P01", "57P02", "57P03", "57P05", "53300", "25P03", "40001", "40P01")
 """Lost connections, a server that stops, starts or is full of clients, and transactions that it gave up by itself."""
 
+_UNRESOLVED = ("failed to resolve host", "could not translate host name")
+
 _WORDS: Sequence[tuple[tuple[str, ...], str, str]] = (
     (
         ("password", "no pg_hba.conf entry", "authentication", "role ", "is not permitted to log in", "certificate"),
@@ -34,7 +36,7 @@ _WORDS: Sequence[tuple[tuple[str, ...], str, str]] = (
         "create it with createdb, or correct the address",
     ),
     (
-        ("failed to resolve host", "could not translate host name"),
+        _UNRESOLVED,
         "a host of this name",
         "correct the address",
     ),
@@ -42,11 +44,15 @@ _WORDS: Sequence[tuple[tuple[str, ...], str, str]] = (
 """Words of a refused connection that waiting does not change; what was expected then, and what to do."""
 
 
-def translated(error: DBAPIError, where: str) -> EblaError | None:
-    """Our error for the database's; `None` for one that is nobody's trouble but a mistake of ours."""
+def translated(error: DBAPIError, where: str, *, has_answered: bool = False) -> EblaError | None:
+    """Our error for the database's; `None` for one that only a mistake of Ebla's explains.
+
+    `has_answered`: the database of this address has answered before, so that a host name without an address is not
+    misspelled: some name services forget a server while it restarts.
+    """
     if isinstance(error.orig, sqlite3.Error):
         return of_sqlite(error.orig, where)
-    return _of_postgres(error, without_password(where))
+    return _of_postgres(error, without_password(where), has_answered=has_answered)
 
 
 # ---- SQLite ---------------------------------------------------------------------------------------------
@@ -102,13 +108,13 @@ def read_only(where: str, said: str) -> CatalogError:
 # ---- PostgreSQL -----------------------------------------------------------------------------------------
 
 
-def _of_postgres(error: DBAPIError, where: str) -> EblaError | None:
+def _of_postgres(error: DBAPIError, where: str, *, has_answered: bool) -> EblaError | None:
     said = first_line(error)
     state = getattr(error.orig, "sqlstate", None)
     if state is None and "NUL (0x00)" in said:
         return UsageError("expected text without the character NUL, found one; PostgreSQL cannot keep it: remove it")
     if state is None and isinstance(error, OperationalError | InterfaceError):
-        return _refused(where, said)
+        return _refused(where, said, has_answered=has_answered)
     if error.connection_invalidated or (state or "").startswith(_PASSING_STATES):
         return silent(where, said)
     match state:
@@ -131,8 +137,9 @@ def _of_postgres(error: DBAPIError, where: str) -> EblaError | None:
     return None
 
 
-def _refused(where: str, said: str) -> CatalogError:
-    if "Temporary failure" in said:  # of the name's resolution
+def _refused(where: str, said: str, *, has_answered: bool) -> CatalogError:
+    unresolved = any(word in said for word in _UNRESOLVED)
+    if unresolved and (has_answered or "Temporary failure" in said):
         return silent(where, said)
     for words, expected, todo in _WORDS:
         if any(word in said for word in words):

@@ -70,6 +70,8 @@ class Catalog:
         self.patience = Patience(retry_s)
         self.read_only = read_only
         """Why this user can only read; `None` when nothing says so."""
+        self._has_answered = False
+        """Whether the database was there once: then a host name that is not known will be again."""
 
     # ---- opening ----------------------------------------------------------------------------------------
 
@@ -114,6 +116,7 @@ class Catalog:
         catalog = cls(engine, url, clock, retry_s=retry_s, read_only=read_only)
         try:
             catalog.patience.insist(lambda: catalog._prepare(create=create, write_ahead=write_ahead))
+            catalog._has_answered = True
         except DatabaseError as error:
             engine.dispose()
             raise CatalogError(
@@ -243,7 +246,7 @@ class Catalog:
         try:
             yield
         except DBAPIError as error:
-            ours = failures.translated(error, self.where)
+            ours = failures.translated(error, self.where, has_answered=self._has_answered)
             if ours is None:
                 raise
             raise ours from error
