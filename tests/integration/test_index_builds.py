@@ -323,6 +323,22 @@ def test_a_statement_that_says_why_leaves_nothing_to_dismiss(db: ebla.Database) 
     assert db.sql("SELECT name FROM system.build_progress").rows() == []
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_row_on_which_an_indexed_expression_fails_is_named(
+    db: ebla.Database, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    monkeypatch.setattr("ebla.indexes.culprit.HERE_MAX", 2)  # so that it is looked for on Spark, too
+    write(db, 5, n=1000)
+    statement = "CREATE INDEX i ON t ((100 / (n - 1000)))"
+    if not waits:
+        begin_index(db, statement)
+    with pytest.raises(ebla.TypeMismatchError, match=r"DIVIDE_BY_ZERO.*; found at t \(id = 5\)") as caught:
+        db.sql(statement if waits else "WAIT FOR i")
+    assert caught.value.culprit == "t (id = 5)"
+    assert state(db, "i") is None
+    db.sql("CREATE INDEX plain ON t (n)")
+
+
 def test_while_no_process_builds_there_is_no_rate_and_no_end(db: ebla.Database, steps: Steps) -> None:
     db.sql("CREATE ASYNC INDEX i ON t (n) WITH (chunk_rows = 3)")
     at = db.progress("i").progress

@@ -16,8 +16,9 @@ from ebla import errors
 from ebla.catalog import reads, troubles
 from ebla.catalog.store import Catalog
 from ebla.catalog.troubles import Activity, Trouble
-from ebla.errors import EblaError, SqlError
+from ebla.errors import EblaError, SqlError, TypeMismatchError
 from ebla.ids import RelationId
+from ebla.spark.faults import ABOUT_VALUES
 from ebla.storage.model import Kind
 
 
@@ -59,6 +60,8 @@ def failed_at(trouble: Trouble) -> dt.datetime:
 def error_of(trouble: Trouble, *, later: bool = False) -> EblaError:
     """The error that ended the build, for those who waited for it, or ask `later`."""
     kind = getattr(errors, trouble.code, SqlError)  # the code is the class, or Spark's error condition
+    if trouble.code.split(".")[0] in ABOUT_VALUES:
+        kind = TypeMismatchError
     if not (isinstance(kind, type) and issubclass(kind, EblaError)):
         kind = SqlError
     said = trouble.message

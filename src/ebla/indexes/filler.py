@@ -8,6 +8,7 @@ end of its task. What was committed before a crash is not done again.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ from ebla.failpoint import hit
 from ebla.ids import RelationId, TabletId, TaskId, Version
 from ebla.indexes import create, definition, entries, walk
 from ebla.indexes.backfill import fill
+from ebla.indexes.culprit import Culprit
 from ebla.indexes.definition import Index
 from ebla.indexes.steps import version_to_keep, version_to_read
 from ebla.relations.tasks import standings
@@ -36,6 +38,8 @@ from ebla.storage.model import Relation, Run
 from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
 from ebla.tables.writes import Work
+
+log = logging.getLogger("ebla.build")
 
 Works = Mapping[RelationId, tuple[Index, Work]]
 
@@ -165,7 +169,10 @@ class _Chunk:
         except (SqlError, TypeMismatchError) as error:
             self._clean_up()
             culprits = {index.id for index in self._culprits()}
-            return {index.id: error if index.id in culprits else _moved(index.id) for index in self._indexes}
+            return {
+                index.id: self._placed(index, error) if index.id in culprits else _moved(index.id)
+                for index in self._indexes
+            }
         except Exception as error:
             self._clean_up()
             return {index.id: error for index in self._indexes}
@@ -206,6 +213,18 @@ class _Chunk:
                 if is_final(error):  # a job that was lost says nothing about rows
                     found.append(index)
         return found or self._indexes
+
+    def _placed(self, index: Index, error: EblaError) -> EblaError:
+        """The error with the row to blame, where one is found."""
+        if not index.needs_spark:
+            return error
+        try:
+            rows = self._scan.rows(self._snapshot.version)
+            found = Culprit(self._context, index, self._snapshot, rows).found()
+        except Exception as other:  # the error itself is what counts
+            log.info("index=%s expected to find the row to blame, found reason=%s", index.name, other)
+            return error
+        return error if found is None else error.found_at(found)
 
     def _clean_up(self) -> None:
         """Close the transaction, so that nothing of it can be committed any more; then remove what the manifest does

@@ -275,7 +275,7 @@ def of_spark(error: BaseException, what: str) -> EblaError:
     found = list(links(error))
     said = _said(found) or sentence(text_of(error)) or type(error).__name__
     if is_lost(error, found):
-        return SparkJobError(f"{what}: Spark lost a job: {said}; repeat the statement", lost=True)
+        return _lost(error, what, said)
     code = next((link.condition for link in found if link.condition), None)
     return SparkJobError(f"{what}: Spark could not finish a job: {said}", code=code)
 

@@ -301,11 +301,6 @@ def write_tablets(
 _ABOUT_FILES = re.compile(
     r"FileNotFoundException|FAILED_READ_FILE|PATH_NOT_FOUND|not a Parquet file|CANNOT_READ_FILE_FOOTER"
 )
-_ABOUT_VALUES = frozenset(
-    {"ARITHMETIC_OVERFLOW", "BINARY_ARITHMETIC_OVERFLOW", "CAST_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE"}
-    | {"CAST_INVALID_INPUT", "DIVIDE_BY_ZERO"}
-)
-"""Conditions of which users get a `TypeMismatchError`; of all others of a text or a row, an `SqlError`."""
 _ABOUT_ROWS = (TypeMismatchError, SqlError, StorageError)
 
 
@@ -352,7 +347,7 @@ def translate(error: BaseException, what: str) -> EblaError | None:
     if not fault.final:
         return faults.of_spark(error, what)
     said = f"{what}: {fault.message}"
-    if fault.code.split(".")[0] in _ABOUT_VALUES:
+    if fault.code.split(".")[0] in faults.ABOUT_VALUES:
         return TypeMismatchError(said)
     place = re.search(r"\(line (\d+), pos (\d+)\)|line (\d+) pos (\d+)", text)
     if place is not None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ebla.spark import scan as sscan
 from ebla.spark.faults import is_final
+from ebla.spark.halving import one_row
 from ebla.storage import runs as rf
 from ebla.storage.bounds import short
 from ebla.storage.model import under_names
@@ -34,7 +35,7 @@ def culprit(view: View, inputs: Inputs, evaluation: Evaluation, leaves: Mapping[
         table = view.kept.refs[number].name.lower()
         if rows.num_rows == 0 or inputs.changed(table).num_rows == 0:
             continue
-        found = _one_row(rows, _failure(evaluation, leaves, number))
+        found = one_row(rows, _failure(evaluation, leaves, number))
         if found is not None:
             return _shown(inputs, table, found)
     return None
@@ -48,7 +49,7 @@ def culprit_anywhere(view: View, inputs: Inputs, evaluation: Evaluation, tables:
             continue
         fails = _failure(evaluation, {}, number)
         rows = _few_rows(inputs, table, fails)
-        found = None if rows is None else _one_row(rows, fails)
+        found = None if rows is None else one_row(rows, fails)
         if found is not None:
             return _shown(inputs, table, found)
     return None
@@ -89,21 +90,6 @@ def _few_rows(inputs: Inputs, table: str, fails: Callable[[DataFrame], bool]) ->
     columns = [column_of(relation, n) for n in inputs.columns(table)]
     found = part.select(*[sscan.quoted(col.name) for col in columns]).toArrow()
     return rf.align(found, under_names(columns))
-
-
-def _one_row(rows: pa.Table, fails: Callable[[pa.Table], bool]) -> pa.Table | None:
-    if fails(rows.slice(0, 0)):
-        return None  # it fails without them, too
-    while rows.num_rows > 1:
-        half = rows.num_rows // 2
-        first, second = rows.slice(0, half), rows.slice(half)
-        if fails(first):
-            rows = first
-        elif fails(second):
-            rows = second
-        else:
-            return None
-    return rows
 
 
 def _shown(inputs: Inputs, table: str, row: pa.Table) -> str:
