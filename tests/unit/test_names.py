@@ -44,6 +44,8 @@ def test_other_characters_are_welcome(name: str):
         "CREATE HANDLER `a{}b` PROCESS w, INPUT t AS STREAM",
         "CREATE HANDLER h CONSUMER `a{}b` PROCESS w, INPUT t AS STREAM",
         "ALTER TABLE t ADD COLUMN `a{}b` INT",
+        "CREATE TABLE x (s STRUCT<`a{}b`: INT>)",
+        "ALTER TABLE t ADD COLUMN s ARRAY<STRUCT<x: STRUCT<`a{}b`: INT>>>",
     ],
 )
 def test_the_validator_refuses_them(statement: str, control: str):
@@ -63,6 +65,8 @@ def test_statements_refuse_them(tmp_path: Path):
             "ALTER TABLE t RENAME COLUMN id TO `a{}b`",
             "ALTER TABLE t RENAME TO `a{}b`",
             "CREATE INDEX `a{}b` ON t (id)",
+            "CREATE TABLE x (s STRUCT<`a{}b`: INT>)",
+            "ALTER TABLE t ADD COLUMN s MAP<STRING, STRUCT<`a{}b`: INT>>",
         ):
             for control in CONTROLS:
                 with pytest.raises(UsageError, match="without control characters"):

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from ebla.errors import DuplicateNameError, TypeMismatchError
+from ebla.storage.model import unprinted
 
 SUPPORTED = (
     "boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), string, binary, date, timestamp, "
@@ -72,6 +73,18 @@ def parse(sql_type: str) -> Type:
         shown = sql_type if len(sql_type) <= 200 else f"{sql_type[:197]}..."
         raise TypeMismatchError(f"type {shown!r}: {error}; supported: {SUPPORTED}") from None
     return tree
+
+
+def misnamed_field(sql_type: str) -> tuple[str, str] | None:
+    """The first struct field in a type with a name that no column may have, and what is wrong with it."""
+    left = [parse(sql_type)]
+    while left:
+        tree = left.pop()
+        for name, part in tree.parts:
+            if tree.kind == "struct" and (wrong := unprinted(name)) is not None:
+                return name, wrong
+            left.append(part)
+    return None
 
 
 def _refuse_deep(words: _Words) -> None:

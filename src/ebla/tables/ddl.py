@@ -20,7 +20,7 @@ from ebla.ids import NodeId, Version
 from ebla.indexes import definition
 from ebla.sql.lex import Kind as TokenKind
 from ebla.sql.lex import lex, name_text, unquote_name
-from ebla.storage import types
+from ebla.storage import grammar, types
 from ebla.storage.defaults import of_array, scalar
 from ebla.storage.grammar import parse
 from ebla.storage.model import HIDDEN_KEY, RESERVED, Column, Constraint, Default, Kind, Node, Relation, misnamed
@@ -61,12 +61,21 @@ def check_name(name: str, what: str) -> None:
         raise UsageError(f"{what} {name!r}: {wrong}; choose another name")
 
 
+def check_fields(table: str, column: Column) -> None:
+    """Refuse names of struct fields that a column must not have either: they stand in the same lines."""
+    wrong = grammar.misnamed_field(column.type)
+    if wrong is not None:
+        field, found = wrong
+        raise UsageError(f"{table}.{column.name}: field {field!r}: {found}; choose another name")
+
+
 def check_columns(table: str, columns: Sequence[Column]) -> None:
     if not columns:
         raise UsageError(f"{table}: expected at least one column, found none")
     seen: set[str] = set()
     for column in columns:
         check_name(column.name, "column")
+        check_fields(table, column)
         low = column.name.lower()
         if low in seen:
             raise DuplicateNameError(f"{table}: expected each column once, found {column.name} twice")

@@ -16,6 +16,7 @@ from ebla.sql import statements as st
 from ebla.sql.places import shared
 from ebla.sql.query import Query, TableRef
 from ebla.storage import types
+from ebla.storage.grammar import misnamed_field
 from ebla.storage.model import Kind, misnamed
 from ebla.validate.handlers import handler_issues
 from ebla.validate.issue import Code, Issue, did_you_mean, has_errors
@@ -190,11 +191,15 @@ class _Walk:
         )
 
     def _type(self, part: Part, spec: st.ColumnSpec) -> str | None:
+        at = part.source.text.find(spec.type, part.place_of(spec.name) + len(spec.name))
         try:
-            return types.canonical(spec.type)
+            kind = types.canonical(spec.type)
+            if (wrong := misnamed_field(kind)) is not None:
+                message = f"column {spec.name!r}: field {wrong[0]!r}: {wrong[1]}"
+                self.issues.append(part.issue(Code.RESERVED_NAME, max(at, 0), message, "choose another name"))
+            return kind
         except EblaError as error:
             message, _, hint = str(error).partition("; ")
-            at = part.source.text.find(spec.type, part.place_of(spec.name) + len(spec.name))
             hint = hint or "see docs/reference/sql.md for the types"
             self.issues.append(part.issue(Code.UNSUPPORTED_TYPE, max(at, 0), message, hint))
             return None
