@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -154,3 +155,32 @@ def test_it_maintains_until_it_is_stopped(shop: str):
     assert any("view=sums epoch=" in line for line in said)
     assert said[-1] == "stopped"
     assert status_module.read(shop).processes == []
+
+
+@pytest.mark.process
+def test_ctrl_c_ends_it_within_seconds_and_gives_its_leases_back(shop: str):
+    """As a terminal does it: the signal reaches all processes of the group, Spark's JVM too."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "ebla", "-w", shop, "run", "--json"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            eventually(lambda: process.poll() is not None or status_module.read(shop).maintained, 180)
+            write(shop, 2)
+            eventually(lambda: not status_module.read(shop).views[0].age_s, 120)
+            began = time.monotonic()
+            os.killpg(process.pid, signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert time.monotonic() - began < 15
+    assert process.returncode == 0, err[-2000:]
+    assert "Traceback" not in err
+    assert json.loads(out.splitlines()[-1])["message"] == "stopped"
+    assert status_module.read(shop).processes == []
+    with ebla.connect(shop, auto_refresh=False) as db:
+        assert db.sql("SELECT name FROM system.leases WHERE expires_at > now()").rows() == []
