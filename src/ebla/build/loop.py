@@ -1,13 +1,14 @@
-"""Building in the background of a process: one thread leads, if nobody else does, and carries out what is decided.
+"""Building in the background of a process: one thread leads, if no other process does, and carries out decisions.
 
-Theory of operation. Level-triggered. The loop runs while there is something to build and somebody to build it: a
-process where Spark runs and epochs run in the background, or one in which a statement waits for a view. It takes the
-lease, reads the state, lets the coordinator step, commits under its term and sends calls; any event, and the time that
-the coordinator names, starts the next round. With nothing left to build it gives the lease back and sleeps.
+Theory of operation. Level-triggered. The loop runs while there is something to build and this process builds: Spark
+and epochs run in its background, or a statement waits in it for a view. It takes the lease, reads the state, lets the
+coordinator step, commits under its term and sends calls; any event, and the time that the coordinator names, starts the
+next round. With nothing left to build it gives the lease back and sleeps.
 
 A view whose last task is done is *settled*: an epoch brings what chunks of different versions left to one version, and
 a sample of its rows is compared with its query. Then the coordinator marks it built. An index needs no epoch; it is
-compared with its base. And whoever leads takes indexes from state to state (`ebla.indexes.walk`): a step in each round.
+compared with its base. And the process that leads takes indexes from state to state (`ebla.indexes.walk`): one step in
+each round.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ from ebla.tables.context import Context
 log = logging.getLogger("ebla.build")
 
 LOOK_AGAIN_S = 0.25
-"""How often whoever waits for a view looks at it, and has the loop look, though nothing was said."""
+"""How often a statement that waits for a view looks at it, and has the loop look, though nothing was said."""
 QUIET_S = 5.0
-"""How long whoever waited for a view waits, at most, for the loop to give its lease back."""
+"""How long a statement that waited for a view waits, at most, for the loop to give its lease back."""
 POLL_S = 0.02
-"""A check that somebody is in the way of is made again so soon."""
+"""How soon a check is made again that an epoch is in the way of."""
 
 
 class Walked(Protocol):
@@ -152,7 +153,7 @@ class Loop:
                 self._waiting_for_walk -= only_walk
                 self._woken = True
                 self._changed.notify_all()
-                # Nobody is left who wants to lead: whoever waited finds no trace of it.
+                # No statement is left for which to lead: the one that waited leaves no lease behind.
                 self._changed.wait_for(lambda: self._lease is None or self._wanted() or self._stopping, QUIET_S)
 
     def stop(self) -> None:
@@ -242,7 +243,7 @@ class Loop:
         return wait_us / 1e6
 
     def _walk_only(self) -> float:
-        """A round of a process that somebody waits in for an index to go, and for nothing to be filled."""
+        """A round of a process in which a statement waits for an index to go, and for nothing to be filled."""
         state = self._load()
         self._forget()
         if not state.walking:
@@ -291,7 +292,7 @@ class Loop:
         self._forget()
 
     def _forget(self) -> None:
-        """Who does not lead remembers nothing: answers to calls of before mean nothing, and must not wake anybody.
+        """A process that does not lead remembers nothing: answers to its former calls mean nothing and wake no thread.
 
         Its batches end after the chunks that run: the next leader's process does what is left of them.
         """

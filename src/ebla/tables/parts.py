@@ -67,7 +67,7 @@ class Part:
     count: int
 
     def tablets(self, tablets: int) -> list[TabletId] | None:
-        """Those of a relation with so many that hold its tokens; `None`: all of them."""
+        """The tablets, of a relation that has this many, that hold the part's tokens; `None`: all of them."""
         if self.count == 1:
             return None
         first, last = (self.number * tablets // self.count, ((self.number + 1) * tablets - 1) // self.count)
@@ -83,13 +83,13 @@ class Part:
 
 
 def count_of(rows: int, pace: Pace) -> int:
-    """In how many parts so many rows are looked at."""
+    """In how many parts this many rows are looked at."""
     wanted = -(-rows // pace.part_rows)
     return min(PARTS_MAX, 1 << max(0, wanted - 1).bit_length())
 
 
 def parts(context: Context, what: str, rows: int, pace: Pace) -> Iterator[Part]:
-    """The parts of a relation of so many rows, each when its turn has come; says how far it is."""
+    """The parts of a relation with this many rows, each when its turn has come; says how far it is."""
     count = count_of(rows, pace)
     for number in paced(context, what, [-(-rows // count)] * count, pace):
         yield Part(number=number, count=count)
@@ -120,7 +120,7 @@ def paced(
 
 @contextlib.contextmanager
 def stoppable(spark: SparkSession) -> Iterator[None]:
-    """Whoever is interrupted here (`Ctrl-C`) leaves no Spark job behind."""
+    """A statement that is interrupted here (`Ctrl-C`) leaves no Spark job behind."""
     tag = f"ebla-check-{uuid.uuid4()}"
     spark.sparkContext.addJobTag(tag)
     try:
