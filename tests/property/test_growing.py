@@ -5,6 +5,8 @@ On DuckDB, for random queries: the base is cut in two at random, everything else
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import HealthCheck, event, given, note, settings
 from hypothesis import strategies as st
 
@@ -20,8 +22,10 @@ from support.spellings import naming, spelled
 from support.view_queries import Sql, queries
 from support.view_states import plain_sketch, states
 
+EXAMPLES = int(os.environ.get("EBLA_EXAMPLES", "500"))
 
-@settings(max_examples=1200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(sql=queries(), both=states(), chosen=st.integers(0, 2**12), seed=st.integers(0, 2**16))
 def test_a_chunk_adds_what_the_query_makes_of_it_alone(
     sql: Sql, both: tuple[State, State], chosen: int, seed: int

@@ -7,6 +7,7 @@ scope. Several inputs change at once, keys move, rows repeat, NULLs are everywhe
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,8 +32,10 @@ from support.spellings import PLAIN, Naming, Spelled, naming, spelled
 from support.view_queries import KEYS, TABLES, Sql, queries
 from support.view_states import plain_sketch, states
 
+EXAMPLES = int(os.environ.get("EBLA_EXAMPLES", "700"))
 
-@settings(max_examples=1500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(sql=queries(), both=states(), seed=st.integers(0, 2**16))
 def test_an_epoch_leaves_the_view_as_recomputed(sql: Sql, both: tuple[State, State], seed: int) -> None:
     old, new = both

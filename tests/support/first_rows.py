@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime as dt
+import functools
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -101,6 +103,17 @@ STEPS = st.one_of(
 )
 
 
+@functools.cache
+def _duck() -> duckdb.DuckDBPyConnection:
+    """One for all requests: DuckDB takes longer to start than to scan these rows."""
+    duck = duckdb.connect(config={"threads": 1})
+    duck.execute("SET GLOBAL TimeZone = 'UTC'")
+    return duck
+
+
+atexit.register(_duck.cache_clear)  # DuckDB complains of connections that outlive it
+
+
 def expected(rows: Mapping[tuple[Any, ...], Row], request: dict[str, Any]) -> list[tuple[Any, ...]]:
     """All rows that the request's pages should show, by a plain scan."""
     table = pa.Table.from_pylist(list(rows.values()), schema=ARROW)
@@ -112,8 +125,7 @@ def expected(rows: Mapping[tuple[Any, ...], Row], request: dict[str, Any]) -> li
     shown = request["columns"] or list(COLUMNS)
     text = f"SELECT {', '.join(shown)} FROM model"
     text += f" WHERE {' AND '.join(where)}" if where else ""
-    with duckdb.connect() as duck:
-        duck.execute("SET TimeZone = 'UTC'")
+    with _duck().cursor() as duck:
         duck.register("model", table)
         found = duck.sql(f"{text} ORDER BY {', '.join(sort)}", params=parameters).to_arrow_table()
     return values_of(found.cast(pa.schema([ARROW.field(name) for name in shown])))
