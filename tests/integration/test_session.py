@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from sqlalchemy import Engine, event
 
-from ebla.spark.session import local_frame
+from ebla.spark.session import java_class, local_frame
 from support.warehouse import connect, rows
 
 if TYPE_CHECKING:
@@ -28,6 +31,54 @@ def db(spark: SparkSession, tmp_path: Path) -> Iterator[ebla.Database]:
     with connect(tmp_path / "warehouse", spark) as db:
         db.sql("CREATE TABLE t (id BIGINT, n INT, PRIMARY KEY (id))")
         yield db
+
+
+def test_an_empty_table_is_read_without_python_workers(db: ebla.Database):
+    """Spark knows that there is nothing, and leaves out what is joined with it."""
+    db.sql("CREATE TABLE u (id BIGINT, name STRING, PRIMARY KEY (id))")
+    db.table("u").upsert([{"id": 1, "name": "a"}])
+    for query, shown in {
+        "SELECT * FROM t": "LocalTableScan <empty>",
+        "SELECT u.name, t.n FROM u LEFT JOIN t ON u.id = t.id": "LocalTableScan",
+        "SELECT u.name, t.n FROM u JOIN t ON u.id = t.id": "LocalTableScan <empty>",
+    }.items():
+        frame = db.sql(query).to_spark()
+        plan = str(frame._jdf.queryExecution().executedPlan().toString())
+        assert plan.startswith(shown), plan
+        assert frame.count() == ("LEFT" in query)
+
+
+def test_classes_of_the_jvm_are_searched_for_once(db: ebla.Database, spark: SparkSession):
+    """PySpark's short names are found on its view of the JVM, which does not ask the JVM again."""
+    db.sql("SELECT 1").rows()
+    assert {"functions", "PythonUtils", "PythonSQLUtils"} <= set(vars(spark._jvm))
+    assert java_class(spark, "java.util.ArrayList") is java_class(spark, "java.util.ArrayList")
+
+
+def test_mentions_of_a_table_are_looked_up_once(db: ebla.Database):
+    with counted(db.context.catalog.engine) as once:
+        db.sql("SELECT count(*) FROM t a, t b").rows()
+    with counted(db.context.catalog.engine) as many:
+        db.sql("SELECT count(*) FROM t a, t b, t c, t d").rows()
+    assert once
+    assert many == once
+
+
+@contextlib.contextmanager
+def counted(engine: Engine) -> Iterator[Counter[str]]:
+    """The statements of this thread that look up relations in the block, and how often each was sent."""
+    found: Counter[str] = Counter()
+    me = threading.get_ident()
+
+    def note(connection: object, cursor: object, statement: str, *more: object) -> None:
+        if threading.get_ident() == me and "FROM relations" in statement:
+            found[statement] += 1
+
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield found
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
 
 
 def state(session: SparkSession) -> dict[str, Any]:

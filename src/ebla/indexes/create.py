@@ -147,7 +147,7 @@ def _analysed(
             plan = frame._jdf.queryExecution().analyzed()
     except EblaError as error:
         raise _unresolved(base, statement, error) from error
-    patterns = spark._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
+    patterns = ssession.tree_patterns(spark)
     if not plan.deterministic() or plan.containsPattern(patterns.CURRENT_LIKE()):
         raise _not_deterministic(statement, ", ".join((*texts, *condition)))
     below = rows._jdf.queryExecution().analyzed()

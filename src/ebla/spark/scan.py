@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ebla.ids import NodeId, RunId, TabletId
-from ebla.spark.session import local_frame
+from ebla.spark.session import empty_frame, local_frame
 from ebla.storage import runs as rf
 from ebla.storage import types
 from ebla.storage.files import Root
@@ -60,7 +60,7 @@ def renamed(names: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def empty(spark: SparkSession, schema: T.StructType) -> DataFrame:
-    return local_frame(spark, [], schema)
+    return empty_frame(spark, schema)
 
 
 def local(spark: SparkSession, table: pa.Table, schema: T.StructType) -> DataFrame:
@@ -112,25 +112,25 @@ def merged(
     relation = snapshot.relation
     copies = rf.require_copies(snapshot, roots)
     schema = struct(relation.columns)
-    base = files(spark, [roots[copies[r.id]].full(r.path) for r in snapshot.level1], schema)
     if not snapshot.level0:
-        return base
+        return files(spark, [roots[copies[r.id]].full(r.path) for r in snapshot.level1], schema)
     if _stands_alone(snapshot):
         return files(spark, [roots[copies[r.id]].full(r.path) for r in snapshot.level0], schema)
     if sum(r.rows for r in snapshot.level0) <= rows_max:
         table = rf.mutations(relation, snapshot.level0, roots, cache, snapshot)
-        keys = local_keys(spark, table, relation)
         alive = table.filter(pc.invert(pc.fill_null(table[DELETED], False)))
         upserts = local(spark, alive.select([c.physical for c in relation.columns]), schema)
+        keys = local_keys(spark, table, relation) if snapshot.level1 else None
     else:
         changed = latest_mutations(spark, relation, snapshot.level0, copies, roots, snapshot)
         names = [*(c.physical for c in relation.identity), TOKEN]
-        keys = changed.selectExpr(*renamed([(n, _DELTA + n) for n in names]))
         upserts = changed.filter(f"NOT coalesce({DELETED}, false)").selectExpr(
             *[quoted(c.physical) for c in relation.columns]
         )
-    if not snapshot.level1:
+        keys = changed.selectExpr(*renamed([(n, _DELTA + n) for n in names])) if snapshot.level1 else None
+    if keys is None:
         return upserts
+    base = files(spark, [roots[copies[r.id]].full(r.path) for r in snapshot.level1], schema)
     return without(base, keys, relation).unionAll(upserts)
 
 
@@ -189,11 +189,16 @@ def latest_mutations(
     schema = struct(relation.columns).add(T.StructField(DELETED, T.BooleanType()))
     paths = {roots[copies[r.id]].full(r.path): r for r in runs}
     versions = T.StructType([T.StructField(_FILE, T.StringType()), T.StructField(VERSION, T.LongType())])
-    names = [(path.rsplit("/", 1)[-1], int(run.begin_version)) for path, run in paths.items()]
+    names = pa.table(
+        {
+            _FILE: pa.array([path.rsplit("/", 1)[-1] for path in paths], pa.string()),
+            VERSION: pa.array([int(run.begin_version) for run in paths.values()], pa.int64()),
+        }
+    )
     read = files(spark, list(paths), schema).selectExpr(
         "*", f"_metadata.file_name AS {_FILE}", f"{token_sql(relation.identity)} AS {TOKEN}"
     )
-    rows = read.join(F.broadcast(local_frame(spark, names, versions)), _FILE).drop(_FILE)
+    rows = read.join(F.broadcast(local(spark, names, versions)), _FILE).drop(_FILE)
     if snapshot is not None and not snapshot.uniform_cutoff:
         read_tablets = set(snapshot.tablets)
         cutoffs = [

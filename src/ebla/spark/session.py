@@ -189,11 +189,41 @@ def require_classic(session: SparkSession) -> None:
         )
 
 
+_OFTEN_NAMED = (
+    "functions",
+    "PythonUtils",
+    "PythonSQLUtils",
+    "PythonErrorUtils",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.SparkSession",
+)
+"""What PySpark calls classes that it needs several times in each query."""
+
+
+def java_class(session: SparkSession, name: str) -> Any:
+    """A class or object of the JVM, searched for once, and kept where PySpark looks first.
+
+    Py4J asks the JVM at each use. For a name without its package the JVM searches every jar once for each package that
+    PySpark imports, and for `a.b.C` as attributes once for each part: a tenth of its work for small queries.
+    """
+    known = vars(session._jvm)
+    if name not in known:
+        known[name] = getattr(session._jvm, name)
+    return known[name]
+
+
+def tree_patterns(session: SparkSession) -> Any:
+    """Spark's names of the kinds of expressions that a plan may contain."""
+    return java_class(session, "org.apache.spark.sql.catalyst.trees.TreePattern")
+
+
 def writer_session(session: SparkSession) -> SparkSession:
     """A sibling session with Ebla's own settings, so that the given one's are neither needed nor changed.
 
     It shares the Spark context. Timestamps must be written as microseconds: the default, INT96, has no statistics.
     """
+    for name in _OFTEN_NAMED:
+        java_class(session, name)
     sibling = session.newSession()
     sibling.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     sibling.conf.set("spark.sql.session.timeZone", "UTC")
@@ -255,16 +285,23 @@ def same_active_session(session: SparkSession) -> Iterator[None]:
             active.clearActiveSession()
 
 
-def local_frame(session: SparkSession, data: Any, schema: T.StructType | None = None) -> DataFrame:
-    """Rows or an Arrow table as a DataFrame that lives in the query plan.
+def local_frame(session: SparkSession, data: pa.Table, schema: T.StructType | None = None) -> DataFrame:
+    """An Arrow table as a DataFrame that lives in the query plan.
 
     Spark stops reading an Arrow table at its first empty chunk, so there must be none.
     """
-    if isinstance(data, pa.Table):
-        data = data.combine_chunks()
     with same_active_session(session):
-        made: DataFrame = session.createDataFrame(data, schema)
+        made: DataFrame = session.createDataFrame(data.combine_chunks(), schema)
         return made
+
+
+def empty_frame(session: SparkSession, schema: T.StructType) -> DataFrame:
+    """No rows: Spark leaves out what is joined with them. Those of `createDataFrame` are read by Python workers."""
+    from pyspark.sql import DataFrame as Frame
+
+    spark = session._jsparkSession
+    nothing = java_class(session, "java.util.ArrayList")()
+    return Frame(spark.createDataFrame(nothing, spark.parseDataType(schema.json())), session)
 
 
 def rebind(frame: DataFrame, session: SparkSession) -> DataFrame:
@@ -274,7 +311,7 @@ def rebind(frame: DataFrame, session: SparkSession) -> DataFrame:
     if frame.sparkSession is session:
         return frame
     plan = frame._jdf.queryExecution().analyzed()
-    dataset = session._jvm.org.apache.spark.sql.classic.Dataset  # type: ignore[union-attr]
+    dataset = java_class(session, "org.apache.spark.sql.classic.Dataset")
     return Frame(dataset.ofRows(session._jsparkSession, plan), session)
 
 

@@ -37,6 +37,7 @@ from ebla.errors import (
 from ebla.failpoint import hit
 from ebla.ids import NodeId, Version
 from ebla.spark import scan as sscan
+from ebla.spark import session as ssession
 from ebla.spark import write as swrite
 from ebla.sql.lex import Kind as TokenKind
 from ebla.sql.lex import lex, quote, unquote_name
@@ -111,7 +112,7 @@ def _analyse(context: Context, table: str, columns: Sequence[Column], made: Cons
             have = ", ".join(column.name for column in columns)
             raise UnknownNameError(f"{error}; {table} has columns {have}") from error
         raise
-    patterns = spark._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
+    patterns = ssession.tree_patterns(spark)
     if not plan.deterministic() or plan.containsPattern(patterns.CURRENT_LIKE()):
         raise _not_deterministic(table, made.name, made.text)
     below = rows._jdf.queryExecution().analyzed()

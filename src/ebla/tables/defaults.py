@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from ebla.catalog import reads
 from ebla.errors import EblaError, TypeMismatchError, UsageError
+from ebla.spark import session as ssession
 from ebla.spark import write as swrite
 from ebla.sql import literals as lit
 from ebla.sql.lex import name_text
@@ -77,7 +78,7 @@ def _computed(context: Context, where: str, kind: str, text: str) -> Default:
         with swrite.translated(where):
             frame = context.spark.sql(f"SELECT ({text}) AS d")
             plan = frame._jdf.queryExecution().analyzed()
-            patterns = context.spark._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
+            patterns = ssession.tree_patterns(context.spark)
             constant = plan.deterministic() and not plan.containsPattern(patterns.CURRENT_LIKE())
             constant = constant and not plan.containsPattern(patterns.PLAN_EXPRESSION())
             if constant and changing is None:

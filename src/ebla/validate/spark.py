@@ -48,15 +48,17 @@ class SparkAnalyser:
 def _empty(spark: SparkSession, columns: Sequence[tuple[str, str]]) -> DataFrame:
     from pyspark.sql.types import StructField, StructType
 
-    from ebla.spark.session import local_frame
+    from ebla.spark.session import empty_frame
 
-    return local_frame(spark, [], StructType([StructField(name, types.to_spark(kind)) for name, kind in columns]))
+    return empty_frame(spark, StructType([StructField(name, types.to_spark(kind)) for name, kind in columns]))
 
 
 def _analysed(frame: DataFrame, spark: SparkSession) -> Analysed | Refused:
+    from ebla.spark.session import tree_patterns
+
     plan = frame._jdf.queryExecution().analyzed()
     # Spark counts the clock and the session as deterministic, since they are constants of one query.
-    patterns = spark._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr]
+    patterns = tree_patterns(spark)
     changing = bool(plan.containsPattern(patterns.CURRENT_LIKE()))
     columns = []
     for number, field in enumerate(frame.schema.fields):
