@@ -27,7 +27,7 @@ from ebla.result import Result, named_like
 from ebla.spark import comparisons, faults
 from ebla.spark import write as swrite
 from ebla.spark.query import over
-from ebla.spark.session import local_frame
+from ebla.spark.session import java_class, local_frame
 from ebla.sql import dml
 from ebla.sql import statements as st
 from ebla.sql.lex import StatementText, quote, split
@@ -261,9 +261,15 @@ class Executor:
         return Reading(version=at, frame=frame, snapshots=_snapshots(relations))
 
     def _relations(self, connection: Connection, query: Query, versions: Sequence[Version]) -> Relations:
-        return {
-            ref: self._relation(connection, ref, version) for ref, version in zip(query.refs, versions, strict=True)
-        }
+        """Mentions of one table at one version are looked up once."""
+        known: dict[tuple[object, ...], Snapshot | pa.Table | None] = {}
+        found: dict[TableRef, Snapshot | pa.Table | None] = {}
+        for ref, at in zip(query.refs, versions, strict=True):
+            key = (ref.parts, ref.version, ref.timestamp, at)
+            if key not in known:
+                known[key] = self._relation(connection, ref, at)
+            found[ref] = known[key]
+        return found
 
     def _relation(self, connection: Connection, ref: TableRef, version: Version) -> Snapshot | pa.Table | None:
         """What a name stands for: a snapshot, the rows of a system table, or `None` for the user's temporary view."""
@@ -340,10 +346,8 @@ class Executor:
                 why = str(error)
         read = self._read(statement.query, parameters)
         mode = statement.mode or "formatted"
-        jvm = self._context.spark._jvm
-        shown = jvm.org.apache.spark.sql.api.python.PythonSQLUtils.explainString(  # type: ignore[union-attr]
-            read.frame._jdf.queryExecution(), mode
-        )
+        utils = java_class(self._context.spark, "org.apache.spark.sql.api.python.PythonSQLUtils")
+        shown = utils.explainString(read.frame._jdf.queryExecution(), mode)
         read.release()
         said = f"\nNot answered as first rows, without Spark: {why}\n" if why else ""
         return self._table({"plan": [f"{shown}{said}"]})
