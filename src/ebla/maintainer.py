@@ -9,14 +9,10 @@ import logging
 import threading
 from collections.abc import Callable
 
-from sqlalchemy import func, select
-
 from ebla.build.states import may_compact
-from ebla.catalog import reads
-from ebla.catalog import schema as s
+from ebla.catalog import manifest, reads
 from ebla.errors import EblaError
 from ebla.indexes import definition
-from ebla.storage.model import FOREVER, SPANS_TABLETS, RunState
 from ebla.tables.context import Context
 from ebla.tables.maintenance import compact
 
@@ -51,22 +47,9 @@ class Maintainer:
             relation = reads.find_relation(connection, name)
             if relation is None:
                 return False
-            # The manifest has a row for each copy of a run.
-            runs = (
-                select(s.runs.c.run_id, s.runs.c.row_count)
-                .where(
-                    s.runs.c.relation_id == relation.id,
-                    s.runs.c.tablet_id.between(SPANS_TABLETS, relation.tablets - 1),
-                    s.runs.c.end_version == FOREVER,
-                    s.runs.c.level == 0,
-                    s.runs.c.state == RunState.NORMAL.value,
-                )
-                .distinct()
-                .subquery()
-            )
-            count, rows = connection.execute(select(func.count(), func.sum(runs.c.row_count)).select_from(runs)).one()
+            count, rows = manifest.level0(connection, relation)
         settings = self._context.settings
-        return bool(count >= settings.compact_runs or (rows or 0) > settings.level0_rows_max)
+        return count >= settings.compact_runs or rows > settings.level0_rows_max
 
     def _indexes_of(self, name: str) -> list[str]:
         """A write to a relation is one to its indexes."""

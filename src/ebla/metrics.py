@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ebla import status
+from ebla.catalog.manifest import Size
 from ebla.catalog.store import Catalog
 from ebla.views.freshness import Freshness, freshness
 from ebla.views.maintain import Epoch
@@ -146,7 +147,7 @@ def _of_sizes(found: status.Status) -> Iterator[Metric]:
         *((v.name, "view", v.size) for v in found.views),
         *((i.name, "index", i.size) for i in found.indexes),
     ]
-    gauges: dict[str, tuple[str, Callable[[status.Size], int]]] = {
+    gauges: dict[str, tuple[str, Callable[[Size], int]]] = {
         "rows": ("Rows by the manifest, an upper bound.", lambda size: size.rows),
         "level0_runs": ("Level 0 runs, which every read merges.", lambda size: size.level0_runs),
         "bytes": ("Bytes of the newest version, all copies.", lambda size: size.bytes),

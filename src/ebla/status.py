@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
 from ebla import attention as at
-from ebla.catalog import processes, reads, troubles
-from ebla.catalog import schema as s
+from ebla.catalog import history, manifest, processes, reads, troubles
+from ebla.catalog import relations as relation_rows
+from ebla.catalog import transactions as tx
+from ebla.catalog.manifest import Size
 from ebla.catalog.processes import Process
 from ebla.catalog.store import Catalog
 from ebla.catalog.troubles import Trouble
-from ebla.storage.model import FOREVER, Kind, Node, RunState
+from ebla.storage.model import Kind, Node
 
 if TYPE_CHECKING:
     from sqlalchemy import Row
@@ -27,25 +29,6 @@ if TYPE_CHECKING:
     from ebla.build.shown import Shown
 
 LEASE_OF_HANDLER = "handler/"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """What the manifest says of one relation's runs."""
-
-    rows: int = 0
-    """Rows of level 1, and level 0's upserts. A key that both have is counted twice."""
-    level0_runs: int = 0
-    level1_runs: int = 0
-    bytes: int = 0
-    """Of the newest version, all copies."""
-    old_bytes: int = 0
-    """Of what newer versions replaced and vacuum has not removed yet."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether no key is counted twice."""
-        return self.level0_runs == 0 or (self.level0_runs == 1 and self.level1_runs == 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,11 +126,9 @@ def of(catalog: Catalog) -> Status:
 def _read(connection: Connection, catalog: Catalog) -> Status:
     now = catalog.clock()
     version = int(reads.current_version(connection))
-    newest = connection.execute(select(s.history).where(s.history.c.version == version)).one_or_none()
-    relations = connection.execute(
-        select(s.relations).where(s.relations.c.dropped_version.is_(None)).order_by(s.relations.c.name)
-    ).all()
-    sizes = _sizes(connection)
+    newest = history.commit(connection, version)
+    relations = relation_rows.rows(connection)
+    sizes = manifest.sizes(connection)
     alive = processes.alive(connection, now)
     found = troubles.everything(connection)
     derived = _Derived(connection, relations, sizes, alive, found, now)
@@ -166,12 +147,8 @@ def _read(connection: Connection, catalog: Catalog) -> Status:
         handlers=handlers,
         processes=alive,
         troubles=found,
-        transactions=connection.execute(
-            select(s.transactions).where(s.transactions.c.state == "open").order_by(s.transactions.c.transaction_id)
-        ).all(),
-        pins=connection.execute(
-            select(s.pins).where(s.pins.c.expires_at > now).order_by(s.pins.c.version, s.pins.c.pin_id)
-        ).all(),
+        transactions=tx.open_rows(connection),
+        pins=tx.pins(connection, now),
         names={r.relation_id: r.name for r in relations},
         needs=at.needs(
             views=[
@@ -298,8 +275,7 @@ class _Derived:
         """Those that keep views, and those that were made."""
         from ebla.jobs.model import Handler, is_reserved
 
-        leases = select(s.leases).where(s.leases.c.expires_at > self._now, s.leases.c.name.like(f"{LEASE_OF_HANDLER}%"))
-        running = {row.name.removeprefix(LEASE_OF_HANDLER): row.holder for row in self._connection.execute(leases)}
+        running = tx.leaders(self._connection, LEASE_OF_HANDLER, self._now)
         made = [Handler.parse(*row) for row in reads.handler_rows(self._connection)]
         known = {h.name: h.should_run for h in made if not is_reserved(h.name)}
         for view in self.views:
@@ -323,7 +299,7 @@ def _wants_process(one: Shown) -> bool:
 
 
 def _tables(connection: Connection, relations: Sequence[Row[Any]], sizes: Mapping[int, Size]) -> list[TableStatus]:
-    written = _last_writes(connection)
+    written = history.last_writes(connection)
     times = reads.committed_at(connection, written.values())
     return [
         TableStatus(
@@ -338,56 +314,6 @@ def _tables(connection: Connection, relations: Sequence[Row[Any]], sizes: Mappin
         for r in relations
         if r.kind == Kind.TABLE.value
     ]
-
-
-def _sizes(connection: Connection) -> dict[int, Size]:
-    """Sums over the manifest, by relation. A run has a row for each copy: copies count as bytes, not as rows."""
-    runs = (
-        select(
-            s.runs.c.relation_id,
-            s.runs.c.level,
-            (s.runs.c.end_version == FOREVER).label("visible"),
-            func.max(s.runs.c.row_count - s.runs.c.tombstones).label("row_count"),
-            func.sum(s.runs.c.bytes).label("bytes"),
-        )
-        .where(s.runs.c.state == RunState.NORMAL.value)
-        .group_by(s.runs.c.run_id, s.runs.c.relation_id, s.runs.c.level, s.runs.c.end_version)
-        .subquery()
-    )
-    totals = connection.execute(
-        select(
-            runs.c.relation_id,
-            runs.c.level,
-            runs.c.visible,
-            func.count().label("runs"),
-            func.sum(runs.c.row_count).label("row_count"),
-            func.sum(runs.c.bytes).label("bytes"),
-        ).group_by(runs.c.relation_id, runs.c.level, runs.c.visible)
-    )
-    sums: dict[int, dict[str, int]] = {}
-    for total in totals:
-        found = sums.setdefault(total.relation_id, {})
-        if not total.visible:
-            found["old_bytes"] = found.get("old_bytes", 0) + int(total.bytes)
-            continue
-        found["rows"] = found.get("rows", 0) + int(total.row_count)
-        found["bytes"] = found.get("bytes", 0) + int(total.bytes)
-        found[f"level{total.level}_runs"] = int(total.runs)
-    return {relation: Size(**found) for relation, found in sums.items()}
-
-
-def _last_writes(connection: Connection) -> dict[int, int]:
-    """The version of each relation's last write. From the history: vacuum may have forgotten the runs of a write."""
-    found = connection.execute(
-        select(s.history.c.relation_id, func.max(s.history.c.version))
-        .where(
-            s.history.c.kind == "data",
-            s.history.c.relation_id.is_not(None),
-            s.history.c.reason.not_like("compact %"),
-        )
-        .group_by(s.history.c.relation_id)
-    )
-    return {int(relation): int(version) for relation, version in found}
 
 
 def _place(catalog: Catalog) -> str:

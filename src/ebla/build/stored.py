@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from ebla.build.state import Span, State
 from ebla.catalog import building, reads, troubles
 from ebla.catalog import changes as c
-from ebla.catalog import schema as s
+from ebla.catalog import relations as relation_rows
 from ebla.catalog.apply import called
 from ebla.catalog.troubles import Activity
 from ebla.ids import NodeId, RelationId, Version
@@ -58,14 +58,8 @@ def load(connection: Connection, alive: Iterable[NodeId], unchecked: Iterable[Re
 def held(connection: Connection, views: Mapping[RelationId, Reached | None]) -> set[RelationId]:
     """Views that wait: for a view that they read and that is not built, or for somebody who mends what failed."""
     waiting = {view for view, reached in views.items() if reached is not None and reached.failed}
-    options = connection.execute(
-        select(s.relations.c.relation_id, s.relations.c.options).where(s.relations.c.relation_id.in_(list(views)))
-    )
-    for view, text in options:
-        inputs = reads.options_of(text).get("inputs", [])
-        if any(RelationId(i) in views for i in inputs):
-            waiting.add(RelationId(view))
-    return waiting
+    read = relation_rows.inputs(connection, views.keys())
+    return waiting | {view for view, inputs in read.items() if any(one in views for one in inputs)}
 
 
 def mended(connection: Connection, builds: Iterable[RelationId]) -> list[RelationId]:
@@ -74,8 +68,7 @@ def mended(connection: Connection, builds: Iterable[RelationId]) -> list[Relatio
     for view, reached in positions(connection, builds).items():
         if reached is None or not reached.failed or reached.tried is None:
             continue
-        text = connection.execute(select(s.relations.c.options).where(s.relations.c.relation_id == view)).scalar()
-        inputs = [RelationId(i) for i in reads.options_of(text or "{}").get("inputs", [])]
+        inputs = relation_rows.inputs(connection, [view]).get(view, [])
         if any(reads.first_write_after(connection, number, reached.tried) is not None for number in inputs):
             found.append(view)
     return found
@@ -94,23 +87,20 @@ class Reached:
 
 def positions(connection: Connection, views: Iterable[RelationId]) -> dict[RelationId, Reached | None]:
     """Where each of these stands; `None` for an index, which its writers keep."""
-    kinds = connection.execute(
-        select(s.relations.c.relation_id, s.relations.c.kind).where(s.relations.c.relation_id.in_(list(views)))
-    )
+    kinds = relation_rows.kinds(connection, views)
     nowhere = Reached(applied_version=Version(0), text=None)
-    found = {RelationId(r.relation_id): None if r.kind == Kind.INDEX else nowhere for r in kinds}
+    found = {number: None if kind is Kind.INDEX else nowhere for number, kind in kinds.items()}
     names = {progress_name(view): view for view, reached in found.items() if reached is not None}
-    rows = connection.execute(select(s.progress).where(s.progress.c.name.in_(list(names))))
-    for row in rows:
+    for name, text in reads.progress_of(connection, names).items():
         try:
-            position = Position.parse(row.value)
+            position = Position.parse(text)
         except (ValueError, KeyError, TypeError):  # damaged: this build waits, and no other
-            found[names[row.name]] = Reached(applied_version=Version(0), text=row.value, failed=True)
+            found[names[name]] = Reached(applied_version=Version(0), text=text, failed=True)
             continue
         failed = position.status == "failed"
-        found[names[row.name]] = Reached(
+        found[names[name]] = Reached(
             applied_version=position.applied_version,
-            text=row.value,
+            text=text,
             failed=failed,
             tried=min(position.tried.values(), default=None),
         )

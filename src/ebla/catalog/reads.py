@@ -323,9 +323,21 @@ def dictionary_changes(connection: Connection, relation_id: RelationId, since: i
     return [json.loads(text) for text in connection.execute(query).scalars()]
 
 
+def has_dictionary_changes(connection: Connection, relation_id: RelationId, until: int) -> bool:
+    """Whether changes of an input up to a version are logged."""
+    log = s.mv_dictionary_changes
+    there = exists().where(log.c.relation_id == relation_id, log.c.version <= until)
+    return bool(connection.execute(select(there)).scalar())
+
+
 def progress(connection: Connection, name: str) -> str | None:
     value: str | None = connection.execute(select(s.progress.c.value).where(s.progress.c.name == name)).scalar()
     return value
+
+
+def progress_of(connection: Connection, names: Iterable[str]) -> dict[str, str]:
+    rows = connection.execute(select(s.progress).where(s.progress.c.name.in_(list(names))))
+    return {row.name: row.value for row in rows}
 
 
 def merge_replicas(rows: Iterable[Row[Any]]) -> list[Run]:

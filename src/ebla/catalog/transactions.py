@@ -11,11 +11,11 @@ that was begun twice one is never used, and ends with its lease.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, exists, insert, or_, select, update
+from sqlalchemy import Connection, Row, delete, exists, func, insert, or_, select, update
 
 from ebla.catalog import schema as s
 from ebla.catalog.counters import counter, take
@@ -179,6 +179,17 @@ def open_transactions(connection: Connection) -> set[TransactionId]:
     return {TransactionId(t) for t in connection.execute(query).scalars()}
 
 
+def open_rows(connection: Connection) -> Sequence[Row[Any]]:
+    """The open transactions, oldest first."""
+    opened = select(s.transactions).where(s.transactions.c.state == "open")
+    return connection.execute(opened.order_by(s.transactions.c.transaction_id)).all()
+
+
+def committed_transactions(connection: Connection) -> set[TransactionId]:
+    committed = select(s.transactions.c.transaction_id).where(s.transactions.c.state == "committed")
+    return set(connection.execute(committed).scalars())
+
+
 def planned_before(connection: Connection, relation: RelationId, schema_version: int) -> list[Waiting]:
     """Open transactions that were planned with a schema older than the given one."""
     rows = connection.execute(
@@ -287,6 +298,12 @@ def leader(connection: Connection, name: str, now: int) -> str | None:
     ).scalar()
 
 
+def leaders(connection: Connection, prefix: str, now: int) -> dict[str, str]:
+    """Who holds each of the leases whose names begin so, by the rest of the name."""
+    leases = select(s.leases).where(s.leases.c.expires_at > now, s.leases.c.name.like(f"{prefix}%"))
+    return {row.name.removeprefix(prefix): row.holder for row in connection.execute(leases)}
+
+
 @insisted
 def resign(catalog: Catalog, lease: Lease) -> None:
     with catalog.writing() as connection:
@@ -344,6 +361,20 @@ def hold(catalog: Catalog, version: Version, *, holder: str, reason: str, lease_
                 "expires_at": now + lease_us,
             },
         )
+
+
+def pins(connection: Connection, now: int) -> Sequence[Row[Any]]:
+    """The pins that have not run out, by version."""
+    held = select(s.pins).where(s.pins.c.expires_at > now).order_by(s.pins.c.version, s.pins.c.pin_id)
+    return connection.execute(held).all()
+
+
+def holds(connection: Connection, holder: str, version: Version | None = None, until: int = 0) -> bool:
+    """Whether a holder has a pin; with a version: of that one, up to a time at least."""
+    held = select(func.count()).where(s.pins.c.holder == holder, s.pins.c.expires_at >= until)
+    if version is not None:
+        held = held.where(s.pins.c.version == version)
+    return bool(connection.execute(held).scalar_one())
 
 
 @insisted

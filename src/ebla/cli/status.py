@@ -6,8 +6,9 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
+from ebla.catalog.manifest import Size
 from ebla.cli import output
-from ebla.status import IndexStatus, Size, Status, TableStatus, ViewStatus, read
+from ebla.status import IndexStatus, Status, TableStatus, ViewStatus, read
 
 __all__ = ["NEEDS_A_PERSON", "ago", "amount", "as_json", "exit_code", "read", "show", "span"]
 

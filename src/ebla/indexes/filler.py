@@ -12,16 +12,15 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from ebla.build import segments as sg
 from ebla.build.chunks import CHUNK_ROWS, Part
 from ebla.build.scanned import Reading, Scan
 from ebla.build.segments import Segment, Segments
 from ebla.build.states import backfill_level
-from ebla.catalog import building, reads
+from ebla.catalog import building, manifest, reads
 from ebla.catalog import changes as c
-from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError, EblaError, SnapshotError, SqlError, TypeMismatchError, UnknownNameError
 from ebla.failpoint import hit
@@ -233,10 +232,7 @@ class _Chunk:
             tx.abort(self._context.catalog, self._transaction.id)
             with self._context.catalog.reading() as connection:
                 for _, work in self._works.values():
-                    paths = select(s.runs.c.path).where(
-                        s.runs.c.relation_id == work.relation.id, s.runs.c.transaction_id == self._transaction.id
-                    )
-                    recorded = set(connection.execute(paths).scalars())
+                    recorded = manifest.recorded(connection, work.relation.id, self._transaction.id)
                     _forget(work, [run for run in work.runs if run.path not in recorded])
                     work.forget_scratch()
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
 from ebla.build import shown
 from ebla.build.model import Build
-from ebla.catalog import building
-from ebla.catalog import schema as s
+from ebla.catalog import building, manifest
 from ebla.ids import RelationId
 from ebla.indexes import definition
 from ebla.indexes.definition import Index
 from ebla.storage import types
-from ebla.storage.model import FOREVER
 
 COLUMNS = {
     "name": "string",
@@ -41,12 +39,7 @@ def table(connection: Connection) -> pa.Table:
 
 def _row(connection: Connection, index: Index, builds: Mapping[RelationId, Build]) -> dict[str, object]:
     names = {c.physical: c.name for c in index.base.columns}
-    live = (
-        select(func.sum(s.runs.c.row_count - 2 * s.runs.c.tombstones), func.sum(s.runs.c.bytes))
-        .where(s.runs.c.relation_id == index.id, s.runs.c.end_version == FOREVER)
-        .where(s.runs.c.host_id == index.relation.placement[0][0])
-    )
-    entries, size = connection.execute(live).one()
+    entries, size = manifest.live(connection, index.relation)
     return {
         "name": index.name,
         "relation": index.base.name,
@@ -57,7 +50,7 @@ def _row(connection: Connection, index: Index, builds: Mapping[RelationId, Build
         "included": ", ".join(names[p] for p in index.include) or None,
         "condition": index.where,
         "read_version": index.stands.read_version,
-        "entries": max(0, int(entries or 0)),
-        "bytes": int(size or 0),
+        "entries": entries,
+        "bytes": size,
         "message": index.stands.message,
     }

@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
 from ebla.build.states import Permission
 from ebla.catalog import changes as c
 from ebla.catalog import indexing, reads
-from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError
 from ebla.failpoint import hit
@@ -128,11 +127,8 @@ def keep(context: Context, base: RelationId, version: Version) -> None:
     """Keep a version from vacuum in the name of the base's indexes; prolonged in good time."""
     lease_us = int(context.settings.pin_lease_s * 1e6)
     enough = context.catalog.clock() + lease_us // 2
-    pins = select(func.count()).where(
-        s.pins.c.holder == _holder(base), s.pins.c.version == version, s.pins.c.expires_at >= enough
-    )
     with context.catalog.reading() as connection:
-        if connection.execute(pins).scalar_one():
+        if tx.holds(connection, _holder(base), version, until=enough):
             return
     tx.hold(context.catalog, version, holder=_holder(base), reason="fill indexes", lease_us=lease_us)
 
@@ -141,6 +137,6 @@ def let_go(context: Context, base: RelationId) -> None:
     """What was kept for filling is not needed once nothing is filled any more."""
     with context.catalog.reading() as connection:
         filling = any(one.state is Permission.BACKFILLING for one in indexing.of_base(connection, base))
-        held = connection.execute(select(s.pins.c.pin_id).where(s.pins.c.holder == _holder(base))).first()
-    if held is not None and not filling:
+        held = tx.holds(connection, _holder(base))
+    if held and not filling:
         tx.let_go(context.catalog, _holder(base))

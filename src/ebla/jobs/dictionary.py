@@ -16,11 +16,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-from sqlalchemy import Connection, exists, select
+from sqlalchemy import Connection
 
 from ebla.catalog import changes as c
 from ebla.catalog import reads
-from ebla.catalog import schema as s
 from ebla.failpoint import hit
 from ebla.ids import RelationId, Version
 from ebla.jobs.model import DICTIONARY, EVERYTHING, BatchInput, Handler, advanced, held, touches
@@ -139,14 +138,12 @@ def _forget(
     """Log rows that every view has done with, and the position without them."""
     kept = dict(inputs)
     found = []
-    log = s.mv_dictionary_changes
     with context.catalog.reading() as connection:
         for number in before.inputs:
             read = least.get(number) if number in least else Version(FOREVER)
             if read is None:
                 continue
-            there = exists().where(log.c.relation_id == number, log.c.version <= read)
-            if connection.execute(select(there)).scalar():
+            if reads.has_dictionary_changes(connection, number, read):
                 found.append(c.ForgetDictionaryChanges(relation=number, version=read))
                 if number in kept:
                     kept[number] = replace(kept[number], since=max(kept[number].since, read))

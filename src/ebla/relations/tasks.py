@@ -5,17 +5,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from ebla.build.model import Replica, Task, TaskKind
 from ebla.build.staging import Arrival, Destination, ViewStage, destination
 from ebla.build.states import Permission
 from ebla.catalog import building, indexing, reads
-from ebla.catalog import schema as s
+from ebla.catalog import relations as relation_rows
 from ebla.catalog import transactions as tx
 from ebla.ids import NodeId, RelationId, TabletId, TaskId
 from ebla.indexes.steps import Standing
-from ebla.storage.model import Kind, Relation
+from ebla.storage.model import Relation
 
 NO_RELATION = RelationId(0)
 """The base of a view whose query names no table."""
@@ -46,7 +46,7 @@ def first_tasks(connection: Connection, base: Relation | None, node: NodeId, *, 
     A view that is not driven by its base has all of them in one place (`together`): it stands at one version, so that
     two workers would only be in each other's way.
     """
-    places = {TabletId(0): Replica(node, 0)} if base is None else _places(connection, base)
+    places = {TabletId(0): Replica(node, 0)} if base is None else relation_rows.first_replicas(connection, base.id)
     first = next(iter(places.values()))
     return tuple(
         Task(
@@ -61,19 +61,9 @@ def first_tasks(connection: Connection, base: Relation | None, node: NodeId, *, 
     )
 
 
-def _places(connection: Connection, base: Relation) -> dict[TabletId, Replica]:
-    """The first replica of each tablet."""
-    rows = connection.execute(
-        select(s.tablets.c.tablet_id, s.tablets.c.host_id, s.tablets.c.shard)
-        .where(s.tablets.c.relation_id == base.id)
-        .order_by(s.tablets.c.tablet_id, s.tablets.c.ordinal.desc())
-    )
-    return {TabletId(r.tablet_id): Replica(NodeId(r.host_id), r.shard) for r in rows}
-
-
 def staging_tasks(connection: Connection, base: Relation, tablets: Iterable[TabletId]) -> tuple[Task, ...]:
     """The tasks that make staged runs visible: one for each tablet that has some."""
-    places = _places(connection, base)
+    places = relation_rows.first_replicas(connection, base.id)
     return tuple(
         Task(
             id=TaskId(str(uuid.uuid4())),
@@ -96,13 +86,9 @@ def view_stages(connection: Connection, base: RelationId) -> dict[RelationId, Vi
     """How far each view that reads a table is. An index is none: whoever makes a row visible brings its entries."""
     builds, built, spans = building.builds(connection), building.built(connection), building.spans(connection)
     processing = building.processing_base(connection)
-    views = select(s.relations.c.relation_id, s.relations.c.options).where(
-        s.relations.c.kind == Kind.VIEW.value, s.relations.c.dropped_version.is_(None)
-    )
     found: dict[RelationId, ViewStage] = {}
-    for row in connection.execute(views):
-        view = RelationId(row.relation_id)
-        if base not in reads.options_of(row.options).get("inputs", []):
+    for view, inputs in relation_rows.inputs(connection).items():
+        if base not in inputs:
             continue
         if view in builds:
             begun = view in spans or processing == builds[view].base

@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from sqlalchemy import func, select
 
 from ebla.build.states import may_compact
 from ebla.catalog import changes as c
-from ebla.catalog import indexing, reads
-from ebla.catalog import schema as s
+from ebla.catalog import history, indexing, manifest, reads
+from ebla.catalog import relations as relation_rows
 from ebla.catalog import transactions as tx
 from ebla.catalog.apply import oldest_needed
 from ebla.errors import ConflictError, UsageError
@@ -220,20 +219,15 @@ def _advance(context: Context, name: str | None, keep_s: float) -> tuple[Version
         with catalog.reading() as connection:
             now = catalog.clock()
             newest = reads.current_version(connection)
-            older = select(s.history.c.version).where(s.history.c.committed_at <= now - int(keep_s * 1e6))
-            by_time = connection.execute(older.order_by(s.history.c.version.desc()).limit(1)).scalar()
-            horizon = plan_horizon(newest, Version(by_time or 0), oldest_needed(connection, now))
-            query = select(s.relations.c.relation_id, s.relations.c.horizon, s.relations.c.dropped_version)
-            if name is not None:
-                query = query.where(s.relations.c.relation_id == reads.relation(connection, name).id)
-            rows = list(connection.execute(query))
-            own = horizons([RelationId(r.relation_id) for r in rows], horizon, least_read(connection))
-            ended = select(s.runs.c.relation_id, func.min(s.runs.c.end_version)).where(s.runs.c.end_version <= horizon)
-            first_end = {RelationId(r): v for r, v in connection.execute(ended.group_by(s.runs.c.relation_id))}
+            by_time = history.newest_until(connection, now - int(keep_s * 1e6))
+            horizon = plan_horizon(newest, by_time, oldest_needed(connection, now))
+            wanted = None if name is None else reads.relation(connection, name).id
+            before = relation_rows.horizons(connection, wanted)
+            own = horizons(list(before), horizon, least_read(connection))
+            first_end = manifest.first_ends(connection, horizon)
         # A dropped relation's horizon is its end, and its runs go once the horizon of all has come that far.
-        before = {RelationId(r.relation_id): r.horizon for r in rows}
         due = [r for r, to in own.items() if before[r] <= to and first_end.get(r, FOREVER) <= to]
-        targets = [RelationId(r.relation_id) for r in rows]
+        targets = list(before)
         if not due:
             return horizon, targets
         try:
@@ -263,11 +257,7 @@ def sweep(context: Context, relations: Sequence[RelationId] | None = None) -> tu
     with context.catalog.reading() as connection:
         at_work = tx.open_transactions(connection)
         named: Mapping[NodeId, set[str]] = {node: reads.named_paths(connection, node) for node in listed}
-        committed = set(
-            connection.execute(
-                select(s.transactions.c.transaction_id).where(s.transactions.c.state == "committed")
-            ).scalars()
-        )
+        committed = tx.committed_transactions(connection)
     for node, entries in listed.items():
         root = context.roots()[node]
         # Files before the folders that they lie in, so that they are counted.

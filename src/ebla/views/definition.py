@@ -12,11 +12,10 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from ebla.catalog import reads
-from ebla.catalog import schema as s
+from ebla.catalog import building, reads
 from ebla.errors import CatalogError, StorageError, UnknownNameError
 from ebla.ids import RelationId, Version
 from ebla.storage.model import HIDDEN_KEY, Column, Kind, Relation
@@ -243,21 +242,18 @@ def _of_relation(connection: Connection, relation: Relation) -> View:
     roles = relation.options.get("roles")
     settings = relation.options.get("settings")
     name = progress_name(relation.id)
-    stored = connection.execute(select(s.progress.c.value).where(s.progress.c.name == name)).scalar()
-    building = connection.execute(
-        select(s.view_builds.c.view_id).where(s.view_builds.c.view_id == relation.id)
-    ).scalar()
+    stored, is_building = reads.progress(connection, name), building.is_building(connection, relation.id)
     reached = None if stored is None else Position.parse(stored)
     return View(
         relation=relation,
         query=query,
         inputs=inputs_of(query),
-        position=reached if building is None else _while_building(reached),
+        position=_while_building(reached) if is_building else reached,
         stored=stored,
         kept=_parsed(str(relation.options["kept"])) if "kept" in relation.options else query,
         roles=_roles(roles) if isinstance(roles, list) else None,
         settings={str(k): str(v) for k, v in settings.items()} if isinstance(settings, dict) else {},
-        building=building is not None,
+        building=is_building,
         reached=reached,
     )
 

@@ -10,11 +10,8 @@ from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, select
-
 from ebla.catalog import changes as c
-from ebla.catalog import reads, troubles
-from ebla.catalog import schema as s
+from ebla.catalog import history, reads, troubles
 from ebla.catalog import transactions as tx
 from ebla.catalog.troubles import Activity, Trouble
 from ebla.errors import CatalogError, ConflictError, MissingDependencyError
@@ -168,10 +165,7 @@ def _written_since(
         until = target.batch.get(name, target.stream if relation.kind is Kind.TABLE else FOREVER)
         if seen >= until:
             continue
-        newest = select(func.max(s.history.c.version)).where(
-            s.history.c.relation_id == relation.id, s.history.c.version <= until
-        )
-        if (connection.execute(newest).scalar() or 0) > seen:
+        if history.newest_of(connection, relation.id, until) > seen:
             return True
     return False
 

@@ -1,0 +1,110 @@
+"""The manifest, counted: how many runs, rows and bytes relations have, and which files a transaction recorded.
+
+A run has a row in the manifest for each of its copies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, func, select
+
+from ebla.catalog import schema as s
+from ebla.ids import RelationId, TransactionId, Version
+from ebla.storage.model import FOREVER, SPANS_TABLETS, Relation, RunState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """What the manifest says of one relation's runs."""
+
+    rows: int = 0
+    """Rows of level 1, and level 0's upserts. A key that both have is counted twice."""
+    level0_runs: int = 0
+    level1_runs: int = 0
+    bytes: int = 0
+    """Of the newest version, all copies."""
+    old_bytes: int = 0
+    """Of what newer versions replaced and vacuum has not removed yet."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether no key is counted twice."""
+        return self.level0_runs == 0 or (self.level0_runs == 1 and self.level1_runs == 0)
+
+
+def sizes(connection: Connection) -> dict[int, Size]:
+    """Sums by relation. Copies count as bytes, not as rows."""
+    runs = (
+        select(
+            s.runs.c.relation_id,
+            s.runs.c.level,
+            (s.runs.c.end_version == FOREVER).label("visible"),
+            func.max(s.runs.c.row_count - s.runs.c.tombstones).label("row_count"),
+            func.sum(s.runs.c.bytes).label("bytes"),
+        )
+        .where(s.runs.c.state == RunState.NORMAL.value)
+        .group_by(s.runs.c.run_id, s.runs.c.relation_id, s.runs.c.level, s.runs.c.end_version)
+        .subquery()
+    )
+    totals = connection.execute(
+        select(
+            runs.c.relation_id,
+            runs.c.level,
+            runs.c.visible,
+            func.count().label("runs"),
+            func.sum(runs.c.row_count).label("row_count"),
+            func.sum(runs.c.bytes).label("bytes"),
+        ).group_by(runs.c.relation_id, runs.c.level, runs.c.visible)
+    )
+    sums: dict[int, dict[str, int]] = {}
+    for total in totals:
+        found = sums.setdefault(total.relation_id, {})
+        if not total.visible:
+            found["old_bytes"] = found.get("old_bytes", 0) + int(total.bytes)
+            continue
+        found["rows"] = found.get("rows", 0) + int(total.row_count)
+        found["bytes"] = found.get("bytes", 0) + int(total.bytes)
+        found[f"level{total.level}_runs"] = int(total.runs)
+    return {relation: Size(**found) for relation, found in sums.items()}
+
+
+def level0(connection: Connection, relation: Relation) -> tuple[int, int]:
+    """How many visible runs of level 0 a relation has, and how many rows they hold."""
+    runs = (
+        select(s.runs.c.run_id, s.runs.c.row_count)
+        .where(
+            s.runs.c.relation_id == relation.id,
+            s.runs.c.tablet_id.between(SPANS_TABLETS, relation.tablets - 1),
+            s.runs.c.end_version == FOREVER,
+            s.runs.c.level == 0,
+            s.runs.c.state == RunState.NORMAL.value,
+        )
+        .distinct()
+        .subquery()
+    )
+    count, rows = connection.execute(select(func.count(), func.sum(runs.c.row_count)).select_from(runs)).one()
+    return count, rows or 0
+
+
+def live(connection: Connection, index: Relation) -> tuple[int, int]:
+    """How many entries an index has, and how many bytes one copy of them takes."""
+    found = (
+        select(func.sum(s.runs.c.row_count - 2 * s.runs.c.tombstones), func.sum(s.runs.c.bytes))
+        .where(s.runs.c.relation_id == index.id, s.runs.c.end_version == FOREVER)
+        .where(s.runs.c.host_id == index.placement[0][0])
+    )
+    entries, size = connection.execute(found).one()
+    return max(0, int(entries or 0)), int(size or 0)
+
+
+def first_ends(connection: Connection, until: Version) -> dict[RelationId, int]:
+    """The oldest version, up to a version, at which a run of each relation ended."""
+    ended = select(s.runs.c.relation_id, func.min(s.runs.c.end_version)).where(s.runs.c.end_version <= until)
+    return {RelationId(r): v for r, v in connection.execute(ended.group_by(s.runs.c.relation_id))}
+
+
+def recorded(connection: Connection, relation: RelationId, transaction: TransactionId) -> set[str]:
+    """The paths of the runs that a transaction brought to a relation."""
+    paths = select(s.runs.c.path).where(s.runs.c.relation_id == relation, s.runs.c.transaction_id == transaction)
+    return set(connection.execute(paths).scalars())
