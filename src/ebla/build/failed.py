@@ -15,10 +15,9 @@ from sqlalchemy import Connection
 from ebla import errors
 from ebla.catalog import reads, troubles
 from ebla.catalog.store import Catalog
-from ebla.catalog.troubles import Activity, Trouble
+from ebla.catalog.troubles import ABOUT_VALUES, Activity, Trouble
 from ebla.errors import EblaError, SqlError, TypeMismatchError
 from ebla.ids import RelationId
-from ebla.spark.faults import ABOUT_VALUES
 from ebla.storage.model import Kind
 
 

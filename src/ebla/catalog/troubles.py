@@ -26,6 +26,12 @@ BACKOFF_US_MAX = 30_000_000
 LOST_JOB = "LOST_JOB"
 """The code of a failure that was nothing but a job that Spark lost."""
 
+ABOUT_VALUES = frozenset(
+    {"ARITHMETIC_OVERFLOW", "BINARY_ARITHMETIC_OVERFLOW", "CAST_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE"}
+    | {"CAST_INVALID_INPUT", "DIVIDE_BY_ZERO"}
+)
+"""Conditions of which users get a `TypeMismatchError`; of all others of a text or a row, an `SqlError`."""
+
 SHOWN_MAX = 200
 """Characters of a message in a line that says what work waits for."""
 

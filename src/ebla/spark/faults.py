@@ -66,12 +66,6 @@ _WORKER_ABOUT_ROWS = frozenset(
 )
 """What a Python worker says of a value that it cannot convert."""
 
-ABOUT_VALUES = frozenset(
-    {"ARITHMETIC_OVERFLOW", "BINARY_ARITHMETIC_OVERFLOW", "CAST_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE"}
-    | {"CAST_INVALID_INPUT", "DIVIDE_BY_ZERO"}
-)
-"""Conditions of which users get a `TypeMismatchError`; of all others of a text or a row, an `SqlError`."""
-
 ENDS_S = 2.0
 """How long a JVM whose connections broke may take to end."""
 

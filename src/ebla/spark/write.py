@@ -17,6 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ebla.catalog.troubles import ABOUT_VALUES
 from ebla.errors import (
     DuplicateNameError,
     EblaError,
@@ -347,7 +348,7 @@ def translate(error: BaseException, what: str) -> EblaError | None:
     if not fault.final:
         return faults.of_spark(error, what)
     said = f"{what}: {fault.message}"
-    if fault.code.split(".")[0] in faults.ABOUT_VALUES:
+    if fault.code.split(".")[0] in ABOUT_VALUES:
         return TypeMismatchError(said)
     place = re.search(r"\(line (\d+), pos (\d+)\)|line (\d+) pos (\d+)", text)
     if place is not None:
