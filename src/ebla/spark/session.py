@@ -212,6 +212,15 @@ def java_class(session: SparkSession, name: str) -> Any:
     return known[name]
 
 
+def remember_classes(session: SparkSession) -> None:
+    """Search for the classes that PySpark often names, before it does. If Spark is gone, what comes next says so."""
+    from py4j.protocol import Py4JError
+
+    with contextlib.suppress(Py4JError, OSError):
+        for name in _OFTEN_NAMED:
+            java_class(session, name)
+
+
 def tree_patterns(session: SparkSession) -> Any:
     """Spark's names of the kinds of expressions that a plan may contain."""
     return java_class(session, "org.apache.spark.sql.catalyst.trees.TreePattern")
@@ -222,8 +231,6 @@ def writer_session(session: SparkSession) -> SparkSession:
 
     It shares the Spark context. Timestamps must be written as microseconds: the default, INT96, has no statistics.
     """
-    for name in _OFTEN_NAMED:
-        java_class(session, name)
     sibling = session.newSession()
     sibling.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     sibling.conf.set("spark.sql.session.timeZone", "UTC")

@@ -48,6 +48,7 @@ class Sessions:
         """The user's session, or one that is started now; whether it was started now."""
         if self._given is not None:
             spark_session.require_running(self._given)
+            spark_session.remember_classes(self._given)
             return self._given, False
         with self._lock:
             if self._started is not None and self._started.can_restart and not self._started.is_running:
@@ -59,6 +60,7 @@ class Sessions:
                 self._on_launch()
                 self._started = spark_session.Started.start(self._settings)
             spark_session.require_running(self._started.session)
+            spark_session.remember_classes(self._started.session)
             return self._started.session, fresh
 
     def writer(self) -> SparkSession:
