@@ -28,7 +28,7 @@ from ebla.tables import batch as b
 from ebla.tables.writes import Work, begin
 from support.processes import Processes, Sharing
 from support.steps import Steps
-from support.warehouse import eventually, later, named, refused, stored
+from support.warehouse import eventually, later, named, refused, shown, stored
 
 pytestmark = [pytest.mark.spark]
 
@@ -66,12 +66,12 @@ def bag(db: ebla.Database, text: str) -> Counter[tuple[Any, ...]]:
 
 def assert_exact(db: ebla.Database, view: str = "card", query: str = CARD) -> None:
     """The view equals its query at the version that it names, and, flushed, at the newest one; nothing is left over."""
-    shown = db.sql(f"SELECT applied_version FROM system.views WHERE name = '{view}'").one()[0]
-    at = {t: f"{t} VERSION AS OF {shown}" for t in ("orders", "customers")}
+    applied = db.sql(f"SELECT applied_version FROM system.views WHERE name = '{view}'").one()[0]
+    at = {t: f"{t} VERSION AS OF {applied}" for t in ("orders", "customers")}
     then = query.replace("orders o", f"{at['orders']} o").replace("customers c", f"{at['customers']} c")
-    assert bag(db, f"SELECT * FROM {view}") == bag(db, then)
+    assert shown(db, view) == bag(db, then)
     db.sql(f"FLUSH {view}")
-    assert bag(db, f"SELECT * FROM {view}") == bag(db, query)
+    assert shown(db, view) == bag(db, query)
     assert_nothing_left(db)
 
 

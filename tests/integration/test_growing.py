@@ -20,7 +20,7 @@ from ebla.tables import batch as b
 from ebla.tables.writes import Work, begin
 from support.processes import Sharing
 from support.steps import Steps
-from support.warehouse import eventually, later, named, stored
+from support.warehouse import eventually, later, named, shown, stored
 
 pytestmark = [pytest.mark.spark]
 
@@ -78,7 +78,7 @@ def chunks(db: ebla.Database, view: str) -> int:
 
 def assert_exact(db: ebla.Database, view: str = "sums") -> None:
     db.sql(f"FLUSH {view}")
-    assert bag(db, f"SELECT * FROM {view}") == bag(db, VIEWS[view]), view
+    assert shown(db, view) == bag(db, VIEWS[view]), view
     for table in ("view_building_tasks", "view_builds", "view_building_segments"):
         assert db.sql(f"SELECT * FROM system.{table}").rows() == [], table
 

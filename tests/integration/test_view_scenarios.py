@@ -17,6 +17,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 import ebla
 from ebla.tables.writes import Work
 from ebla.views import lookup
+from support.warehouse import shown
 
 pytestmark = pytest.mark.spark
 
@@ -52,7 +53,7 @@ def bag(db: ebla.Database, query: str) -> Counter[tuple[Any, ...]]:
 
 def check(db: ebla.Database, views: Mapping[str, str]) -> None:
     for name, query in views.items():
-        assert bag(db, f"SELECT * FROM {name}") == bag(db, query), name
+        assert shown(db, name) == bag(db, query), name
 
 
 def plans(db: ebla.Database) -> dict[str, str]:

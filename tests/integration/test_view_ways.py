@@ -19,6 +19,7 @@ from ebla.views import inputs, lookup, maintain, told
 from ebla.views.cost import Way
 from ebla.views.inputs import Inputs
 from ebla.views.run import Run
+from support.warehouse import shown
 
 pytestmark = pytest.mark.spark
 
@@ -94,7 +95,7 @@ def change(db: ebla.Database, chance: random.Random) -> None:
 
 def check(db: ebla.Database, *names: str) -> None:
     for name in names or VIEWS:
-        assert bag(db, f"SELECT * FROM {name}") == bag(db, VIEWS[name]), name
+        assert shown(db, name) == bag(db, VIEWS[name]), name
 
 
 def bag(db: ebla.Database, query: str) -> Counter[tuple[Any, ...]]:

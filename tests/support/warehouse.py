@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,13 @@ def rows(db: ebla.Database, text: str, **parameters: object) -> list[tuple[Any, 
         return sorted(found)
     except TypeError:  # NULLs, maps
         return sorted(found, key=repr)
+
+
+def shown(db: ebla.Database, relation: str) -> Counter[tuple[Any, ...]]:
+    """The rows of a relation as a bag, read without Spark."""
+    found = db.query(relation, limit=10_000).rows()
+    assert len(found) < 10_000
+    return Counter(found)
 
 
 # ---- files ----------------------------------------------------------------------------------------------
