@@ -28,8 +28,11 @@ from support.warehouse import connect, eventually
 
 pytestmark = pytest.mark.spark
 
-LONG = "aggregate(sequence(1, 400000 + CAST({n} AS INT) % 2), 0L, (a, x) -> a ^ x)"
-"""An expression that takes long enough for a job to be seen while it runs."""
+LONG = (
+    "aggregate(sequence(1, 2000), 0L, (b, y) -> "
+    "b ^ aggregate(sequence(1, 4000 + CAST({n} AS INT) % 2), 0L, (a, x) -> a ^ x))"
+)
+"""An expression that takes long enough, some 0.1 s a row, for a job to be seen while it runs."""
 SLOW = f"SELECT id, customer + 0 * {LONG.format(n='id')} AS c, total FROM orders"
 PLAIN = "SELECT id, total FROM orders"
 ROWS = 12
@@ -348,7 +351,7 @@ def test_ctrl_c_cancels_the_jobs_of_its_statement_and_no_others(db: ebla.Databas
     assert threading.current_thread() is threading.main_thread()
     found: list[Any] = []
     many = f"SELECT sum({LONG.format(n='id')}) AS s FROM range({{}})"
-    other = threading.Thread(target=lambda: found.append(spark.sql(many.format(40)).toArrow()))
+    other = threading.Thread(target=lambda: found.append(spark.sql(many.format(20)).toArrow()))
     other.start()
     press = interrupt_when_busy(spark)
     with pytest.raises(KeyboardInterrupt):

@@ -13,6 +13,7 @@ import pytest
 import ebla
 from ebla.query import conditions as c
 from ebla.query.execute import Answer
+from ebla.query.values import Exact
 from support.first_rows import costs
 from support.folding import fold
 from support.warehouse import connect, damage, file_of, live_runs, refused
@@ -262,3 +263,28 @@ def test_a_scan_knows_of_nan_that_statistics_leave_out(db, kind):
                 assert found.table.column("id").to_pylist() == wanted, (request, found.plan)
     with costs(20_000, 0.0):
         assert ask(db, "f", order_by="-x").plan.scan
+
+
+@pytest.mark.parametrize("kind", ["DATE", "TIMESTAMP", "TIMESTAMP_NTZ"])
+def test_a_scan_pages_through_both_ends_of_time(db, kind):
+    whole, bits = (pa.int32(), 31) if kind == "DATE" else (pa.int64(), 63)
+    values = [-(2**bits), 1 - 2**bits, 2 - 2**bits, 0, 2**bits - 2, 2**bits - 1]
+    db.sql(f"CREATE TABLE e (id INT, x {kind}, PRIMARY KEY (id)) WITH (tablets = 1)")
+    to = {"DATE": pa.date32(), "TIMESTAMP": pa.timestamp("us", "UTC"), "TIMESTAMP_NTZ": pa.timestamp("us")}[kind]
+    rows = pa.table({"id": pa.array(range(len(values)), pa.int32()), "x": pa.array(values, whole).cast(to)})
+    db.table("e").upsert(rows.slice(0, 3))
+    fold(db, "e")
+    db.table("e").upsert(rows.slice(3))  # at both levels
+    for scan_us in (0.0, 1e9):
+        with costs(20_000, scan_us):
+            for by, wanted in (("x", [0, 1, 2, 3, 4, 5]), ("-x", [5, 4, 3, 2, 1, 0])):
+                found: list[int] = []
+                after: str | None = None
+                while len(found) < len(values):
+                    page = ask(db, "e", order_by=[by], limit=1, after=after)
+                    found += page.table.column("id").to_pylist()
+                    after = page.next
+                assert found == wanted, by
+            for number, value in enumerate(values):
+                exact = ask(db, "e", where={"x": Exact(value)}, order_by=["x"])
+                assert exact.table.column("id").to_pylist() == [number]

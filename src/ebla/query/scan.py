@@ -34,15 +34,25 @@ _TYPES = {
 }
 
 
-class _Statement:
-    """A text and the values of its question marks, in order."""
+_DAYS = range(-(2**31) + 2, 2**31 - 1)
+_MICROSECONDS = range(-(2**63) + 2 * 86_400_000_000, 2**63 - 1)
+"""The numbers of which DuckDB makes a date or a timestamp. It takes others for infinity, or refuses them."""
 
-    def __init__(self) -> None:
+
+class _Statement:
+    """A text and the values of its question marks, in order; `extremes` are the values that DuckDB cannot make."""
+
+    def __init__(self, extremes: list[pa.Scalar[Any]]) -> None:
         self.parameters: list[Any] = []
+        self._extremes = extremes
 
     def value(self, value: Any, kind: str) -> str:
         """A comparable value as an expression of exactly the column's type, so that DuckDB can prune by it."""
         match kind.partition("(")[0]:
+            case "date" if value not in _DAYS:
+                return self._extreme(value, kind)
+            case "timestamp" | "timestamp_ntz" if value not in _MICROSECONDS:
+                return self._extreme(value, kind)
             case "date":
                 return f"(DATE '1970-01-01' + CAST({value:d} AS INTEGER))"
             case "timestamp":
@@ -60,6 +70,12 @@ class _Statement:
                 return f"CAST(? AS {_TYPES[kind]})"
             case whole:
                 return f"CAST({value:d} AS {_TYPES[whole]})"
+
+    def _extreme(self, value: int, kind: str) -> str:
+        """A column of the one row of `extremes`: DuckDB takes any value from Arrow."""
+        of_kind = types.to_arrow(kind)
+        self._extremes.append(pa.scalar(value, pa.int32() if kind == "date" else pa.int64()).cast(of_kind))
+        return f"(SELECT e{len(self._extremes) - 1} FROM extremes)"
 
     def condition(self, f: Filter) -> str:
         name, kind = quoted(f.column.physical), f.column.type
@@ -119,6 +135,7 @@ class Scan:
         self._shown = {c.physical: c for c in (*request.columns, *(by.column for by in self._order))}
         self._used = {**self._shown, **{f.column.physical: f.column for f in request.where}}
         self._here = {c.physical: c for c in path.relation.columns}
+        self._extremes: list[pa.Scalar[Any]] = []
 
     def rows(self, runs: Sequence[Run]) -> pa.Table:
         """The first rows, one more than the limit: shown and ordering columns under their physical names."""
@@ -130,6 +147,9 @@ class Scan:
         if changed.num_rows:
             self._cursor.register("changed", changed)
             parts.append(self._level0(parameters))
+        if self._extremes:
+            row = {f"e{i}": pa.array([value]) for i, value in enumerate(self._extremes)}
+            self._cursor.register("extremes", pa.table(row))
         schema = rf.physical_schema(list(self._shown.values()))
         if not parts:
             return schema.empty_table()
@@ -170,7 +190,7 @@ class Scan:
     def _level1(
         self, files: list[str], stored: tuple[tuple[str, str], ...], merged: bool, parameters: list[Any]
     ) -> str:
-        one = _Statement()
+        one = _Statement(self._extremes)
         one.parameters.append(files)
         names = ", ".join(f"{text} AS {quoted(base)}" for base, text in stored)
         rows = f"SELECT * FROM (SELECT {names} FROM {READ}) r{self._where(one)}"
@@ -182,7 +202,7 @@ class Scan:
         return f"SELECT {shown} FROM ({rows}) r ANTI JOIN changed n ON {same}"
 
     def _level0(self, parameters: list[Any]) -> str:
-        one = _Statement()
+        one = _Statement(self._extremes)
         names = ", ".join(f"{quoted(self._path.columns[base])} AS {quoted(base)}" for base in self._used)
         live = f"SELECT {names} FROM changed WHERE NOT coalesce({DELETED}, false)"
         text = f"SELECT {', '.join(map(quoted, self._shown))} FROM ({live}) r{self._where(one)}"
