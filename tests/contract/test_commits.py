@@ -12,9 +12,8 @@ import pytest
 from sqlalchemy import Connection, func, select
 
 from ebla.catalog import changes as c
-from ebla.catalog import reads
+from ebla.catalog import memory, reads
 from ebla.catalog import schema as s
-from ebla.catalog.counters import counter
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, DuplicateNameError, StaleTermError
 from ebla.ids import NodeId, Term, Version
@@ -30,7 +29,7 @@ def history(catalog: Catalog) -> list[tuple[int, str, str, int]]:
 
 def exclusive_version(catalog: Catalog) -> int:
     with catalog.reading() as connection:
-        return counter(connection, "exclusive_version")
+        return memory.counters(connection)["exclusive_version"]
 
 
 def in_threads(count: int, work: Callable[[int], object]) -> list[object]:

@@ -13,9 +13,8 @@ import pytest
 from sqlalchemy import select
 
 from ebla.catalog import changes as c
-from ebla.catalog import migrations, store
+from ebla.catalog import memory, migrations, store
 from ebla.catalog import schema as s
-from ebla.catalog.counters import counter
 from ebla.catalog.store import Catalog
 from ebla.failpoint import EXIT_CODE
 from ebla.storage.model import FOREVER
@@ -120,12 +119,12 @@ def test_killed_at_random_moments(catalog: Catalog, processes: Processes):
 
 def require_whole_commits(catalog: Catalog, acknowledged: list[int]) -> None:
     with catalog.reading() as connection:
-        version = counter(connection, "version")
+        version = memory.counters(connection)["version"]
         history = {r.version: r for r in connection.execute(select(s.history))}
         runs = connection.execute(select(s.runs.c.run_id, s.runs.c.begin_version, s.runs.c.end_version)).all()
         transactions = {r.transaction_id: r for r in connection.execute(select(s.transactions))}
         progress = connection.execute(select(s.progress).where(s.progress.c.name == "loop")).one()
-        assert counter(connection, "transaction") == max(transactions)
+        assert memory.counters(connection)["transaction"] == max(transactions)
     assert set(history) == set(range(1, version + 1))
     assert set(acknowledged) <= set(history)
     loop = {v: row for v, row in history.items() if row.kind == "data"}

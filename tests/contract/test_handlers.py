@@ -6,9 +6,8 @@ import pytest
 from sqlalchemy import select
 
 from ebla.catalog import changes as c
-from ebla.catalog import migrations, reads
+from ebla.catalog import memory, migrations, reads
 from ebla.catalog import schema as s
-from ebla.catalog.counters import counter
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
 from ebla.ids import RelationId, Version
@@ -40,7 +39,7 @@ def test_a_handler_is_put_replaced_and_removed(catalog: Catalog):
 
 def test_of_two_changes_of_handlers_that_read_the_same_state_one_is_refused(catalog: Catalog):
     with catalog.reading() as connection:
-        at = Version(counter(connection, "exclusive_version"))
+        at = Version(memory.counters(connection)["exclusive_version"])
     exclusively(catalog, c.PutHandler(name="shop", settings="{}", should_run=True))
     late = c.Decision(
         reason="late",

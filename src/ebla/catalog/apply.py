@@ -9,15 +9,14 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, replace
-from typing import assert_never
+from typing import Any, assert_never
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, func, insert, select, update
 
 from ebla.build.states import Permission
-from ebla.catalog import building, indexing
+from ebla.catalog import building, indexing, memory
 from ebla.catalog import changes as c
 from ebla.catalog import schema as s
-from ebla.catalog.counters import counter, take
 from ebla.catalog.reads import newest_write
 from ebla.errors import ConflictError, DuplicateNameError, StaleTermError, TransactionClosedError, UnknownNameError
 from ebla.ids import NodeId, RelationId, RunId, TabletId, Version
@@ -46,7 +45,7 @@ def chunks(values: Iterable[RunId]) -> Iterable[list[RunId]]:
 def check(connection: Connection, requirement: c.Requirement, now: int) -> None:
     match requirement:
         case c.ExclusiveVersionIs(version=expected):
-            found = counter(connection, "exclusive_version")
+            found = memory.counters(connection)["exclusive_version"]
             if found != expected:
                 raise ConflictError(
                     f"schema and topology: expected version {expected}, found {found}; reload and retry"
@@ -54,14 +53,14 @@ def check(connection: Connection, requirement: c.Requirement, now: int) -> None:
         case c.TransactionOpen(transaction=transaction):
             _check_transaction(connection, transaction, now)
         case c.SchemaWithinOne(relation=relation, schema_version=planned):
-            found = _living(connection, relation, s.relations.c.schema_version)
+            found = int(_living(connection, relation).schema_version)
             if found - planned > 1:
                 raise ConflictError(
                     f"{called(connection, relation)}: expected schema {planned} or {planned + 1}, found {found}; "
                     "the write was planned too long ago: retry it"
                 )
         case c.PlacementIs(relation=relation, placement_version=planned):
-            found = _living(connection, relation, s.relations.c.placement_version)
+            found = int(_living(connection, relation).placement_version)
             if found != planned:
                 raise ConflictError(
                     f"{called(connection, relation)}: expected placement {planned}, found {found}; "
@@ -152,17 +151,20 @@ def _check_term(connection: Connection, wanted: c.TermIs, now: int) -> None:
         raise StaleTermError(f"{wanted.lease}: expected term {wanted.term} of {wanted.holder}, found {found}")
 
 
-def _living(connection: Connection, relation: RelationId, column: object) -> int:
-    row = connection.execute(
-        select(column, s.relations.c.dropped_version).where(  # type: ignore[call-overload]
-            s.relations.c.relation_id == relation
-        )
-    ).one_or_none()
+def _living(connection: Connection, relation: RelationId) -> Row[Any, Any, Any]:
+    """The schema and placement of a relation that is not dropped."""
+    table = s.relations.c
+    query = select(table.schema_version, table.placement_version, table.dropped_version)
+    row = memory.remembered(
+        connection,
+        ("living", relation),
+        lambda: connection.execute(query.where(table.relation_id == relation)).one_or_none(),
+    )
     if row is None or row.dropped_version is not None:
         raise UnknownNameError(
             f"{called(connection, relation)}: expected to be there, found dropped; nothing was written"
         )
-    return int(row[0])
+    return row
 
 
 def oldest_needed(connection: Connection, now: int) -> Version | None:
@@ -301,7 +303,7 @@ def _alter_relation(
     this = update(s.relations).where(s.relations.c.relation_id == relation)
     visible = and_(s.runs.c.relation_id == relation, s.runs.c.end_version == FOREVER)
     if not isinstance(change, c.SetHorizon):  # vacuum goes on where a relation was dropped
-        _living(connection, relation, s.relations.c.relation_id)
+        _living(connection, relation)
     match change:
         case c.DropRelation():
             for index in indexing.forget(connection, relation):
@@ -374,7 +376,7 @@ def _refuse_taken_name(connection: Connection, name: str, besides: RelationId | 
 
 def _create_relation(connection: Connection, new: c.CreateRelation, version: Version) -> RelationId:
     _refuse_taken_name(connection, new.name)
-    relation = RelationId(take(connection, "relation")) if new.number is None else new.number
+    relation = RelationId(memory.advance(connection, "relation")) if new.number is None else new.number
     connection.execute(
         insert(s.relations),
         {

@@ -494,6 +494,28 @@ Update = (
     | BuildingUpdate
 )
 
+ROWS_ONLY = (
+    AddRuns,
+    EndRuns,
+    SetCutoff,
+    SetRunState,
+    EndTransaction,
+    SetProgress,
+    OpenSession,
+    CloseSession,
+    LogDictionaryChanges,
+    ForgetDictionaryChanges,
+    CreateTasks,
+    AbortTasks,
+    FinishTasks,
+    RemoveTasks,
+    CoverSegment,
+    ReplaceSegments,
+    ForgetSegments,
+    SetProcessingBase,
+)
+"""Updates that leave the shape as it is (`ebla.catalog.memory`). All others advance its counter."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:

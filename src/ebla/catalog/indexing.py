@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row, and_, delete, insert, select, update
 
 from ebla import lazy
 from ebla.build.states import TRANSITIONS, Permission, begins_empty
+from ebla.catalog import memory
 from ebla.catalog import schema as s
 from ebla.errors import ConflictError
 from ebla.ids import RelationId, Version
@@ -115,17 +116,16 @@ def forget(connection: Connection, relation: RelationId) -> list[RelationId]:
 
 
 def of_index(connection: Connection, index: RelationId) -> IndexState | None:
-    row = connection.execute(select(_states).where(_states.c.index_id == index)).one_or_none()
-    return None if row is None else _state(row)
+    return next((one for one in all_states(connection) if one.index == index), None)
 
 
 def of_base(connection: Connection, base: RelationId) -> list[IndexState]:
-    rows = connection.execute(select(_states).where(_states.c.base_id == base).order_by(_states.c.index_id))
-    return [_state(row) for row in rows]
+    return [one for one in all_states(connection) if one.base == base]
 
 
 def all_states(connection: Connection) -> list[IndexState]:
-    return [_state(row) for row in connection.execute(select(_states).order_by(_states.c.index_id))]
+    query = select(_states).order_by(_states.c.index_id)
+    return list(memory.remembered(connection, "indexes", lambda: [_state(row) for row in connection.execute(query)]))
 
 
 def _state(row: Row[Any]) -> IndexState:

@@ -41,7 +41,7 @@ def _create_tables(connection: Connection) -> None:
     )
     connection.execute(
         insert(schema.counters),
-        [{"name": n, "value": 0} for n in ("version", "exclusive_version", "relation", "transaction")],
+        [{"name": n, "value": 0} for n in ("version", "exclusive_version", "relation", "transaction", "shape")],
     )
 
 
@@ -86,6 +86,13 @@ def _add_defaults(connection: Connection) -> None:
     _add_columns(connection, schema.columns.c.default_text, schema.columns.c.default_value)
 
 
+def _count_shapes(connection: Connection) -> None:
+    """A catalog created by this release has the counter already."""
+    names = connection.execute(select(schema.counters.c.name)).scalars()
+    if "shape" not in set(names):
+        connection.execute(insert(schema.counters), {"name": "shape", "value": 0})
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=1, name="create tables", run=_create_tables),
     Migration(number=2, name="add handlers", run=_add_handlers),
@@ -95,6 +102,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=6, name="add troubles and processes", run=_add_service),
     Migration(number=7, name="add commit ids", run=_add_commit_ids),
     Migration(number=8, name="add defaults of columns", run=_add_defaults),
+    Migration(number=9, name="count changes of shape", run=_count_shapes),
 )
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, exists, func, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, exists, func, select
 
+from ebla.catalog import memory
 from ebla.catalog import schema as s
-from ebla.catalog.counters import counter
 from ebla.errors import SnapshotError, UnknownNameError, UsageError
 from ebla.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
 from ebla.storage.model import (
@@ -30,6 +30,10 @@ from ebla.storage.snapshot import Snapshot, assemble
 
 
 def nodes(connection: Connection) -> dict[NodeId, Node]:
+    return dict(memory.remembered(connection, "nodes", lambda: _nodes(connection)))
+
+
+def _nodes(connection: Connection) -> dict[NodeId, Node]:
     rows = connection.execute(select(s.topology).order_by(s.topology.c.host_id))
     return {
         NodeId(r.host_id): Node(
@@ -55,7 +59,8 @@ def relation_names(connection: Connection, kind: Kind | None = None) -> list[str
     query = select(s.relations.c.name).where(s.relations.c.dropped_version.is_(None))
     if kind is not None:
         query = query.where(s.relations.c.kind == kind.value)
-    return sorted(connection.execute(query).scalars())
+    names = memory.remembered(connection, ("names", kind), lambda: sorted(connection.execute(query).scalars()))
+    return list(names)
 
 
 def relation_ids(connection: Connection, kind: Kind) -> list[RelationId]:
@@ -68,9 +73,15 @@ def relation_ids(connection: Connection, kind: Kind) -> list[RelationId]:
 def find_relation(connection: Connection, name: str, *, version: Version | None = None) -> Relation | None:
     if not isinstance(name, str):
         raise UsageError(f"expected a name, which is a string, found {name!r}")
-    row = connection.execute(
-        select(s.relations).where(s.relations.c.folded_name == s.folded(name), s.relations.c.dropped_version.is_(None))
-    ).one_or_none()
+    where = and_(s.relations.c.folded_name == s.folded(name), s.relations.c.dropped_version.is_(None))
+    if version is not None:
+        return _find_relation(connection, where, version)
+    key = ("relation", s.folded(name))
+    return memory.remembered(connection, key, lambda: _find_relation(connection, where, None))
+
+
+def _find_relation(connection: Connection, where: ColumnElement[bool], version: Version | None) -> Relation | None:
+    row = connection.execute(select(s.relations).where(where)).one_or_none()
     return None if row is None else _relation(connection, row, version)
 
 
@@ -85,10 +96,9 @@ def relation(connection: Connection, name: str, *, version: Version | None = Non
 
 
 def relation_by_id(connection: Connection, relation_id: RelationId) -> Relation | None:
-    row = connection.execute(
-        select(s.relations).where(s.relations.c.relation_id == relation_id, s.relations.c.dropped_version.is_(None))
-    ).one_or_none()
-    return None if row is None else _relation(connection, row, None)
+    where = and_(s.relations.c.relation_id == relation_id, s.relations.c.dropped_version.is_(None))
+    key = ("relation by id", relation_id)
+    return memory.remembered(connection, key, lambda: _find_relation(connection, where, None))
 
 
 def options_of(text: str) -> dict[str, Any]:
@@ -161,7 +171,7 @@ def _placement(connection: Connection, relation_id: int, tablets: int) -> tuple[
 
 
 def current_version(connection: Connection) -> Version:
-    return Version(counter(connection, "version"))
+    return Version(memory.counters(connection)["version"])
 
 
 def committed_at(connection: Connection, versions: Iterable[int]) -> dict[int, int]:
@@ -308,8 +318,12 @@ def first_write_after(connection: Connection, relation_id: RelationId, version: 
 
 def handler_rows(connection: Connection) -> list[tuple[str, str, bool]]:
     """Name, settings as JSON, and whether it should run, by name."""
-    rows = connection.execute(select(s.mv_handlers).order_by(s.mv_handlers.c.job_name))
-    return [(r.job_name, r.job_settings, bool(r.should_run)) for r in rows]
+    query = select(s.mv_handlers).order_by(s.mv_handlers.c.job_name)
+
+    def read() -> list[tuple[str, str, bool]]:
+        return [(r.job_name, r.job_settings, bool(r.should_run)) for r in connection.execute(query)]
+
+    return list(memory.remembered(connection, "handlers", read))
 
 
 def dictionary_changes(connection: Connection, relation_id: RelationId, since: int, until: int) -> list[list[str]]:
@@ -328,6 +342,14 @@ def has_dictionary_changes(connection: Connection, relation_id: RelationId, unti
     log = s.mv_dictionary_changes
     there = exists().where(log.c.relation_id == relation_id, log.c.version <= until)
     return bool(connection.execute(select(there)).scalar())
+
+
+def built_online(connection: Connection) -> frozenset[RelationId]:
+    """The views that are being built."""
+    query = select(s.view_builds.c.view_id)
+    return memory.remembered(
+        connection, "builds", lambda: frozenset(map(RelationId, connection.execute(query).scalars()))
+    )
 
 
 def progress(connection: Connection, name: str) -> str | None:

@@ -19,13 +19,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from sqlalchemy import Connection, Engine, insert, inspect, select
+from sqlalchemy import ColumnElement, Connection, Engine, case, insert, inspect, select
 from sqlalchemy.exc import DatabaseError, DBAPIError
 
 from ebla import lazy
-from ebla.catalog import engines, failures, migrations
+from ebla.catalog import engines, failures, memory, migrations
 from ebla.catalog import schema as s
-from ebla.catalog.counters import counter, take
 from ebla.catalog.engines import CREATE_HINT, is_postgres
 from ebla.catalog.failures import BUSY_TIMEOUT_S, FILE, without_password
 from ebla.catalog.patience import Patience
@@ -211,6 +210,7 @@ class Catalog:
             with _closed_on_error(raw):
                 connection = raw.execution_options(isolation_level="REPEATABLE READ") if postgres else raw
                 connection.begin()
+                memory.begin(connection)
                 return connection
 
     @contextlib.contextmanager
@@ -238,6 +238,7 @@ class Catalog:
                 connection.begin()
                 if postgres:
                     connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('ebla.commit'))")
+                memory.begin(connection)
                 return connection
 
     @contextlib.contextmanager
@@ -313,38 +314,34 @@ class Catalog:
 
         now = self.clock()
         hit("catalog.commit.begun")
+        version = Version(memory.advance(connection, "version"))
         for requirement in decision.requires:
             check(connection, requirement, now)
         hit("catalog.commit.checked")
-        version = Version(take(connection, "version"))
         created = None
+        if not all(isinstance(change, c.ROWS_ONLY) for change in decision.updates):
+            memory.reshape(connection)
         for change in decision.updates:
             created = apply(connection, change, version, now, created) or created
             hit("catalog.commit.applied")
         if decision.exclusive:
-            connection.execute(
-                s.counters.update().where(s.counters.c.name == "exclusive_version").values(value=version)
+            memory.put(connection, "exclusive_version", version)
+        committed_at = connection.execute(
+            insert(s.history)
+            .values(
+                version=version,
+                kind="exclusive" if decision.exclusive else "data",
+                reason=decision.reason,
+                committed_at=_later(now, version),
+                node_id=node,
+                transaction_id=decision.transaction,
+                relation_id=created or decision.relation,
+                commit_id=identifier,
             )
-        committed_at = max(now, self._last_commit_at(connection, version) + 1)
-        connection.execute(
-            insert(s.history),
-            {
-                "version": version,
-                "kind": "exclusive" if decision.exclusive else "data",
-                "reason": decision.reason,
-                "committed_at": committed_at,
-                "node_id": node,
-                "transaction_id": decision.transaction,
-                "relation_id": created or decision.relation,
-                "commit_id": identifier,
-            },
-        )
+            .returning(s.history.c.committed_at)
+        ).scalar_one()
         hit("catalog.commit.before_commit")
         return c.Committed(version=version, committed_at=committed_at, relation=created)
-
-    def _last_commit_at(self, connection: Connection, version: Version) -> int:
-        before = select(s.history.c.committed_at).where(s.history.c.version == version - 1)
-        return int(connection.execute(before).scalar() or 0)
 
     def decide(
         self,
@@ -379,7 +376,7 @@ class Catalog:
         return str(self.read(lambda connection: connection.execute(query).scalar_one()))
 
     def version(self) -> Version:
-        return Version(self.read(lambda connection: counter(connection, "version")))
+        return Version(self.read(lambda connection: memory.counters(connection)["version"]))
 
 
 def insisted(function: Callable[Concatenate[Catalog, P], Done]) -> Callable[Concatenate[Catalog, P], Done]:
@@ -392,8 +389,14 @@ def insisted(function: Callable[Concatenate[Catalog, P], Done]) -> Callable[Conc
     return again
 
 
+def _later(now: int, version: Version) -> ColumnElement[int]:
+    """This time, or the first that is later than the commit before."""
+    before = select(s.history.c.committed_at).where(s.history.c.version == version - 1).scalar_subquery()
+    return case((before >= now, before + 1), else_=now)
+
+
 def _guarded(connection: Connection, make: Callable[[Connection, Version], c.Decision | None]) -> c.Decision | None:
-    at = Version(counter(connection, "exclusive_version"))
+    at = Version(memory.counters(connection)["exclusive_version"])
     decision = make(connection, at)
     if decision is None:
         return None

@@ -17,8 +17,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, exists, func, insert, or_, select, update
 
+from ebla.catalog import memory
 from ebla.catalog import schema as s
-from ebla.catalog.counters import counter, take
 from ebla.catalog.store import Catalog, insisted
 from ebla.errors import TransactionClosedError
 from ebla.ids import NodeId, RelationId, Term, TransactionId, Version
@@ -82,7 +82,7 @@ def begin_new(catalog: Catalog, *, node: NodeId, holder: str, reason: str, lease
     takes the files.
     """
     with catalog.writing() as connection:
-        number = RelationId(take(connection, "relation"))
+        number = RelationId(memory.advance(connection, "relation"))
         return _begin(connection, catalog, number, 1, node=node, holder=holder, reason=reason, lease_us=lease_us)
 
 
@@ -98,8 +98,8 @@ def _begin(
     lease_us: int,
     session: str | None = None,
 ) -> Transaction:
-    number = TransactionId(take(connection, "transaction"))
-    snapshot = Version(counter(connection, "version"))
+    number = TransactionId(memory.advance(connection, "transaction"))
+    snapshot = Version(memory.counters(connection)["version"])
     now = catalog.clock()
     connection.execute(
         insert(s.transactions),
@@ -112,7 +112,7 @@ def _begin(
             "holder": holder,
             "snapshot_version": snapshot,
             "schema_version": schema_version,
-            "topology_version": counter(connection, "exclusive_version"),
+            "topology_version": memory.counters(connection)["exclusive_version"],
             "session_id": session,
             "started_at": now,
             "expires_at": now + lease_us,
@@ -330,7 +330,7 @@ def _pin(
     if catalog.read_only:
         return catalog.version() if version is None else version  # nothing keeps it but the retention
     with catalog.writing() as connection:
-        at = Version(counter(connection, "version")) if version is None else version
+        at = Version(memory.counters(connection)["version"]) if version is None else version
         connection.execute(delete(s.pins).where(s.pins.c.pin_id == identifier))
         connection.execute(
             insert(s.pins),

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 
 from ebla.build.states import Permission, may_read, writer_deletes
-from ebla.catalog import indexing, reads
-from ebla.catalog.counters import counter
+from ebla.catalog import indexing, memory, reads
 from ebla.catalog.indexing import IndexState
 from ebla.errors import UnknownNameError, UsageError
 from ebla.ids import RelationId, Version
@@ -186,7 +185,7 @@ class Known:
         self._kept: dict[RelationId, tuple[int, Relation, list[Index]]] = {}
 
     def of_base(self, connection: Connection, base: Relation) -> list[Index]:
-        at = counter(connection, "exclusive_version")
+        at = memory.counters(connection)["exclusive_version"]
         kept = self._kept.get(base.id)
         if kept is not None and kept[0] == at and kept[1] == base:
             return kept[2]

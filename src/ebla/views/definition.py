@@ -242,7 +242,7 @@ def _of_relation(connection: Connection, relation: Relation) -> View:
     roles = relation.options.get("roles")
     settings = relation.options.get("settings")
     name = progress_name(relation.id)
-    stored, is_building = reads.progress(connection, name), building.is_building(connection, relation.id)
+    stored, is_building = reads.progress(connection, name), relation.id in reads.built_online(connection)
     reached = None if stored is None else Position.parse(stored)
     return View(
         relation=relation,
