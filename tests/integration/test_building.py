@@ -25,7 +25,7 @@ from ebla.ids import NodeId
 from ebla.storage import runs as rf
 from ebla.storage.files import MARKER
 from ebla.tables import batch as b
-from ebla.tables.writes import Work, begin
+from ebla.tables.writes import begin
 from support.processes import Processes, Sharing
 from support.steps import Steps
 from support.warehouse import eventually, later, named, refused, shown, stored
@@ -496,8 +496,8 @@ def test_b14_every_chunk_advances_over_long_runs_of_tombstones(spark: SparkSessi
 def test_a_view_that_differs_from_its_query_never_becomes_readable(db: ebla.Database, steps: Steps, kind: str) -> None:
     def damage(number: int) -> None:
         if number == 0:
-            relation, transaction = begin(db.context, "card", reason="damage")
-            work = Work(db.context, relation, transaction)
+            work = begin(db.context, "card", reason="damage")
+            relation = work.relation
             row = pa.table({"id": pa.array([3], pa.int64())})
             work.put(b.ArrowBatch(table=rf.align(row, relation.columns), kinds=kind, ordered=False))
             work.commit("damage", reads_target=False)

@@ -17,7 +17,7 @@ import ebla
 from ebla.failpoint import EXIT_CODE
 from ebla.storage import runs as rf
 from ebla.tables import batch as b
-from ebla.tables.writes import Work, begin
+from ebla.tables.writes import begin
 from support.processes import Sharing
 from support.steps import Steps
 from support.warehouse import eventually, later, named, shown, stored
@@ -240,8 +240,8 @@ def test_a_view_that_grew_and_differs_from_its_query_never_becomes_readable(
 ) -> None:
     def damage(number: int) -> None:
         if number == 0:
-            relation, transaction = begin(db.context, "sums", reason="damage")
-            work = Work(db.context, relation, transaction)
+            work = begin(db.context, "sums", reason="damage")
+            relation = work.relation
             row = pa.table({"customer": pa.array([1], pa.int64()), "n": pa.array([99], pa.int64())})
             work.put(b.ArrowBatch(table=rf.align(row, relation.columns), kinds=kind, ordered=False))
             work.commit("damage", reads_target=False)

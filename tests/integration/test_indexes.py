@@ -22,7 +22,7 @@ from ebla.storage import runs as rf
 from ebla.storage import types
 from ebla.tables import batch as b
 from ebla.tables.writes import Work
-from ebla.tables.writes import begin as begin_write
+from ebla.tables.writes import opened as begin_write
 from support.folding import fold
 from support.indexes import STATES, assert_exact, begin_index, damage, entries, state, step_until
 from support.warehouse import begin, connect, eventually, named, open_transactions, pins, stored
@@ -152,7 +152,7 @@ def test_i3_an_old_transaction_is_waited_for_named_and_aborted(db: ebla.Database
 def test_i3_a_writer_from_before_the_index_leaves_no_phantom(db: ebla.Database):
     """It began without the index, and is asked to start over when the index has gone two steps."""
     write(db, *range(10))
-    relation, transaction = begin_write(db.context, "t", reason="old writer")
+    relation, transaction, _ = begin_write(db.context, "t", reason="old writer")
     work = Work(db.context, relation, transaction)
     begin_index(db, "CREATE INDEX i ON t (n)")
     work.put(b.ArrowBatch(table=_arrow(db, [row(3, n=333)]), kinds=b.UPSERT, ordered=True))
@@ -167,7 +167,7 @@ def test_i3_a_writer_from_before_the_index_leaves_no_phantom(db: ebla.Database):
 def test_i3_a_writer_two_steps_behind_is_refused_by_its_commit(db: ebla.Database):
     """Even if nobody aborted it: the commit itself knows the states that it was planned with."""
     write(db, *range(10))
-    relation, transaction = begin_write(db.context, "t", reason="old writer")
+    relation, transaction, _ = begin_write(db.context, "t", reason="old writer")
     work = Work(db.context, relation, transaction)
     begin_index(db, "CREATE INDEX i ON t (n)")
     with db.context.catalog.reading() as connection:

@@ -52,8 +52,8 @@ def fold(
     tablets: Collection[int] | None = None,
 ) -> None:
     """Compact some tablets of a table. The runs are sorted downwards in the key columns named."""
-    relation, transaction = begin(db.context, name, reason=f"compact {name}")
-    work = Work(db.context, relation, transaction)
+    work = begin(db.context, name, reason=f"compact {name}")
+    relation, transaction = work.relation, work.transaction
     chosen = None if tablets is None else [TabletId(t) for t in sorted(tablets)]
     with db.context.catalog.reading() as connection:
         snapshot = reads.snapshot(connection, relation, transaction.snapshot, chosen)

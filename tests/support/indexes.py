@@ -19,7 +19,7 @@ from ebla.storage import runs as rf
 from ebla.storage.values import python_values
 from ebla.tables import batch as b
 from ebla.tables.writes import Work
-from ebla.tables.writes import begin as begin_write
+from ebla.tables.writes import opened as begin_write
 from support.folding import snapshot_rows
 
 STATES = (Permission.DELETE_ONLY, Permission.WRITE_AND_DELETE, Permission.BACKFILLING)
@@ -92,7 +92,7 @@ def assert_exact(db: ebla.Database, *names: str) -> None:
 
 def damage(db: ebla.Database, name: str, wrong: list[tuple[dict[str, Any], str]]) -> None:
     """Write rows (physical names) and tombstones into an index or a view, as nobody but the system may."""
-    relation, transaction = begin_write(db.context, name, reason="damage")
+    relation, transaction, _ = begin_write(db.context, name, reason="damage")
     work = Work(db.context, relation, transaction)
     table = pa.Table.from_pylist([row for row, _ in wrong], schema=rf.physical_schema(relation.columns))
     kinds = pa.chunked_array([pa.array([kind for _, kind in wrong], pa.string())])

@@ -13,16 +13,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, delete, exists, func, insert, or_, select, update
 
-from ebla.catalog import memory
+from ebla.catalog import memory, reads
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog, insisted
 from ebla.errors import TransactionClosedError
 from ebla.ids import NodeId, RelationId, Term, TransactionId, Version
 from ebla.storage.model import Relation
+
+Found = TypeVar("Found")
 
 EPOCH = "epoch of "
 """What the reason of a transaction begins with in which an epoch of a view runs."""
@@ -75,6 +77,28 @@ def begin(
         )  # fmt: skip
 
 
+@insisted
+def begin_on(
+    catalog: Catalog,
+    name: str,
+    look: Callable[[Connection, Relation], Found],
+    *,
+    node: NodeId,
+    holder: str,
+    reason: str,
+    lease_us: int,
+) -> tuple[Relation, Transaction, Found]:
+    """Open a transaction on the relation of a name. The relation, and what `look` reads, are of its snapshot."""
+    with catalog.writing() as connection:
+        number = TransactionId(memory.advance(connection, "transaction"))
+        relation = reads.relation(connection, name)
+        transaction = _open(
+            connection, catalog, number, relation.id, relation.schema_version, node=node, holder=holder,
+            reason=reason, lease_us=lease_us, session=None,
+        )  # fmt: skip
+        return relation, transaction, look(connection, relation)
+
+
 def begin_new(catalog: Catalog, *, node: NodeId, holder: str, reason: str, lease_us: int) -> Transaction:
     """Open a transaction on a relation that its commit shall create; its number is taken now.
 
@@ -99,6 +123,25 @@ def _begin(
     session: str | None = None,
 ) -> Transaction:
     number = TransactionId(memory.advance(connection, "transaction"))
+    return _open(
+        connection, catalog, number, target, schema_version, node=node, holder=holder, reason=reason,
+        lease_us=lease_us, session=session,
+    )  # fmt: skip
+
+
+def _open(
+    connection: Connection,
+    catalog: Catalog,
+    number: TransactionId,
+    target: RelationId | None,
+    schema_version: int,
+    *,
+    node: NodeId,
+    holder: str,
+    reason: str,
+    lease_us: int,
+    session: str | None,
+) -> Transaction:
     snapshot = Version(memory.counters(connection)["version"])
     now = catalog.clock()
     connection.execute(

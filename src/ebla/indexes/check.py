@@ -72,8 +72,8 @@ def _size(context: Context, name: str) -> tuple[Index, int]:
 
 
 def _mended(context: Context, name: str, part: Part) -> tuple[Version, Mapping[str, int]]:
-    relation, transaction = begin(context, name, reason=f"repair index {name}")
-    work = Work(context, relation, transaction)
+    work = begin(context, name, reason=f"repair index {name}")
+    transaction = work.transaction
     try:
         with context.kept_alive(transaction.id), pt.stoppable(context.spark):
             with context.catalog.reading() as connection:

@@ -26,11 +26,12 @@ from pyspark import TaskContext
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
+from sqlalchemy import Connection
 
 from ebla.catalog import changes as c
-from ebla.catalog import indexing, reads
+from ebla.catalog import indexing
 from ebla.catalog import transactions as tx
-from ebla.errors import CatalogUnavailableError, ConflictError, TypeMismatchError
+from ebla.errors import CatalogUnavailableError, TypeMismatchError
 from ebla.failpoint import hit
 from ebla.ids import NodeId, TabletId, Token
 from ebla.indexes import definition
@@ -77,30 +78,24 @@ def begin_write(request: Request, schema: T.StructType, *, overwrite: bool) -> E
     settings = request.settings
     lease_s = max(LEASE_S, settings.transaction_lease_s) if request.patient else settings.transaction_lease_s
     with Origin(request) as origin:
-        with origin.catalog.reading() as connection:
-            relation = reads.relation(connection, request.table)
-            roots = origin.roots(connection)
+
+        def look(connection: Connection, relation: Relation) -> dict[NodeId, str]:
+            require_table(relation)
             indexes = definition.of_base(connection, relation)
-        require_table(relation)
-        refuse_what_needs_spark(relation, [index for index in indexes if index.maintained])
-        constraints.refuse_what_needs_spark(relation)
-        check_columns(schema, relation)
-        transaction = tx.begin(
+            refuse_what_needs_spark(relation, [index for index in indexes if index.maintained])
+            constraints.refuse_what_needs_spark(relation)
+            check_columns(schema, relation)
+            return origin.roots(connection)
+
+        relation, transaction, roots = tx.begin_on(
             origin.catalog,
-            relation,
+            request.table,
+            look,
             node=origin.node,
             holder=origin.holder,
-            reason=f"{'overwrite' if overwrite else 'append to'} {relation.name} from Spark",
+            reason=f"{'overwrite' if overwrite else 'append to'} {request.table} from Spark",
             lease_us=int(lease_s * 1e6),
         )
-        with origin.catalog.reading() as connection:
-            now = reads.relation(connection, request.table)
-        if (now.id, now.schema_version) != (relation.id, relation.schema_version):
-            tx.abort(origin.catalog, transaction.id)
-            raise ConflictError(
-                f"{relation.name}: expected schema {relation.schema_version}, found {now.schema_version}; "
-                "it was altered while the write began: retry it"
-            )
     return EblaWriter(request, relation, transaction, roots, overwrite=overwrite)
 
 

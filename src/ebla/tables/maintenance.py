@@ -77,8 +77,8 @@ def compact(context: Context, name: str, *, attempts: int = 5) -> Compacted:
 
 
 def _compact(context: Context, name: str) -> Compacted:
-    relation, transaction = begin(context, name, reason=f"compact {name}")
-    work = Work(context, relation, transaction)
+    work = begin(context, name, reason=f"compact {name}")
+    relation, transaction = work.relation, work.transaction
     try:
         if relation.kind is Kind.INDEX and not _may_fold(context, relation):
             work.roll_back()

@@ -29,7 +29,7 @@ from ebla.storage import runs as rf
 from ebla.storage.model import DELETED, Relation, Run, RunState
 from ebla.tables import batch as b
 from ebla.tables.context import Context
-from ebla.tables.writes import Work, begin
+from ebla.tables.writes import Work, opened
 
 if TYPE_CHECKING:
     from ebla.catalog.transactions import Transaction
@@ -93,7 +93,7 @@ def process(context: Context, base: RelationId, tablets: Collection[TabletId], t
         return False
     due = [run for run in waiting if run.begin_version == waiting[0].begin_version]
     reason = f"staged rows of {known.name}: {sum(run.rows for run in due)} visible"
-    relation, transaction = begin(context, known.name, reason=reason)
+    relation, transaction, _ = opened(context, known.name, reason=reason)
     flip = Flip(context, relation, transaction, due, tasks)
     try:
         if relation.id != base:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from sqlalchemy import Connection
 
 from ebla.build.staging import Arrival, Destination
 from ebla.catalog import changes as c
@@ -93,9 +94,9 @@ def until_committed(context: Context, attempt_once: Callable[[], Done]) -> Done:
 
 
 def _attempt(context: Context, name: str, make: Make, *, reason: str, reads_target: bool) -> Written:
-    relation, transaction = begin(context, name, reason=reason)
+    work = begin(context, name, reason=reason)
+    relation, transaction = work.relation, work.transaction
     hit("write.begun")
-    work = Work(context, relation, transaction)
     try:
         require_table(relation)
         with context.kept_alive(transaction.id):
@@ -107,55 +108,50 @@ def _attempt(context: Context, name: str, make: Make, *, reason: str, reads_targ
         raise
 
 
-def begin(context: Context, name: str, *, reason: str) -> tuple[Relation, tx.Transaction]:
-    """Open a transaction on a relation, and the relation as it is at the transaction's snapshot.
+Place = tuple[dict[NodeId, Root], Upkeep]
+"""The roots of all nodes, and the indexes of a relation, as a transaction found them."""
 
-    Its shape is read again after the beginning. One that changed in between would be older than the snapshot, and what
-    the newer columns hold would be lost where rows are written again.
-    """
-    with context.catalog.reading() as connection:
-        relation = reads.relation(connection, name)
-    transaction = tx.begin(
+
+def begin(context: Context, name: str, *, reason: str) -> Work:
+    """Begin the work of a transaction on a relation."""
+    return Work(context, *opened(context, name, reason=reason))
+
+
+def opened(context: Context, name: str, *, reason: str) -> tuple[Relation, tx.Transaction, Place]:
+    """Open a transaction on a relation. The relation and the place are as they are at its snapshot."""
+
+    def look(connection: Connection, relation: Relation) -> Place:
+        return context.roots_in(connection), Upkeep.read(context, connection, relation)
+
+    return tx.begin_on(
         context.catalog,
-        relation,
+        name,
+        look,
         node=context.node,
         holder=context.holder,
         reason=reason,
         lease_us=context.lease_us,
     )
-    try:
-        with context.catalog.reading() as connection:
-            now = reads.relation(connection, name)
-        if (now.id, now.schema_version) != (relation.id, relation.schema_version):
-            raise ConflictError(
-                f"{name}: expected schema {relation.schema_version}, found {now.schema_version}; "
-                "it was altered while the write began: retry it"
-            )
-    except BaseException:
-        with context.catalog.patience.without(), contextlib.suppress(EblaError):
-            tx.abort(context.catalog, transaction.id)
-        raise
-    return relation, transaction
 
 
 class Work:
     """One attempt of one transaction: the files it wrote so far, and how to be rid of them."""
 
     def __init__(
-        self, context: Context, relation: Relation, transaction: tx.Transaction, leader: Work | None = None
+        self,
+        context: Context,
+        relation: Relation,
+        transaction: tx.Transaction,
+        place: Place | None = None,
     ) -> None:
-        """`leader`: the write of the base that this one, of an index, goes with."""
+        """`place` is looked for if the transaction has not done so."""
         self.context = context
         self.relation = relation
         self.transaction = transaction
-        if leader is not None:
-            roots, upkeep = leader.roots, Upkeep(base=relation)
-        else:
+        if place is None:
             with context.catalog.reading() as connection:
-                roots = context.roots_in(connection)
-                upkeep = Upkeep.read(context, connection, relation)
-        self.roots: dict[NodeId, Root] = roots
-        self.upkeep = upkeep
+                place = context.roots_in(connection), Upkeep.read(context, connection, relation)
+        self.roots, self.upkeep = place
         self.runs: list[Run] = []
         self.followers: list[tuple[Index, Work]] = []
         """What this write brings to the indexes of its relation."""
@@ -383,7 +379,8 @@ class Work:
         if not self.upkeep.indexes or not self.runs or self.followers:
             return
         for index in self.upkeep.indexes:
-            self.followers.append((index, Work(self.context, index.relation, self.transaction, self)))
+            place = self.roots, Upkeep(base=index.relation)
+            self.followers.append((index, Work(self.context, index.relation, self.transaction, place)))
         maintainer = self.context.index_maintainer
         if self._settled is not None:
             maintainer.follow_rows(self, *self._settled, emptied=emptied)
