@@ -289,18 +289,18 @@ def test_other_tables_and_a_wrong_request_wait_for_nobody(db):
 
 @pytest.mark.parametrize("what", ["update", "compact"])
 def test_a_table_altered_while_a_write_begins_loses_nothing(db, monkeypatch, what):
-    """Between reading the shape and beginning, a column is added and filled: rows written again must keep it."""
-    real = tx.begin
+    """Before the write begins, a column is added and filled: rows written again must keep it."""
+    real = tx.begin_on
     raced: list[bool] = []
 
-    def begin_late(catalog, target, **given):
+    def begin_late(catalog, name, look, **given):
         if not raced:
             raced.append(True)
             ddl.add_columns(db.context, "t", [Column(name="x", physical="x", type="int")])
             db.table("t").upsert([{"id": 1, "n": 10, "name": "a", "x": 5}])
-        return real(catalog, target, **given)
+        return real(catalog, name, look, **given)
 
-    monkeypatch.setattr(tx, "begin", begin_late)
+    monkeypatch.setattr(tx, "begin_on", begin_late)
     if what == "update":
         db.sql("UPDATE t SET n = n + 1 WHERE id = 1")
     else:

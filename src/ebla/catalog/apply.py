@@ -226,8 +226,9 @@ def apply(
                 .values(state="committed", ended_at=now, committed_version=version)
             )
         case c.SetProgress(name=name, value=value):
-            connection.execute(delete(s.progress).where(s.progress.c.name == name))
-            connection.execute(insert(s.progress), {"name": name, "value": value, "version": version})
+            row = {"value": value, "version": version}
+            if not connection.execute(update(s.progress).where(s.progress.c.name == name).values(row)).rowcount:
+                connection.execute(insert(s.progress), {"name": name, **row})
         case c.PutNode():
             _put_node(connection, change, now)
         case c.OpenSession(session=session, purpose=purpose):

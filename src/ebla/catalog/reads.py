@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -289,12 +289,11 @@ def visible_since(connection: Connection, relation_id: RelationId, transaction: 
 
 
 def truncated_between(connection: Connection, target: Relation, since: Version, until: Version) -> list[Version]:
-    query = select(s.truncations.c.version).where(
-        s.truncations.c.relation_id == target.id,
-        s.truncations.c.version > since,
-        s.truncations.c.version <= until,
+    query = select(s.truncations.c.version).where(s.truncations.c.relation_id == target.id)
+    found = memory.remembered(
+        connection, ("truncations", target.id), lambda: sorted(map(Version, connection.execute(query).scalars()))
     )
-    return sorted(Version(v) for v in connection.execute(query).scalars())
+    return [version for version in found if since < version <= until]
 
 
 def first_write_after(connection: Connection, relation_id: RelationId, version: int) -> Version | None:
@@ -357,9 +356,10 @@ def progress(connection: Connection, name: str) -> str | None:
     return value
 
 
-def progress_of(connection: Connection, names: Iterable[str]) -> dict[str, str]:
-    rows = connection.execute(select(s.progress).where(s.progress.c.name.in_(list(names))))
-    return {row.name: row.value for row in rows}
+def progress_of(connection: Connection, names: Collection[str]) -> dict[str, str]:
+    """The stored values of some names."""
+    query = select(s.progress.c.name, s.progress.c.value).where(s.progress.c.name.in_(names))
+    return {row.name: row.value for row in connection.execute(query)} if names else {}
 
 
 def merge_replicas(rows: Iterable[Row[Any]]) -> list[Run]:

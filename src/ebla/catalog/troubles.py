@@ -199,6 +199,8 @@ def _trouble(row: Row[Any]) -> Trouble:
 
 def hurry(catalog: Catalog, relations: Collection[RelationId], work: Activity) -> None:
     """A user asks for them: what waits is tried now. How often it failed stays known."""
+    if not relations:
+        return
     now = catalog.clock()
     late = [s.troubles.c.relation_id.in_(list(relations)), s.troubles.c.work == work.value, s.troubles.c.retry_at > now]
     with catalog.reading() as connection:

@@ -22,17 +22,17 @@ from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError, UnknownNameError
 from ebla.failpoint import hit
-from ebla.ids import Version
+from ebla.ids import RelationId, Version
 from ebla.jobs import dictionary, stored
 from ebla.jobs.leases import is_gone
 from ebla.jobs.model import DICTIONARY, Handler, behind_busy, held, owners, tuning, with_inputs
-from ebla.jobs.readers import readers
+from ebla.jobs.readers import among
 from ebla.jobs.refreshes import Advanced, Refreshes
 from ebla.tables.context import Context
 from ebla.views import definition, maintain
 from ebla.views.definition import View
 from ebla.views.growing import Piece
-from ebla.views.maintain import Epoch, Target
+from ebla.views.maintain import Epoch, Known, Target
 
 ATTEMPTS = 5
 """How often work is begun again, at least, that another process was faster with."""
@@ -95,10 +95,11 @@ class Epochs:
         """One epoch of a handler's views, to one base version; dictionaries stay at their versions."""
         with self._handlers.of(name.lower()):
             with self._context.catalog.reading() as connection:
-                views = _views(connection)
-                mine = {n: h for n, (_, h) in views.items() if h.name.lower() == name.lower()}
+                owned = stored.owned(connection)
+                mine = {r.name.lower(): r for r, h in owned if h.name.lower() == name.lower()}
+                built = mine.keys() - {r.name.lower() for r in mine.values() if r.id in reads.built_online(connection)}
             with self._views.holding_free(mine) as free:
-                self._wait_for_others(views[n][0] for n in mine)
+                self._wait_for_others(mine[n].id for n in built)
                 with self._left_out_lock:
                     self._left_out |= mine.keys() - free
                     self._left_out -= free
@@ -113,17 +114,18 @@ class Epochs:
                         for n in mine.keys() - waiting
                         if n in views
                     }
+                    known = _known(connection, views, targets)
                 hit("handler.before_epoch")
-                return self._refresh(targets, views)
+                return self._refresh(targets, views, known=known)
 
-    def _wait_for_others(self, views: Iterable[View]) -> None:
+    def _wait_for_others(self, views: Iterable[RelationId]) -> None:
         """Let other processes end the epochs that they have begun on these views: then there may be nothing to do.
 
         Not for long: a process that is slower than a lease is not waited for, and one that is gone not at all. Nor is
         one that builds a view: its chunks may take long, and the other views are not to wait for them.
         """
         catalog, holder = self._context.catalog, self._context.holder
-        ids = [view.relation.id for view in views if not view.building]
+        ids = list(views)
         deadline = time.monotonic() + self._context.settings.leader_lease_s
         while time.monotonic() < deadline:
             with catalog.reading() as connection:
@@ -186,17 +188,11 @@ class Epochs:
         asked = {n.lower() for n in names}
         deadline = time.monotonic() + self._context.settings.leader_lease_s
         for attempt in itertools.count(1):
-            with self._context.catalog.reading() as connection:
-                views = _views(connection)
-            inputs = {n: view.inputs for n, (view, _) in views.items()}
-            chosen = {
-                n
-                for n in with_inputs(inputs, asked or inputs)
-                if n in asked or views[n][1].should_run or not _built(views[n][0])
-            }
+            chosen = self._chosen(asked)
             try:
-                with self._views.holding(chosen), self._handlers.holding({views[n][1].name.lower() for n in chosen}):
-                    self._wait_for_others(views[n][0] for n in chosen)
+                handlers = {handler.name.lower() for _, handler in chosen.values()}
+                with self._views.holding(chosen), self._handlers.holding(handlers):
+                    self._wait_for_others(view for view, _ in chosen.values() if view is not None)
                     return self._to_newest(chosen, wanted, asked, build)
             except ConflictError:
                 if attempt >= ATTEMPTS and time.monotonic() > deadline:
@@ -205,13 +201,28 @@ class Epochs:
                 self.on_free()
         raise AssertionError("unreachable: the last attempt returns or raises")
 
+    def _chosen(self, asked: set[str]) -> dict[str, tuple[RelationId | None, Handler]]:
+        """The views that a request is about, with what is waited for of each (`None`: it is built) and its handler."""
+        with self._context.catalog.reading() as connection:
+            owned = {relation.name.lower(): (relation, handler) for relation, handler in stored.owned(connection)}
+            inputs = {n: definition.inputs_of_relation(relation) for n, (relation, _) in owned.items()}
+            off = {n for n, (_, handler) in owned.items() if n not in asked and not handler.should_run}
+            built = {n for n in off if _built(definition.load(connection, n))}
+            online = reads.built_online(connection)
+        return {
+            n: (None if owned[n][0].id in online else owned[n][0].id, owned[n][1])
+            for n in with_inputs(inputs, asked or inputs)
+            if n not in built
+        }
+
     def _to_newest(
         self, chosen: Collection[str], wanted: Callable[[View], bool], asked: set[str], build: Piece | None
     ) -> list[Epoch]:
         with self._context.catalog.reading() as connection:
             views = _views(connection)
             newest = reads.current_version(connection)
-            batch = {v.relation.name.lower(): inputs for v, _, inputs in readers(connection)}
+            batch = {v.relation.name.lower(): inputs for v, _, inputs in among(connection, views.values())}
+            known = _known(connection, views, [n for n in chosen if n in views])
         built = None if build is None else build.view
         # A view among the inputs is read as its own epoch, which comes first, leaves it.
         targets = {
@@ -219,7 +230,7 @@ class Epochs:
             for n in chosen
             if n in views and wanted(views[n][0]) and (n == built or not views[n][0].building)
         }
-        return self._refresh(targets, views, retry=asked, build=build, at_once=True)
+        return self._refresh(targets, views, retry=asked, build=build, at_once=True, known=known)
 
     def _refresh(
         self,
@@ -229,15 +240,16 @@ class Epochs:
         build: Piece | None = None,
         *,
         at_once: bool = False,
+        known: Sequence[Known] | None = None,
     ) -> list[Epoch]:
-        """Epochs in order; handlers that set their own limits get them."""
+        """Epochs in order; handlers that set their own limits get them. `known`: what was read behind their locks."""
         if not targets:
             return []
         limits = {n: tuning(views[n][1], self._context.settings).batch_rows_max for n in views if n in targets}
         done: list[Epoch] = []
         if len(set(limits.values())) == 1:
             context = self._context.tuned(batch_rows_max=next(iter(limits.values())))
-            done = maintain.refresh(context, targets, retry=retry, build=build, at_once=at_once)
+            done = maintain.refresh(context, targets, known=known, retry=retry, build=build, at_once=at_once)
         else:
             for name, limit in limits.items():  # `views` are in the order of their inputs
                 context = self._context.tuned(batch_rows_max=limit)
@@ -309,6 +321,12 @@ def _views(connection: Connection) -> dict[str, tuple[View, Handler]]:
     views = definition.all_views(connection)
     handler_of = owners([v.relation.id for v in views], stored.handlers(connection))
     return {v.relation.name.lower(): (v, handler_of[v.relation.id]) for v in views}
+
+
+def _known(connection: Connection, views: Mapping[str, tuple[View, Handler]], names: Collection[str]) -> list[Known]:
+    """Some views with their inputs, in the order of `views`."""
+    chosen = [view for name, (view, _) in views.items() if name in names]
+    return [(view, {n: reads.relation(connection, n) for n in view.inputs}) for view in chosen]
 
 
 def _built(view: View) -> bool:

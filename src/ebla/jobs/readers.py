@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlalchemy import Connection
 
 from ebla.catalog import reads
@@ -16,9 +18,15 @@ def readers(connection: Connection) -> list[tuple[View, Handler, dict[str, Relat
     """Views that read dictionaries: their handler, and the ids of those inputs by name."""
     views = definition.all_views(connection)
     handler_of = owners([v.relation.id for v in views], stored.handlers(connection))
+    return among(connection, [(view, handler_of[view.relation.id]) for view in views])
+
+
+def among(
+    connection: Connection, views: Iterable[tuple[View, Handler]]
+) -> list[tuple[View, Handler, dict[str, RelationId]]]:
+    """Those of some views that read dictionaries."""
     found = []
-    for view in views:
-        handler = handler_of[view.relation.id]
+    for view, handler in views:
         if handler.batch:
             ids = {n: reads.relation(connection, n).id for n in view.inputs}
             mine = {n: i for n, i in ids.items() if i in handler.batch}

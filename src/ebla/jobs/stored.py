@@ -12,7 +12,7 @@ from ebla import lazy
 from ebla.catalog import reads
 from ebla.ids import RelationId
 from ebla.jobs.model import DEFAULT, Handler, Input, by_name, is_reserved, owners
-from ebla.storage.model import Kind
+from ebla.storage.model import Kind, Relation
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +24,13 @@ else:
 
 def handlers(connection: Connection) -> list[Handler]:
     return [Handler.parse(*row) for row in reads.handler_rows(connection)]
+
+
+def owned(connection: Connection) -> list[tuple[Relation, Handler]]:
+    """Every view with its handler."""
+    views = [reads.relation(connection, name) for name in reads.relation_names(connection, Kind.VIEW)]
+    handler_of = owners([view.id for view in views], handlers(connection))
+    return [(view, handler_of[view.id]) for view in views]
 
 
 def by_names(connection: Connection) -> dict[str, tuple[list[str], list[str]]]:

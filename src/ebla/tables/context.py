@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from sqlalchemy import Connection
 
+    from ebla.storage.snapshot import Snapshot
     from ebla.tables.upkeep import IndexMaintainer
 
 Progress = Callable[[str, float | None], None]
@@ -161,7 +162,9 @@ class Context:
             return self.roots_in(connection)
 
     def roots_in(self, connection: Connection) -> dict[NodeId, Root]:
-        locations = reads.roots(connection)
+        return self._located(reads.roots(connection))
+
+    def _located(self, locations: Mapping[NodeId, str]) -> dict[NodeId, Root]:
         with self._lock:
             for node, location in locations.items():
                 if node not in self._roots:
@@ -170,6 +173,10 @@ class Context:
                         self.catalog.located(location), fsync=settings.fsync, mask=settings.file_mask
                     )
             return dict(self._roots)
+
+    def roots_of(self, snapshot: Snapshot) -> dict[NodeId, Root]:
+        """The roots of the nodes that a snapshot knows."""
+        return self._located(snapshot.roots)
 
     # ---- transactions -----------------------------------------------------------------------------------
 

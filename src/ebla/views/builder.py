@@ -132,14 +132,18 @@ class Builder:
 
     # ---- waiting ----------------------------------------------------------------------------------------
 
-    def wait(self, names: Sequence[str], *, retry: bool = False) -> None:
-        """Return when these views, and those that they read, are built or have failed.
+    def wait(self, names: Sequence[str] | None, *, retry: bool = False) -> None:
+        """Return when these views (`None`: all), and those that they read, are built or have failed.
 
         An error that is no fault of the rows is raised. `retry`: those of them that had failed are tried again.
         """
         with self._context.catalog.reading() as connection:
+            if not reads.built_online(connection):
+                return
             views = {v.relation.name.lower(): v for v in definition.all_views(connection)}
-        chosen = with_inputs({n: v.inputs for n, v in views.items()}, [n.lower() for n in names])
+        chosen = with_inputs(
+            {n: v.inputs for n, v in views.items()}, views if names is None else [n.lower() for n in names]
+        )
         waiting = [views[n] for n in views if n in chosen and views[n].building]
         if retry:
             for view in waiting:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from ebla.catalog import building, reads
-from ebla.errors import CatalogError, StorageError, UnknownNameError
+from ebla.catalog import reads
+from ebla.errors import CatalogError, EblaError, StorageError, UnknownNameError
 from ebla.ids import RelationId, Version
 from ebla.storage.model import HIDDEN_KEY, Column, Kind, Relation
 from ebla.views.refresh import Refresh
@@ -193,6 +193,15 @@ def inputs_of(query: Query) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ref.name.lower() for ref in query.refs))
 
 
+def inputs_of_relation(relation: Relation) -> tuple[str, ...]:
+    """What a view reads, by its relation alone; nothing where its text is damaged."""
+    text = relation.options.get("query")
+    try:
+        return inputs_of(_parsed(str(text))) if text is not None else ()
+    except EblaError:
+        return ()
+
+
 def load(connection: Connection, name: str) -> View:
     relation = reads.find_relation(connection, name)
     if relation is None or relation.kind is not Kind.VIEW:
@@ -226,8 +235,12 @@ def _parsed(text: str) -> Query:
 
 def of_relation(connection: Connection, relation: Relation) -> View:
     """The view that a relation is. Whatever is wrong with what is stored is the view's own fault, and no other's."""
+    return _sound(connection, relation, reads.progress(connection, progress_name(relation.id)))
+
+
+def _sound(connection: Connection, relation: Relation, stored: str | None) -> View:
     try:
-        return _of_relation(connection, relation)
+        return _view(connection, relation, stored)
     except (CatalogError, SQLAlchemyError):
         raise  # of the catalog, not of the view
     except Exception as error:
@@ -237,12 +250,11 @@ def of_relation(connection: Connection, relation: Relation) -> View:
         ) from error
 
 
-def _of_relation(connection: Connection, relation: Relation) -> View:
+def _view(connection: Connection, relation: Relation, stored: str | None) -> View:
     query = _parsed(str(relation.options["query"]))
     roles = relation.options.get("roles")
     settings = relation.options.get("settings")
-    name = progress_name(relation.id)
-    stored, is_building = reads.progress(connection, name), relation.id in reads.built_online(connection)
+    is_building = relation.id in reads.built_online(connection)
     reached = None if stored is None else Position.parse(stored)
     return View(
         relation=relation,
@@ -271,12 +283,11 @@ def _while_building(reached: Position | None) -> Position | None:
     return replace(reached, applied_version=Version(0), read={})
 
 
-def _or_damaged(connection: Connection, name: str) -> View:
+def _or_damaged(connection: Connection, relation: Relation, stored: str | None) -> View:
     from ebla.sql.query import Query
 
-    relation = reads.relation(connection, name)
     try:
-        return of_relation(connection, relation)
+        return _sound(connection, relation, stored)
     except StorageError as damage:
         nothing = Query(text="")
         return View(
@@ -286,7 +297,9 @@ def _or_damaged(connection: Connection, name: str) -> View:
 
 def all_views(connection: Connection) -> list[View]:
     """Every view, each behind the views that it reads. One that cannot be read is there with its `damage`."""
-    found = {n.lower(): _or_damaged(connection, n) for n in reads.relation_names(connection, Kind.VIEW)}
+    relations = [reads.relation(connection, name) for name in reads.relation_names(connection, Kind.VIEW)]
+    stored = reads.progress_of(connection, [progress_name(relation.id) for relation in relations])
+    found = {r.name.lower(): _or_damaged(connection, r, stored.get(progress_name(r.id))) for r in relations}
     ordered: dict[str, View] = {}
 
     def visit(name: str) -> None:

@@ -177,7 +177,7 @@ class Inputs:
         relation, snapshot, before = self.relations[table], self.now[table], self.before[table]
         if state is State.OLD and before is not None:
             with self.context.catalog.reading() as connection:
-                snapshot = reads.snapshot(connection, relation, before)
+                snapshot = self.round.snapshot(connection, relation, before)
         region = self.region_of(table)
         if region is None:
             return scans.frame_of(self.context, snapshot, hidden=hidden)
@@ -204,19 +204,31 @@ class Inputs:
     def writes(self, table: str) -> list[Run]:
         """The runs that hold what changed; raises if they cannot tell."""
         if table not in self._writes:
-            self._writes[table] = self._find_writes(table)
+            with self.context.catalog.reading() as connection:
+                self._writes[table] = self._find_writes(connection, table)
         return self._writes[table]
 
-    def _find_writes(self, table: str) -> list[Run]:
+    def read_ahead(self, connection: Connection) -> None:
+        """Read of the catalog what following the inputs needs, in the transaction that has read their snapshots."""
+        for table, since in self.before.items():
+            if since is None or since >= self.now[table].version:
+                continue
+            try:
+                self._writes[table] = self._find_writes(connection, table)
+            except TooWide:
+                continue  # the plan that needs the writes asks again, and says why there are none
+            if self._writes[table]:
+                self.round.snapshot(connection, self.relations[table], since)
+
+    def _find_writes(self, connection: Connection, table: str) -> list[Run]:
         relation, since, now = self.relations[table], self.before[table], self.now[table]
         if since is None:
             raise TooWide("the view is not built yet")
-        with self.context.catalog.reading() as connection:
-            if since < relation.horizon and since < now.version:
-                raise TooWide(f"the changes of {table} since version {since} were vacuumed")
-            if reads.truncated_between(connection, relation, since, now.version):
-                raise TooWide(f"{table} was truncated")
-            return reads.writes_between(connection, relation, since, now.version)
+        if since < relation.horizon and since < now.version:
+            raise TooWide(f"the changes of {table} since version {since} were vacuumed")
+        if reads.truncated_between(connection, relation, since, now.version):
+            raise TooWide(f"{table} was truncated")
+        return reads.writes_between(connection, relation, since, now.version)
 
     def written(self, table: str) -> int:
         """How many rows were written, or are seen for the first time: at least as many as changed."""
@@ -296,10 +308,9 @@ class Inputs:
 
     def _latest(self, table: str) -> pa.Table:
         """The last mutation of each key that was written."""
-        relation, runs = self.relations[table], self.writes(table)
+        relation, runs, roots = self.relations[table], self.writes(table), self.context.roots_of(self.now[table])
         found: pa.Table = self.round.once(
-            ("latest", *self._span(table)),
-            lambda: rf.mutations(relation, runs, self.context.roots(), self.context.cache),
+            ("latest", *self._span(table)), lambda: rf.mutations(relation, runs, roots, self.context.cache)
         )
         return found
 

@@ -15,12 +15,12 @@ from ebla.catalog import history, reads, troubles
 from ebla.catalog import transactions as tx
 from ebla.catalog.troubles import Activity, Trouble
 from ebla.errors import CatalogError, ConflictError, MissingDependencyError
-from ebla.ids import Version
+from ebla.ids import RelationId, Version
 from ebla.spark.faults import is_final
 from ebla.storage.model import FOREVER, Kind, Relation
 from ebla.tables import troubled
 from ebla.tables.context import Context
-from ebla.tables.writes import Work
+from ebla.tables.writes import Work, opened
 from ebla.views import definition
 from ebla.views.covering import Covering, Standing, standing
 from ebla.views.definition import Position, View
@@ -36,10 +36,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ebla.views")
 
+Known = tuple[View, Mapping[str, Relation]]
+"""A view and its inputs, as the round read them."""
+
 NOTHING = "nothing to do"
 """The plan of an epoch that found no commit behind the versions that the view has read."""
 
-__all__ = ["Chunk", "Epoch", "Target", "apply_epoch", "refresh", "stop"]
+__all__ = ["Chunk", "Epoch", "Known", "Target", "apply_epoch", "refresh", "stop"]
 
 # ---- the epoch ------------------------------------------------------------------------------------------
 
@@ -53,10 +56,11 @@ def apply_epoch(
     build: Piece | None = None,
     chunk: Chunk | None = None,
     repair: bool = False,
+    known: Known | None = None,
 ) -> Epoch:
     """Bring a view up to the newest version of its inputs, or to those of the target. `repair`: compute it anew.
 
-    `chunk`: go on with the view's refresh.
+    `chunk`: go on with the view's refresh. `known`: what the round has read of the view, and that it is behind.
 
     A view that is being built in chunks is brought there as far as it is covered. One that is built in one piece is
     left alone, unless this is the epoch that builds it (`build`). One that grows gets the chunk that `build` says.
@@ -64,6 +68,16 @@ def apply_epoch(
     started = time.perf_counter()
     stands: Standing | None = None
     building: OnePiece | Growth | None = None
+    if known is not None and target is not None:
+        view, relations = known
+        _refuse_behind(view, relations, target)
+        work = _begun(context, view)
+        try:
+            with context.kept_alive(work.transaction.id), context.at_work(f"epoch of {view.relation.name}"):
+                return Run(view, relations, target, work, round_ or Round(context), started).run()
+        except BaseException:
+            work.roll_back()
+            raise
     with context.catalog.reading() as connection:
         view = definition.load(connection, name)
         target = target or Target(stream=reads.current_version(connection))
@@ -117,15 +131,12 @@ def apply_epoch(
 
 
 def _begun(context: Context, view: View) -> Work:
-    transaction = tx.begin(
-        context.catalog,
-        view.relation,
-        node=context.node,
-        holder=context.holder,
-        reason=f"{tx.EPOCH}{view.relation.name}",
-        lease_us=context.lease_us,
-    )
-    return Work(context, view.relation, transaction)
+    relation, transaction, place = opened(context, view.relation.name, reason=f"{tx.EPOCH}{view.relation.name}")
+    work = Work(context, view.relation, transaction, place)
+    if (relation.id, relation.schema_version) != (view.relation.id, view.relation.schema_version):
+        work.roll_back()
+        raise ConflictError(f"{relation.name}: expected the view that the epoch began with, found another; retry")
+    return work
 
 
 def _applied(view: View) -> Version:
@@ -174,6 +185,7 @@ def refresh(
     context: Context,
     targets: Mapping[str, Target],
     *,
+    known: Sequence[Known] | None = None,
     retry: Container[str] = (),
     build: Piece | None = None,
     at_once: bool = False,
@@ -182,6 +194,7 @@ def refresh(
 ) -> list[Epoch]:
     """One epoch for each of these views (names in lower case), each behind the views that it reads.
 
+    `known`: the views with their inputs, if they have been read already, each behind those that it reads.
     Views that do not read each other share what they read and run side by side. What goes wrong with one is its own,
     whatever it is: it is recorded, and the others go on. A view that failed on a row is tried again when an input was
     written to, one with any other trouble when its pause is over; both also when a user asks for them (`retry`,
@@ -190,14 +203,17 @@ def refresh(
     their own.
     """
     with context.catalog.reading() as connection:
-        views = [v for v in definition.all_views(connection) if v.relation.name.lower() in targets]
-        relations = {v.relation.id: {n: reads.relation(connection, n) for n in v.inputs} for v in views}
-        known = {t.relation: t for t in troubles.everything(connection, list(relations)) if t.work is Activity.EPOCH}
+        if known is None:
+            read = [v for v in definition.all_views(connection) if v.relation.name.lower() in targets]
+            known = [(v, {n: reads.relation(connection, n) for n in v.inputs}) for v in read]
+        views = [v for v, _ in known if v.relation.name.lower() in targets]
+        relations = {v.relation.id: inputs for v, inputs in known}
+        met = {t.relation: t for t in troubles.everything(connection, list(relations)) if t.work is Activity.EPOCH}
         now = context.catalog.clock()
         due = [
             v
             for v in views
-            if (at_once or not _is_waiting(known.get(v.relation.id), now) or v.relation.name.lower() in retry)
+            if (at_once or not _is_waiting(met.get(v.relation.id), now) or v.relation.name.lower() in retry)
             and _is_due(connection, v, relations[v.relation.id], targets[v.relation.name.lower()], retry)
         ]
         idle = {
@@ -207,6 +223,15 @@ def refresh(
             and all(r.kind is Kind.TABLE for r in relations[v.relation.id].values())
             and not _anything_new(connection, v.position, relations[v.relation.id], targets[v.relation.name.lower()])
         }
+    steady: dict[RelationId, Known] = {
+        v.relation.id: (v, relations[v.relation.id])
+        for v in due
+        if not v.building
+        and v.damage is None
+        and chunk is None
+        and (v.position is None or v.position.refresh is None)
+        and all(r.kind is Kind.TABLE for r in relations[v.relation.id].values())
+    }
     done: dict[str, Epoch] = {}
     for level in _levels(due):
         round_ = Round(context)
@@ -218,11 +243,11 @@ def refresh(
         for view in level:
             if view.relation.id in idle:
                 done[view.relation.name] = Epoch(view=view.relation.name, applied_version=_applied(view), plan=NOTHING)
-        for epoch in _side_by_side(context, busy, targets, round_, build, chunk, alone=of_dictionaries):
+        for epoch in _side_by_side(context, busy, targets, round_, build, chunk, steady, alone=of_dictionaries):
             done[epoch.view] = epoch
     for view in due:
         went_well = view.relation.name in done and done[view.relation.name].error is None
-        if view.relation.id in known and went_well and not (chunk is not None and _is_failed_epoch(view.position)):
+        if view.relation.id in met and went_well and not (chunk is not None and _is_failed_epoch(view.position)):
             troubles.clear(context.catalog, view.relation.id, Activity.EPOCH)
         refreshing = view.position is not None and view.position.refresh is not None
         ended = refreshing and chunk is None and not targets[view.relation.name.lower()].batch
@@ -272,13 +297,17 @@ def _side_by_side(
     round_: Round,
     build: Piece | None,
     chunk: Chunk | None,
+    known: Mapping[RelationId, Known],
     *,
     alone: bool,
 ) -> list[Epoch]:
     def one(view: View) -> Epoch | None:
         name = view.relation.name.lower()
         try:
-            return _apply_or_fail(context, view, targets[name], round_, build=_of(build, name), chunk=chunk)
+            of_view = known.get(view.relation.id) if _of(build, name) is None else None
+            return _apply_or_fail(
+                context, view, targets[name], round_, build=_of(build, name), chunk=chunk, known=of_view
+            )
         except (CatalogError, MissingDependencyError):
             raise  # of this process, not of the view
         except Exception as error:
@@ -309,11 +338,18 @@ def _of(build: Piece | None, view: str) -> Piece | None:
 
 
 def _apply_or_fail(
-    context: Context, view: View, target: Target, round_: Round, *, build: Piece | None, chunk: Chunk | None
+    context: Context,
+    view: View,
+    target: Target,
+    round_: Round,
+    *,
+    build: Piece | None,
+    chunk: Chunk | None,
+    known: Known | None,
 ) -> Epoch:
     """An epoch whose expressions fail stops its view and no other; what went wrong is kept with the view."""
     try:
-        return apply_epoch(context, view.relation.name, target, round_, build=build, chunk=chunk)
+        return apply_epoch(context, view.relation.name, target, round_, build=build, chunk=chunk, known=known)
     except Exception as error:
         if isinstance(error, ConflictError | CatalogError) or not is_final(error):
             raise

@@ -119,16 +119,17 @@ class Run:
                 versions = target.versions(relations, reads.current_version(connection))
             now = {n: round_.snapshot(connection, r, versions[n]) for n, r in relations.items()}
             self.mine = reads.snapshot(connection, view.relation)
-        self.shape, self.blocked = shape_of(view, relations)
-        self.inputs = Inputs(
-            round=round_,
-            relations=relations,
-            before={n: versions[n] if adds else read.get(n) for n in relations},
-            now=now,
-            used=used_columns(self.shape, relations),
-            rows_max=self.context.settings.batch_rows_max,
-            region=None if self.growth is None else self.growth.region(),
-        )
+            self.shape, self.blocked = shape_of(view, relations)
+            self.inputs = Inputs(
+                round=round_,
+                relations=relations,
+                before={n: versions[n] if adds else read.get(n) for n in relations},
+                now=now,
+                used=used_columns(self.shape, relations),
+                rows_max=self.context.settings.batch_rows_max,
+                region=None if self.growth is None else self.growth.region(),
+            )
+            self.inputs.read_ahead(connection)
         self.evaluation = Evaluation(view, self.inputs)
 
     def run(self) -> Epoch:

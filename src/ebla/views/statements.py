@@ -105,7 +105,7 @@ class Views:
         """Bring views up to every write committed before this call."""
         self._require(names)
         with self._saying_what_goes_on():
-            self._database.builder.wait(names or self._all(), retry=bool(names))
+            self._database.builder.wait(names or None, retry=bool(names))
         for view in self._require(names):
             if view.building:
                 raise _stopped(view.relation.name, None if view.position is None else view.position.message)
@@ -192,10 +192,6 @@ class Views:
         with self._context.catalog.reading() as connection:
             return reads.find_relation(connection, name) is not None
 
-    def _all(self) -> list[str]:
-        with self._context.catalog.reading() as connection:
-            return reads.relation_names(connection, Kind.VIEW)
-
     def _progress(self, name: str | None) -> Result:
         if name is not None:
             one = self._database.builder.progress(self._name_built(name))
@@ -206,6 +202,8 @@ class Views:
         return Result(table=found, spark=lambda: self._context.spark)
 
     def _require(self, names: Sequence[str]) -> list[definition.View]:
+        if not names:
+            return []
         with self._context.catalog.reading() as connection:
             return [definition.load(connection, name) for name in names]
 
