@@ -58,5 +58,5 @@ def test_the_epoch_of_one_view_needs_few_statements(catalog_url: str, spark: Spa
             with sent(db) as statements:
                 done = db.sql("FLUSH").rows()
         assert [row[0] for row in done] == ["sums"]
-        assert len(statements) <= EPOCH_MAX, statements
+        assert len(statements) <= EPOCH_MAX, "\n".join(["", *(" ".join(one.split())[:90] for one in statements)])
         assert sorted(db.sql("SELECT * FROM sums").rows()) == sorted(db.sql(query).rows())

@@ -19,7 +19,7 @@ from ebla.catalog import changes as c
 from ebla.catalog import schema as s
 from ebla.catalog.reads import newest_write
 from ebla.errors import ConflictError, DuplicateNameError, StaleTermError, TransactionClosedError, UnknownNameError
-from ebla.ids import NodeId, RelationId, RunId, TabletId, Version
+from ebla.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
 from ebla.storage.model import FOREVER, SPANS_TABLETS, Column, Run, RunState
 
 CHUNK = 500
@@ -220,11 +220,7 @@ def apply(
                     .values(state=state.value, begin_version=version)
                 )
         case c.EndTransaction(transaction=transaction):
-            connection.execute(
-                update(s.transactions)
-                .where(s.transactions.c.transaction_id == transaction)
-                .values(state="committed", ended_at=now, committed_version=version)
-            )
+            _end_transaction(connection, transaction, version, now)
         case c.SetProgress(name=name, value=value):
             row = {"value": value, "version": version}
             if not connection.execute(update(s.progress).where(s.progress.c.name == name).values(row)).rowcount:
@@ -286,6 +282,15 @@ def apply(
         case _:
             assert_never(change)
     return None
+
+
+def _end_transaction(connection: Connection, transaction: TransactionId, version: Version, now: int) -> None:
+    """An open transaction is committed; any other is refused, as by `TransactionOpen`."""
+    mine = s.transactions.c.transaction_id == transaction
+    still_open = and_(mine, s.transactions.c.state == "open", s.transactions.c.expires_at > now)
+    values = {"state": "committed", "ended_at": now, "committed_version": version}
+    if not connection.execute(update(s.transactions).where(still_open).values(values)).rowcount:
+        _check_transaction(connection, transaction, now)
 
 
 def _alter_relation(
