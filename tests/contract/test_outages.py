@@ -18,7 +18,7 @@ from ebla.catalog import changes as c
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.catalog.migrations import MIGRATIONS
-from ebla.catalog.patience import PAUSE_S_MAX, Patience, pause_s
+from ebla.catalog.patience import PAUSE_S, Patience
 from ebla.catalog.store import Catalog
 from ebla.errors import CatalogUnavailableError
 from support.catalogs import NODE, create, exclusively, new_relation, put_nodes, relation, run
@@ -191,11 +191,11 @@ def test_the_limit_counts_from_the_first_failure_through_all_layers():
     with pytest.raises(CatalogUnavailableError):
         patience.insist(lambda: patience.insist(lambda: patience.insist(never)))
     assert len(tries) > 2
-    assert 0.2 <= time.monotonic() - started < 0.2 + 2 * PAUSE_S_MAX
+    assert 0.2 <= time.monotonic() - started < 0.2 + 2 * PAUSE_S.most
 
 
 def test_pauses_grow_up_to_a_bound():
-    assert [pause_s(n) for n in (1, 2, 3, 1000)] == [0.05, 0.1, 0.2, PAUSE_S_MAX]
+    assert [PAUSE_S.after(n) for n in (1, 2, 3, 1000)] == [0.05, 0.1, 0.2, PAUSE_S.most]
 
 
 def test_an_unsettled_commit_is_not_repeated():

@@ -42,11 +42,11 @@ def report(catalog: Catalog, holder: str, *doing: str) -> None:
 
 def test_failures_in_a_row_count_up_and_wait_longer(catalog: Catalog, clock: Clock):
     first = fail(catalog)
-    assert (first.attempts, first.retry_at) == (1, clock.now_us + troubles.BACKOFF_US_FIRST)
+    assert (first.attempts, first.retry_at) == (1, clock.now_us + troubles.BACKOFF_US.first)
     clock.advance(10)
     second = fail(catalog)
     assert (second.attempts, second.first_at, second.last_at) == (2, first.first_at, clock.now_us)
-    assert second.retry_at == clock.now_us + 2 * troubles.BACKOFF_US_FIRST
+    assert second.retry_at == clock.now_us + 2 * troubles.BACKOFF_US.first
     with catalog.reading() as connection:
         assert troubles.everything(connection) == [second]
         assert troubles.find(connection, RelationId(1), Activity.EPOCH) == second
@@ -71,8 +71,8 @@ def test_success_clears_only_its_own_work_and_relation(catalog: Catalog):
 
 
 def test_the_pause_is_bounded():
-    assert troubles.backoff_us(0) == 0
-    assert troubles.backoff_us(1000) == troubles.BACKOFF_US_MAX
+    assert troubles.BACKOFF_US.after(0) == 0
+    assert troubles.BACKOFF_US.after(1000) == troubles.BACKOFF_US.most
 
 
 def test_a_process_is_alive_while_its_lease_holds(catalog: Catalog, clock: Clock):

@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
+from ebla.backoff import Backoff
 from ebla.build import engine
 from ebla.catalog import reads, troubles
 from ebla.failpoint import EXIT_CODE
@@ -70,7 +71,9 @@ def begun(db: ebla.Database, monkeypatch: pytest.MonkeyPatch) -> None:
 
     with monkeypatch.context() as patch:
         patch.setattr(engine, "hit", hit)
-        patch.setattr(troubles, "BACKOFF_US_FIRST", 1000)  # it is tried again some times before the statement gives up
+        patch.setattr(
+            troubles, "BACKOFF_US", Backoff(1000, 30_000_000)
+        )  # it is tried again some times before the statement gives up
         with pytest.raises(ebla.EblaError, match="unexpected _Enough"):
             db.sql("WAIT FOR card")
     with db.context.catalog.reading() as connection:

@@ -11,7 +11,7 @@ import pyspark
 import pytest
 from pyspark.errors import AnalysisException, ParseException, PySparkValueError
 
-from ebla.catalog.troubles import BACKOFF_US_MAX, LOST_JOB, Activity, Trouble, backoff_us, obstacle, waiting
+from ebla.catalog.troubles import BACKOFF_US, LOST_JOB, Activity, Trouble, obstacle, waiting
 from ebla.errors import (
     ConflictError,
     CorruptRunError,
@@ -152,6 +152,6 @@ def test_what_users_see_of_work_that_waits():
 
 
 def test_pauses_double_up_to_a_bound():
-    pauses = [backoff_us(n) for n in range(1, 12)]
+    pauses = [BACKOFF_US.after(n) for n in range(1, 12)]
     assert pauses[:4] == [500_000, 1_000_000, 2_000_000, 4_000_000]
-    assert pauses[-1] == BACKOFF_US_MAX
+    assert pauses[-1] == BACKOFF_US.most

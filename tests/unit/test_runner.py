@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ebla.backoff import Backoff
 from ebla.errors import ConflictError, StorageError
 from ebla.jobs import runner
-from ebla.jobs.runner import Job, Turns, backoff_s
+from ebla.jobs.runner import BACKOFF_S, Job, Turns
 
 WAIT_S = 30
 
@@ -71,7 +72,7 @@ def test_many_wake_ups_in_one_pause_are_one_piece_of_work(start: Start):
 
 @pytest.mark.parametrize("error", [ConflictError("lost"), StorageError("broken"), ValueError("unexpected")])
 def test_work_that_fails_is_done_again(start: Start, error: Exception, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(runner, "BACKOFF_S_FIRST", 0.001)
+    monkeypatch.setattr(runner, "BACKOFF_S", Backoff(0.001, 30.0))
     work = Work(error, error)
     start(work, lambda woken_at: 0.0).wake()
     assert work.done(3)
@@ -87,11 +88,11 @@ def test_a_job_that_waits_stops_at_once(start: Start):
 
 
 def test_the_wait_after_failures_grows_up_to_a_bound():
-    waits = [backoff_s(n) for n in range(12)]
+    waits = [BACKOFF_S.after(n) for n in range(12)]
     assert waits[0] == 0
     assert waits == sorted(waits)
-    assert backoff_s(1) == runner.BACKOFF_S_FIRST
-    assert backoff_s(10_000) == runner.BACKOFF_S_MAX
+    assert BACKOFF_S.after(1) == BACKOFF_S.first
+    assert BACKOFF_S.after(10_000) == BACKOFF_S.most
 
 
 def test_dictionaries_of_each_handler_have_their_own_turn():

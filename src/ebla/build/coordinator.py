@@ -32,6 +32,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from ebla.backoff import Backoff
 from ebla.build.model import LEASE, Replica, Task
 from ebla.build.state import ByTablet, Room, State
 from ebla.build.states import Permission
@@ -245,7 +246,7 @@ class Coordinator:
 
     def _longer(self, before: _Backoff | None, now_us: int) -> _Backoff:
         failures = 1 if before is None else before.failures + 1
-        wait_us = min(self.limits.backoff_us_max, self.limits.backoff_us << min(failures - 1, 20))
+        wait_us = int(Backoff(self.limits.backoff_us, self.limits.backoff_us_max).after(failures))
         return _Backoff(failures=failures, until_us=now_us + wait_us)
 
     def _forget_what_is_gone(self, state: State) -> None:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ebla.backoff import Backoff
 from ebla.build import chunks
 from ebla.build import segments as sg
 from ebla.build.cuts import Cuts
@@ -43,6 +44,7 @@ from ebla.tables.context import Context
 log = logging.getLogger("ebla.build")
 
 CONFLICTS_MAX = 10
+BACKOFF_S = Backoff(0.02, 1.0)
 """So many races lost in a row are a failure; the coordinator will ask again."""
 PAUSE_US = 200_000
 """A build that is paused is looked at again after so long, if its task was not stopped before."""
@@ -165,7 +167,7 @@ class SparkEngine:
                 if conflicts == CONFLICTS_MAX:
                     self._fail(batch, batch.left(), error)
                     return
-                batch.rest(min(1.0, 0.01 * 2**conflicts))
+                batch.rest(BACKOFF_S.after(conflicts))
             except Exception as error:
                 if not isinstance(error, UnknownNameError):
                     log.warning("host=%s shard=%d batch failed reason=%s", self._host, batch.shard, error)

@@ -16,21 +16,16 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from ebla.backoff import Backoff
 from ebla.errors import CatalogUnavailableError
 
 log = logging.getLogger("ebla.catalog")
 
 Done = TypeVar("Done")
 
-PAUSE_S_FIRST = 0.05
-PAUSE_S_MAX = 1.0
+PAUSE_S = Backoff(0.05, 1.0)
 TOLD_AFTER_S = 1.0
 """A wait that takes longer is worth a line of the log."""
-
-
-def pause_s(failures: int) -> float:
-    """How long to wait after this many failures in a row, before chance shortens it."""
-    return min(PAUSE_S_MAX, PAUSE_S_FIRST * 2.0 ** min(failures - 1, 16))
 
 
 class Patience:
@@ -73,7 +68,7 @@ class Patience:
         waited_s = time.monotonic() - first
         if self.limit_s <= waited_s or self._closing.is_set() or getattr(self._mine, "none", False):
             return False
-        pause = pause_s(failures) * random.uniform(0.5, 1.0)
+        pause = PAUSE_S.after(failures) * random.uniform(0.5, 1.0)
         if waited_s < TOLD_AFTER_S <= waited_s + pause:
             log.warning("catalog: waits up to %g s reason=%s", self.limit_s, error)
         self._closing.wait(min(pause, self.limit_s - waited_s))

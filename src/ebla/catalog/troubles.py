@@ -15,13 +15,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
+from ebla.backoff import Backoff
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog, insisted
 from ebla.ids import RelationId
 from ebla.storage.model import Kind
 
-BACKOFF_US_FIRST = 500_000
-BACKOFF_US_MAX = 30_000_000
+BACKOFF_US = Backoff(500_000, 30_000_000)
 
 LOST_JOB = "LOST_JOB"
 """The code of a failure that was nothing but a job that Spark lost."""
@@ -69,11 +69,6 @@ class Trouble:
     """When the work is tried again; `None` if that needs a change of an input, or a user."""
 
 
-def backoff_us(attempts: int) -> int:
-    """The pause after this many failures in a row."""
-    return 0 if attempts <= 0 else min(BACKOFF_US_MAX, BACKOFF_US_FIRST * 2 ** min(attempts - 1, 16))
-
-
 @insisted
 def record(
     catalog: Catalog,
@@ -108,7 +103,7 @@ def record(
             holder=holder,
             first_at=now if before is None or attempts == 1 else before.first_at,
             last_at=now,
-            retry_at=None if final else now + backoff_us(attempts),
+            retry_at=None if final else now + int(BACKOFF_US.after(attempts)),
         )
         connection.execute(delete(s.troubles).where(*_of(relation, work)))
         connection.execute(

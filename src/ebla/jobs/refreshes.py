@@ -162,7 +162,7 @@ class Refreshes:
         log.warning("view=%s refresh failed attempts=%d code=%s reason=%s",
                     view.relation.name, trouble.attempts, trouble.code, trouble.message)  # fmt: skip
         log.debug("view=%s", view.relation.name, exc_info=error)
-        return troubles.backoff_us(trouble.attempts) / 1e6
+        return troubles.BACKOFF_US.after(trouble.attempts) / 1e6
 
     # ---- one view ---------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from ebla.backoff import Backoff
 from ebla.catalog import reads, troubles
 from ebla.catalog.troubles import Activity
 from ebla.errors import ConflictError, EblaError
@@ -28,15 +29,9 @@ from ebla.tables.context import Context
 
 log = logging.getLogger("ebla.jobs")
 
-BACKOFF_S_FIRST = 0.2
-BACKOFF_S_MAX = 30.0
+BACKOFF_S = Backoff(0.2, 30.0)
 LOOK_S = 1.0
 """How often the runner looks for commits of other processes."""
-
-
-def backoff_s(failures: int) -> float:
-    """How long to wait after so many failures in a row."""
-    return 0.0 if failures == 0 else min(BACKOFF_S_MAX, BACKOFF_S_FIRST * 2.0 ** min(failures - 1, 16))
 
 
 def lease_of(handler: str) -> str:
@@ -99,7 +94,7 @@ class Job:
             self._changed.wait_for(lambda: self._woken or self._stopping)
             woken_at = time.monotonic()
             while not self._stopping:
-                left_s = woken_at + max(self._pause_s(woken_at), backoff_s(failures)) - time.monotonic()
+                left_s = woken_at + max(self._pause_s(woken_at), BACKOFF_S.after(failures)) - time.monotonic()
                 if left_s <= 0:
                     break
                 self._changed.wait(left_s)

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from sqlalchemy import Connection
 
+from ebla.backoff import Backoff
 from ebla.build.staging import Arrival, Destination
 from ebla.catalog import changes as c
 from ebla.catalog import reads
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 SMALL_BYTES = 32 * 2**20
 """A result that Spark expects to be smaller than this is brought to the driver without asking further."""
 
-BACKOFF_S_MAX = 1.0
+BACKOFF_S = Backoff(0.02, 1.0)
 FULL_DISK_WAIT_S = 5.0
 POLL_S = 0.05
 
@@ -89,7 +90,7 @@ def until_committed(context: Context, attempt_once: Callable[[], Done]) -> Done:
         except ConflictError as conflict:
             if not conflict.retryable or attempt == attempts:
                 raise
-            time.sleep(min(BACKOFF_S_MAX, 0.01 * 2**attempt) * random.random())
+            time.sleep(BACKOFF_S.after(attempt) * random.random())
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
