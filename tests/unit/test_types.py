@@ -699,6 +699,22 @@ class TestRows:
             exact = [Decimal(str(value)) if sql_type.startswith("decimal") else int(value) for value in values]
             assert results[0] == exact
 
+    @pytest.mark.parametrize("value", [2.323782748218539e-235, 5e-324, 1e-15, -1e-300, 1.7976931348623157e-290])
+    def test_a_number_too_fine_for_a_decimal_is_refused_and_not_0(self, value):
+        for store in (
+            lambda: from_values([value], "decimal(14,14)"),
+            lambda: fitted(pa.array([value]), "decimal(14,14)"),
+        ):
+            with pytest.raises(TypeMismatchError, match="more digits than the type has"):
+                store()
+
+    @pytest.mark.parametrize("scale", range(39))
+    def test_the_finest_number_of_a_decimal_is_stored(self, scale):
+        finest = Decimal(1).scaleb(-scale)
+        for value in (finest, -finest):
+            assert from_values([float(value)], f"decimal(38,{scale})") == [value]
+            assert fitted(pa.array([float(value)]), f"decimal(38,{scale})") == [value]
+
 
 class TestPandas:
     def test_columns_of_every_kind(self):

@@ -43,18 +43,19 @@ def stored_value(value: Any, tree: Type) -> Any:
                 raise Unfit("a field is unknown or given twice")
             return {name: stored_value(given.get(name.lower()), part) for name, part in tree.parts}
         case kind if kind in _NUMBERS and not isinstance(value, bool):
-            return _number(value, kind)
+            return _number(value, tree)
         case _:
             raise Unfit(f"a {type(value).__name__}")
 
 
-def _number(value: Any, kind: str) -> Any:
+def _number(value: Any, tree: Type) -> Any:
+    kind = tree.kind
     if isinstance(value, numbers.Integral):
         return _same_fraction(int(value), kind) if kind in ("float", "double") else int(value)
     if not isinstance(value, float | np.floating | Decimal):
         raise Unfit("not a number")
     if kind == "decimal":
-        return shortest(value)
+        return _of_scale(shortest(value), tree.scale)
     if kind in _INTEGERS and not (math.isfinite(value) and value == int(value)):
         raise Unfit("not a whole number")
     if kind in _INTEGERS:
@@ -69,6 +70,17 @@ def _number(value: Any, kind: str) -> Any:
     if stored == 0 and value != 0:
         raise Unfit("too small: it would become 0")
     return stored
+
+
+def _of_scale(number: Decimal, scale: int) -> Decimal:
+    """The same number with no more digits behind the point than the scale. Arrow misreads some long exponents as 0."""
+    sign, digits, exponent = number.as_tuple()
+    if not isinstance(exponent, int) or -exponent <= scale:
+        return number
+    kept, rest = digits[: exponent + scale], digits[exponent + scale :]
+    if any(rest):
+        raise Unfit("more digits than the type has")
+    return Decimal((sign, kept or (0,), -scale))
 
 
 def shortest(value: Any) -> Decimal:

@@ -423,6 +423,10 @@ def _store_atomic(array: Any, tree: Type, target: Any) -> Any:
             # Arrow reads a number of 39 digits as another one, without an error.
             if pc.any(pc.greater_equal(pc.abs(shortest), 10.0 ** (tree.precision - tree.scale))).as_py():
                 raise Unfit("out of range")
+            # Of one with a long exponent Arrow makes 0, without an error.
+            finest = np.nextafter(10.0**-tree.scale, 0.0)  # the power itself may lie beside its number
+            if pc.any(pc.and_(pc.less(pc.abs(shortest), finest), pc.not_equal(shortest, 0.0))).as_py():
+                raise Unfit("more digits than the type has")
             large = shortest.filter(pc.greater_equal(pc.abs(shortest), 2.0**24))
             for value in large.to_numpy(zero_copy_only=False):
                 python_values.shortest(value)
