@@ -26,7 +26,7 @@ from ebla.query.streams import TooMany
 from ebla.result import Result, named_like
 from ebla.spark import comparisons, faults
 from ebla.spark import write as swrite
-from ebla.spark.query import over
+from ebla.spark.query import over, refuse_deep
 from ebla.spark.session import java_class, local_frame
 from ebla.sql import dml
 from ebla.sql import statements as st
@@ -302,7 +302,9 @@ class Executor:
             users = query.source or StatementText(text=query.text)
             return comparisons.exact(frame, text, zone_of(self._context), users)
 
-        return over(spark, query, frames, parameters=parameters, reworded=reworded, exact=exact)
+        frame = over(spark, query, frames, parameters=parameters, reworded=reworded, exact=exact)
+        refuse_deep(frame)
+        return frame
 
     def _version_of(self, ref: TableRef, parameters: Parameters) -> Version | None:
         if ref.version is not None:

@@ -393,6 +393,13 @@ def test_a_query_that_fails_while_it_runs(db):
         db.sql("SELECT raise_error('too bad') FROM t").rows()
 
 
+def test_a_query_whose_type_is_nested_too_deep(db):
+    """Arrow's messages do not hold it, and Spark's scheduler may not survive it."""
+    deep = "ARRAY<" * 300 + "INT" + ">" * 300
+    with refused(db, TypeMismatchError, "nested at most 31 deep"):
+        db.sql(f"SELECT from_json('[]', '{deep}') AS x").rows()
+
+
 def test_a_parameter_is_a_value_and_never_text(db):
     evil = "x'); DROP TABLE t; --"
     assert db.sql("SELECT :v AS v", v=evil).rows() == [(evil,)]

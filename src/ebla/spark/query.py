@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+from ebla.errors import TypeMismatchError
 from ebla.spark.session import rebind
 from ebla.sql.query import Query, TableRef
 from ebla.sql.refs import rewrite, users_place
+from ebla.storage.grammar import DEPTH_MAX, too_deep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,3 +68,23 @@ def over(
     finally:
         for name in views.values():
             session.catalog.dropTempView(name)
+
+
+def refuse_deep(frame: DataFrame) -> None:
+    """Refuse columns that are nested deeper than Arrow's messages hold: Spark may lose its scheduler over them."""
+    try:
+        level: list[Any] = [field.dataType for field in frame.schema.fields]
+        for _ in range(DEPTH_MAX + 1):
+            level = [part for kind in level for part in _parts(kind)]
+    except RecursionError:  # already the reading of such a schema
+        raise TypeMismatchError(str(too_deep())) from None
+    if level:
+        raise TypeMismatchError(str(too_deep()))
+
+
+def _parts(kind: Any) -> Iterator[Any]:
+    for name in ("elementType", "keyType", "valueType"):
+        if hasattr(kind, name):
+            yield getattr(kind, name)
+    for field in getattr(kind, "fields", ()):
+        yield field.dataType
