@@ -16,6 +16,7 @@ from sqlalchemy import update
 
 import ebla
 from ebla.build.engine import PATIENCE
+from ebla.catalog import memory
 from ebla.catalog import schema as s
 from ebla.ids import Version
 from ebla.views import culprit, definition
@@ -215,6 +216,7 @@ def test_a_view_whose_definition_cannot_be_read_is_its_own_trouble(db: ebla.Data
     def store(options: str | None, position: str | None) -> None:
         with db.context.catalog.writing() as connection:
             if options is not None:
+                memory.reshape(connection)
                 mine = s.relations.c.relation_id == sums.relation.id
                 connection.execute(update(s.relations).where(mine).values(options=options))
             if position is not None:
@@ -250,6 +252,7 @@ def test_a_definition_that_cannot_be_read_holds_up_no_other_build(db: ebla.Datab
     for name in ("ratio", "plain"):
         db.sql(f"CREATE ASYNC MATERIALIZED VIEW {name} AS {VIEWS[name]}")
     with db.context.catalog.writing() as connection:
+        memory.reshape(connection)
         connection.execute(update(s.relations).where(s.relations.c.name == "ratio").values(options="no JSON"))
     db.sql("WAIT FOR plain")
     check(db, "plain")
