@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from bench.measure import ROOT, Result, seconds
 from bench.views import CARD, _Bench
-from ebla.settings import load
+from ebla.base.settings import load
 from ebla.spark.session import Started
 
 sys.path.insert(0, str(Path(ROOT).parent / "tests"))

@@ -18,14 +18,14 @@ from pyspark.sql import DataFrame, SparkSession
 import ebla
 from bench.data import tpch
 from bench.measure import Result, alternately, median
-from ebla.catalog import changes as c
+from ebla.base.ids import NodeId, RunId, TabletId, Token, TransactionId
+from ebla.base.settings import load
 from ebla.catalog import reads
 from ebla.catalog.store import Catalog
-from ebla.ids import NodeId, RunId, TabletId, Token, TransactionId
-from ebla.settings import load
+from ebla.model import changes as c
+from ebla.model.relation import Column, Kind, Node, Run
 from ebla.spark.session import Started
-from ebla.storage.model import Column, Kind, Node, Run
-from ebla.storage.token import token_range
+from ebla.values.token import token_range
 
 KEY = ("l_orderkey", "l_linenumber")
 QUERIES = {

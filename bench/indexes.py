@@ -26,7 +26,7 @@ import ebla
 from bench.data import tpch
 from bench.measure import Result, seconds
 from bench.query import CACHE_BYTES, ROW_GROUP_BYTES, Case, cases_of, latency, load_lineitem, scanner
-from ebla.query import conditions as c
+from ebla.predicates import conditions as c
 
 INDEX = "CREATE INDEX by_mode ON lineitem (l_shipmode, l_extendedprice)"
 THREE = (

@@ -22,7 +22,7 @@ import ebla
 from bench.data import tpch
 from bench.measure import Result, seconds
 from ebla.catalog import reads
-from ebla.query import conditions as c
+from ebla.predicates import conditions as c
 from ebla.query.execute import Answer
 from ebla.tables.lookup import literally
 

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 import ebla
 from bench.data import tpch
 from bench.measure import Result, median, seconds
-from ebla.settings import load
+from ebla.base.settings import load
 from ebla.spark.session import Started
 
 KEYS = {

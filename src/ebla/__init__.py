@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ebla import lazy
+from ebla.base import lazy
 from ebla.errors import (
     CatalogError,
     CatalogUnavailableError,
@@ -29,18 +29,18 @@ from ebla.errors import (
 )
 
 if TYPE_CHECKING:
-    from ebla.database import Database, connect
-    from ebla.query.conditions import between, is_null, not_null, one_of, prefix
-    from ebla.result import Result
-    from ebla.table import Table
+    from ebla.api.database import Database, connect
+    from ebla.api.table import Table
+    from ebla.predicates.conditions import between, is_null, not_null, one_of, prefix
+    from ebla.spark.result import Result
 
 __getattr__ = lazy.exports(
     __name__,
     {
-        "ebla.database": ("Database", "connect"),
-        "ebla.query.conditions": ("between", "is_null", "not_null", "one_of", "prefix"),
-        "ebla.result": ("Result",),
-        "ebla.table": ("Table",),
+        "ebla.api.database": ("Database", "connect"),
+        "ebla.predicates.conditions": ("between", "is_null", "not_null", "one_of", "prefix"),
+        "ebla.spark.result": ("Result",),
+        "ebla.api.table": ("Table",),
     },
 )
 

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ebla.validate.issue import Issue
+    from ebla.base.issue import Issue
 
 SHOWN_MAX = 80
 """So many characters of a value are shown."""

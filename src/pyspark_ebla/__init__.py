@@ -3,6 +3,6 @@
 It imports every top-level package named `pyspark_*` that its Python can see, and takes the class `DefaultSource`.
 """
 
-from ebla.spark.source import EblaDataSource as DefaultSource
+from ebla.source.data_source import EblaDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

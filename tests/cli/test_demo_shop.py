@@ -18,7 +18,6 @@ import pytest
 from rich.console import Console
 
 import ebla
-from ebla.catalog import changes as c
 from ebla.catalog import reads
 from ebla.demo.shop import building, data, display, pages, report, run, schema, worker
 from ebla.demo.shop.building import Built, Killed
@@ -28,6 +27,7 @@ from ebla.demo.shop.proof import Proof, prove, prove_by_duckdb, recomputation, t
 from ebla.demo.shop.report import Report, Times
 from ebla.demo.shop.watch import EpochSeen, ViewSeen, Watch, percentile
 from ebla.demo.shop.writers import Count, Writer, Writers
+from ebla.model import changes as c
 from support.warehouse import connect
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\x80-\x9f]")

@@ -15,15 +15,15 @@ import pytest
 from rich.console import Console
 
 import ebla
-from ebla import attention
-from ebla import status as status_module
+from ebla.api.metrics import Metrics
 from ebla.catalog import troubles
 from ebla.catalog.store import Catalog
 from ebla.catalog.troubles import Activity
 from ebla.cli import run as run_module
 from ebla.cli.main import run
-from ebla.metrics import Metrics
-from ebla.storage.model import Kind
+from ebla.model.relation import Kind
+from ebla.relations import attention
+from ebla.relations import status as status_module
 from support.warehouse import eventually
 
 pytestmark = pytest.mark.spark

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import ebla
+from ebla.api.database import Database
 from ebla.cli import script, upkeep
-from ebla.database import Database
 
 EVERY_KIND = """
 SELECT 1 AS int, 12.50BD AS dec, double('NaN') AS nan, true AS truth, NULL AS nothing, 'é' AS text,

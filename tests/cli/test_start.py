@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 import ebla
-from ebla.catalog import changes as c
 from ebla.cli.main import _command_of
 from ebla.cli.status import NEEDS_A_PERSON
-from ebla.indexes.definition import options
-from ebla.storage.model import Kind
+from ebla.model import changes as c
+from ebla.model.relation import Kind
+from ebla.relations.indexes import options
 from support.catalogs import exclusively, new_relation, relation
 
 HEAVY = ("duckdb", "pandas", "prompt_toolkit", "pyarrow", "pydantic", "pyspark", "sqlalchemy", "sqlglot")
-ONLY_FOR_OTHERS = {"ebla.catalog.changes", "ebla.sql.statements", "numpy.ma", "rich", "sqlalchemy.dialects.postgresql"}
+ONLY_FOR_OTHERS = {"ebla.model.changes", "ebla.sql.statements", "numpy.ma", "rich", "sqlalchemy.dialects.postgresql"}
 """What commits, statements, masked arrays, help and another catalog need. Each costs a tenth of a short command."""
 SHOWS_MODULES = """
 import os, sys

@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy.engine import make_url
 
 import ebla
+from ebla.base.ids import NodeId, Version
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.cli import status
 from ebla.cli.main import run
-from ebla.ids import NodeId, Version
 
 SECOND_US = 1_000_000
 

@@ -21,10 +21,10 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError
 
 import ebla
-from ebla.catalog import changes as c
 from ebla.catalog import engines, failures
 from ebla.catalog.store import Catalog
 from ebla.errors import CatalogError, CatalogUnavailableError, NodeConflictError, StorageFullError, UsageError
+from ebla.model import changes as c
 from support.catalogs import add, create, put_nodes, run
 from support.postgres import PostgresServer
 from support.reader import allow_writing, forbid_writing, open_directory, run_as_reader

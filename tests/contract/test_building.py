@@ -7,19 +7,19 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId, TransactionId, Version
 from ebla.build import stored
-from ebla.build.model import Build, Replica, Task, TaskKind
-from ebla.build.segments import Segment, Segments, advance
-from ebla.build.staging import Arrival, Destination
 from ebla.catalog import building, migrations, reads
-from ebla.catalog import changes as c
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
-from ebla.ids import NodeId, RelationId, RunId, TabletId, TaskId, TransactionId, Version
+from ebla.model import changes as c
+from ebla.model.relation import Kind, Relation, RunState
+from ebla.model.segments import Segment, Segments, advance
+from ebla.model.staging import Arrival, Destination
+from ebla.model.tasks import Build, Replica, Task, TaskKind
 from ebla.relations import tasks as relation_tasks
-from ebla.storage.model import Kind, Relation, RunState
-from ebla.views.definition import Position, progress_name
+from ebla.relations.views import Position, progress_name
 from support.catalogs import (
     NO_VIEW,
     commit,

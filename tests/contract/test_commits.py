@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, func, select
 
-from ebla.catalog import changes as c
+from ebla.base.ids import NodeId, Term, Version
 from ebla.catalog import memory, reads
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, DuplicateNameError, StaleTermError
-from ebla.ids import NodeId, Term, Version
+from ebla.model import changes as c
 from support.catalogs import NODE, Clock, add, commit, create, dump, exclusively, new_relation, relation, run
 from support.processes import Processes
 

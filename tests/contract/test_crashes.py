@@ -12,12 +12,12 @@ from typing import get_args
 import pytest
 from sqlalchemy import select
 
-from ebla.catalog import changes as c
+from ebla.base.failpoint import EXIT_CODE
 from ebla.catalog import memory, migrations, store
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
-from ebla.failpoint import EXIT_CODE
-from ebla.storage.model import FOREVER
+from ebla.model import changes as c
+from ebla.model.relation import FOREVER
 from support import catalog_tasks as tasks
 from support.catalogs import NODE, Clock, create, dump
 from support.processes import Processes

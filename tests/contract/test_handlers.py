@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import select
 
-from ebla.catalog import changes as c
+from ebla.base.ids import RelationId, Version
 from ebla.catalog import memory, migrations, reads
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
-from ebla.ids import RelationId, Version
+from ebla.model import changes as c
 from support.catalogs import add, commit, create, exclusively, run
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from ebla.build.states import TRANSITIONS, Permission
-from ebla.catalog import changes as c
+from ebla.base.ids import RelationId
 from ebla.catalog import indexing
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
-from ebla.ids import RelationId
-from ebla.storage.model import Kind
+from ebla.model import changes as c
+from ebla.model.index_states import TRANSITIONS, Permission
+from ebla.model.relation import Kind
 from support.catalogs import add, commit, create, create_index, dump, exclusively, new_relation, relation, run, visible
 
 FORWARD = (Permission.WRITE_AND_DELETE, Permission.BACKFILLING, Permission.READ_WRITE_AND_DELETE)

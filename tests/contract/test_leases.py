@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ebla.catalog import changes as c
+from ebla.base.ids import Term
 from ebla.catalog import transactions as tx
 from ebla.catalog.apply import check
 from ebla.catalog.store import Catalog
 from ebla.errors import StaleTermError
-from ebla.ids import Term
+from ebla.model import changes as c
 from support.catalogs import Clock, dump
 from support.processes import Processes
 

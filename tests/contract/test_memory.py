@@ -9,14 +9,14 @@ from typing import get_args
 import pytest
 from sqlalchemy import event, update
 
-from ebla.catalog import changes as c
+from ebla.base.ids import Version
 from ebla.catalog import memory, reads
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, UnknownNameError
-from ebla.ids import Version
-from ebla.storage.model import Relation
+from ebla.model import changes as c
+from ebla.model.relation import Relation
 from support.catalogs import NODE, add, commit, create, exclusively, new_relation, run
 
 

@@ -19,12 +19,12 @@ from psycopg import sql
 from sqlalchemy import delete, func, insert, select, text
 from sqlalchemy.engine import make_url
 
+from ebla.base.ids import RelationId
 from ebla.catalog import building, migrations
-from ebla.catalog import changes as c
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog, is_postgres
 from ebla.errors import CatalogError
-from ebla.ids import RelationId
+from ebla.model import changes as c
 from support.catalogs import add, create, dump, relation, run
 from support.processes import Processes
 

@@ -14,13 +14,13 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.engine import make_url
 
 import ebla
-from ebla.catalog import changes as c
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.catalog.migrations import MIGRATIONS
 from ebla.catalog.patience import PAUSE_S, Patience
 from ebla.catalog.store import Catalog
 from ebla.errors import CatalogUnavailableError
+from ebla.model import changes as c
 from support.catalogs import NODE, create, exclusively, new_relation, put_nodes, relation, run
 from support.postgres import PostgresServer
 from support.proxy import Cut, Proxy

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event
 
+from ebla.base.ids import TabletId, Version
 from ebla.catalog import reads
 from ebla.catalog.reads import newest_write
 from ebla.catalog.store import Catalog
-from ebla.ids import TabletId, Version
-from ebla.storage.model import Relation
+from ebla.model.relation import Relation
 from support.catalogs import add, create, put_nodes, relation, run
 
 RUNS = 100_000

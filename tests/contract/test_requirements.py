@@ -7,14 +7,14 @@ from typing import get_args
 
 import pytest
 
-from ebla.build.model import Build
-from ebla.build.states import Permission
-from ebla.catalog import changes as c
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Term, TransactionId, Version
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, EblaError, StaleTermError, TransactionClosedError, UnknownNameError
-from ebla.ids import NodeId, RelationId, RunId, TabletId, Term, TransactionId, Version
-from ebla.storage.model import Node, RunSource, RunState
+from ebla.model import changes as c
+from ebla.model.index_states import Permission
+from ebla.model.relation import Node, RunSource, RunState
+from ebla.model.tasks import Build
 from support.catalogs import (
     COLUMNS,
     NODE,

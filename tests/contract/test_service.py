@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ebla.base.ids import NodeId, RelationId
 from ebla.catalog import processes, troubles
 from ebla.catalog.store import Catalog
 from ebla.catalog.troubles import Activity, Trouble
-from ebla.ids import NodeId, RelationId
-from ebla.storage.model import Kind
+from ebla.model.relation import Kind
 from support.catalogs import Clock
 
 LEASE_US = 1000

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import select
 
-from ebla.catalog import changes as c
+from ebla.base.ids import RelationId, TransactionId, Version
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.catalog.apply import oldest_needed
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, TransactionClosedError
-from ebla.ids import RelationId, TransactionId, Version
-from ebla.storage.model import Relation
+from ebla.model import changes as c
+from ebla.model.relation import Relation
 from support.catalogs import COLUMNS, NODE, Clock, add, commit, create, dump, exclusively, run
 
 LEASE_US = 1000

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import func, select
 
-from ebla.catalog import changes as c
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Version
 from ebla.catalog import reads
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import DuplicateNameError, SnapshotError, UnknownNameError
-from ebla.ids import NodeId, RelationId, RunId, TabletId, Version
-from ebla.storage.model import FOREVER, Kind, Node, Relation, RunSource, RunState
+from ebla.model import changes as c
+from ebla.model.relation import FOREVER, Kind, Node, Relation, RunSource, RunState
 from support.catalogs import (
     COLUMNS,
     NODE,

@@ -15,16 +15,17 @@ from pyspark.sql import SparkSession
 from sqlalchemy import delete
 
 import ebla
-from ebla.build import engine, scanned
-from ebla.build.model import LEASE
+from ebla.base.failpoint import EXIT_CODE
+from ebla.base.ids import NodeId
+from ebla.build import engine
 from ebla.catalog import building
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
-from ebla.failpoint import EXIT_CODE
-from ebla.ids import NodeId
+from ebla.model.tasks import LEASE
 from ebla.storage import runs as rf
 from ebla.storage.files import MARKER
 from ebla.tables import batch as b
+from ebla.tables import chunk_scan as scanned
 from ebla.tables.writes import begin
 from support.processes import Processes, Sharing
 from support.steps import Steps

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import ebla
 from ebla.cli import main
 from ebla.errors import CorruptRunError, SnapshotError, SqlError, UnknownNameError, UsageError
-from ebla.storage.model import ROW_SEQ, ROW_TXN
+from ebla.model.relation import ROW_SEQ, ROW_TXN
 from ebla.tables import batch as b
 from ebla.tables import check
 from support.indexes import damage

@@ -19,10 +19,10 @@ import pytest
 from sqlalchemy import select
 
 import ebla
+from ebla.base.failpoint import EXIT_CODE
 from ebla.catalog import reads
 from ebla.catalog import schema as s
 from ebla.errors import DuplicateKeyError
-from ebla.failpoint import EXIT_CODE
 from ebla.storage import runs as rf
 from ebla.tables import writes as w
 from support import table_tasks as tasks

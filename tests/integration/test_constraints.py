@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ebla.base.failpoint import EXIT_CODE
 from ebla.errors import ConstraintError, DuplicateNameError, SqlError, TypeMismatchError, UnknownNameError, UsageError
-from ebla.failpoint import EXIT_CODE
 from support.processes import Sharing
 from support.warehouse import connect, refused, rows
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ebla.base.failpoint import EXIT_CODE
 from ebla.catalog import transactions as tx
 from ebla.errors import (
     DuplicateKeyError,
@@ -19,7 +20,6 @@ from ebla.errors import (
     UnknownNameError,
     UsageError,
 )
-from ebla.failpoint import EXIT_CODE
 from support.processes import Sharing
 from support.warehouse import connect, open_transactions, refused, rows, stored
 

@@ -13,9 +13,10 @@ import pytest
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError, TransactionClosedError, TypeMismatchError, UnknownNameError, UsageError
-from ebla.storage.model import Column
+from ebla.model.relation import Column
 from ebla.tables import batch as b
-from ebla.tables import ddl, maintenance
+from ebla.tables import compaction as maintenance
+from ebla.tables import ddl
 from ebla.tables import writes as w
 from support.warehouse import begin, connect, eventually, live_runs, open_transactions, refused, rows, stored
 

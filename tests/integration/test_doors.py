@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 import ebla
 from ebla.errors import EblaError, LoadError, TypeMismatchError
 from ebla.spark import write as swrite
-from ebla.storage import texts, types
-from ebla.storage.grammar import Unfit, parse
 from ebla.tables import loads
+from ebla.values import texts, types
+from ebla.values.grammar import Unfit, parse
 from support.door_values import ATOMS, notable
 from support.warehouse import connect, refused, rows
 

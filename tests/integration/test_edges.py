@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import ebla
 from ebla.catalog import reads
 from ebla.tables.lookup import stored_keys
-from ebla.views.lookup import rows_by
+from ebla.tables.value_lookup import rows_by
 from support.edges import END_OF_TIME_US, YEAR_10000, column, edges, raw
 from support.folding import fold
 from support.warehouse import connect

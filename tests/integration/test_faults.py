@@ -17,11 +17,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
-from ebla.build.states import Permission
 from ebla.catalog import building, reads, troubles
 from ebla.catalog.troubles import LOST_JOB, Activity, Trouble
+from ebla.model.index_states import Permission
 from ebla.spark import write as swrite
-from ebla.views import maintain
+from ebla.views.epoch import maintain
 from support.indexes import assert_exact, state
 from support.saboteur import Saboteur
 from support.steps import Steps

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
-from ebla.failpoint import EXIT_CODE
+from ebla.base.failpoint import EXIT_CODE
 from ebla.storage import runs as rf
 from ebla.tables import batch as b
 from ebla.tables.writes import begin

@@ -16,9 +16,9 @@ from sqlalchemy import select
 import ebla
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
-from ebla.jobs.leases import Leases, is_gone
-from ebla.views import definition
-from ebla.views.definition import View
+from ebla.relations import views as definition
+from ebla.relations.views import View
+from ebla.views.handlers.leases import Leases, is_gone
 from support.processes import Processes
 from support.warehouse import HOUR_US, connect, eventually, rows
 

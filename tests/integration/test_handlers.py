@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 from sqlalchemy import select
 
 import ebla
+from ebla.base.failpoint import EXIT_CODE
 from ebla.catalog import schema as s
-from ebla.failpoint import EXIT_CODE
-from ebla.views import maintain
-from ebla.views.maintain import Chunk, Epoch, Target
+from ebla.views.epoch import maintain
+from ebla.views.epoch.maintain import Chunk, Epoch, Target
 from support.catalogs import dump
 from support.warehouse import eventually, later, named, refused, stored
 
@@ -190,7 +190,7 @@ def test_a_value_that_went_and_came_back_is_a_change_for_a_view_that_stands_betw
 
 
 def test_a_truncated_dictionary_and_a_large_change_concern_every_view(db, monkeypatch):
-    monkeypatch.setattr("ebla.jobs.dictionary.LOG_ROWS_MAX", 2)
+    monkeypatch.setattr("ebla.views.handlers.dictionary.LOG_ROWS_MAX", 2)
     db.table("customers").upsert([{"id": i, "name": "z", "note": ""} for i in range(4)])
     db.epochs.of_dictionaries({"shop"})
     assert ("null", '["*"]') in log(db)

@@ -12,13 +12,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
-from ebla.build import scanned
-from ebla.build.states import Permission
 from ebla.catalog import building
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
+from ebla.model.index_states import Permission
 from ebla.storage.files import MARKER
 from ebla.tables import batch as b
+from ebla.tables import chunk_scan as scanned
 from support.indexes import assert_exact, begin_index, damage, entries, state, step_until
 from support.steps import Steps
 from support.warehouse import begin, connect, eventually, later, named, open_transactions, pins, refused, rows, stored

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
-from ebla.build.states import Permission
+from ebla.base.failpoint import EXIT_CODE
 from ebla.catalog import building
-from ebla.failpoint import EXIT_CODE
+from ebla.model.index_states import Permission
 from support.indexes import assert_exact, entries, state
 from support.processes import Processes, Sharing
 from support.warehouse import connect, later, named, stored

@@ -13,7 +13,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import ebla
-from ebla.build.states import Permission
 from ebla.cli import script
 from ebla.errors import (
     DuplicateNameError,
@@ -23,6 +22,7 @@ from ebla.errors import (
     UsageError,
     ViewStoppedError,
 )
+from ebla.model.index_states import Permission
 from ebla.storage.files import Root
 from ebla.tables import batch as b
 from ebla.tables import compare, writes

@@ -12,17 +12,18 @@ from pyspark.sql import SparkSession
 from sqlalchemy import select
 
 import ebla
-from ebla.build.states import Permission
 from ebla.catalog import building, reads
-from ebla.catalog import changes as c
 from ebla.catalog import schema as s
 from ebla.errors import ConflictError, DuplicateKeyError, SnapshotError, TransactionClosedError
-from ebla.indexes import create, definition
+from ebla.indexes import create
+from ebla.model import changes as c
+from ebla.model.index_states import Permission
+from ebla.relations import indexes as definition
 from ebla.storage import runs as rf
-from ebla.storage import types
 from ebla.tables import batch as b
 from ebla.tables.writes import Work
 from ebla.tables.writes import opened as begin_write
+from ebla.values import types
 from support.folding import fold
 from support.indexes import STATES, assert_exact, begin_index, damage, entries, state, step_until
 from support.warehouse import begin, connect, eventually, named, open_transactions, pins, stored

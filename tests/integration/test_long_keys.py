@@ -7,13 +7,13 @@ from pathlib import Path
 from sqlalchemy import select
 
 import ebla
-from ebla.catalog import changes as c
+from ebla.base.ids import RelationId, Version
 from ebla.catalog import reads
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
-from ebla.ids import RelationId, Version
-from ebla.storage import bounds
+from ebla.model import changes as c
 from ebla.storage import runs as rf
+from ebla.values import bounds
 
 BOUNDS = select(s.runs.c.key_min, s.runs.c.key_max)
 MEGABYTES_10 = 10 * 2**20

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ebla.errors import ConflictError
-from ebla.storage import token as tokens
-from ebla.tables import maintenance
+from ebla.tables import compaction as maintenance
+from ebla.values import token as tokens
 from support.warehouse import connect, eventually, file_of, live_runs, named, open_transactions, rows, stored
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
+from ebla.base.ids import Version
 from ebla.catalog import reads
-from ebla.ids import Version
+from ebla.model.relation import Run
 from ebla.spark.scan import LOCAL_ROWS_MAX
-from ebla.storage.model import Run
 from ebla.tables.lookup import in_both
-from ebla.views.lookup import rows_by
+from ebla.tables.value_lookup import rows_by
 from support.folding import fold
 from support.warehouse import connect
 

@@ -12,8 +12,8 @@ import ebla
 from ebla.catalog import processes
 from ebla.catalog.processes import Process, Role
 from ebla.errors import UsageError
-from ebla.jobs import presence
-from ebla.jobs.presence import QUIET_S, Said, is_due
+from ebla.node import presence
+from ebla.node.presence import QUIET_S, Said, is_due
 from support.warehouse import connect, eventually
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
-from ebla.build.model import LEASE
 from ebla.catalog import transactions as tx
-from ebla.jobs.runner import lease_of
+from ebla.model.tasks import LEASE
+from ebla.node.runner import lease_of
 from support.processes import Child, Sharing
 from support.warehouse import connect, eventually, rows
 

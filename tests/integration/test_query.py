@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import ebla
-from ebla.query import conditions as c
+from ebla.predicates import conditions as c
+from ebla.predicates.values import Exact
 from ebla.query.execute import Answer
-from ebla.query.values import Exact
 from support.first_rows import costs
 from support.folding import fold
 from support.warehouse import connect, damage, file_of, live_runs, refused

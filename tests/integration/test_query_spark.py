@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import ebla
-from ebla.query import select
+from ebla.predicates import select
 from ebla.sql.refs import find
 from support.warehouse import connect, eventually
 

@@ -23,12 +23,12 @@ from pyspark.sql import SparkSession
 import ebla
 from ebla.catalog import reads
 from ebla.errors import ConflictError
-from ebla.jobs.epochs import Locks
-from ebla.jobs.model import Handler
-from ebla.jobs.refreshes import Refreshes
-from ebla.storage import token, types
-from ebla.views.definition import View
-from ebla.views.inputs import column_of
+from ebla.model.handlers import Handler
+from ebla.relations.views import View
+from ebla.values import token, types
+from ebla.views.epoch.inputs import column_of
+from ebla.views.handlers.epochs import Locks
+from ebla.views.handlers.refreshes import Refreshes
 from support.warehouse import eventually, refused
 
 pytestmark = pytest.mark.spark
@@ -492,7 +492,7 @@ def test_a_chunk_lets_an_epoch_of_another_process_end_first(
             if name == "epoch.before_commit":
                 chunks.append(db.epochs.refresh({"shop"}, {"shop"}))
 
-        monkeypatch.setattr("ebla.views.refreshed.hit", chunk_first)
+        monkeypatch.setattr("ebla.views.epoch.refresh.hit", chunk_first)
         other.sql("FLUSH card")
         monkeypatch.undo()
         assert len(chunks) == 1

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ebla.base.failpoint import EXIT_CODE
 from ebla.errors import EblaError, SqlError, UsageError
-from ebla.failpoint import EXIT_CODE
 from support.processes import Sharing
 from support.warehouse import connect, eventually, refused, rows
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ebla.errors import CorruptRunError
-from ebla.storage.model import Run
+from ebla.model.relation import Run
 from support.warehouse import connect, damage, file_of, live_runs, named, refused, rows, stored
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import pytest
 
 from ebla.errors import DuplicateKeyError
 from ebla.spark import scan
-from ebla.storage import types
+from ebla.values import types
 from support.warehouse import connect, file_of, live_runs, rows
 
 if TYPE_CHECKING:

@@ -30,7 +30,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from sqlalchemy import select
 
 import ebla
-from ebla.build.states import Permission
 from ebla.catalog import schema as s
 from ebla.errors import (
     CatalogError,
@@ -44,11 +43,14 @@ from ebla.errors import (
     UnknownNameError,
     UsageError,
 )
-from ebla.spark import source_indexes, source_read, source_write
-from ebla.spark.source import EblaDataSource
-from ebla.storage import types
+from ebla.model.index_states import Permission
+from ebla.source import indexes as source_indexes
+from ebla.source import read as source_read
+from ebla.source import write as source_write
+from ebla.source.data_source import EblaDataSource
 from ebla.storage.files import MARKER
 from ebla.tables import ddl
+from ebla.values import types
 from support.indexes import assert_exact, begin_index, step_until
 
 if TYPE_CHECKING:
@@ -432,7 +434,7 @@ def test_changes_are_those_of_the_table(spark: SparkSession, db: ebla.Database, 
 def test_changes_read_only_the_row_groups_that_they_touch(db: ebla.Database, monkeypatch: pytest.MonkeyPatch):
     table = orders(db)
     # Several row groups in one run, as a bulk write leaves them.
-    monkeypatch.setattr("ebla.spark.source_write.FILE_ROWS_MIN", 1)
+    monkeypatch.setattr("ebla.source.write.FILE_ROWS_MIN", 1)
     written(db, "orders", [pa.table({"id": range(300_000), "total": pa.array(range(300_000), pa.int32())})])
     since = db.version
     table.upsert([order(7, "b")])

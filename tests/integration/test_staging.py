@@ -17,12 +17,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
-from ebla.backoff import Backoff
+from ebla.base.backoff import Backoff
+from ebla.base.failpoint import EXIT_CODE
 from ebla.build import engine
 from ebla.catalog import reads, troubles
-from ebla.failpoint import EXIT_CODE
-from ebla.storage.model import FOREVER
-from ebla.tables import staged, writes
+from ebla.model.relation import FOREVER
+from ebla.tables import staging as staged
+from ebla.tables import writes
 from support.indexes import assert_exact as assert_index_exact
 from support.processes import Processes, Sharing
 from support.warehouse import eventually, later, named, stored

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import ebla
-from ebla import system
+from ebla.api import system
 from ebla.errors import SnapshotError, UnknownNameError
 from ebla.spark.session import STARTED_SETTINGS
 from ebla.sql.refs import find

@@ -12,7 +12,7 @@ import pytest
 
 import ebla
 from ebla.errors import DuplicateKeyError, SnapshotError, TypeMismatchError
-from ebla.storage import token as tokens
+from ebla.values import token as tokens
 from support.warehouse import connect, later, live_runs, named, refused, rows, stored
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from ebla.catalog import schema as s
 from ebla.errors import SnapshotError
-from ebla.tables import maintenance
+from ebla.tables import compaction as maintenance
 from support.warehouse import connect, later, live_runs, named, pins, refused, rows, stored
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ebla.storage import token, types
+from ebla.values import token, types
 
 if TYPE_CHECKING:
     from pathlib import Path

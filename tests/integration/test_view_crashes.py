@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
-from ebla.failpoint import EXIT_CODE
+from ebla.base.failpoint import EXIT_CODE
 from support.processes import Processes, Sharing
 from support.warehouse import later, named, stored
 

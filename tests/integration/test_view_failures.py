@@ -15,14 +15,15 @@ from pyspark.sql import SparkSession
 from sqlalchemy import update
 
 import ebla
+from ebla.base.ids import Version
 from ebla.build.engine import PATIENCE
 from ebla.catalog import memory
 from ebla.catalog import schema as s
-from ebla.ids import Version
-from ebla.views import culprit, definition
-from ebla.views import run as run_module
-from ebla.views.cost import Estimate, Way
-from ebla.views.maintain import Target, apply_epoch
+from ebla.relations import views as definition
+from ebla.views.epoch import culprit
+from ebla.views.epoch import run as run_module
+from ebla.views.epoch.cost import Estimate, Way
+from ebla.views.epoch.maintain import Target, apply_epoch
 from support.warehouse import eventually
 
 pytestmark = pytest.mark.spark
@@ -196,7 +197,7 @@ def test_a_check_that_fails_on_a_row_is_made_again_after_pauses(
         raise ebla.SqlError(f"view {name}: a row of the sample cannot be computed")
 
     with monkeypatch.context() as patched:
-        patched.setattr("ebla.views.sampled.check", fails)
+        patched.setattr("ebla.views.fill.sample.check", fails)
         with pytest.raises(ebla.SqlError, match="a row of the sample") as told:
             db.sql("CREATE MATERIALIZED VIEW plain AS SELECT id, total FROM orders")
         assert getattr(told.value, "goes_on", False)

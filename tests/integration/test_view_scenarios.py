@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 
 import ebla
+from ebla.tables import value_lookup as lookup
 from ebla.tables.writes import Work
-from ebla.views import lookup
 from support.warehouse import shown
 
 pytestmark = pytest.mark.spark

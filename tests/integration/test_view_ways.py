@@ -13,12 +13,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
-from ebla.ids import Version
-from ebla.storage.snapshot import Snapshot
-from ebla.views import inputs, lookup, maintain, told
-from ebla.views.cost import Way
-from ebla.views.inputs import Inputs
-from ebla.views.run import Run
+from ebla.base.ids import Version
+from ebla.model.snapshot import Snapshot
+from ebla.tables import value_lookup as lookup
+from ebla.views.epoch import inputs, maintain
+from ebla.views.epoch import key_changes as told
+from ebla.views.epoch.cost import Way
+from ebla.views.epoch.inputs import Inputs
+from ebla.views.epoch.run import Run
 from support.warehouse import shown
 
 pytestmark = pytest.mark.spark
@@ -189,8 +191,8 @@ def test_rows_that_were_found_by_another_column_are_not_looked_up_by_key(
 
 
 def force(monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
-    from ebla.views import run
-    from ebla.views.cost import Estimate
+    from ebla.views.epoch import run
+    from ebla.views.epoch.cost import Estimate
 
     monkeypatch.setattr(run, "estimate", lambda *_, **__: Estimate(way=way, share=0.3, reason="as the test wants"))
 

@@ -16,7 +16,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql.types import StructType
 
-from ebla.storage import types
+from ebla.values import types
 
 if TYPE_CHECKING:
     from pathlib import Path

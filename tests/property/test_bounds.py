@@ -11,8 +11,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebla.storage import bounds
 from ebla.storage import runs as rf
+from ebla.values import bounds
 
 Value = str | bytes | int | None
 

@@ -14,11 +14,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from ebla.algebra.direct import direct
 from ebla.spark.query import over
 from ebla.spark.session import local_frame, view_session
 from ebla.sql.refs import find
-from ebla.storage import types
-from ebla.views.direct import direct
+from ebla.values import types
 from support.edges import raw
 from support.plain_queries import STORED, arrow, plain_queries, rows
 

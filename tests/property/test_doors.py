@@ -16,17 +16,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ebla.errors import EblaError
+from ebla.model.relation import Relation
 from ebla.sql import literals as lit
 from ebla.sql import statements
 from ebla.sql.lex import quote_string
 from ebla.sql.parse import parse as parse_sql
-from ebla.storage import texts, types
-from ebla.storage.grammar import Unfit, parse
-from ebla.storage.model import Relation
 from ebla.tables.batch import ArrowBatch
 from ebla.tables.csv_files import CsvFiles
 from ebla.tables.json_files import JsonFiles, Range
 from ebla.tables.literals import literal_batch
+from ebla.values import texts, types
+from ebla.values.grammar import Unfit, parse
 from support.door_values import ATOMS, notable, text_of, texts_of, value_of
 from support.relations import relation
 

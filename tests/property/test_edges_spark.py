@@ -15,12 +15,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from ebla.algebra.direct import direct
 from ebla.spark.query import over
 from ebla.spark.session import local_frame, view_session
 from ebla.sql.query import Query
 from ebla.sql.refs import find
-from ebla.storage import types
-from ebla.views.direct import direct
+from ebla.values import types
 from support.edges import column, edges, raw
 
 pytestmark = pytest.mark.spark

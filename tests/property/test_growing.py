@@ -10,13 +10,13 @@ import os
 from hypothesis import HealthCheck, event, given, note, settings
 from hypothesis import strategies as st
 
+from ebla.algebra.driving import adding
+from ebla.algebra.merge import Call, merge, settled, sketch
+from ebla.algebra.nodes import NotUnderstood, leaves
+from ebla.algebra.shape import shape
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
-from ebla.views.driving import adding
-from ebla.views.epoch import Side
-from ebla.views.merge import Call, merge, settled, sketch
-from ebla.views.nodes import NotUnderstood, leaves
-from ebla.views.shape import shape
+from ebla.views.epoch.narrow import Side
 from support.duck import DuckEngine, State
 from support.spellings import naming, spelled
 from support.view_queries import Sql, queries

@@ -16,20 +16,21 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import ebla
+from ebla.algebra.driving import Growing, driving
+from ebla.algebra.keys import view_key
+from ebla.algebra.merge import sketch
+from ebla.algebra.nodes import NotUnderstood
+from ebla.algebra.shape import shape
 from ebla.build import engine
 from ebla.catalog import building, reads
+from ebla.model.relation import Column
+from ebla.relations import views as definition
+from ebla.relations.shapes import how_built
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
-from ebla.storage.model import Column
 from ebla.tables import scans
-from ebla.views import definition, run
-from ebla.views.driving import Growing, driving
-from ebla.views.keys import view_key
-from ebla.views.merge import sketch
-from ebla.views.nodes import NotUnderstood
-from ebla.views.region import inside, known
-from ebla.views.shape import shape
-from ebla.views.shapes import how_built
+from ebla.views.epoch import run
+from ebla.views.epoch.region import inside, known
 from support.duck import DuckEngine, State
 from support.relations import relation
 from support.spellings import naming, spelled

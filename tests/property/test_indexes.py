@@ -19,8 +19,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
-from ebla.query import conditions as c
-from ebla.storage.model import Relation
+from ebla.model.relation import Relation
+from ebla.predicates import conditions as c
 from support.first_rows import ARROW, COLUMNS, STEPS, Row, costs, expected, key_of, requests, values_of
 from support.folding import fold
 from support.indexes import bag, entries

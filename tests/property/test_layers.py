@@ -10,13 +10,13 @@ from tempfile import TemporaryDirectory
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from ebla.query import conditions as c
-from ebla.query.access import AccessPath
-from ebla.query.layers import Key
+from ebla.model.snapshot import Snapshot
+from ebla.predicates import conditions as c
+from ebla.predicates.access import AccessPath
 from ebla.query.plan import fit
-from ebla.query.store import LAYERS_BYTES_MAX, Store
 from ebla.query.streams import Seek
-from ebla.storage.snapshot import Snapshot
+from ebla.storage.layers import Key
+from ebla.storage.store import LAYERS_BYTES_MAX, Store
 from support.level0 import TABLE, TABLETS, Level0, keys_of, path_of, ranks
 
 EXAMPLES = int(os.environ.get("EBLA_EXAMPLES", "100"))

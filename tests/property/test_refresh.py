@@ -1,7 +1,8 @@
 """A view in the middle of a refresh equals its query, each part at its own dictionaries, for random queries.
 
-Epochs and chunks are executed on DuckDB as `ebla.views.ranges` does: for each part the affected values of the cut that
-lie in it, the query on narrowed inputs, and the exchange of their rows. Any columns of the view's key may be the cut.
+Epochs and chunks are executed on DuckDB as `ebla.views.epoch.ranges` does: for each part the affected values of the cut
+that lie in it, the query on narrowed inputs, and the exchange of their rows. Any columns of the view's key may be the
+cut.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ import pyarrow as pa
 from hypothesis import HealthCheck, event, given, note, settings
 from hypothesis import strategies as st
 
+from ebla.algebra.keys import view_key
+from ebla.algebra.nodes import NotUnderstood, Shape
+from ebla.algebra.plan import of_scope
+from ebla.algebra.shape import shape
+from ebla.relations.cut import by_streams
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
-from ebla.views.cut import by_streams
-from ebla.views.epoch import affected, narrowed_to
-from ebla.views.keys import view_key
-from ebla.views.nodes import NotUnderstood, Shape
-from ebla.views.plan import of_scope
-from ebla.views.rows import TooWide
-from ebla.views.shape import shape
+from ebla.storage.rows import TooWide
+from ebla.views.epoch.narrow import affected, narrowed_to
 from support.duck import DuckEngine, State
 from support.view_queries import KEYS, TABLES, Sql, queries
 from support.view_states import states

@@ -19,8 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from ebla.catalog import reads
 from ebla.errors import DuplicateKeyError
-from ebla.storage import token as tokens
 from ebla.tables import writes
+from ebla.values import token as tokens
 from support.warehouse import connect, named, open_transactions, stored
 
 if TYPE_CHECKING:

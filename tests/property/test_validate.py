@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebla.storage.model import Kind
+from ebla.model.relation import Kind
 from ebla.validate import Known, KnownRelation, has_errors, ordered, render, script_issues
 from support.spellings import naming, spelled
 from support.view_queries import KEYS, TABLES, Sql, queries

@@ -18,15 +18,15 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, note, settings
 from hypothesis import strategies as st
 
+from ebla.algebra.merge import Call, Role, merge, settled, sketch
+from ebla.algebra.nodes import NotUnderstood
+from ebla.algebra.plan import Difference, FullRefresh, Incremental, Merge, Term, plan
+from ebla.algebra.shape import shape
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
-from ebla.views.epoch import Side, bound, sides
-from ebla.views.merge import Call, Role, merge, settled, sketch
-from ebla.views.nodes import NotUnderstood
-from ebla.views.plan import Difference, FullRefresh, Incremental, Merge, Term, plan
-from ebla.views.rows import TooWide, distinct
-from ebla.views.shape import shape
-from ebla.views.told import told_by_key
+from ebla.storage.rows import TooWide, distinct
+from ebla.views.epoch.key_changes import told_by_key
+from ebla.views.epoch.narrow import Side, bound, sides
 from support.duck import DuckEngine, Row, State
 from support.spellings import PLAIN, Naming, Spelled, naming, spelled
 from support.view_queries import KEYS, TABLES, Sql, queries

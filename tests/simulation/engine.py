@@ -8,12 +8,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from ebla.build import segments
-from ebla.build.model import Task
-from ebla.build.segments import Segment, Segments
-from ebla.build.states import backfill_level
-from ebla.catalog import changes as c
-from ebla.ids import RelationId, TabletId, Version
+from ebla.base.ids import RelationId, TabletId, Version
+from ebla.model import changes as c
+from ebla.model import segments
+from ebla.model.index_states import backfill_level
+from ebla.model.segments import Segment, Segments
+from ebla.model.tasks import Task
 from simulation.model import Catalog, Row, View, invariant, text
 
 Commit = Callable[[], None]

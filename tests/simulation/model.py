@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ebla.build.model import Build, Replica, Task
-from ebla.build.segments import Segment, Segments, covering, is_covered
+from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Term, Version
 from ebla.build.state import Span, State
-from ebla.build.states import Permission, backfill_level, may_read, writer_deletes, writer_inserts
-from ebla.catalog import changes as c
 from ebla.errors import ConflictError, StaleTermError
-from ebla.ids import NodeId, RelationId, TabletId, TaskId, Term, Version
+from ebla.model import changes as c
+from ebla.model.index_states import Permission, backfill_level, may_read, writer_deletes, writer_inserts
+from ebla.model.segments import Segment, Segments, covering, is_covered
+from ebla.model.tasks import Build, Replica, Task
 
 Row = tuple[int, int]
 Rows = Mapping[int, Row | None]

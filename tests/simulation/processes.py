@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ebla.base.ids import NodeId, TaskId, Term
 from ebla.build.coordinator import Answered, Coordinator, Event, Limits, TermRefused
-from ebla.build.model import Replica, Task
 from ebla.build.state import State
 from ebla.build.worker import Effect, Refuse, Reply, Start, Stop, Worker
-from ebla.catalog import changes as c
 from ebla.errors import ConflictError, StaleTermError
-from ebla.ids import NodeId, TaskId, Term
+from ebla.model import changes as c
+from ebla.model.tasks import Replica, Task
 from simulation import engine
 from simulation.faults import MS, SECOND
 from simulation.model import invariant

@@ -7,12 +7,14 @@ from collections import Counter
 
 import pytest
 
-from ebla.build import moves, segments, states
+from ebla.build import moves
 from ebla.build.coordinator import Answered, Coordinator
-from ebla.build.segments import Segment
 from ebla.build.state import State
-from ebla.build.states import Permission
 from ebla.build.worker import Worker
+from ebla.model import index_states as states
+from ebla.model import segments
+from ebla.model.index_states import Permission
+from ebla.model.segments import Segment
 from simulation import model, world
 from simulation.world import run
 

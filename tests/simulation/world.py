@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 
+from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Term
 from ebla.build import moves
 from ebla.build.coordinator import CallFailed
-from ebla.build.model import Build, Replica, Task, TaskKind
 from ebla.build.state import State
-from ebla.build.states import Permission, begins_empty, forward
-from ebla.catalog import changes as c
 from ebla.errors import ConflictError
-from ebla.ids import NodeId, RelationId, TabletId, TaskId, Term
+from ebla.model import changes as c
+from ebla.model.index_states import Permission, begins_empty, forward
+from ebla.model.tasks import Build, Replica, Task, TaskKind
 from simulation import engine
 from simulation.faults import MS, SECOND, Faults, Network
 from simulation.model import WORDS, Base, Catalog, Index, View, invariant

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
+from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Term, Version
 from ebla.build.coordinator import Answered, Coordinator
-from ebla.build.model import Build, Replica, Task, TaskKind
 from ebla.build.state import State
-from ebla.catalog import changes as c
-from ebla.ids import NodeId, RelationId, TabletId, TaskId, Term, Version
+from ebla.model import changes as c
+from ebla.model.tasks import Build, Replica, Task, TaskKind
 
 
 class Load:

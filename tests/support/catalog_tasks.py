@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 
-from ebla.build.model import Build
-from ebla.build.states import Permission
-from ebla.catalog import changes as c
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import DuplicateNameError
-from ebla.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
-from ebla.storage.model import Constraint, Kind, Node, RunState
+from ebla.model import changes as c
+from ebla.model.index_states import Permission
+from ebla.model.relation import Constraint, Kind, Node, RunState
+from ebla.model.tasks import Build
 from support.catalogs import (
     COLUMNS,
     NO_VIEW,

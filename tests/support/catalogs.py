@@ -9,14 +9,14 @@ from typing import Any
 from sqlalchemy import Column as TableColumn
 from sqlalchemy import Table, select
 
-from ebla.build.model import Replica, Task, TaskKind
-from ebla.build.segments import Segment
-from ebla.catalog import changes as c
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId, Token, TransactionId, Version
 from ebla.catalog import reads, schema
 from ebla.catalog.store import Catalog
-from ebla.ids import NodeId, RelationId, RunId, TabletId, TaskId, Token, TransactionId, Version
-from ebla.storage.model import SPANS_TABLETS, Column, Kind, Node, Relation, Run, RunSource, RunState
-from ebla.storage.snapshot import Snapshot
+from ebla.model import changes as c
+from ebla.model.relation import SPANS_TABLETS, Column, Kind, Node, Relation, Run, RunSource, RunState
+from ebla.model.segments import Segment
+from ebla.model.snapshot import Snapshot
+from ebla.model.tasks import Replica, Task, TaskKind
 
 NODE = NodeId("node1")
 NO_VIEW = RelationId(0)

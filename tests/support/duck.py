@@ -12,10 +12,10 @@ import sqlglot
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
 from ebla.sql.refs import rewrite
-from ebla.storage import types
 from ebla.tables.lookup import quoted
-from ebla.views.epoch import Side
-from ebla.views.epoch import State as Which
+from ebla.values import types
+from ebla.views.epoch.narrow import Side
+from ebla.views.epoch.narrow import State as Which
 from support.spellings import PLAIN, Naming
 from support.view_queries import TABLES, Sql
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ebla.storage import types
+from ebla.values import types
 
 D = decimal.Decimal
 DAY_US = 86_400_000_000

@@ -16,7 +16,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 import ebla
-from ebla.query import conditions as c
+from ebla.predicates import conditions as c
 from ebla.query import plan as planning
 from support.edges import END_OF_TIME_US, raw
 

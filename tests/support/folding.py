@@ -10,19 +10,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import ebla
+from ebla.base.ids import TabletId
 from ebla.catalog import reads
 from ebla.catalog import schema as s
-from ebla.ids import TabletId
-from ebla.query import values as v
-from ebla.query.store import single
+from ebla.model.relation import DELETED, Relation, RunSource
+from ebla.model.snapshot import Snapshot
+from ebla.predicates import values as v
 from ebla.spark.write import TabletFile
 from ebla.storage import runs as rf
-from ebla.storage import token as tokens
-from ebla.storage.model import DELETED, Relation, RunSource
-from ebla.storage.snapshot import Snapshot
-from ebla.storage.values import plain_type
-from ebla.tables import maintenance
+from ebla.storage.store import single
+from ebla.tables import compaction as maintenance
 from ebla.tables.writes import Work, begin
+from ebla.values import token as tokens
+from ebla.values.columns import plain_type
 
 
 def snapshot_rows(db: ebla.Database, snapshot: Snapshot) -> pa.Table:

@@ -285,9 +285,9 @@ def command(random: Random) -> list[str]:
 
 
 def settings(random: Random) -> dict[str, Any]:
-    import ebla.settings
+    import ebla.base.settings
 
-    known = [n for n in ebla.settings.Settings.model_fields if n not in ("storage_root", "nodes", "node")]
+    known = [n for n in ebla.base.settings.Settings.model_fields if n not in ("storage_root", "nodes", "node")]
     return {random.choice([*known, "nosuch"]): value(random) for _ in range(random.randrange(1, 3))}
 
 

@@ -9,17 +9,18 @@ from typing import Any
 import pyarrow as pa
 
 import ebla
-from ebla.build.states import Permission
+from ebla.base.ids import RelationId
 from ebla.catalog import reads
-from ebla.ids import RelationId
-from ebla.indexes import create, definition, walk
+from ebla.indexes import create, walk
+from ebla.model.index_states import Permission
+from ebla.relations import indexes as definition
 from ebla.sql import statements as st
 from ebla.sql.parse import parse
 from ebla.storage import runs as rf
-from ebla.storage.values import python_values
 from ebla.tables import batch as b
 from ebla.tables.writes import Work
 from ebla.tables.writes import opened as begin_write
+from ebla.values.columns import python_values
 from support.folding import snapshot_rows
 
 STATES = (Permission.DELETE_ONLY, Permission.WRITE_AND_DELETE, Permission.BACKFILLING)

@@ -10,17 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ebla.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
-from ebla.query import values as v
-from ebla.query.access import AccessPath, base_path
-from ebla.query.layers import Key, Layer, key_of
-from ebla.query.store import Store
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
+from ebla.model.relation import DELETED, SPANS_TABLETS, TOKEN, Relation, Run
+from ebla.model.snapshot import BEGINNING, Snapshot, assemble
+from ebla.predicates import values as v
+from ebla.predicates.access import AccessPath, base_path
 from ebla.query.streams import Source
 from ebla.storage import runs as rf
-from ebla.storage import token as tokens
 from ebla.storage.files import Root
-from ebla.storage.model import DELETED, SPANS_TABLETS, TOKEN, Relation, Run
-from ebla.storage.snapshot import BEGINNING, Snapshot, assemble
+from ebla.storage.layers import Key, Layer, key_of
+from ebla.storage.store import Store
+from ebla.values import token as tokens
 from support.relations import relation
 
 NODE = NodeId("n")

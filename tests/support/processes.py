@@ -208,7 +208,7 @@ def _fork(request: dict[str, Any]) -> int:
 
 
 def _perform(request: dict[str, Any]) -> None:
-    from ebla import failpoint
+    from ebla.base import failpoint
 
     os.environ["EBLA_FAILPOINTS"] = request["failpoints"]
     importlib.reload(failpoint)  # it reads the environment when it is imported

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ebla.ids import NodeId, RelationId, Version
-from ebla.storage.model import Column, Kind, Relation
+from ebla.base.ids import NodeId, RelationId, Version
+from ebla.model.relation import Column, Kind, Relation
 
 
 def relation(name: str, key: str, *columns: str, number: int = 1) -> Relation:

@@ -9,7 +9,9 @@ import pytest
 
 from ebla.build import engine, loop
 from ebla.indexes import filler, validate, walk
-from ebla.views import backfill, covering, run
+from ebla.views.epoch import coverage as covering
+from ebla.views.epoch import run
+from ebla.views.fill import backfill
 
 
 class Steps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebla.storage.model import Kind
+from ebla.model.relation import Kind
 from ebla.validate import Known, KnownRelation
 
 TABLES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {

@@ -11,10 +11,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 import ebla
+from ebla.algebra.merge import Sketch, sketch
+from ebla.algebra.shape import shape
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
-from ebla.views.merge import Sketch, sketch
-from ebla.views.shape import shape
 from support.duck import Row, State
 from support.spellings import PLAIN, Naming
 from support.view_queries import KEYS, TABLES, Sql, rows_of

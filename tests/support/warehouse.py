@@ -15,12 +15,12 @@ import pytest
 from sqlalchemy import select
 
 import ebla
+from ebla.base.ids import NodeId, TransactionId
 from ebla.catalog import reads
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
-from ebla.ids import NodeId, TransactionId
+from ebla.model.relation import Run
 from ebla.storage.files import MARKER
-from ebla.storage.model import Run
 from support.catalogs import dump
 
 if TYPE_CHECKING:

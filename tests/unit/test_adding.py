@@ -11,8 +11,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebla.views.adding import added
-from ebla.views.merge import ROWS, Call, Role, merge
+from ebla.algebra.merge import ROWS, Call, Role, merge
+from ebla.views.epoch.sums import added
 
 ROLES = (
     Role(column="g", call=Call.GROUP, type="string"),

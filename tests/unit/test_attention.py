@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ebla.attention import ATTEMPTS_MAX, NO_PROCESS, STALE_S, View, index_waits_for, needs, waits_for
+from ebla.base.ids import RelationId
 from ebla.catalog.troubles import Activity, Trouble
-from ebla.ids import RelationId
-from ebla.storage.model import Kind
+from ebla.model.relation import Kind
+from ebla.relations.attention import ATTEMPTS_MAX, NO_PROCESS, STALE_S, View, index_waits_for, needs, waits_for
 
 NOW = 100_000_000
 

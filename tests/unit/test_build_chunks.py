@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebla.build.chunks import Chunk, Part, cut_evenly, cut_exactly, next_chunk, position_of, share, spans, token_at
-from ebla.build.segments import Segment, Segments
-from ebla.ids import RelationId, TabletId, Version
-from ebla.storage.token import token_range
+from ebla.base.ids import RelationId, TabletId, Version
+from ebla.model.chunks import Chunk, Part, cut_evenly, cut_exactly, next_chunk, position_of, share, spans, token_at
+from ebla.model.segments import Segment, Segments
+from ebla.values.token import token_range
 
 TOKENS = st.integers(-(2**63), 2**63 - 1)
 ONE, TWO = RelationId(1), RelationId(2)

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Term, Version
 from ebla.build.coordinator import Answered, Call, CallFailed, Coordinator, Decision, Event, Limits, TermRefused
-from ebla.build.model import LEASE, Build, Replica, Task, TaskKind
 from ebla.build.state import Span, State
-from ebla.build.states import Permission
-from ebla.catalog import changes as c
-from ebla.ids import NodeId, RelationId, TabletId, TaskId, Term, Version
+from ebla.model import changes as c
+from ebla.model.index_states import Permission
+from ebla.model.tasks import LEASE, Build, Replica, Task, TaskKind
 
 MS = 1_000
 A0, A1, B0 = Replica(NodeId("a"), 0), Replica(NodeId("a"), 1), Replica(NodeId("b"), 0)

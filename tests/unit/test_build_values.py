@@ -9,16 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebla.build import model, moves, segments, states
-from ebla.build.model import Build, Replica, Task, TaskKind, TaskState, held, is_open, is_stored
-from ebla.build.progress import Measured, Phase, progress, waiting_for
-from ebla.build.segments import Segment, Segments, advance, applies, cover, is_readable, position
-from ebla.build.staging import Arrival, Destination, ViewStage, destination
+from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Version
+from ebla.build import moves
 from ebla.build.state import State
-from ebla.build.states import Permission
-from ebla.build.throttle import MINUTE_US, Throttle
-from ebla.catalog import changes as c
-from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
+from ebla.model import changes as c
+from ebla.model import index_states as states
+from ebla.model import segments
+from ebla.model import tasks as model
+from ebla.model.index_states import Permission
+from ebla.model.progress import Measured, Phase, progress, waiting_for
+from ebla.model.segments import Segment, Segments, advance, applies, cover, is_readable, position
+from ebla.model.staging import Arrival, Destination, ViewStage, destination
+from ebla.model.tasks import Build, Replica, Task, TaskKind, TaskState, held, is_open, is_stored
+from ebla.model.throttle import MINUTE_US, Throttle
 
 # ---- tasks ----------------------------------------------------------------------------------------------
 

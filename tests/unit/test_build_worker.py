@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ebla.build.model import Build, Replica, Task, TaskKind
+from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Term
 from ebla.build.state import State
 from ebla.build.worker import Answer, Refuse, Reply, Start, Stop, Worker
-from ebla.ids import NodeId, RelationId, TabletId, TaskId, Term
+from ebla.model.tasks import Build, Replica, Task, TaskKind
 
 HOST = NodeId("a")
 BASE, VIEW = RelationId(1), RelationId(11)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebla.views.cost import Way, estimate
+from ebla.views.epoch.cost import Way, estimate
 
 
 @pytest.mark.parametrize(

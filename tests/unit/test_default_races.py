@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import ebla
+from ebla.base.failpoint import hit
 from ebla.errors import UsageError
-from ebla.failpoint import hit
 from ebla.tables import ddl
 
 ADD = "ALTER TABLE t ADD COLUMN note STRING DEFAULT 'none'"

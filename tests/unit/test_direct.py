@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ebla.algebra.direct import Direct, direct
 from ebla.sql.refs import find
-from ebla.views.direct import Direct, direct
 
 TABLES = {
     "t": {"id": "bigint", "i": "int", "n": "string", "d": "decimal(10,2)", "w": "decimal(38,2)", "g": "date"},

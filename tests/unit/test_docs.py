@@ -11,15 +11,16 @@ from typing import get_args
 import pytest
 
 import ebla
-from ebla import errors, system
+from ebla import errors
+from ebla.api import system
+from ebla.base.settings import Settings
 from ebla.errors import EblaError
-from ebla.settings import Settings
-from ebla.spark.source_options import READ_OPTIONS, WRITE_OPTIONS
+from ebla.source.options import READ_OPTIONS, WRITE_OPTIONS
 from ebla.sql import split
 from ebla.sql import statements as st
 from ebla.sql.parse import parse
-from ebla.storage import types
 from ebla.tables.loads import OPTIONS
+from ebla.values import types
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

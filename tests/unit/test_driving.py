@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from ebla.algebra.driving import Driving, Growing, HowBuilt, InOnePiece, driving, one_by_one
+from ebla.algebra.merge import sketch
+from ebla.algebra.nodes import NotUnderstood
+from ebla.algebra.shape import understood
+from ebla.model.relation import ROW_SEQ, ROW_TXN, Column, Kind
 from ebla.sql.refs import find
-from ebla.storage.model import ROW_SEQ, ROW_TXN, Column, Kind
-from ebla.views.driving import Driving, Growing, HowBuilt, InOnePiece, driving, one_by_one
-from ebla.views.merge import sketch
-from ebla.views.nodes import NotUnderstood
-from ebla.views.shape import understood
 from support.relations import relation
 
 ORDERS = relation("orders", "id", "id bigint", "customer bigint", "total bigint", number=1)

@@ -11,6 +11,7 @@ import pyspark
 import pytest
 from pyspark.errors import AnalysisException, ParseException, PySparkValueError
 
+from ebla.base.ids import RelationId
 from ebla.catalog.troubles import BACKOFF_US, LOST_JOB, Activity, Trouble, obstacle, waiting
 from ebla.errors import (
     ConflictError,
@@ -23,9 +24,8 @@ from ebla.errors import (
     TypeMismatchError,
     UnknownNameError,
 )
-from ebla.ids import RelationId
+from ebla.model.relation import Kind
 from ebla.spark.faults import Link, fault_of
-from ebla.storage.model import Kind
 
 CONDITIONS = [
     ("CAST_INVALID_INPUT", "22018", True),

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from ebla.model.relation import Column
 from ebla.sql import literals as lit
-from ebla.storage import texts, types
-from ebla.storage.fractions import single
-from ebla.storage.grammar import Unfit, parse
-from ebla.storage.model import Column
-from ebla.storage.python_values import stored_value
+from ebla.values import texts, types
+from ebla.values.fractions import single
+from ebla.values.grammar import Unfit, parse
+from ebla.values.python_values import stored_value
 
 FLOAT = parse("float")
 BITS_MAX = 0x7F7FFFFF

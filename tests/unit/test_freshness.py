@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from ebla import system
-from ebla.catalog import changes as c
+from ebla.api import system
+from ebla.api.metrics import Metrics
+from ebla.base.ids import RelationId, Version
 from ebla.catalog.store import Catalog
 from ebla.cli.main import run as run_command
-from ebla.ids import RelationId, Version
-from ebla.jobs import stored
-from ebla.jobs.model import Handler, Input
-from ebla.metrics import Metrics
-from ebla.storage.model import Kind
-from ebla.views.definition import Position, advanced, progress_name
-from ebla.views.freshness import Freshness, freshness
-from ebla.views.maintain import Epoch
+from ebla.model import changes as c
+from ebla.model.handlers import Handler, Input
+from ebla.model.relation import Kind
+from ebla.relations import handlers as stored
+from ebla.relations.freshness import Freshness, freshness
+from ebla.relations.views import Position, advanced, progress_name
+from ebla.views.epoch.maintain import Epoch
 from support.catalogs import SECOND_US, Clock, add, commit, create, exclusively, new_relation, put_nodes, relation, run
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ebla.build.chunks import Part, position_of
-from ebla.build.segments import Segment
-from ebla.catalog import changes as c
+from ebla.base.ids import RelationId, TabletId, TaskId, Version
 from ebla.errors import ConflictError
-from ebla.ids import RelationId, TabletId, TaskId, Version
-from ebla.storage import token
-from ebla.views.growing import Growth
-from ebla.views.region import Region, inside, known
+from ebla.model import changes as c
+from ebla.model.chunks import Part, position_of
+from ebla.model.segments import Segment
+from ebla.values import token
+from ebla.views.epoch.growth import Growth
+from ebla.views.epoch.region import Region, inside, known
 from support.relations import relation
 
 ORDERS = relation("orders", "id", "id bigint", "total bigint", number=1)

@@ -8,16 +8,16 @@ import math
 import pyarrow as pa
 import pytest
 
-from ebla.build.scanned import Reading, version_of
-from ebla.build.states import TRANSITIONS, Permission
+from ebla.base.ids import RelationId, TransactionId, Version
 from ebla.errors import SqlError
-from ebla.ids import RelationId, TransactionId, Version
-from ebla.indexes.steps import Advance, Standing, Wait, next_step, not_yet, version_to_keep, version_to_read
-from ebla.query import values as v
-from ebla.query.select import normalized
+from ebla.model.index_states import TRANSITIONS, Permission
+from ebla.model.index_steps import Advance, Standing, Wait, next_step, not_yet, version_to_keep, version_to_read
+from ebla.predicates import values as v
+from ebla.predicates.select import normalized
 from ebla.sql import statements as st
 from ebla.sql.parse import parse
 from ebla.storage.runs import in_order
+from ebla.tables.chunk_scan import Reading, version_of
 
 GRACE = 100
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from ebla.base.ids import RelationId, Version
+from ebla.base.settings import Settings, load
 from ebla.errors import UnknownNameError, UsageError
-from ebla.ids import RelationId, Version
-from ebla.jobs import model as m
-from ebla.settings import Settings, load
-from ebla.tables.maintenance import horizons
+from ebla.model import handlers as m
+from ebla.tables.compaction import horizons
 
 V1, V2, V3, T1, T2 = (RelationId(n) for n in range(1, 6))
 

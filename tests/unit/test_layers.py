@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ebla.query.layers import Key, folded, segments
-from ebla.query.store import Store
+from ebla.storage.layers import Key, folded, segments
+from ebla.storage.store import Store
 from support.level0 import TABLETS, Level0, path_of, tablets_of
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ebla.sql import literals as lit
-from ebla.storage.grammar import Unfit, parse
+from ebla.values.grammar import Unfit, parse
 
 DAY = 19737  # 2024-01-15
 NOON = DAY * 86_400_000_000 + 43_200_000_000

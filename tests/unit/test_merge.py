@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from ebla.algebra.merge import Call, Role, Sketch, merge, settled, sketch
+from ebla.algebra.shape import shape
 from ebla.sql.items import select_list
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
-from ebla.views.merge import Call, Role, Sketch, merge, settled, sketch
-from ebla.views.shape import shape
 
 TABLES = {"t": {"id": "bigint", "g": "string", "x": "bigint", "d": "double", "p": "decimal(10,2)"}}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ebla.errors import TypeMismatchError, UsageError
-from ebla.storage.model import Kind, misnamed
+from ebla.model.relation import Kind, misnamed
 from ebla.validate import Known, KnownRelation, script_issues
 from support.warehouse import connect
 

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from ebla import settings
+from ebla.base import settings
+from ebla.base.ids import NodeId, RunId
 from ebla.errors import UnknownNameError, UsageError
-from ebla.ids import NodeId, RunId
-from ebla.storage.token import token_range
 from ebla.tables import check
 from ebla.tables.context import Context
 from ebla.tables.parts import PARTS_MAX, Pace, Part, count_of, paced
+from ebla.values.token import token_range
 
 SETTINGS = settings.load(check_chunk_rows=100)
 

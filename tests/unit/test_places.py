@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from ebla.spark.wording import without_internals
 from ebla.sql import dml
 from ebla.sql import statements as st
 from ebla.sql.lex import split
 from ebla.sql.parse import parse
 from ebla.sql.places import place
 from ebla.sql.query import Query
-from ebla.wording import without_internals
 
 COLUMNS, KEY = ["id", "total", "note"], ["id"]
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ebla
-from ebla.query import conditions as c
+from ebla.model.relation import Column
+from ebla.predicates import conditions as c
+from ebla.predicates import values as v
+from ebla.predicates.access import AccessPath, base_path
 from ebla.query import explain, plan
-from ebla.query import values as v
-from ebla.query.access import AccessPath, base_path
 from ebla.query.paths import index_path
 from ebla.query.plan import Extent, Fitted
-from ebla.storage.model import Column
 from support.relations import relation
 
 ORDERS = relation("orders", "id", "id bigint", "status string", "total int", "note string")

@@ -10,7 +10,7 @@ import pytest
 
 import ebla
 from ebla.errors import EblaError, TypeMismatchError, UnknownNameError, UsageError
-from ebla.query import conditions as c
+from ebla.predicates import conditions as c
 from support.relations import relation
 
 T = relation("t", "id", "id bigint", "name string", "total int", "price decimal(8,2)", "tags array<string>", number=7)

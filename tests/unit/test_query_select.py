@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from ebla.query import conditions as c
-from ebla.query import select
+from ebla.predicates import conditions as c
+from ebla.predicates import select
 from ebla.sql.refs import find
 from support.relations import relation
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebla.build.progress import Phase, refreshed
-from ebla.ids import Version
-from ebla.jobs.model import Tuning
-from ebla.jobs.refreshes import Pace, done, planned
+from ebla.algebra.shape import shape
+from ebla.base.ids import Version
+from ebla.model.handlers import Tuning
+from ebla.model.progress import Phase, refreshed
+from ebla.model.refresh import TOKEN_MAX, TOKEN_MIN, Refresh, moved
+from ebla.relations.cut import by_streams
+from ebla.relations.views import Position
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
-from ebla.views.cut import by_streams
-from ebla.views.definition import Position
-from ebla.views.refresh import TOKEN_MAX, TOKEN_MIN, Refresh, moved
-from ebla.views.shape import shape
+from ebla.views.handlers.refreshes import Pace, done, planned
 
 READ = MappingProxyType({"orders": 10, "countries": 4, "customers": 6})
 BEGUN = Refresh(to={"countries": 9}, by=("id",), expected=100, started_us=7)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ebla.backoff import Backoff
+from ebla.base.backoff import Backoff
 from ebla.errors import ConflictError, StorageError
-from ebla.jobs import runner
-from ebla.jobs.runner import BACKOFF_S, Job, Turns
+from ebla.node import runner
+from ebla.node.runner import BACKOFF_S, Job, Turns
 
 WAIT_S = 30
 

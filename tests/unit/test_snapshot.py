@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebla.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
-from ebla.storage.model import FOREVER, SPANS_TABLETS, Kind, Relation, Run, RunSource
-from ebla.storage.snapshot import BEGINNING, Snapshot, assemble
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
+from ebla.model.relation import FOREVER, SPANS_TABLETS, Kind, Relation, Run, RunSource
+from ebla.model.snapshot import BEGINNING, Snapshot, assemble
 
 TABLETS = 4
 ALL = tuple(TabletId(t) for t in range(TABLETS))

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebla.errors import TypeMismatchError, UsageError
-from ebla.storage import calendar, texts
-from ebla.storage.grammar import Unfit, parse
-from ebla.storage.patterns import pattern
+from ebla.values import calendar, texts
+from ebla.values.grammar import Unfit, parse
+from ebla.values.patterns import pattern
 
 EPOCH = dt.date(1970, 1, 1)
 DAY = (dt.date(2024, 1, 5) - EPOCH).days

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebla.errors import TypeMismatchError
-from ebla.storage import token
+from ebla.values import token
 
 unhurried = settings(deadline=None)  # a busy machine is no failure
 MOMENT = dt.datetime(2020, 1, 2, 3, 4, 5, 6)

@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ebla.algebra.plan import Incremental, plan
+from ebla.algebra.shape import shape
+from ebla.model.relation import TOKEN
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
-from ebla.storage import token as tokens
-from ebla.storage.model import TOKEN
-from ebla.views.plan import Incremental, plan
-from ebla.views.shape import shape
-from ebla.views.told import SOME_KEYS, dear, neighbours, told_by_key
+from ebla.values import token as tokens
+from ebla.views.epoch.key_changes import SOME_KEYS, dear, neighbours, told_by_key
 from support.view_queries import KEYS, TABLES
 
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from pyspark.sql import types as spark_types
 
 from ebla.errors import DuplicateNameError, EblaError, TypeMismatchError, UnknownNameError
-from ebla.storage import types
-from ebla.storage.grammar import DEPTH_MAX
+from ebla.values import types
+from ebla.values.grammar import DEPTH_MAX
 
 ATOMIC = [
     "boolean",

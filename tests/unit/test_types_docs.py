@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ebla.storage import texts
-from ebla.storage.grammar import Unfit, parse
-from ebla.storage.types import canonical
+from ebla.values import texts
+from ebla.values.grammar import Unfit, parse
+from ebla.values.types import canonical
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "types.md"
 ROW = re.compile(r"^\| `([^`]+)`[^|]* \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)

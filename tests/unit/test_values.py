@@ -7,7 +7,7 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from ebla.storage import values as v
+from ebla.values import columns as v
 from support.edges import END_OF_TIME_US, column, edges, raw
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from ebla.algebra.direct import direct
+from ebla.algebra.follow import Changed
+from ebla.algebra.nodes import NotUnderstood, leaves
+from ebla.algebra.plan import FullRefresh, Incremental, plan
+from ebla.algebra.shape import shape
 from ebla.sql.refs import find
-from ebla.views.direct import direct
-from ebla.views.follow import Changed
-from ebla.views.nodes import NotUnderstood, leaves
-from ebla.views.plan import FullRefresh, Incremental, plan
-from ebla.views.shape import shape
 
 TABLES = {
     "w": {"W_ID": "int", "Größe": "string"},

@@ -1,1 +1,1 @@
-"""Online building: tasks, the coordinator that hands them out, the workers that run them, how far they have come."""
+"""Online building: the coordinator that hands out tasks, and the workers and engines that run them."""

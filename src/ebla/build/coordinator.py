@@ -32,12 +32,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from ebla.backoff import Backoff
-from ebla.build.model import LEASE, Replica, Task
+from ebla.base.backoff import Backoff
+from ebla.base.ids import RelationId, TaskId, Term
 from ebla.build.state import ByTablet, Room, State
-from ebla.build.states import Permission
-from ebla.catalog import changes as c
-from ebla.ids import RelationId, TaskId, Term
+from ebla.model import changes as c
+from ebla.model.index_states import Permission
+from ebla.model.tasks import LEASE, Replica, Task
 
 MS = 1_000
 

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow.compute as pc
 
-from ebla.build.chunks import cut_evenly, cut_exactly
+from ebla.base.ids import TabletId
 from ebla.catalog import reads
-from ebla.ids import TabletId
+from ebla.model.chunks import cut_evenly, cut_exactly
+from ebla.model.relation import DELETED, SPANS_TABLETS, TOKEN, Relation
+from ebla.model.snapshot import Snapshot
 from ebla.storage import runs as rf
-from ebla.storage import token
-from ebla.storage.model import DELETED, SPANS_TABLETS, TOKEN, Relation
-from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
+from ebla.values import token
 
 EXACT_ROWS_MAX = 2_000_000
 """A tablet of at most this many rows is cut by the tokens that it has; a larger one by what may be expected."""

@@ -3,14 +3,14 @@
 Theory of operation. A batch is tasks of one base on one shard, perhaps of several views and indexes. The engine has one
 thread for it. Before every chunk it looks at the catalog anew: which of the tasks are still open, how far each tablet
 is covered, how fast each build may go. What it finds covered is finished. Then it takes the next chunk
-(`ebla.build.chunks`), reads it once (`ebla.build.scanned`) and lets the filler of each kind of relation compute and
+(`ebla.model.chunks`), reads it once (`ebla.tables.chunk_scan`) and lets the filler of each kind of relation compute and
 commit it. So a batch that is started again, here or elsewhere, goes on at the positions in the catalog, and a rate that
 is altered holds from the next chunk on. Where the rates of all its builds say to wait, the batch gives way: its tasks
 go back to the coordinator with the time that they wait, and another base may have its turn meanwhile. A view that is
 not built in chunks is built whole by the first of its tasks; the others find it covered.
 
 A batch of `process_staging` tasks makes the loads that are staged in its tablets visible, one commit for each
-(`ebla.tables.staged`), until none is left.
+(`ebla.tables.staging`), until none is left.
 
 A race that is lost costs another look. An error of one relation fails its tasks and no others.
 """
@@ -23,22 +23,23 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ebla.backoff import Backoff
-from ebla.build import chunks
-from ebla.build import segments as sg
+from ebla.base.backoff import Backoff
+from ebla.base.failpoint import hit
+from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Version
 from ebla.build.cuts import Cuts
-from ebla.build.model import Build, Task, TaskKind
 from ebla.build.pace import Paces
 from ebla.build.ports import Filler
-from ebla.build.scanned import Scan
-from ebla.build.segments import Segments
 from ebla.catalog import building, reads, troubles
 from ebla.catalog.troubles import Activity
 from ebla.errors import ConflictError, EblaError, SnapshotError, StorageError, UnknownNameError, UsageError
-from ebla.failpoint import hit
-from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
-from ebla.storage.model import Kind, Relation
-from ebla.tables import staged, troubled
+from ebla.model import chunks
+from ebla.model import segments as sg
+from ebla.model.relation import Kind, Relation
+from ebla.model.segments import Segments
+from ebla.model.tasks import Build, Task, TaskKind
+from ebla.tables import staging as staged
+from ebla.tables import troubles as troubled
+from ebla.tables.chunk_scan import Scan
 from ebla.tables.context import Context
 
 log = logging.getLogger("ebla.build")

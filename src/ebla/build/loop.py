@@ -20,10 +20,11 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from ebla.base.failpoint import hit
+from ebla.base.ids import RelationId
 from ebla.build import stored
 from ebla.build.coordinator import Answered, Call, CallFailed, Coordinator, Event, Limits, TermRefused
 from ebla.build.engine import is_told
-from ebla.build.model import LEASE
 from ebla.build.node import LocalNode, LocalNodes
 from ebla.build.node import TermRefused as Refused
 from ebla.build.pace import Paces
@@ -31,7 +32,6 @@ from ebla.build.ports import Filler
 from ebla.build.reach import Reach
 from ebla.build.state import State
 from ebla.catalog import building, troubles
-from ebla.catalog import changes as c
 from ebla.catalog import transactions as tx
 from ebla.catalog.troubles import Activity
 from ebla.errors import (
@@ -41,9 +41,9 @@ from ebla.errors import (
     StaleTermError,
     UnknownNameError,
 )
-from ebla.failpoint import hit
-from ebla.ids import RelationId
-from ebla.storage.model import Kind
+from ebla.model import changes as c
+from ebla.model.relation import Kind
+from ebla.model.tasks import LEASE
 from ebla.tables.context import Context
 
 log = logging.getLogger("ebla.build")

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ebla.build.model import Replica, Task, TaskKind
+from ebla.base.ids import RelationId, TabletId, TaskId
 from ebla.build.state import State
-from ebla.catalog import changes as c
-from ebla.ids import RelationId, TabletId, TaskId
+from ebla.model import changes as c
+from ebla.model.tasks import Replica, Task, TaskKind
 
 NewId = Callable[[], TaskId]
 

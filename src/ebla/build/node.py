@@ -13,14 +13,14 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 
+from ebla.base.ids import NodeId, RelationId, TaskId, Term
 from ebla.build.engine import SparkEngine
 from ebla.build.pace import Paces
 from ebla.build.ports import Filler
 from ebla.build.state import State
 from ebla.build.worker import Answer, Effect, Refuse, Reply, Start, Stop, Worker
 from ebla.errors import StaleTermError, UnknownNameError
-from ebla.ids import NodeId, RelationId, TaskId, Term
-from ebla.storage.model import Kind
+from ebla.model.relation import Kind
 from ebla.tables.context import Context
 
 

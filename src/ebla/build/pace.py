@@ -1,6 +1,6 @@
 """How fast each build may go, over all its batches on all nodes of this process.
 
-Theory of operation. A build has one debt of rows (`ebla.build.throttle`) in this process, whichever shards and nodes
+Theory of operation. A build has one debt of rows (`ebla.model.throttle`) in this process, whichever shards and nodes
 its batches run on: so its rate is that of the build, not of a batch. A new leader's process begins without debt.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 
-from ebla.build.throttle import Throttle
-from ebla.ids import RelationId
+from ebla.base.ids import RelationId
+from ebla.model.throttle import Throttle
 
 
 class Paces:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from ebla.base.ids import NodeId, RelationId, TaskId, Term, Version
 from ebla.build.coordinator import Decision
-from ebla.build.model import Task
 from ebla.build.state import State
 from ebla.build.worker import Answer
-from ebla.ids import NodeId, RelationId, TaskId, Term, Version
-from ebla.storage.model import Relation
+from ebla.model.relation import Relation
+from ebla.model.tasks import Task
 
 if TYPE_CHECKING:
-    from ebla.build.scanned import Reading, Scan
+    from ebla.tables.chunk_scan import Reading, Scan
 
 
 class Clock(Protocol):

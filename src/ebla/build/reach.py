@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 import time
 
+from ebla.base.ids import NodeId
 from ebla.errors import EblaError
-from ebla.ids import NodeId
 from ebla.storage.files import Root
 from ebla.tables.context import Context
 

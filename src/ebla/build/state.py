@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ebla.build.model import NOT_YET, Build, Replica, Task, TaskKind
-from ebla.catalog.changes import Requirement
-from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
+from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Version
+from ebla.model.changes import Requirement
+from ebla.model.tasks import NOT_YET, Build, Replica, Task, TaskKind
 
 ByTask = dict[TaskId, Task]
 ByTablet = dict[tuple[TabletId, TaskKind], ByTask]

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from ebla.base.ids import NodeId, RelationId, Version
 from ebla.build.state import Span, State
 from ebla.catalog import building, reads, troubles
-from ebla.catalog import changes as c
 from ebla.catalog import relations as relation_rows
 from ebla.catalog.apply import called
 from ebla.catalog.troubles import Activity
-from ebla.ids import NodeId, RelationId, Version
-from ebla.indexes.steps import not_yet
+from ebla.model import changes as c
+from ebla.model.index_steps import not_yet
+from ebla.model.relation import Kind
 from ebla.relations.tasks import standings
-from ebla.storage.model import Kind
-from ebla.views.definition import Position, progress_name
+from ebla.relations.views import Position, progress_name
 
 
 def load(connection: Connection, alive: Iterable[NodeId], unchecked: Iterable[RelationId] = ()) -> State:

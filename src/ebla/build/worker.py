@@ -23,9 +23,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from ebla.build.model import Replica, Task
+from ebla.base.ids import NodeId, TaskId, Term
 from ebla.build.state import Room, State
-from ebla.ids import NodeId, TaskId, Term
+from ebla.model.tasks import Replica, Task
 
 CallId = int
 """Which of the calls that wait is answered; given by whoever receives them."""

@@ -1,1 +1,1 @@
-"""See docs/internals."""
+"""One transactional database in which everything is decided."""

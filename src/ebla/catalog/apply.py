@@ -13,14 +13,14 @@ from typing import Any, assert_never
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, func, insert, select, update
 
-from ebla.build.states import Permission
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
 from ebla.catalog import building, indexing, memory
-from ebla.catalog import changes as c
 from ebla.catalog import schema as s
 from ebla.catalog.reads import newest_write
 from ebla.errors import ConflictError, DuplicateNameError, StaleTermError, TransactionClosedError, UnknownNameError
-from ebla.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
-from ebla.storage.model import FOREVER, SPANS_TABLETS, Column, Run, RunState
+from ebla.model import changes as c
+from ebla.model.index_states import Permission
+from ebla.model.relation import FOREVER, SPANS_TABLETS, Column, Run, RunState
 
 CHUNK = 500
 """Values in one `IN (…)`; both databases allow more, but plans stay small."""

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, func, insert, or_, select, update
 
-from ebla import lazy
-from ebla.build.model import Build, Replica, Task, TaskKind
-from ebla.build.segments import Segment, Segments
+from ebla.base import lazy
+from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Version
 from ebla.catalog import schema as s
 from ebla.errors import ConflictError
-from ebla.ids import NodeId, RelationId, TabletId, TaskId, Version
+from ebla.model.segments import Segment, Segments
+from ebla.model.tasks import Build, Replica, Task, TaskKind
 
 if TYPE_CHECKING:
-    from ebla.catalog import changes as c
+    from ebla.model import changes as c
 else:
-    c = lazy.Module("ebla.catalog.changes")
+    c = lazy.Module("ebla.model.changes")
 
 PROCESSING_BASE = "view_building_processing_base"
 """The row of `meta` with the base that is being processed; there is none while nothing is."""

@@ -26,10 +26,10 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
+from ebla.base.rights import make_directory, make_file
 from ebla.catalog import migrations
 from ebla.catalog.failures import BUSY_TIMEOUT_S, FILE, without_password
 from ebla.errors import CatalogError
-from ebla.storage.rights import make_directory, make_file
 
 PATIENCE = {
     "connect_timeout": 10,

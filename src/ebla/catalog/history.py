@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, func, select
 
+from ebla.base.ids import RelationId, Version
 from ebla.catalog import schema as s
-from ebla.ids import RelationId, Version
 
 if TYPE_CHECKING:
     from sqlalchemy import Row

@@ -1,6 +1,6 @@
 """The states of indexes, as the catalog keeps them: checked, written and read inside one transaction.
 
-Nothing here decides which step comes next; `ebla.build.states` says which steps there are.
+Nothing here decides which step comes next; `ebla.model.index_states` says which steps there are.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from sqlalchemy import Connection, Row, and_, delete, insert, select, update
 
-from ebla import lazy
-from ebla.build.states import TRANSITIONS, Permission, begins_empty
+from ebla.base import lazy
+from ebla.base.ids import RelationId, Version
 from ebla.catalog import memory
 from ebla.catalog import schema as s
 from ebla.errors import ConflictError
-from ebla.ids import RelationId, Version
-from ebla.storage.model import FOREVER
+from ebla.model.index_states import TRANSITIONS, Permission, begins_empty
+from ebla.model.relation import FOREVER
 
 if TYPE_CHECKING:
-    from ebla.catalog import changes as c
+    from ebla.model import changes as c
 else:
-    c = lazy.Module("ebla.catalog.changes")
+    c = lazy.Module("ebla.model.changes")
 
 _states = s.index_states
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, and_, func, select
 
 from ebla.catalog import schema as s
-from ebla.storage.model import FOREVER, RunState
+from ebla.model.relation import FOREVER, RunState
 
 PHASE = "staged"
 

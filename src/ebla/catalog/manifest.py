@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, select
 
+from ebla.base.ids import RelationId, TransactionId, Version
 from ebla.catalog import schema as s
-from ebla.ids import RelationId, TransactionId, Version
-from ebla.storage.model import FOREVER, SPANS_TABLETS, Relation, RunState
+from ebla.model.relation import FOREVER, SPANS_TABLETS, Relation, RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

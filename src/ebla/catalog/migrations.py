@@ -16,9 +16,9 @@ from sqlalchemy import Column, Connection, insert, inspect, select, text
 from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.schema import CreateColumn
 
+from ebla.base.failpoint import hit
 from ebla.catalog import schema
 from ebla.errors import CatalogError
-from ebla.failpoint import hit
 
 FORMAT = "ebla"
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from ebla.backoff import Backoff
+from ebla.base.backoff import Backoff
 from ebla.errors import CatalogUnavailableError
 
 log = logging.getLogger("ebla.catalog")

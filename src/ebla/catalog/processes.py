@@ -12,9 +12,9 @@ from enum import StrEnum
 
 from sqlalchemy import Connection, delete, insert, select, update
 
+from ebla.base.ids import NodeId
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog, insisted
-from ebla.ids import NodeId
 
 
 class Role(StrEnum):

@@ -10,23 +10,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, exists, func, select
 
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
 from ebla.catalog import memory
 from ebla.catalog import schema as s
 from ebla.errors import SnapshotError, UnknownNameError, UsageError
-from ebla.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
-from ebla.storage.model import (
-    FOREVER,
-    SPANS_TABLETS,
-    Column,
-    Default,
-    Kind,
-    Node,
-    Relation,
-    Run,
-    RunSource,
-    RunState,
-)
-from ebla.storage.snapshot import Snapshot, assemble
+from ebla.model.relation import FOREVER, SPANS_TABLETS, Column, Default, Kind, Node, Relation, Run, RunSource, RunState
+from ebla.model.snapshot import Snapshot, assemble
 
 
 def nodes(connection: Connection) -> dict[NodeId, Node]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, select
 
-from ebla.build.model import Replica
+from ebla.base.ids import NodeId, RelationId, TabletId
 from ebla.catalog import schema as s
 from ebla.catalog.reads import options_of
-from ebla.ids import NodeId, RelationId, TabletId
-from ebla.storage.model import Kind
+from ebla.model.relation import Kind
+from ebla.model.tasks import Replica
 
 if TYPE_CHECKING:
     from sqlalchemy import Row

@@ -22,21 +22,21 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 from sqlalchemy import ColumnElement, Connection, Engine, case, insert, inspect, select
 from sqlalchemy.exc import DatabaseError, DBAPIError
 
-from ebla import lazy
+from ebla.base import lazy
+from ebla.base.failpoint import hit
+from ebla.base.ids import NodeId, RelationId, Version
+from ebla.base.rights import PRIVATE
 from ebla.catalog import engines, failures, memory, migrations
 from ebla.catalog import schema as s
 from ebla.catalog.engines import CREATE_HINT, is_postgres
 from ebla.catalog.failures import BUSY_TIMEOUT_S, FILE, without_password
 from ebla.catalog.patience import Patience
 from ebla.errors import CatalogError, CatalogUnavailableError, ConflictError
-from ebla.failpoint import hit
-from ebla.ids import NodeId, RelationId, Version
-from ebla.storage.rights import PRIVATE
 
 if TYPE_CHECKING:
-    from ebla.catalog import changes as c
+    from ebla.model import changes as c
 else:
-    c = lazy.Module("ebla.catalog.changes")  # commits need them, reads do not
+    c = lazy.Module("ebla.model.changes")  # commits need them, reads do not
 
 __all__ = ["FILE", "Catalog", "insisted", "is_postgres", "now_us"]
 

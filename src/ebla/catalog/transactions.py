@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, delete, exists, func, insert, or_, select, update
 
+from ebla.base.ids import NodeId, RelationId, Term, TransactionId, Version
 from ebla.catalog import memory, reads
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog, insisted
 from ebla.errors import TransactionClosedError
-from ebla.ids import NodeId, RelationId, Term, TransactionId, Version
-from ebla.storage.model import Relation
+from ebla.model.relation import Relation
 
 Found = TypeVar("Found")
 

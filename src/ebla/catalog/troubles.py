@@ -15,11 +15,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from ebla.backoff import Backoff
+from ebla.base.backoff import Backoff
+from ebla.base.ids import RelationId
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog, insisted
-from ebla.ids import RelationId
-from ebla.storage.model import Kind
+from ebla.model.relation import Kind
 
 BACKOFF_US = Backoff(500_000, 30_000_000)
 

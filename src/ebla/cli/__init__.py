@@ -1,1 +1,1 @@
-"""See docs/internals."""
+"""The command `ebla`."""

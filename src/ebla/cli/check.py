@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ebla.catalog.store import Catalog, is_postgres
 from ebla.cli import output, script
-from ebla.jobs import stored
+from ebla.relations import handlers as stored
 from ebla.validate import Issue, Known, Severity, render, script_issues, strict, warehouse
 from ebla.validate.known import Columns
 
@@ -51,8 +51,8 @@ def _known(place: str) -> Known:
 
 
 def _system() -> dict[str, Columns]:
-    from ebla import system
-    from ebla.storage import types
+    from ebla.api import system
+    from ebla.values import types
 
     return {name: {f.name: types.from_arrow(f.type) for f in system.table_schema(name)} for name in system.names()}
 
@@ -64,7 +64,7 @@ class _Lazy:
         self.started: Started | None = None
 
     def __call__(self) -> SparkSession:
-        from ebla import settings
+        from ebla.base import settings
         from ebla.spark.session import Started
 
         if self.started is None:

@@ -14,7 +14,7 @@ def relations(context: typer.Context, incomplete: str) -> list[str]:
     from ebla.catalog.store import Catalog
     from ebla.cli.main import DEFAULT_WAREHOUSE
     from ebla.errors import EblaError
-    from ebla.storage.model import Kind
+    from ebla.model.relation import Kind
 
     given = [one.params.get("warehouse") for one in (context, context.parent) if one is not None]
     place = next(filter(None, given), None) or os.environ.get("EBLA_WAREHOUSE") or DEFAULT_WAREHOUSE

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import typer
 
-from ebla import lazy
+from ebla.base import lazy
 from ebla.cli import complete, failure, output, values
 
 if TYPE_CHECKING:
-    from ebla.database import Database
+    from ebla.api.database import Database
 
 DEFAULT_WAREHOUSE = "./warehouse"
 SHORT = ("query", "status", "metrics")
@@ -70,7 +70,7 @@ def _settle(context: typer.Context, warehouse: str | None, json: bool, debug: bo
 
 
 def _open(options: Options, *, create: bool, role: str = "command", **settings: object) -> Database:
-    from ebla.database import connect
+    from ebla.api.database import connect
 
     place = options.place
     fresh = create and "://" not in place and not (Path(place) / "catalog.db").exists()
@@ -321,8 +321,8 @@ def metrics(context: typer.Context, warehouse: Warehouse = None, json: Json = Fa
 
     Reads only the catalog and starts no Spark. With --json, the same samples as values.
     """
+    from ebla.api.metrics import Metrics
     from ebla.catalog.store import Catalog
-    from ebla.metrics import Metrics
 
     options = _settle(context, warehouse, json, debug)
     with contextlib.closing(Catalog.open(options.place, create=False)) as catalog:

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from ebla.result import Result
+    from ebla.spark.result import Result
 
 TERMINAL_ROWS_MAX = 1000
 """A terminal shows no more rows than this; a pipe and JSON get all of them."""

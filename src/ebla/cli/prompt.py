@@ -25,7 +25,7 @@ from ebla.sql.cursor import words
 from ebla.sql.lex import lex
 
 if TYPE_CHECKING:
-    from ebla.database import Database
+    from ebla.api.database import Database
 
 PROMPT = "ebla> "
 CONTINUED = "  ... "

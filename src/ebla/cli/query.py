@@ -12,8 +12,8 @@ from ebla.cli import output
 from ebla.errors import UsageError
 
 if TYPE_CHECKING:
-    from ebla.query.conditions import Condition
-    from ebla.storage.model import Relation
+    from ebla.model.relation import Relation
+    from ebla.predicates.conditions import Condition
     from ebla.tables.context import Context
 
 _COMPARED = re.compile(r"\s*(?P<name>[^<>=^]+?)\s*(?P<operator>>=|<=|\^=|=|<|>)(?P<value>.*)\Z", re.DOTALL)
@@ -40,8 +40,8 @@ def names(text: str) -> list[str]:
 
 def condition(text: str, relation: Relation) -> tuple[str, Condition]:
     """A column and its condition, with a value of the column's type."""
-    from ebla.query import conditions as c
-    from ebla.query.values import from_text
+    from ebla.predicates import conditions as c
+    from ebla.predicates.values import from_text
 
     def value(name: str, typed: str) -> Any:
         return from_text(typed, c.column_of(relation, name, "--where"), relation.name)
@@ -69,7 +69,7 @@ def condition(text: str, relation: Relation) -> tuple[str, Condition]:
 
 def run(place: str, asked: Asked, *, as_json: bool, explain: bool) -> None:
     """Answer from the catalog and the files alone: no node is registered, and nothing is changed."""
-    from ebla import settings
+    from ebla.base import settings
     from ebla.catalog.store import Catalog
     from ebla.tables.context import Context
 
@@ -79,7 +79,7 @@ def run(place: str, asked: Asked, *, as_json: bool, explain: bool) -> None:
 
 
 def _answer(context: Context, asked: Asked, *, as_json: bool, explain: bool) -> None:
-    from ebla.query import conditions as c
+    from ebla.predicates import conditions as c
     from ebla.query.execute import Reader, result_of
 
     def make(relation: Relation) -> c.Request:
@@ -123,7 +123,7 @@ def _answer(context: Context, asked: Asked, *, as_json: bool, explain: bool) -> 
 
 def _why_old(context: Context, name: str) -> tuple[str | None, str | None]:
     """What a view waits for, and its last error."""
-    from ebla import status
+    from ebla.relations import status
 
     found = {view.name.lower(): view for view in status.of(context.catalog).views}
     view = found.get(name.lower())

@@ -17,16 +17,16 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ebla import status as status_module
 from ebla.cli import output
 from ebla.cli.status import span
 from ebla.errors import EblaError
+from ebla.relations import status as status_module
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ebla.database import Database
-    from ebla.status import Status
+    from ebla.api.database import Database
+    from ebla.relations.status import Status
 
 LOOK_S = 1.0
 """How often it looks at what there is to do, and shows it."""

@@ -15,7 +15,7 @@ from ebla.sql.parse import parse
 from ebla.sql.statements import CreateIndex, CreateTable, CreateView
 
 if TYPE_CHECKING:
-    from ebla.database import Database
+    from ebla.api.database import Database
 
 
 def read(text: str | None, file: str | None) -> str | None:

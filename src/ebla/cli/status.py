@@ -1,4 +1,4 @@
-"""`ebla status`: the page for an incident. What it knows is read by `ebla.status`, without Spark."""
+"""`ebla status`: the page for an incident. What it knows is read by `ebla.relations.status`, without Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ebla.catalog.manifest import Size
 from ebla.cli import output
-from ebla.status import IndexStatus, Status, TableStatus, ViewStatus, read
+from ebla.relations.status import IndexStatus, Status, TableStatus, ViewStatus, read
 
 __all__ = ["NEEDS_A_PERSON", "ago", "amount", "as_json", "exit_code", "read", "show", "span"]
 

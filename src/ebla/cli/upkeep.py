@@ -8,7 +8,7 @@ from ebla.cli import progress
 from ebla.cli.output import Sheet
 
 if TYPE_CHECKING:
-    from ebla.database import Database
+    from ebla.api.database import Database
 
 
 def compact(database: Database, table: str | None) -> Sheet:

@@ -1,1 +1,1 @@
-"""Secondary indexes: what they are made of, who maintains them, how they come to be, and whether they are right."""
+"""Secondary indexes: who maintains them, how they are filled, and whether they are right."""

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebla.ids import RelationId, TabletId
+from ebla.base.ids import RelationId, TabletId
 from ebla.indexes import entries
-from ebla.indexes.definition import Index
+from ebla.model.relation import Relation, Run
+from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite
-from ebla.storage import bounds, types
 from ebla.storage import runs as rf
 from ebla.storage.files import Root
-from ebla.storage.model import Relation, Run
 from ebla.tables.context import Context
 from ebla.tables.writes import Work
+from ebla.values import bounds, types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

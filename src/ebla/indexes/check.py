@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
+from ebla.base.ids import Version
 from ebla.catalog import reads
 from ebla.errors import UsageError
-from ebla.ids import Version
-from ebla.indexes import definition, entries
-from ebla.indexes.definition import Index
+from ebla.indexes import entries
+from ebla.model.snapshot import Snapshot
+from ebla.relations import indexes as definition
+from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
-from ebla.storage.snapshot import Snapshot
 from ebla.tables import batch as b
 from ebla.tables import compare, scans
 from ebla.tables import parts as pt

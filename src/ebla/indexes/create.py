@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from ebla.build.model import PACE, Build, pace
-from ebla.build.states import Permission, back
-from ebla.catalog import changes as c
+from ebla.base.failpoint import hit
+from ebla.base.ids import NodeId, RelationId, Version
 from ebla.catalog import reads
 from ebla.catalog.troubles import Activity
 from ebla.errors import (
@@ -22,22 +21,24 @@ from ebla.errors import (
     UnknownNameError,
     UsageError,
 )
-from ebla.failpoint import hit
-from ebla.ids import NodeId, RelationId, Version
-from ebla.indexes import definition
-from ebla.indexes.definition import Index, Item
-from ebla.query.select import conditions_of
+from ebla.model import changes as c
+from ebla.model.index_states import Permission, back
+from ebla.model.relation import Column, Kind, Relation, under_names
+from ebla.model.tasks import PACE, Build, pace
+from ebla.predicates.select import conditions_of
+from ebla.relations import indexes as definition
+from ebla.relations.guard import refuse_if_replaced, require_built
+from ebla.relations.indexes import Index, Item
 from ebla.relations.tasks import NO_RELATION, first_tasks
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite
+from ebla.sql import chance
 from ebla.sql.statements import CreateIndex, IndexItem
-from ebla.storage import types
-from ebla.storage.model import Column, Kind, Relation, under_names
-from ebla.tables import ddl, troubled
+from ebla.tables import ddl
+from ebla.tables import troubles as troubled
 from ebla.tables.context import Context
-from ebla.validate import chance
-from ebla.views.guard import refuse_if_replaced, require_built
+from ebla.values import types
 
 UNKNOWN = NO_RELATION
 """In place of the relation that the same commit creates."""

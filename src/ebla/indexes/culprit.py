@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ebla.indexes import entries
-from ebla.indexes.definition import Index
+from ebla.model.relation import Column
+from ebla.model.snapshot import Snapshot
+from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark.faults import is_final
 from ebla.spark.halving import one_row
 from ebla.storage import runs as rf
-from ebla.storage.bounds import short
-from ebla.storage.model import Column
-from ebla.storage.snapshot import Snapshot
-from ebla.storage.values import python_value
 from ebla.tables.context import Context
+from ebla.values.bounds import short
+from ebla.values.columns import python_value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

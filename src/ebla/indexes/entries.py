@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebla.ids import RelationId
-from ebla.indexes.definition import Index
-from ebla.query import filters as fl
-from ebla.query.store import single
+from ebla.base.ids import RelationId
+from ebla.model.relation import Column, Relation
+from ebla.model.snapshot import Snapshot
+from ebla.predicates import filters as fl
+from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite
 from ebla.spark.scan import quoted
 from ebla.storage import runs as rf
-from ebla.storage import types
-from ebla.storage.model import Column, Relation
-from ebla.storage.snapshot import Snapshot
+from ebla.storage.store import single
 from ebla.tables.context import Context
-from ebla.views.lookup import rows_by
+from ebla.tables.value_lookup import rows_by
+from ebla.values import types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,27 +14,28 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from ebla.build import segments as sg
-from ebla.build.chunks import CHUNK_ROWS, Part
-from ebla.build.scanned import Reading, Scan
-from ebla.build.segments import Segment, Segments
-from ebla.build.states import backfill_level
+from ebla.base.failpoint import hit
+from ebla.base.ids import RelationId, TabletId, TaskId, Version
 from ebla.catalog import building, manifest, reads
-from ebla.catalog import changes as c
 from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError, EblaError, SnapshotError, SqlError, TypeMismatchError, UnknownNameError
-from ebla.failpoint import hit
-from ebla.ids import RelationId, TabletId, TaskId, Version
-from ebla.indexes import create, definition, entries, walk
+from ebla.indexes import create, entries, walk
 from ebla.indexes.backfill import fill
 from ebla.indexes.culprit import Culprit
-from ebla.indexes.definition import Index
-from ebla.indexes.steps import version_to_keep, version_to_read
+from ebla.model import changes as c
+from ebla.model import segments as sg
+from ebla.model.chunks import CHUNK_ROWS, Part
+from ebla.model.index_states import backfill_level
+from ebla.model.index_steps import version_to_keep, version_to_read
+from ebla.model.relation import Relation, Run
+from ebla.model.segments import Segment, Segments
+from ebla.model.snapshot import Snapshot
+from ebla.relations import indexes as definition
+from ebla.relations.indexes import Index
 from ebla.relations.tasks import standings
 from ebla.spark import session as ssession
 from ebla.spark.faults import is_final
-from ebla.storage.model import Relation, Run
-from ebla.storage.snapshot import Snapshot
+from ebla.tables.chunk_scan import Reading, Scan
 from ebla.tables.context import Context
 from ebla.tables.writes import Work
 

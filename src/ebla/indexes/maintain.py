@@ -5,7 +5,8 @@ its entry: a mutation of the same base row replaces whatever entry the row had b
 writer needs no old rows. It makes the entries of the rows that it writes, and tombstones for those that it deletes or
 that a partial index does not want; nothing is read, and two writers of one row need not know of each other. Of a row
 that was not there before, nothing needs to be removed. The states of the indexes are those at the beginning of the
-transaction; the commit requires that none has gone further than one step (`ebla.build.states` says why that is enough).
+transaction; the commit requires that none has gone further than one step (`ebla.model.index_states` says why that is
+enough).
 
 A few rows are done by Arrow on the driver, without a Spark job unless an expression needs one. Rows that were cut into
 tablets by Spark are read back from their files and stay in Spark: one projection and one write for each index.
@@ -20,19 +21,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebla.build.states import writer_inserts
-from ebla.ids import NodeId, TransactionId
+from ebla.base.ids import NodeId, TransactionId
 from ebla.indexes import entries
-from ebla.indexes.definition import Index
-from ebla.query.store import single
+from ebla.model.index_states import writer_inserts
+from ebla.model.relation import DELETED, ROW_TXN, Relation, Run
+from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
-from ebla.storage import types
 from ebla.storage.files import Root
-from ebla.storage.model import DELETED, ROW_TXN, Relation, Run
+from ebla.storage.store import single
 from ebla.tables import batch as b
 from ebla.tables.context import Context
 from ebla.tables.upkeep import Upkeep
+from ebla.values import types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from ebla.base.ids import Version
 from ebla.catalog import reads
 from ebla.errors import ConflictError
-from ebla.ids import Version
 from ebla.indexes import maintain, unique
+from ebla.model.relation import DELETED
+from ebla.model.snapshot import Snapshot
 from ebla.spark import scan as sscan
-from ebla.storage.model import DELETED
-from ebla.storage.snapshot import Snapshot
 from ebla.tables.writes import Work
 
 

@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebla.build.states import Permission
 from ebla.errors import DuplicateKeyError
 from ebla.indexes import entries
-from ebla.indexes.definition import Index
+from ebla.model.index_states import Permission
+from ebla.model.relation import DELETED, Column, Run
+from ebla.model.snapshot import Snapshot
+from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
-from ebla.storage import types
-from ebla.storage.bounds import in_message
-from ebla.storage.model import DELETED, Column, Run
-from ebla.storage.snapshot import Snapshot
-from ebla.storage.values import plain_keys, python_row
 from ebla.tables.context import Context
 from ebla.tables.lookup import in_both
-from ebla.views.lookup import rows_by
+from ebla.tables.value_lookup import rows_by
+from ebla.values import types
+from ebla.values.bounds import in_message
+from ebla.values.columns import plain_keys, python_row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

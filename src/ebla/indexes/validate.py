@@ -15,20 +15,21 @@ from dataclasses import replace
 import pyarrow as pa
 from sqlalchemy import Connection
 
-from ebla.build.states import backfill_level
+from ebla.base.failpoint import hit
+from ebla.base.ids import RelationId, Version
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.errors import CorruptRunError, DuplicateKeyError, UnknownNameError
-from ebla.failpoint import hit
-from ebla.ids import RelationId, Version
-from ebla.indexes import create, definition, entries, unique
-from ebla.indexes.definition import Index
+from ebla.indexes import create, entries, unique
+from ebla.model.index_states import backfill_level
+from ebla.model.snapshot import Snapshot
+from ebla.relations import indexes as definition
+from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
-from ebla.storage.snapshot import Snapshot
+from ebla.storage.rows import difference, distinct
 from ebla.tables.context import Context
 from ebla.tables.sample import sample
-from ebla.views.lookup import rows_by
-from ebla.views.rows import difference, distinct
+from ebla.tables.value_lookup import rows_by
 
 log = logging.getLogger("ebla.build")
 

@@ -1,7 +1,7 @@
 """Indexes go from state to state: a part of every round of the one who leads building.
 
 Theory of operation. Level-triggered: each call reads where the indexes of every base stand and who is in their way,
-takes the steps that are due (`ebla.indexes.steps`), and remembers nothing. A step is one guarded commit, under the
+takes the steps that are due (`ebla.model.index_steps`), and remembers nothing. A step is one guarded commit, under the
 term of whoever leads. So after a crash whoever leads next goes on. Filling is not done here: tasks of an index may
 begin once it is `backfilling`, and the coordinator has workers do them like those of views.
 
@@ -16,15 +16,15 @@ from typing import assert_never
 
 from sqlalchemy import Connection
 
-from ebla.build.states import Permission
-from ebla.catalog import changes as c
+from ebla.base.failpoint import hit
+from ebla.base.ids import RelationId, Version
 from ebla.catalog import indexing, reads
 from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError
-from ebla.failpoint import hit
-from ebla.ids import RelationId, Version
-from ebla.indexes.definition import Index
-from ebla.indexes.steps import Advance, Standing, Wait, next_step, version_to_keep
+from ebla.model import changes as c
+from ebla.model.index_states import Permission
+from ebla.model.index_steps import Advance, Standing, Wait, next_step, version_to_keep
+from ebla.relations.indexes import Index
 from ebla.relations.tasks import standings
 from ebla.tables.context import Context
 

@@ -16,29 +16,29 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import Connection
 
+from ebla.base.ids import NodeId, Version
 from ebla.catalog import reads
 from ebla.errors import CorruptRunError, SnapshotError, StorageError, UsageError
-from ebla.ids import NodeId, Version
-from ebla.query import conditions as c
-from ebla.query import filters as fl
+from ebla.model.relation import Column, Relation
+from ebla.model.snapshot import Snapshot
+from ebla.predicates import conditions as c
+from ebla.predicates import filters as fl
+from ebla.predicates import values as v
+from ebla.predicates.access import AccessPath
+from ebla.predicates.select import Spoken
 from ebla.query import plan as planning
-from ebla.query import values as v
-from ebla.query.access import AccessPath
 from ebla.query.fetch import fetch
 from ebla.query.fresh import Fresh, fresh, reached
 from ebla.query.paths import index_path, paths_of, spoken_of, unreadable
 from ebla.query.plan import Extent, Fitted, Plan, choose, fit, lacks, plan
-from ebla.query.select import Spoken
-from ebla.query.store import Lru, single
 from ebla.query.streams import Place, Seek, Source, TooMany
-from ebla.result import Facts, Result
+from ebla.relations.guard import require_built
+from ebla.spark.result import Facts, Result
 from ebla.storage import runs as rf
-from ebla.storage import types
 from ebla.storage.files import Root
-from ebla.storage.model import Column, Relation
-from ebla.storage.snapshot import Snapshot
+from ebla.storage.store import Lru, single
 from ebla.tables.context import Context
-from ebla.views.guard import require_built
+from ebla.values import types
 
 POLL_S = 0.02
 ATTEMPTS = 5

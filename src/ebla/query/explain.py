@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ebla.predicates.select import in_words
 from ebla.query.plan import Plan
-from ebla.query.select import in_words
 
 
 def as_text(plan: Plan) -> str:

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from ebla.base.ids import TabletId
 from ebla.errors import CorruptRunError
-from ebla.ids import TabletId
-from ebla.query import values as v
-from ebla.query.access import AccessPath
-from ebla.query.layers import Key, key_of
+from ebla.model.relation import Column, Run
+from ebla.predicates import values as v
+from ebla.predicates.access import AccessPath
 from ebla.query.plan import Edge, Fitted, Interval
-from ebla.query.store import tablets_of_keys
 from ebla.query.streams import Place, Seek, Source
 from ebla.storage import runs as rf
-from ebla.storage.model import Column, Run
+from ebla.storage.layers import Key, key_of
+from ebla.storage.store import tablets_of_keys
 
 
 def by_key(path: AccessPath) -> Fitted:

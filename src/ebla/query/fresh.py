@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from ebla.base.ids import Version
 from ebla.catalog import reads
-from ebla.ids import Version
-from ebla.jobs import stored
-from ebla.jobs.model import DICTIONARY, by_name, owners
-from ebla.storage.model import Kind, Relation
-from ebla.views import definition
+from ebla.model.handlers import DICTIONARY, by_name, owners
+from ebla.model.relation import Kind, Relation
+from ebla.relations import handlers as stored
+from ebla.relations import views as definition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping
 from sqlalchemy import Connection
 
 from ebla.errors import UsageError
-from ebla.indexes.definition import Index, Known
-from ebla.query.access import AccessPath, PathColumn, base_path
+from ebla.model.relation import Column, Relation
+from ebla.predicates.access import AccessPath, PathColumn, base_path
+from ebla.predicates.select import Spoken, normalized
 from ebla.query.plan import is_expression
-from ebla.query.select import Spoken, normalized
-from ebla.storage.model import Column, Relation
+from ebla.relations.indexes import Index, Known
 
 
 def paths_of(connection: Connection, relation: Relation, indexes: Known) -> list[AccessPath]:

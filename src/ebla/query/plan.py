@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ebla.query import values as v
-from ebla.query.access import AccessPath
-from ebla.query.conditions import (
+from ebla.predicates import values as v
+from ebla.predicates.access import AccessPath
+from ebla.predicates.conditions import (
     By,
     Condition,
     Equals,
@@ -33,7 +33,7 @@ from ebla.query.conditions import (
     after_prefix,
     in_range,
 )
-from ebla.query.select import EXPRESSION, in_words
+from ebla.predicates.select import EXPRESSION, in_words
 
 INTERVALS_MAX = 64
 """More combinations of values than this are filtered, not looked up one by one."""

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ebla.query.access import AccessPath
-from ebla.query.conditions import By, Equals, Filter, IsNull, NotNull, OneOf, Prefix, Range, Request
+from ebla.model.relation import DELETED, Run
+from ebla.predicates.access import AccessPath
+from ebla.predicates.conditions import By, Equals, Filter, IsNull, NotNull, OneOf, Prefix, Range, Request
 from ebla.query.streams import Source
 from ebla.storage import runs as rf
-from ebla.storage import types
-from ebla.storage.model import DELETED, Run
 from ebla.tables.lookup import READ, literally, quoted
+from ebla.values import types
 
 if TYPE_CHECKING:
     import duckdb

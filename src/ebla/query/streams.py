@@ -16,18 +16,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebla.ids import NodeId, RunId, TabletId
-from ebla.query import filters as fl
+from ebla.base.ids import NodeId, RunId, TabletId
+from ebla.model.relation import Column, Run
+from ebla.model.snapshot import Snapshot
+from ebla.predicates import filters as fl
+from ebla.predicates import values as v
+from ebla.predicates.conditions import By
 from ebla.query import plan as planning
-from ebla.query import values as v
-from ebla.query.conditions import By
-from ebla.query.layers import Key, Layer, key_of
 from ebla.query.plan import Extent, Fitted, Interval
-from ebla.query.store import Store, tablets_of_keys
 from ebla.storage import runs as rf
 from ebla.storage.files import Root
-from ebla.storage.model import Column, Run
-from ebla.storage.snapshot import Snapshot
+from ebla.storage.layers import Key, Layer, key_of
+from ebla.storage.store import Store, tablets_of_keys
 
 WINDOW = 32
 WINDOW_FILTERED = 512

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection
 
-from ebla.build.model import Replica, Task, TaskKind
-from ebla.build.staging import Arrival, Destination, ViewStage, destination
-from ebla.build.states import Permission
+from ebla.base.ids import NodeId, RelationId, TabletId, TaskId
 from ebla.catalog import building, indexing, reads
 from ebla.catalog import relations as relation_rows
 from ebla.catalog import transactions as tx
-from ebla.ids import NodeId, RelationId, TabletId, TaskId
-from ebla.indexes.steps import Standing
-from ebla.storage.model import Relation
+from ebla.model.index_states import Permission
+from ebla.model.index_steps import Standing
+from ebla.model.relation import Relation
+from ebla.model.staging import Arrival, Destination, ViewStage, destination
+from ebla.model.tasks import Replica, Task, TaskKind
 
 NO_RELATION = RelationId(0)
 """The base of a view whose query names no table."""

@@ -1,1 +1,1 @@
-"""See docs/internals."""
+"""DataFrames: sessions, scans, writes, and what Spark says when it fails."""

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ebla.ids import NodeId, Version
+from ebla.base.ids import NodeId, Version
+from ebla.model.relation import DELETED, TOKEN, Run
+from ebla.model.snapshot import Snapshot
 from ebla.spark import scan
 from ebla.spark.scan import quoted
 from ebla.storage import runs as rf
-from ebla.storage import types
 from ebla.storage.files import Root
-from ebla.storage.model import DELETED, TOKEN, Run
-from ebla.storage.snapshot import Snapshot
+from ebla.values import types
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn

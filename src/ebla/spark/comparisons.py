@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ebla.errors import EblaError, TypeMismatchError
 from ebla.sql import literals
 from ebla.sql.lex import Kind, StatementText, lex, unquote_string
-from ebla.storage import texts, types
-from ebla.storage.grammar import Type, Unfit, parse
+from ebla.values import texts, types
+from ebla.values.grammar import Type, Unfit, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,7 +10,7 @@ from ebla.errors import TypeMismatchError
 from ebla.spark.session import rebind
 from ebla.sql.query import Query, TableRef
 from ebla.sql.refs import rewrite, users_place
-from ebla.storage.grammar import DEPTH_MAX, too_deep
+from ebla.values.grammar import DEPTH_MAX, too_deep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

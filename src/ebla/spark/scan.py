@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ebla.ids import NodeId, RunId, TabletId
+from ebla.base.ids import NodeId, RunId, TabletId
+from ebla.model.relation import DELETED, TOKEN, Column, Relation, Run
+from ebla.model.snapshot import BEGINNING, Snapshot
 from ebla.spark.session import empty_frame, local_frame
 from ebla.storage import runs as rf
-from ebla.storage import types
 from ebla.storage.files import Root
-from ebla.storage.model import DELETED, TOKEN, Column, Relation, Run
-from ebla.storage.snapshot import BEGINNING, Snapshot
+from ebla.values import types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

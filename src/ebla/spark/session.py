@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ebla.base.settings import Settings
 from ebla.errors import MissingDependencyError, SparkJobError, UsageError
-from ebla.settings import Settings
 from ebla.spark import jvm
 from ebla.spark.tags import own_handler_kept
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ebla.settings import Settings
+from ebla.base.settings import Settings
 from ebla.spark import session as spark_session
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from ebla.base.ids import TabletId
 from ebla.catalog.troubles import ABOUT_VALUES
 from ebla.errors import (
     DuplicateNameError,
@@ -26,15 +27,14 @@ from ebla.errors import (
     TypeMismatchError,
     UnknownNameError,
 )
-from ebla.ids import TabletId
+from ebla.model.relation import ROW_SEQ, ROW_TXN, Relation
 from ebla.spark import faults
 from ebla.spark.scan import quoted, renamed, tablet_sql, token_sql
 from ebla.sql.literals import default_sql
-from ebla.storage import types
 from ebla.storage.files import Root
-from ebla.storage.model import ROW_SEQ, ROW_TXN, Relation
 from ebla.storage.runs import Facts
-from ebla.storage.texts import BITS
+from ebla.values import types
+from ebla.values.texts import BITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -174,7 +174,7 @@ def assigned(
 ) -> SparkColumn:
     """A value cast to its column's type, or an error: never a changed value.
 
-    Only binary fractions round, as in `ebla.storage.types`: a double stored as float, a decimal stored as double.
+    Only binary fractions round, as in `ebla.values.types`: a double stored as float, a decimal stored as double.
     """
     if found == target or isinstance(found, T.NullType):
         return value.cast(target)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ebla import lazy
+from ebla.base import lazy
 
 if TYPE_CHECKING:
     from ebla.sql.dml import MERGE_CARDINALITY, delete_query, insert_query, merge_query, update_query

@@ -8,7 +8,7 @@ fractions round: a decimal stored as a double, a double stored as a float.
 from __future__ import annotations
 
 from ebla.sql.lex import quote_string
-from ebla.storage.texts import BITS
+from ebla.values.texts import BITS
 
 MARK = "EBLA:"
 """How a message begins that a job stops with on purpose; `ebla.spark.write` looks for it."""

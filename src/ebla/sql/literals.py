@@ -2,7 +2,7 @@
 
     42  42L 42S 42Y      whole numbers; one that no BIGINT holds is a decimal
     1.5  .5  5.  1.5BD   decimals            1e3  1.5D  1.5F   binary fractions
-    'text'  "text"       strings, read by `ebla.storage.texts` where the column is of another type
+    'text'  "text"       strings, read by `ebla.values.texts` where the column is of another type
     X'1F'  TRUE  NULL    DATE '…'  TIMESTAMP '…'  TIMESTAMP_NTZ '…'  TIMESTAMP_LTZ '…'
     - and + before a number, CAST(literal AS type), literal::type, and :parameter
 
@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 
 from ebla.errors import EblaError
+from ebla.model.relation import Default
 from ebla.sql.cursor import Cursor
 from ebla.sql.lex import Kind, StatementText, quote_string, unquote_string
-from ebla.storage import texts, types
-from ebla.storage.calendar import DAY_US, UTC, Clock, civil, instant
-from ebla.storage.defaults import stored_form
-from ebla.storage.fractions import single
-from ebla.storage.grammar import Type, Unfit, parse
-from ebla.storage.model import Default
-from ebla.storage.python_values import stored_value
+from ebla.values import texts, types
+from ebla.values.calendar import DAY_US, UTC, Clock, civil, instant
+from ebla.values.defaults import stored_form
+from ebla.values.fractions import single
+from ebla.values.grammar import Type, Unfit, parse
+from ebla.values.python_values import stored_value
 
 _WHOLE = {"L": 64, "S": 16, "Y": 8}
 _TYPED = {"DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMP_LTZ": "timestamp", "TIMESTAMP_NTZ": "timestamp_ntz"}

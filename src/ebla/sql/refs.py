@@ -26,7 +26,7 @@ from ebla.errors import SqlError, TypeMismatchError
 from ebla.sql.cursor import Cursor, words
 from ebla.sql.lex import Kind, StatementText, Token, quote, unquote_name, unquote_string
 from ebla.sql.query import Query, TableRef
-from ebla.storage.grammar import DEPTH_MAX, too_deep
+from ebla.values.grammar import DEPTH_MAX, too_deep
 
 Scope = frozenset[str]
 """The names of CTEs in lower case."""

@@ -13,7 +13,7 @@ from ebla.sql.literals import Dialect
 from ebla.sql.query import Query
 from ebla.sql.refs import find
 from ebla.sql.statements import Assignments, Places
-from ebla.storage.grammar import Unfit, parse
+from ebla.values.grammar import Unfit, parse
 
 KIND = "_kind"
 

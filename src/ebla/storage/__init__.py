@@ -1,1 +1,1 @@
-"""See docs/internals."""
+"""Run files and what is kept of them in memory."""

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from ebla.base.ids import RelationId, TransactionId
+from ebla.base.rights import PRIVATE, make_directory, make_file, restrict
 from ebla.errors import StorageError, StorageFullError
-from ebla.ids import RelationId, TransactionId
-from ebla.storage.rights import PRIVATE, make_directory, make_file, restrict
 
 _OWNER = re.compile(r"^r\d+/t(\d+)-")
 MARKER = "ebla-root.json"

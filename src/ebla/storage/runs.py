@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ebla.base.ids import NodeId, RunId
 from ebla.errors import CorruptRunError, DuplicateKeyError
-from ebla.ids import NodeId, RunId
-from ebla.storage import bounds, types
-from ebla.storage import token as tokens
+from ebla.model.relation import DELETED, TOKEN, Column, Relation, Run
+from ebla.model.snapshot import BEGINNING, Snapshot
 from ebla.storage.files import Root
-from ebla.storage.model import DELETED, TOKEN, Column, Relation, Run
-from ebla.storage.snapshot import BEGINNING, Snapshot
-from ebla.storage.values import python_row
+from ebla.values import bounds, types
+from ebla.values import token as tokens
+from ebla.values.columns import python_row
 
 VERSION = "_version"
 

@@ -16,25 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebla.build.staging import Arrival
+from ebla.base.ids import NodeId, RunId, TabletId, Token, TransactionId
 from ebla.errors import DuplicateKeyError, EblaError
-from ebla.ids import NodeId, RunId, TabletId, Token, TransactionId
+from ebla.model.relation import DELETED, ROW_SEQ, ROW_TXN, SPANS_TABLETS, TOKEN, Relation, Run, RunSource
+from ebla.model.snapshot import Snapshot
+from ebla.model.staging import Arrival
 from ebla.storage import runs as rf
-from ebla.storage import token as tokens
-from ebla.storage import types
 from ebla.storage.files import Root, run_path
-from ebla.storage.model import (
-    DELETED,
-    ROW_SEQ,
-    ROW_TXN,
-    SPANS_TABLETS,
-    TOKEN,
-    Relation,
-    Run,
-    RunSource,
-)
-from ebla.storage.snapshot import Snapshot
-from ebla.storage.values import python_tuples
+from ebla.values import token as tokens
+from ebla.values import types
+from ebla.values.columns import python_tuples
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,18 +15,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlalchemy import Connection
 
+from ebla.base.ids import NodeId, Version
 from ebla.catalog import reads
 from ebla.errors import CorruptRunError
-from ebla.ids import NodeId, Version
+from ebla.model.relation import Relation, Run
+from ebla.model.snapshot import Snapshot
 from ebla.spark import write as swrite
 from ebla.storage import runs as rf
-from ebla.storage.bounds import key_json
 from ebla.storage.files import Root
-from ebla.storage.model import Relation, Run
-from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
 from ebla.tables.parts import Pace, paced, stoppable
 from ebla.tables.scans import Pins, at_version
+from ebla.values.bounds import key_json
 
 HERE_RUNS_MAX = 1_000
 HERE_BYTES_MAX = 256 * 2**20

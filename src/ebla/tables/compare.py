@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ebla.ids import Version
+from ebla.base.ids import Version
+from ebla.model.relation import Column
 from ebla.spark import scan as sscan
-from ebla.storage import types
-from ebla.storage.model import Column
+from ebla.values import types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql import functions as F
 
 from ebla.errors import EblaError, SqlError
+from ebla.model.relation import Relation
+from ebla.model.snapshot import Snapshot
 from ebla.spark.write import assigned, fitted
 from ebla.sql.query import Query
 from ebla.sql.refs import find
 from ebla.sql.target import comma
-from ebla.storage import types
-from ebla.storage.model import Relation
-from ebla.storage.snapshot import Snapshot
 from ebla.tables.batch import KIND, FrameBatch
 from ebla.tables.literals import Values
+from ebla.values import types
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn

@@ -2,7 +2,7 @@
 
 Every write comes by here with the rows that it would leave, before its commit: few rows on the driver, many as the
 files that Spark has cut them into. DuckDB evaluates a condition where its answer is Spark's to the last digit
-(`ebla.views.direct`), Spark any other, under the settings of the session that declared it.
+(`ebla.algebra.direct`), Spark any other, under the settings of the session that declared it.
 
 Adding one to a table with rows takes two states, as adding an index does. First the condition is there and every new
 writer keeps it; once no writer is at work that does not know it, the rows that are there are looked at. If one breaks
@@ -23,7 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import Connection
 
-from ebla.catalog import changes as c
+from ebla.algebra.direct import Direct, direct
+from ebla.base.failpoint import hit
+from ebla.base.ids import NodeId, Version
 from ebla.catalog import reads
 from ebla.errors import (
     ConflictError,
@@ -34,22 +36,20 @@ from ebla.errors import (
     UnknownNameError,
     UsageError,
 )
-from ebla.failpoint import hit
-from ebla.ids import NodeId, Version
+from ebla.model import changes as c
+from ebla.model.relation import DELETED, Column, Constraint, Relation, Run, misnamed, under_names
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite
+from ebla.sql import chance
 from ebla.sql.lex import Kind as TokenKind
 from ebla.sql.lex import lex, quote, unquote_name
 from ebla.sql.refs import find
 from ebla.sql.statements import CheckSpec
-from ebla.storage import bounds, types
 from ebla.storage.files import Root
-from ebla.storage.model import DELETED, Column, Constraint, Relation, Run, misnamed, under_names
 from ebla.tables import ddl
 from ebla.tables.context import Context
-from ebla.validate import chance
-from ebla.views.direct import Direct, direct
+from ebla.values import bounds, types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from ebla.base.ids import NodeId, TransactionId
+from ebla.base.settings import Settings
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import EblaError
-from ebla.ids import NodeId, TransactionId
-from ebla.indexes.definition import Known
-from ebla.query.store import Store
-from ebla.settings import Settings
+from ebla.model.relation import Kind, Relation
+from ebla.relations.indexes import Known
 from ebla.spark import session as spark_session
 from ebla.spark.sessions import Sessions
 from ebla.spark.tags import Tags
 from ebla.storage.files import Root
-from ebla.storage.model import Kind, Relation
 from ebla.storage.runs import LevelZeroCache
+from ebla.storage.store import Store
 
 if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import DataFrame, SparkSession
     from sqlalchemy import Connection
 
-    from ebla.storage.snapshot import Snapshot
+    from ebla.model.snapshot import Snapshot
     from ebla.tables.upkeep import IndexMaintainer
 
 Progress = Callable[[str, float | None], None]

@@ -1,4 +1,4 @@
-"""CSV files for LOAD: Spark cuts them into texts, `ebla.storage.texts` says what the texts are.
+"""CSV files for LOAD: Spark cuts them into texts, `ebla.values.texts` says what the texts are.
 
 Few rows come to the driver as texts and are read there; many are read in Spark's tasks, by the same function. Spark
 does not say where a row stands in its file: the line of a text that is refused is looked up by reading the file again.
@@ -19,12 +19,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from ebla.errors import LoadError, TypeMismatchError
+from ebla.model.relation import Relation
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
-from ebla.storage import texts, types
-from ebla.storage.grammar import Type, Unfit, parse
-from ebla.storage.model import Relation
 from ebla.tables.json_files import physical
+from ebla.values import texts, types
+from ebla.values.grammar import Type, Unfit, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,20 +12,20 @@ from dataclasses import asdict, replace
 import pyarrow as pa
 from sqlalchemy import Connection
 
-from ebla.catalog import changes as c
+from ebla.base.ids import NodeId, Version
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError, UsageError
-from ebla.ids import NodeId, Version
-from ebla.indexes import definition
+from ebla.model import changes as c
+from ebla.model.relation import HIDDEN_KEY, RESERVED, Column, Constraint, Default, Kind, Node, Relation, misnamed
+from ebla.relations import indexes as definition
+from ebla.relations.guard import dropping, refuse_if_read
 from ebla.sql.lex import Kind as TokenKind
 from ebla.sql.lex import lex, name_text, unquote_name
-from ebla.storage import grammar, types
-from ebla.storage.defaults import of_array, scalar
-from ebla.storage.grammar import parse
-from ebla.storage.model import HIDDEN_KEY, RESERVED, Column, Constraint, Default, Kind, Node, Relation, misnamed
 from ebla.tables.context import Context
-from ebla.views.guard import dropping, refuse_if_read
+from ebla.values import grammar, types
+from ebla.values.defaults import of_array, scalar
+from ebla.values.grammar import parse
 
 TABLETS_MAX = 2**16
 POLL_S = 0.02

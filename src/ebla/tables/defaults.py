@@ -11,18 +11,18 @@ from sqlalchemy import Connection
 
 from ebla.catalog import reads
 from ebla.errors import EblaError, TypeMismatchError, UsageError
+from ebla.model.relation import Column, Default, Relation
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite
+from ebla.sql import chance
 from ebla.sql import literals as lit
 from ebla.sql.lex import name_text
 from ebla.sql.statements import ColumnSpec
-from ebla.storage import defaults, types
-from ebla.storage.grammar import Unfit, parse
-from ebla.storage.model import Column, Default, Relation
 from ebla.tables import ddl
 from ebla.tables.context import Context
 from ebla.tables.literals import dialect_of
-from ebla.validate import chance
+from ebla.values import defaults, types
+from ebla.values.grammar import Unfit, parse
 
 _UNFIT = (Unfit, ValueError, TypeError, OverflowError)
 

@@ -1,4 +1,4 @@
-"""JSON files for LOAD: one object per line, read by `ebla.storage.jsons`, on the driver if they are few bytes.
+"""JSON files for LOAD: one object per line, read by `ebla.values.jsons`, on the driver if they are few bytes.
 
 Many bytes are read by Spark's tasks, each a range of a file. A task that finds a line wrong counts the lines before it,
 so that the message has its number.
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 
 from ebla.errors import LoadError, TypeMismatchError
+from ebla.model.relation import Relation
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
 from ebla.spark.session import local_frame
-from ebla.storage import jsons, texts, types
 from ebla.storage import runs as rf
-from ebla.storage.model import Relation
+from ebla.values import jsons, texts, types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from ebla.errors import Refused, TypeMismatchError
+from ebla.model.relation import Relation
 from ebla.sql import literals as lit
 from ebla.sql import statements as st
 from ebla.sql.dml import given_columns
 from ebla.storage import runs as rf
-from ebla.storage import types
-from ebla.storage.calendar import UTC
-from ebla.storage.defaults import stored_form, stored_forms
-from ebla.storage.grammar import Type, Unfit, parse
-from ebla.storage.model import Relation
 from ebla.tables import batch as b
 from ebla.tables.context import Context
+from ebla.values import types
+from ebla.values.calendar import UTC
+from ebla.values.defaults import stored_form, stored_forms
+from ebla.values.grammar import Type, Unfit, parse
 
 _CONFIGURATION = {
     "zone": "spark.sql.session.timeZone",

@@ -20,18 +20,18 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from ebla.build.staging import Arrival
 from ebla.errors import EblaError, LoadError, TypeMismatchError, UnknownNameError
+from ebla.model.relation import Column, Relation
+from ebla.model.staging import Arrival
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
-from ebla.storage import texts, types
-from ebla.storage.jsons import LENIENT_OPTIONS, Leniency
-from ebla.storage.model import Column, Relation
-from ebla.storage.patterns import pattern
 from ebla.tables import batch as b
 from ebla.tables.context import Context
 from ebla.tables.csv_files import CsvFiles, check_encoding
 from ebla.tables.json_files import COMPRESSED, JsonFiles
+from ebla.values import texts, types
+from ebla.values.jsons import LENIENT_OPTIONS, Leniency
+from ebla.values.patterns import pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn

@@ -9,15 +9,15 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from ebla.base.ids import NodeId, TabletId
 from ebla.errors import CorruptRunError
-from ebla.ids import NodeId, TabletId
+from ebla.model.relation import DELETED, Relation, Run
+from ebla.model.snapshot import Snapshot
 from ebla.storage import runs as rf
-from ebla.storage import token as tokens
 from ebla.storage.files import Root
-from ebla.storage.model import DELETED, Relation, Run
-from ebla.storage.snapshot import Snapshot
-from ebla.storage.values import python_row
 from ebla.tables.context import Context
+from ebla.values import token as tokens
+from ebla.values.columns import python_row
 
 
 def quoted(name: str) -> str:

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ebla.build.throttle import Throttle
+from ebla.base.ids import TabletId
+from ebla.base.settings import Settings
 from ebla.errors import UnknownNameError, UsageError
-from ebla.ids import TabletId
-from ebla.settings import Settings
-from ebla.storage.token import token_range
+from ebla.model.throttle import Throttle
 from ebla.tables.context import Context
+from ebla.values.token import token_range
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

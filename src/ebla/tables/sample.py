@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from ebla.model.relation import Column
+from ebla.model.snapshot import Snapshot
 from ebla.storage import runs as rf
-from ebla.storage import types
-from ebla.storage.model import Column
-from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
+from ebla.values import types
 
 KEYS = 200
 RUNS = 4

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from ebla.base.ids import TabletId, Version
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.errors import SnapshotError, UsageError
-from ebla.ids import TabletId, Version
+from ebla.model.relation import FOREVER, Relation
+from ebla.model.snapshot import Snapshot
 from ebla.spark import changes as schanges
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
-from ebla.storage.model import FOREVER, Relation
-from ebla.storage.snapshot import Snapshot
 from ebla.tables.context import Context
 
 if TYPE_CHECKING:

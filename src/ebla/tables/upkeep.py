@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 from sqlalchemy import Connection
 
-from ebla.build.states import Permission
-from ebla.catalog import changes as c
-from ebla.ids import RelationId, Version
-from ebla.indexes.definition import Index
-from ebla.storage.model import Relation
-from ebla.storage.snapshot import Snapshot
+from ebla.base.ids import RelationId, Version
+from ebla.model import changes as c
+from ebla.model.index_states import Permission
+from ebla.model.relation import Relation
+from ebla.model.snapshot import Snapshot
+from ebla.relations.indexes import Index
 
 if TYPE_CHECKING:
     from ebla.tables.context import Context

@@ -2,7 +2,7 @@
 
 One write's way. Begin a transaction (a catalog row with a lease) → make the batch from the relation as it is now →
 small: settle it on the driver and write one level 0 file; large: Spark cuts it into one sorted file per tablet →
-commit, which makes all of it visible at one version, or stages files that were loaded (`ebla.tables.staged`). A write
+commit, which makes all of it visible at one version, or stages files that were loaded (`ebla.tables.staging`). A write
 that read what it wrote over compares its keys with those committed since its snapshot and, if one is shared, starts
 over on the new snapshot.
 """
@@ -22,31 +22,31 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from sqlalchemy import Connection
 
-from ebla.backoff import Backoff
-from ebla.build.staging import Arrival, Destination
-from ebla.catalog import changes as c
+from ebla.base.backoff import Backoff
+from ebla.base.failpoint import hit
+from ebla.base.ids import NodeId, TransactionId, Version
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.catalog.reads import newest_write
 from ebla.errors import ConflictError, EblaError, StorageError, StorageFullError, TransactionClosedError
-from ebla.failpoint import hit
-from ebla.ids import NodeId, TransactionId, Version
-from ebla.indexes.definition import Index
+from ebla.model import changes as c
+from ebla.model.relation import DELETED, Relation, Run, RunSource, RunState
+from ebla.model.snapshot import Snapshot
+from ebla.model.staging import Arrival, Destination
+from ebla.relations.indexes import Index
 from ebla.relations.tasks import destination_of, staging_tasks
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite
 from ebla.storage import runs as rf
 from ebla.storage.files import Root, run_path, scratch_path
-from ebla.storage.model import DELETED, Relation, Run, RunSource, RunState
-from ebla.storage.snapshot import Snapshot
-from ebla.storage.values import python_row
 from ebla.tables import batch as b
 from ebla.tables import constraints
 from ebla.tables.context import Context
 from ebla.tables.ddl import require_table
 from ebla.tables.lookup import shared_key, stored_keys
 from ebla.tables.upkeep import Upkeep
+from ebla.values.columns import python_row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

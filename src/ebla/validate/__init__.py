@@ -1,6 +1,6 @@
 """What is wrong with statements, before they run: all issues at once, each with its place and what to do."""
 
-from ebla.validate.issue import Code, Issue, Severity, has_errors, ordered, render, strict
+from ebla.base.issue import Code, Issue, Severity, has_errors, ordered, render, strict
 from ebla.validate.known import Known, KnownRelation, Part
 from ebla.validate.refuse import refuse, require_handler
 from ebla.validate.run import Report, parts_report, script_issues, script_report, statement_issues

@@ -13,14 +13,14 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from ebla.base.issue import Code, did_you_mean
 from ebla.errors import EblaError
+from ebla.sql.chance import LITERALS, described
 from ebla.sql.cursor import words
 from ebla.sql.lex import Kind, lex, unquote_name
-from ebla.storage import types
-from ebla.validate.chance import LITERALS, described
-from ebla.validate.issue import Code, did_you_mean
 from ebla.validate.known import KnownRelation
 from ebla.validate.scope import Answer, Found, Output, Outputs, Scope, Source, columns_of
+from ebla.values import types
 
 _UNITS = frozenset(
     unit + plural

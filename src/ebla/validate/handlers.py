@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ebla.jobs.model import DEFAULT
+from ebla.base.issue import Code, Issue, did_you_mean
+from ebla.model.handlers import DEFAULT
+from ebla.model.relation import Kind, misnamed, unprinted
 from ebla.sql import statements as st
-from ebla.storage.model import Kind, misnamed, unprinted
-from ebla.validate.issue import Code, Issue, did_you_mean
 from ebla.validate.known import Handlers, KnownRelation, Part
 
 

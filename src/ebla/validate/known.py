@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ebla.base.issue import Code, Issue, Severity
+from ebla.model.relation import HIDDEN_KEY, RESERVED, Kind, misnamed
 from ebla.sql.lex import Kind as Token
 from ebla.sql.lex import StatementText, lex, unquote_name
 from ebla.sql.query import Query
 from ebla.sql.statements import CreateView, Statement
-from ebla.storage.model import HIDDEN_KEY, RESERVED, Kind, misnamed
-from ebla.validate.issue import Code, Issue, Severity
 
 USED_BY_EBLA = "expected another name, found one that Ebla uses itself"
 

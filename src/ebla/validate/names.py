@@ -10,16 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from ebla.algebra.nodes import NotUnderstood
+from ebla.base.issue import Code, Issue, did_you_mean, has_errors
 from ebla.errors import EblaError
+from ebla.model.relation import Kind, misnamed
 from ebla.sql import dml
 from ebla.sql import statements as st
 from ebla.sql.places import shared
 from ebla.sql.query import Query, TableRef
-from ebla.storage import types
-from ebla.storage.grammar import misnamed_field
-from ebla.storage.model import Kind, misnamed
 from ebla.validate.handlers import handler_issues
-from ebla.validate.issue import Code, Issue, did_you_mean, has_errors
 from ebla.validate.known import (
     USED_BY_EBLA,
     Known,
@@ -32,7 +31,8 @@ from ebla.validate.known import (
 from ebla.validate.queries import QueryStep
 from ebla.validate.state import Definition, World, definitions, path_between
 from ebla.validate.tree import tree_of
-from ebla.views.nodes import NotUnderstood
+from ebla.values import types
+from ebla.values.grammar import misnamed_field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

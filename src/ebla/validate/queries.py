@@ -9,8 +9,8 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from ebla.base.issue import Code, Issue, did_you_mean
 from ebla.validate.columns import Finding, Resolver
-from ebla.validate.issue import Code, Issue, did_you_mean
 from ebla.validate.known import KnownRelation, Part
 from ebla.validate.scope import Output, Scope, Source
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ebla.base.issue import Issue, Severity, as_error, render
 from ebla.sql.lex import StatementText
 from ebla.sql.statements import CreateHandler
-from ebla.validate.issue import Issue, Severity, as_error, render
 from ebla.validate.known import Known, Part
 from ebla.validate.run import statement_issues
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ebla.base.issue import Issue, ordered
 from ebla.validate import names, queries, syntax
-from ebla.validate.issue import Issue, ordered
 from ebla.validate.known import Known, Part
 from ebla.validate.views import Analyser, ViewFacts, Views
 

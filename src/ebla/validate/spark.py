@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ebla.algebra.names import CASE_SENSITIVE, is_case_sensitive
+from ebla.base.issue import Code
 from ebla.errors import EblaError, SqlError, UsageError
 from ebla.sql.query import Query, TableRef
 from ebla.sql.refs import rewrite, users_place
-from ebla.storage import types
-from ebla.validate.issue import Code
 from ebla.validate.views import Analysed, Refused
-from ebla.views.names import CASE_SENSITIVE, is_case_sensitive
+from ebla.values import types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +83,7 @@ def _refused(
     spark: SparkSession,
 ) -> Refused:
     """What Spark says, without the names that only Ebla knows, at its place in the user's text."""
-    from ebla.wording import in_users_words
+    from ebla.spark.wording import in_users_words
 
     plain = replace(query, source=None)  # so that places are those of the query's own text
     found: EblaError | None = in_users_words(

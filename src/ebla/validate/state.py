@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ebla.model.relation import Kind
 from ebla.sql import statements as st
-from ebla.storage.model import Kind
 from ebla.validate.known import Columns, Known, KnownRelation, Part
 
 

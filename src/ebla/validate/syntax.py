@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from ebla.base.issue import Code, Issue
 from ebla.errors import DuplicateNameError, SqlError, UnknownNameError, UsageError
+from ebla.model.relation import Kind as Relation
 from ebla.sql.lex import Kind, StatementText, Token, lex, split, unquote_name
 from ebla.sql.parse import SUPPORTED, VERBS, parse
-from ebla.storage.model import Kind as Relation
-from ebla.validate.issue import Code, Issue
 from ebla.validate.known import KnownRelation, Part, issue_at, place_of
 
 

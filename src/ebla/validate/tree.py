@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ebla.algebra.nodes import NotUnderstood, Shape
+from ebla.algebra.shape import shape
 from ebla.sql.query import Query
-from ebla.views.nodes import NotUnderstood, Shape
-from ebla.views.shape import shape
 
 
 def tree_of(query: Query, inputs: Mapping[str, Mapping[str, str]], *, case_sensitive: bool = False) -> Shape:

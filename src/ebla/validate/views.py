@@ -6,19 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from ebla.algebra.keys import view_key
+from ebla.algebra.merge import Sketch, settled, sketch
+from ebla.algebra.nodes import NotUnderstood, Shape
+from ebla.algebra.plan import FullRefresh, plan
+from ebla.base.issue import Code, Issue, Severity, did_you_mean, has_errors
+from ebla.model.relation import Kind, misnamed
+from ebla.sql import chance
 from ebla.sql.query import Query
-from ebla.storage import types
-from ebla.storage.model import Kind, misnamed
-from ebla.validate import chance
 from ebla.validate.columns import resolve
-from ebla.validate.issue import Code, Issue, Severity, did_you_mean, has_errors
 from ebla.validate.known import USED_BY_EBLA, KnownRelation, ViewStep, is_reserved_column
 from ebla.validate.scope import Output, Outputs
 from ebla.validate.tree import tree_of
-from ebla.views.keys import view_key
-from ebla.views.merge import Sketch, settled, sketch
-from ebla.views.nodes import NotUnderstood, Shape
-from ebla.views.plan import FullRefresh, plan
+from ebla.values import types
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

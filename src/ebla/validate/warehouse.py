@@ -8,8 +8,8 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from ebla.catalog import indexing, reads
+from ebla.model.relation import Kind, Relation
 from ebla.sql.refs import find
-from ebla.storage.model import Kind, Relation
 from ebla.validate.known import Handlers, Known, KnownRelation
 
 

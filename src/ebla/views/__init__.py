@@ -1,1 +1,1 @@
-"""Which rows of a view a change touches, and what they become."""
+"""Views kept exact: epochs, fills, handlers."""

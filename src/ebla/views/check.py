@@ -13,26 +13,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ebla.build.scanned import within
+from ebla.algebra.driving import Driving
+from ebla.base.ids import Version
 from ebla.catalog import reads
-from ebla.ids import Version
+from ebla.model.relation import HIDDEN_KEY, Column, Relation
+from ebla.model.snapshot import Snapshot
+from ebla.relations import views as definition
+from ebla.relations.guard import require_built
+from ebla.relations.shapes import how_built, shape_of, used_columns
+from ebla.relations.views import Position, View
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite
-from ebla.storage.model import HIDDEN_KEY, Column, Relation
-from ebla.storage.snapshot import Snapshot
 from ebla.tables import compare, scans
 from ebla.tables import parts as pt
+from ebla.tables.chunk_scan import within
 from ebla.tables.compare import Compared
 from ebla.tables.context import Context
 from ebla.tables.parts import Pace, Part
-from ebla.views import definition
-from ebla.views.definition import Position, View
-from ebla.views.driving import Driving
-from ebla.views.evaluate import Evaluation
-from ebla.views.guard import require_built
-from ebla.views.inputs import unchanged
-from ebla.views.shapes import how_built, shape_of, used_columns
+from ebla.views.epoch.evaluate import Evaluation
+from ebla.views.epoch.inputs import unchanged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,32 +7,32 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from ebla.build.model import PACE, Build, pace
+from ebla.algebra.direct import direct_of_relations
+from ebla.algebra.driving import Driving, HowBuilt, driving
+from ebla.algebra.merge import Sketch
+from ebla.algebra.nodes import Shape
+from ebla.algebra.plan import EpochPlan, FullRefresh, plan
+from ebla.algebra.shape import keys_of
+from ebla.base.failpoint import hit
+from ebla.base.ids import RelationId, Version
 from ebla.catalog import building, reads
-from ebla.catalog import changes as c
 from ebla.errors import DuplicateNameError, UsageError
-from ebla.failpoint import hit
-from ebla.ids import RelationId, Version
+from ebla.model import changes as c
+from ebla.model.relation import HIDDEN_KEY, Column, Kind, Relation
+from ebla.model.tasks import PACE, Build, pace
+from ebla.relations import views as definition
+from ebla.relations.guard import dropping, refuse_if_replaced
 from ebla.relations.tasks import NO_RELATION, first_tasks
 from ebla.spark.session import view_settings
 from ebla.sql.lex import StatementText
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
 from ebla.sql.statements import CreateView, ExplainView
-from ebla.storage.model import HIDDEN_KEY, Column, Kind, Relation
 from ebla.tables import ddl
 from ebla.tables.context import Context
 from ebla.validate import KnownRelation, Part, parts_report, refuse, warehouse
 from ebla.validate.spark import SparkAnalyser
-from ebla.views import definition
-from ebla.views.direct import direct_of_relations
-from ebla.views.driving import Driving, HowBuilt, driving
-from ebla.views.guard import dropping, refuse_if_replaced
-from ebla.views.merge import Sketch
-from ebla.views.nodes import Shape
-from ebla.views.plan import EpochPlan, FullRefresh, plan
 from ebla.views.replace import begun
-from ebla.views.shape import keys_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

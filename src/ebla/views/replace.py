@@ -14,18 +14,18 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection
 
-from ebla.catalog import changes as c
+from ebla.base.failpoint import hit
+from ebla.base.ids import RelationId, Version
 from ebla.catalog import reads
 from ebla.errors import UsageError
-from ebla.failpoint import hit
-from ebla.ids import RelationId, Version
-from ebla.indexes import definition as index_definition
-from ebla.jobs import stored
-from ebla.storage.model import Relation
+from ebla.model import changes as c
+from ebla.model.relation import Relation
+from ebla.relations import handlers as stored
+from ebla.relations import indexes as index_definition
+from ebla.relations import views as definition
+from ebla.relations.guard import refuse_if_read
+from ebla.relations.views import REPLACEMENT, find_replacement
 from ebla.tables.context import Context
-from ebla.views import definition
-from ebla.views.definition import REPLACEMENT, find_replacement
-from ebla.views.guard import refuse_if_read
 
 
 def name_built(connection: Connection, name: str) -> str:

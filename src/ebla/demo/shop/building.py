@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ebla.build.progress import Phase
 from ebla.demo.shop import schema
 from ebla.demo.shop.display import BuildSeen
 from ebla.errors import UnknownNameError
+from ebla.model.progress import Phase
 
 if TYPE_CHECKING:
-    from ebla.database import Database
+    from ebla.api.database import Database
     from ebla.demo.shop.worker import Worker
 
 CHUNKS = 8

@@ -11,7 +11,7 @@ from ebla.demo.shop import data, schema
 from ebla.errors import DuplicateKeyError
 
 if TYPE_CHECKING:
-    from ebla.database import Database
+    from ebla.api.database import Database
 
 LIMIT = 100
 QUERIES = 48

@@ -14,7 +14,7 @@ from ebla.sql.query import TableRef
 from ebla.sql.refs import find
 
 if TYPE_CHECKING:
-    from ebla.database import Database
+    from ebla.api.database import Database
 
 EXAMPLES_MAX = 3
 ATTEMPTS_MAX = 5

@@ -32,7 +32,7 @@ from ebla.demo.shop.watch import Watch
 from ebla.demo.shop.writers import Writers, total
 
 if TYPE_CHECKING:
-    from ebla.database import Database
+    from ebla.api.database import Database
 
 ROWS = 400_000
 SECONDS = 10.0

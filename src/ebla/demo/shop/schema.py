@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from ebla.demo.shop.data import Rows
 
 if TYPE_CHECKING:
-    from ebla.database import Database
+    from ebla.api.database import Database
 
 TABLES = """
 CREATE TABLE customers (id BIGINT, name STRING NOT NULL, country STRING, PRIMARY KEY (id));

@@ -19,7 +19,7 @@ from ebla.demo.shop import data
 from ebla.demo.shop.data import Rows
 
 if TYPE_CHECKING:
-    from ebla.database import Database
+    from ebla.api.database import Database
 
 REGIONS = ("Europe", "Asia", "Africa", "Americas", "Levant", "North", "South")
 

@@ -19,7 +19,7 @@ from ebla.demo.tables.stage import Stage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ebla.database import Database
+    from ebla.api.database import Database
 
 SETTINGS: dict[str, Any] = {"auto_compact": False, "tablets": 8}
 """Compaction is left to the chapter about it."""

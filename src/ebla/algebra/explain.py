@@ -1,0 +1,190 @@
+"""How a view is maintained, for people, for programs, and as a picture: the plans that epochs execute.
+
+The steps carry the names of old: *transform* takes affected values from the change itself, *grab* looks them up in
+another input, *sync* computes and writes rows. Values and rows that steps found are broadcast to Spark's tasks; an
+input that is read by values is pruned to the row groups that can hold them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from ebla.algebra.driving import Driving, Growing, HowBuilt, InOnePiece
+from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
+from ebla.algebra.plan import Affected, Difference, EpochPlan, FullRefresh, Incremental, Merge, Term
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """`kind` is transform, grab, read, sync or full refresh; `phase` says what for: to find the affected values, to
+    fetch the rows that they are made of, or to write."""
+
+    kind: str
+    text: str
+    phase: str = "sync"
+    input: str | None = None
+    columns: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
+    pruned: bool = False
+    broadcast: bool = False
+
+    def value(self) -> dict[str, object]:
+        found: dict[str, object] = {"step": self.kind, "phase": self.phase, "text": self.text}
+        if self.input is not None:
+            found["input"] = self.input
+        found |= {name: list(v) for name, v in (("columns", self.columns), ("by", self.by)) if v}
+        return found | {"pruned": self.pruned, "broadcast": self.broadcast}
+
+
+def steps(made: EpochPlan) -> list[Step]:
+    match made:
+        case FullRefresh(reason=reason):
+            return [Step(kind="full refresh", text=reason)]
+        case Incremental(scope=scope, affected=affected, narrowed=narrowed, whole=whole):
+            sync = f"recompute rows whose ({', '.join(scope)}) is affected, and write the difference"
+            return [*_collecting(affected), *_reading(narrowed, whole), Step(kind="sync", text=sync, columns=scope)]
+        case Difference(terms=terms):
+            how = "compute these rows before and after the change, and write the difference"
+            return [*_terms(terms), Step(kind="sync", text=how)]
+        case Merge(terms=terms):
+            how = "aggregate these rows before and after the change; subtract, add, and write the groups that differ"
+            return [*_terms(terms), Step(kind="sync", text=how)]
+
+
+def _terms(terms: Sequence[Term]) -> list[Step]:
+    found: list[Step] = []
+    for term in terms:
+        found += [*_collecting(term.affected), *_reading(term.narrowed, term.whole)]
+    return found
+
+
+def _collecting(affected: Sequence[Affected]) -> list[Step]:
+    return [step for one in affected for step in _way(one.values, "find")]
+
+
+def _reading(narrowed: Sequence[Narrowed], whole: Sequence[str]) -> list[Step]:
+    found: list[Step] = []
+    for one in narrowed:
+        found += _way(one.source, "fetch")
+        by = ", ".join(one.by)
+        text = f"{one.table} by ({by})"
+        step = Step(kind="read", phase="fetch", text=text, input=one.table, by=one.by, pruned=True, broadcast=True)
+        found.append(step)
+    found += [Step(kind="read", phase="fetch", text=f"{table} whole", input=table) for table in whole]
+    return found
+
+
+def _way(values: Values, phase: str) -> list[Step]:
+    """What is done to have these values, first step first."""
+    match values:
+        case Changed(table=table, columns=columns):
+            text = f"({', '.join(columns)}) of the changed rows of {table}, old and new"
+            return [Step(kind="transform", phase=phase, text=text, input=table, columns=columns, broadcast=True)]
+        case Looked(table=table, by=by, columns=columns, source=source):
+            text = f"({', '.join(columns)}) of {table} by ({', '.join(by)})"
+            step = Step(
+                kind="grab", phase=phase, text=text, input=table, columns=columns, by=by, pruned=True, broadcast=True
+            )
+            return [*_way(source, phase), step]
+        case Picked(source=source) | WithoutNull(source=source):
+            return _way(source, phase)
+        case Either(sources=sources):
+            return [step for source in sources for step in _way(source, phase)]
+        case Scope():
+            return []
+
+
+def name_of(made: EpochPlan) -> str:
+    return "full refresh" if isinstance(made, FullRefresh) else "incremental"
+
+
+def built(how: HowBuilt) -> str:
+    """How the view is built, in words."""
+    match how:
+        case Driving(base=base, scope=scope):
+            return f"in chunks of {base}, by ({', '.join(scope)})"
+        case Growing(base=base, reason=reason):
+            return f"in chunks of {base}, each an epoch: {reason}"
+        case InOnePiece(reason=reason):
+            return f"in one chunk: {reason}"
+        case _:
+            assert_never(how)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dictionaries:
+    """The inputs that a view's handler reads as BATCH, and how a change of them is taken in."""
+
+    names: tuple[str, ...]
+    cut: tuple[str, ...] | str
+    """By chunks of these columns, or why in one chunk."""
+
+    def text(self) -> str:
+        how = f"one chunk: {self.cut}" if isinstance(self.cut, str) else f"chunks of ({', '.join(self.cut)})"
+        return f"{', '.join(self.names)}; a change is taken in by {how}"
+
+    def value(self) -> dict[str, object]:
+        chunks = {"reason": self.cut} if isinstance(self.cut, str) else {"by": list(self.cut)}
+        return {"inputs": list(self.names), "chunks": not isinstance(self.cut, str), **chunks}
+
+
+def as_text(
+    name: str,
+    plans: Mapping[str, EpochPlan],
+    how: HowBuilt,
+    *,
+    direct: bool,
+    dictionaries: Dictionaries | None = None,
+) -> str:
+    """`direct`: what few rows make of the view is computed without Spark."""
+    lines = [f"view {name}", f"  build: {built(how)}"]
+    if dictionaries is not None:
+        lines.append(f"  dictionaries: {dictionaries.text()}")
+    if any(not isinstance(made, FullRefresh) for made in plans.values()):
+        lines.append(f"  few rows: computed {'on the driver, without Spark' if direct else 'by one Spark job'}")
+    for table, made in sorted(plans.items()):
+        lines.append(f"  change of {table}: {name_of(made)}")
+        for number, step in enumerate(steps(made), 1):
+            marks = [word for word, is_so in (("pruned", step.pruned), ("broadcast", step.broadcast)) if is_so]
+            lines.append(f"    {number}. {step.kind}: {step.text}" + (f" [{', '.join(marks)}]" if marks else ""))
+    return "\n".join(lines)
+
+
+def as_json(
+    name: str,
+    plans: Mapping[str, EpochPlan],
+    how: HowBuilt,
+    *,
+    direct: bool,
+    dictionaries: Dictionaries | None = None,
+) -> dict[str, object]:
+    inputs = {table: _value(made) for table, made in sorted(plans.items())}
+    build: dict[str, object] = {"base": how.base, "chunks": not isinstance(how, InOnePiece)}
+    build |= {"by": list(how.scope)} if isinstance(how, Driving) else {"reason": how.reason}
+    found: dict[str, object] = {"view": name, "build": build, "few_rows": "driver" if direct else "spark"}
+    if dictionaries is not None:
+        found["dictionaries"] = dictionaries.value()
+    return found | {"inputs": inputs}
+
+
+def _value(made: EpochPlan) -> dict[str, object]:
+    found: dict[str, object] = {"plan": name_of(made)}
+    if isinstance(made, FullRefresh):
+        return found | {"reason": made.reason}
+    ways = {Incremental: "scope", Difference: "difference", Merge: "merge"}
+    return found | {"way": ways[type(made)], "steps": [step.value() for step in steps(made)]}
+
+
+def as_mermaid(name: str, plans: Mapping[str, EpochPlan]) -> str:
+    lines = ["flowchart LR"]
+    for number, (table, made) in enumerate(sorted(plans.items())):
+        previous = f"in{number}"
+        lines.append(f'    {previous}["change of {table}"]')
+        for i, step in enumerate(steps(made)):
+            here = f"s{number}_{i}"
+            lines.append(f'    {previous} --> {here}["{step.kind}: {step.text}"]')
+            previous = here
+        lines.append(f"    {previous} --> view[({name})]")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""The way in from Python: `Database`, `Table`, and statements carried out."""

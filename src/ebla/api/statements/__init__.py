@@ -1,0 +1,1 @@
+"""Statements about views, indexes and handlers, carried out."""

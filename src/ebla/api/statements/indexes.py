@@ -1,0 +1,105 @@
+"""Statements about indexes, carried out. Building them is the builder's (`ebla.api.builder`)."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, assert_never
+
+import pyarrow as pa
+
+from ebla.catalog import reads
+from ebla.errors import CatalogUnavailableError, EblaError
+from ebla.indexes import create
+from ebla.model.index_states import Permission
+from ebla.model.relation import Kind
+from ebla.relations import failed_builds as failed
+from ebla.relations import index_table as table
+from ebla.relations import indexes as definition
+from ebla.relations.indexes import Index
+from ebla.spark.result import Result, named_like
+from ebla.sql import statements as st
+from ebla.tables.ddl import require_kind
+
+if TYPE_CHECKING:
+    from ebla.api.database import Database
+
+_GOING = (Permission.REMOVING_WRITES, Permission.REMOVING_DELETES)
+
+
+class Indexes:
+    """The indexes of one open database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._context = database.context
+
+    def run(self, statement: st.IndexStatement) -> Result:
+        match statement:
+            case st.CreateIndex():
+                self._create(statement)
+                return Result(table=pa.table({}))
+            case st.DropIndex(name=name, if_exists=if_exists):
+                self._drop(name, if_exists=if_exists)
+                return Result(table=pa.table({}))
+            case st.BuildIndexes(table=name):
+                return self._build(name)
+            case st.ShowIndexes(like=like):
+                with self._context.catalog.reading() as connection:
+                    return Result(table=named_like(table.table(connection), like), spark=lambda: self._context.spark)
+            case _:
+                assert_never(statement)
+
+    def _create(self, statement: st.CreateIndex) -> None:
+        index = create.create_index(self._context, statement)
+        if index is None or index.state is Permission.ABSENT:
+            return
+        if statement.asynchronous:
+            self._database.wake()
+            return
+        try:
+            self._database.builder.wait_indexes([index])
+        except EblaError as error:
+            # An index that cannot be built is not left behind half made; one that is tried again keeps what it has.
+            if not error.goes_on and not isinstance(error, CatalogUnavailableError):
+                with contextlib.suppress(EblaError):
+                    self._remove(index, f"index {index.name} cannot be built: {type(error).__name__}: {error}")
+                    failed.dismiss(self._context.catalog, index.name)  # the statement says why
+            raise
+        except KeyboardInterrupt:
+            # What a statement that is cancelled had begun is gone, as if it had never been run.
+            with contextlib.suppress(EblaError):
+                self._remove(index, f"create index {index.name} was cancelled")
+            raise
+        finally:
+            self._database.wake()
+
+    def _drop(self, name: str, *, if_exists: bool) -> None:
+        if failed.dismiss(self._context.catalog, name):
+            return
+        with self._context.catalog.reading() as connection:
+            relation = reads.find_relation(connection, name)
+            if relation is not None:
+                require_kind(relation, Kind.INDEX, "DROP")
+            index = definition.find(connection, name) if if_exists else definition.load(connection, name)
+        if index is not None:
+            self._remove(index, f"drop index {index.name}")
+            failed.dismiss(self._context.catalog, name)  # it failed meanwhile
+
+    def _remove(self, index: Index, reason: str) -> None:
+        create.begin_removal(self._context, index.id, reason)
+        self._database.builder.wait_gone(index.id)
+
+    def _build(self, name: str) -> Result:
+        found = [index for index in create.ask_for_deferred(self._context, name) if index.state not in _GOING]
+        self._database.builder.wait_indexes(found)
+        with self._context.catalog.reading() as connection:
+            ids = {index.id for index in found}
+            states = [(i.name, i.state.value) for i in definition.all_indexes(connection) if i.id in ids]
+        return Result(
+            table=pa.table(
+                {
+                    "index": pa.array([name for name, _ in states], pa.string()),
+                    "state": pa.array([state for _, state in states], pa.string()),
+                }
+            )
+        )

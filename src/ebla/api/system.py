@@ -1,0 +1,143 @@
+"""`SELECT … FROM system.<table>`: the catalog's tables as they are, times as timestamps, and some that are computed.
+
+Small by nature, so they come through the driver, read in one consistent catalog transaction. A query that names no
+other table is answered by DuckDB, without Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from sqlalchemy import BigInteger, Boolean, Connection, Integer, Table, select
+
+from ebla.catalog import schema
+from ebla.errors import UnknownNameError
+from ebla.relations import builds as shown
+from ebla.relations import freshness
+from ebla.relations import handlers as stored
+from ebla.relations import index_table as indexes
+from ebla.values import types
+
+if TYPE_CHECKING:
+    from ebla.api.system_select import Translated
+    from ebla.sql.query import Query
+    from ebla.tables.context import Context
+
+UTC_NAMES = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
+
+TABLES: dict[str, Table] = {t.name: t for t in schema.metadata.sorted_tables}
+
+COMPUTED: dict[str, tuple[Mapping[str, str], Callable[[Connection, int], pa.Table]]] = {
+    "views": (freshness.COLUMNS, freshness.table),
+    "indexes": (indexes.COLUMNS, lambda connection, now: indexes.table(connection)),
+    "build_progress": (shown.COLUMNS, shown.table),
+    "handlers": (stored.COLUMNS, lambda connection, now: stored.table(connection)),
+}
+"""What is worked out from the catalog's rows and the time."""
+
+
+def names() -> Sequence[str]:
+    return sorted([*TABLES, *COMPUTED])
+
+
+def _arrow_type(name: str, kind: object) -> pa.DataType:
+    if name.endswith("_at"):
+        return pa.timestamp("us", "UTC")
+    if isinstance(kind, Boolean):
+        return pa.bool_()
+    if isinstance(kind, BigInteger | Integer):
+        return pa.int64()
+    return pa.string()
+
+
+def table_schema(name: str) -> pa.Schema:
+    if name.lower() in COMPUTED:
+        return types.schema_of(COMPUTED[name.lower()][0])
+    found = TABLES.get(name.lower())
+    if found is None:
+        raise UnknownNameError(f"system.{name}: expected one of {', '.join(names())}")
+    return pa.schema([pa.field(c.name, _arrow_type(c.name, c.type)) for c in found.columns])
+
+
+def read(connection: Connection, name: str, now: int) -> pa.Table:
+    """The rows of a system table; `now` is in microseconds, as the catalog's clock."""
+    wanted = table_schema(name)
+    if name.lower() in COMPUTED:
+        return COMPUTED[name.lower()][1](connection, now)
+    rows = connection.execute(select(TABLES[name.lower()])).all()
+    columns = list(zip(*rows, strict=True)) if rows else [() for _ in wanted]
+    return pa.table([pa.array(values, type=f.type) for values, f in zip(columns, wanted, strict=True)], schema=wanted)
+
+
+# ---- queries over system tables alone -------------------------------------------------------------------
+
+
+def answer(
+    context: Context, query: Query, parameters: Mapping[str, object], settings: Mapping[str, str] | None
+) -> pa.Table | None:
+    """The rows of a query that names only system tables, or `None` if that needs Spark.
+
+    `settings` are those of the session that Spark would answer in; `None` if they cannot be known.
+    """
+    import duckdb
+
+    from ebla.api.system_select import Unlike, translate
+
+    names = sorted({ref.name.lower() for ref in query.refs})
+    columns = {name: {f.name: types.from_arrow(f.type) for f in table_schema(name)} for name in names}
+    now = context.catalog.clock()
+    moment = dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(microseconds=now)
+    in_utc = settings is not None and settings.get("spark.sql.session.timeZone") in UTC_NAMES
+    try:
+        if settings is not None and settings.get("spark.sql.caseSensitive", "").lower() == "true":
+            return None
+        translated = translate(query, columns, parameters, moment, is_utc=in_utc)
+    except Unlike:
+        return None
+    with context.catalog.reading() as connection:
+        tables = {name: read(connection, name, now) for name in names}
+    with contextlib.closing(context.duck()) as cursor:
+        for number, ref in enumerate(query.refs):
+            cursor.register(f"leaf_{number}", _without_zone(tables[ref.name.lower()]))
+        try:
+            rows = cursor.sql(translated.sql).to_arrow_table()
+            return _as_spark(rows, translated)
+        except (duckdb.Error, pa.ArrowInvalid):
+            return None
+
+
+def _without_zone(table: pa.Table) -> pa.Table:
+    plain = [pa.field(f.name, pa.timestamp("us") if pa.types.is_timestamp(f.type) else f.type) for f in table.schema]
+    return table.cast(pa.schema(plain))
+
+
+_ARROW = {
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+
+
+def _as_spark(rows: pa.Table, translated: Translated) -> pa.Table:
+    """DuckDB's rows under Spark's names, in Spark's types."""
+    columns = [
+        _durations(column) if kind == "interval" else column.cast(_ARROW[kind])
+        for column, kind in zip(rows.columns, translated.types, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, names=list(translated.names))
+
+
+def _durations(column: pa.ChunkedArray) -> pa.Array:
+    lengths = [
+        None if one is None else dt.timedelta(days=one.days, microseconds=one.nanoseconds // 1000)
+        for one in column.to_pylist()
+    ]
+    return pa.array(lengths, pa.duration("us"))

@@ -1,0 +1,1 @@
+"""Relations, runs, snapshots, changes, tasks and states as values. Nothing here reads or writes anything."""

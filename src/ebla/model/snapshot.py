@@ -1,0 +1,90 @@
+"""A snapshot: the runs to read for some tablets of a relation at one version, and how level 0 lies over level 1.
+
+Compaction folds level 0 into level 1 tablet by tablet, but one level 0 run may span tablets. Each fold therefore says
+up to which version level 0 is contained in the tablet's level 1: the tablet's *cutoff*. A level 0 row counts for its
+tablet only if its run began after that cutoff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ebla.base.ids import NodeId, TabletId, Version
+from ebla.model.relation import SPANS_TABLETS, Relation, Run
+
+BEGINNING = Version(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    relation: Relation
+    version: Version
+    tablets: tuple[TabletId, ...]
+    """The tablets that are read, in order; all of them unless the reader asked for fewer."""
+    level1: tuple[Run, ...]
+    level0: tuple[Run, ...]
+    """Oldest first. Every run overlaps a read tablet and began after that tablet's cutoff."""
+    cutoffs: Mapping[TabletId, Version]
+    roots: Mapping[NodeId, str]
+
+    @property
+    def complete(self) -> bool:
+        return len(self.tablets) == self.relation.tablets
+
+    @cached_property
+    def uniform_cutoff(self) -> bool:
+        """True when no level 0 run is folded in one tablet and still counts in another one it spans."""
+        if not self.level0 or not self.complete:
+            return not self.level0
+        oldest = self.level0[0].begin_version
+        return all(self.cutoffs.get(t, BEGINNING) < oldest for t in self.tablets)
+
+    def tablets_of(self, run: Run) -> tuple[TabletId, ...]:
+        """The tablets whose rows would be missing if this run could not be read."""
+        if run.tablet != SPANS_TABLETS:
+            return (run.tablet,)
+        return tuple(t for t in self.tablets if run.begin_version > self.cutoffs.get(t, BEGINNING))
+
+    @property
+    def rows_at_most(self) -> int:
+        return sum(r.rows for r in self.level1) + sum(r.rows - r.tombstones for r in self.level0)
+
+
+def assemble(
+    relation: Relation,
+    version: Version,
+    runs: Iterable[Run],
+    folds: Iterable[tuple[TabletId, Version]],
+    roots: Mapping[NodeId, str],
+    tablets: Sequence[TabletId] | None = None,
+) -> Snapshot:
+    """Sort the visible runs of a relation into levels, leaving out level 0 that is folded everywhere it counts."""
+    wanted = tuple(TabletId(t) for t in range(relation.tablets)) if tablets is None else tuple(sorted(set(tablets)))
+    chosen = set(wanted)
+    cutoffs: dict[TabletId, Version] = {}
+    for tablet, cutoff in folds:
+        if tablet in chosen:
+            cutoffs[tablet] = max(cutoff, cutoffs.get(tablet, BEGINNING))
+    oldest_cutoff = min((cutoffs.get(t, BEGINNING) for t in wanted), default=BEGINNING)
+    level1: list[Run] = []
+    level0: list[Run] = []
+    for run in runs:
+        if run.level == 1:
+            if run.tablet in chosen:
+                level1.append(run)
+        elif run.tablet == SPANS_TABLETS:
+            if run.begin_version > oldest_cutoff:
+                level0.append(run)
+        elif run.tablet in chosen and run.begin_version > cutoffs.get(run.tablet, BEGINNING):
+            level0.append(run)
+    return Snapshot(
+        relation=relation,
+        version=version,
+        tablets=wanted,
+        level1=tuple(sorted(level1, key=lambda r: (r.tablet, r.id))),
+        level0=tuple(sorted(level0, key=lambda r: (r.begin_version, r.id))),
+        cutoffs=cutoffs,
+        roots=dict(roots),
+    )

@@ -1,0 +1,1 @@
+"""Conditions on columns: what a reader asks for, and what a partial index holds."""

@@ -1,0 +1,382 @@
+"""How far builds are, from catalog rows alone: `SHOW PROGRESS`, `system.build_progress`, `db.progress`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, assert_never
+
+from sqlalchemy import Connection
+
+from ebla.base.ids import NodeId, RelationId, TabletId, Version
+from ebla.catalog import building, loads, processes, reads, troubles
+from ebla.catalog import transactions as tx
+from ebla.catalog.troubles import Activity, Trouble
+from ebla.model import chunks
+from ebla.model import segments as sg
+from ebla.model.index_states import Permission
+from ebla.model.progress import UNATTENDED, Measured, Phase, Progress, progress, refreshed, waiting_for
+from ebla.model.refresh import Refresh
+from ebla.model.relation import Relation
+from ebla.model.segments import Segments
+from ebla.model.tablets import token_range
+from ebla.model.tasks import LEASE, Build
+from ebla.relations import failed_builds as failed
+from ebla.relations import indexes as index_definition
+from ebla.relations import views as definition
+from ebla.relations.indexes import Index
+from ebla.relations.views import View
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS = {
+    "name": "string",
+    "base": "string",
+    "phase": "string",
+    "percent": "double",
+    "rows": "bigint",
+    "rows_expected": "bigint",
+    "tablets": "string",
+    "rows_per_s": "double",
+    "eta_s": "double",
+    "rows_per_minute": "bigint",
+    "chunk_rows": "bigint",
+    "concurrency": "bigint",
+    "detail": "string",
+    "culprit": "string",
+    "failed_at": "timestamp",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """One view or index, built or being built."""
+
+    name: str
+    base: str | None
+    progress: Progress
+    rows_expected: int | None = None
+    build: Build | None = None
+    troubled: bool = False
+    """Whether it waits because something went wrong, and is tried again."""
+    failure: Trouble | None = None
+    """What ended the build, or keeps it until a row is mended."""
+
+    def row(self) -> dict[str, object]:
+        at = self.progress
+        return {
+            "name": self.name,
+            "base": self.base,
+            "phase": at.phase.value,
+            "percent": at.percent,
+            "rows": at.rows,
+            "rows_expected": self.rows_expected,
+            "tablets": at.tablets,
+            "rows_per_s": None if at.rows_per_s is None else round(at.rows_per_s, 1),
+            "eta_s": None if at.eta_s is None else round(at.eta_s, 1),
+            "rows_per_minute": None if self.build is None else self.build.rows_per_minute,
+            "chunk_rows": None if self.build is None else self.build.chunk_rows,
+            "concurrency": None if self.build is None else self.build.concurrency,
+            "detail": at.detail,
+            "culprit": None if self.failure is None else self.failure.culprit,
+            "failed_at": None if self.failure is None else failed.failed_at(self.failure),
+        }
+
+
+def shown(connection: Connection, now: int) -> list[Shown]:
+    """Every view, then every index, by name, then builds that failed and left nothing.
+
+    `now` is in microseconds, as the catalog's clock.
+    """
+    builds = building.builds(connection)
+    found = sorted(definition.all_views(connection), key=lambda view: view.relation.name)
+    views = [of_view(connection, view, builds, now) for view in found]
+    indexes = [of_index(connection, index, builds, now) for index in index_definition.all_indexes(connection)]
+    return [*views, *indexes, *map(of_failure, failed.gone(connection))]
+
+
+def of_failure(failure: Trouble) -> Shown:
+    """An index that could not be built and is gone, or goes."""
+    nothing = Measured(
+        tablets=0,
+        tablets_covered=0,
+        rows_read=0,
+        rows_expected=None,
+        applied=False,
+        validated=False,
+        built=False,
+        started_us=None,
+        now_us=failure.last_at,
+        failed=failure.message,
+    )
+    return Shown(name=failure.name, base=None, progress=replace(progress(nothing), percent=0.0), failure=failure)
+
+
+def of_view(
+    connection: Connection,
+    view: View,
+    builds: Mapping[RelationId, Build],
+    now: int,
+    alive: Collection[NodeId] | None = None,
+    *,
+    attended: bool = False,
+) -> Shown:
+    """One view. The catalog does not know which nodes' roots can be reached (`alive`); without that, all.
+
+    `attended`: this process builds now, whatever the catalog knows of it.
+    """
+    build = builds.get(view.relation.id)
+    if build is None and view.position is not None and view.position.refresh is not None:
+        return _refreshed(connection, view, view.position.refresh, now, attended=attended)
+    if build is None:
+        return Shown(name=view.relation.name, base=None, progress=progress(_done(now)))
+    covered = building.segments(connection, view.relation.id)
+    applied = None if view.reached is None else view.reached.applied_version
+    level = all(s.since == applied for segments in covered.values() for s in segments)
+    if view.reached is not None and view.reached.status == "failed":
+        why = f"{view.reached.message}; a write that mends the row lets it go on"
+        found = _measured(connection, view.relation, build, covered, now, level, None, failed=why)
+        return replace(found, failure=troubles.find(connection, view.relation.id, Activity.BUILD))
+    wrong = _trouble(connection, view.relation.id, now)
+    attended = attended or is_attended(connection, now)
+    waiting = wrong or _waiting_for(connection, view, build, builds, alive, attended=attended)
+    found = _measured(connection, view.relation, build, covered, now, level, waiting)
+    return replace(found, troubled=wrong is not None)
+
+
+def _refreshed(connection: Connection, view: View, refresh: Refresh, now: int, *, attended: bool) -> Shown:
+    """A view in the middle of a refresh. `base` names the dictionaries."""
+    wrong = waiting = _trouble(connection, view.relation.id, now, Activity.DICTIONARY)
+    if refresh.on_hold or refresh.rows_per_minute == 0:
+        waiting = "RESUME: it is paused"
+    elif refresh.cancelled:
+        waiting = "RESUME, FLUSH or the next change of a dictionary: it was cancelled"
+    elif view.position is not None and view.position.status == "failed":
+        waiting = f"rows to be mended: {view.position.message}"
+    elif not attended and not is_attended(connection, now):
+        waiting = waiting or UNATTENDED
+    at = refreshed(
+        rows=refresh.rows,
+        rows_expected=refresh.rows_expected,
+        tablets=view.relation.tablets,
+        share=refresh.share,
+        elapsed_s=(now - refresh.started_us) / 1e6,
+        waiting_for=waiting,
+        detail=", ".join(f"{name} to version {version}" for name, version in sorted(refresh.to.items())),
+    )
+    return Shown(
+        name=view.relation.name,
+        base=", ".join(sorted(refresh.to)),
+        progress=at,
+        troubled=wrong is not None,
+        rows_expected=refresh.rows_expected,
+        build=Build(
+            view=view.relation.id,
+            base=view.relation.id,
+            rows_per_minute=refresh.rows_per_minute,
+            chunk_rows=refresh.chunk_rows,
+            on_hold=refresh.on_hold,
+        ),
+    )
+
+
+def of_index(
+    connection: Connection,
+    index: Index,
+    builds: Mapping[RelationId, Build],
+    now: int,
+    alive: Collection[NodeId] | None = None,
+    *,
+    attended: bool = False,
+) -> Shown:
+    """One index. It is never behind: what is scanned is validated, and then readable."""
+    build = builds.get(index.id)
+    covered = building.segments(connection, index.id)
+    if index.readable:
+        return Shown(name=index.name, base=None, progress=progress(_done(now)))
+    failure = failed.of_index(connection, index.id)
+    if failure is not None:
+        return of_failure(failure)
+    if build is None:
+        build = Build(view=index.id, base=index.base.id, created=index.stands.since)
+    wrong = _trouble(connection, index.id, now)
+    attended = attended or is_attended(connection, now)
+    waiting = wrong or _index_waits_for(connection, index, build, alive, attended=attended)
+    found = _measured(connection, index.relation, build, covered, now, True, waiting)
+    return replace(found, troubled=wrong is not None)
+
+
+def is_attended(connection: Connection, now: int) -> bool:
+    """Whether a process builds, or will as soon as it has looked."""
+    if tx.leader(connection, LEASE, now) is not None:
+        return True
+    return any(process.maintains for process in processes.alive(connection, now))
+
+
+def _measured(
+    connection: Connection,
+    relation: Relation,
+    build: Build,
+    covered: Mapping[TabletId, Segments[str]],
+    now: int,
+    level: bool,
+    waiting: str | None,
+    *,
+    failed: str | None = None,
+) -> Shown:
+    base = reads.relation_by_id(connection, build.base)
+    tablets = 1 if base is None else base.tablets
+    expected = None if base is None else reads.snapshot(connection, base).rows_at_most
+    read = sum(map(sg.rows, covered.values()))
+    if base is not None and read:
+        # By the tokens that are covered, not by today's rows: those grow while it is built, and progress would fall.
+        expected = max(read, round(read / chunks.share(covered, tablets, lambda t: token_range(t, tablets))))
+    begun = bool(covered) or building.processing_base(connection) == build.base
+    created = reads.committed_at(connection, [build.created]).get(build.created)
+    measured = Measured(
+        tablets=tablets,
+        tablets_covered=sum(1 for t in range(tablets) if sg.is_covered(covered.get(TabletId(t), ()))),
+        rows_read=read,
+        rows_expected=expected,
+        applied=level,
+        validated=False,
+        built=False,
+        started_us=created if begun else None,
+        now_us=now,
+        waiting_for=waiting,
+        failed=failed,
+    )
+    return Shown(
+        name=relation.name,
+        base=None if base is None else base.name,
+        progress=progress(measured),
+        rows_expected=expected,
+        build=build,
+    )
+
+
+def _done(now: int) -> Measured:
+    return Measured(
+        tablets=0,
+        tablets_covered=0,
+        rows_read=0,
+        rows_expected=None,
+        applied=True,
+        validated=True,
+        built=True,
+        started_us=None,
+        now_us=now,
+    )
+
+
+def _trouble(connection: Connection, number: RelationId, now: int, work: Activity = Activity.BUILD) -> str | None:
+    """What went wrong with work that will be tried again."""
+    found = troubles.find(connection, number, work)
+    return None if found is None or found.final else troubles.obstacle(found, now)
+
+
+def _waiting_for(
+    connection: Connection,
+    view: View,
+    build: Build,
+    builds: Mapping[RelationId, Build],
+    alive: Collection[NodeId] | None,
+    *,
+    attended: bool,
+) -> str | None:
+    for name in view.inputs:
+        read = reads.find_relation(connection, name)
+        if read is not None and read.id in builds:
+            return f"the build of {read.name}"
+    return _tasks_wait_for(connection, build, alive, attended=attended)
+
+
+def _tasks_wait_for(
+    connection: Connection, build: Build, alive: Collection[NodeId] | None, *, attended: bool
+) -> str | None:
+    hosts = {task.replica.host for task in building.tasks_of(connection, build.view)}
+    if not hosts:
+        return None if attended else UNATTENDED
+    down = [] if alive is None or hosts & set(alive) else _roots(connection, hosts)
+    other: Relation | None = None
+    processing = building.processing_base(connection)
+    if processing is not None and processing != build.base:
+        other = reads.relation_by_id(connection, processing)
+    return waiting_for(
+        paused=build.paused,
+        other_base=None if other is None else other.name,
+        roots_down=down,
+        transactions=(),
+        attended=attended,
+    )
+
+
+def _roots(connection: Connection, hosts: Collection[NodeId]) -> list[str]:
+    roots = reads.roots(connection)
+    return [f"storage root {roots[host]} of node {host}" for host in hosts if host in roots]
+
+
+def _index_waits_for(
+    connection: Connection,
+    index: Index,
+    build: Build,
+    alive: Collection[NodeId] | None,
+    *,
+    attended: bool,
+) -> str | None:
+    """What keeps an index from its next step, or its tasks from beginning."""
+    since = index.stands.since
+    match index.state:
+        case Permission.ABSENT:
+            return f"BUILD INDEXES ON {index.base.name}"
+        case Permission.REMOVING_WRITES | Permission.REMOVING_DELETES:
+            return f"its removal: {index.stands.message or 'it was dropped'}"
+        case Permission.BACKFILLING:
+            if building.tasks_of(connection, index.id) or not index.unique:
+                return _tasks_wait_for(connection, build, alive, attended=attended)
+            # Writers who may not have seen all entries: those from before the last tablet came.
+            runs = reads.snapshot(connection, index.relation).level1
+            since = max((run.begin_version for run in runs), default=Version(0))
+        case Permission.DELETE_ONLY | Permission.WRITE_AND_DELETE | Permission.READ_WRITE_AND_DELETE:
+            pass
+        case _:
+            assert_never(index.state)
+    blockers = tx.begun_before(connection, index.base.id, since)
+    named = [f"transaction {one.transaction} ({one.reason}, {one.holder})" for one in blockers]
+    if named:
+        return ", ".join(sorted(named))
+    waiting = _tasks_wait_for(connection, build, alive, attended=attended)
+    if index.state is Permission.BACKFILLING:
+        return waiting
+    return waiting or f"its next state, behind {index.state}"
+
+
+def table(connection: Connection, now: int) -> pa.Table:
+    from ebla.values.types import table_of
+
+    return table_of(COLUMNS, [*(one.row() for one in shown(connection, now)), *loads.rows(connection)])
+
+
+def words(at: Progress) -> str:
+    """How far a build is, in a few words."""
+    said = f"{at.phase.value}, {at.percent:.0f} %"
+    return said if at.detail is None else f"{said} ({at.detail})"
+
+
+def line(one: Shown) -> str:
+    """The same, with all numbers: for a person who waits."""
+    at = one.progress
+    said = [
+        f"building {one.name}: {at.phase.value}",
+        f"{at.percent:.0f} %",
+        f"{at.rows:,} rows",
+        f"tablets {at.tablets}",
+    ]
+    if at.rows_per_s is not None:
+        said.append(f"{at.rows_per_s:,.0f} rows/s")
+    if at.eta_s:
+        said.append(f"{at.eta_s:,.0f} s left")
+    if at.phase is Phase.WAITING and at.detail is not None:
+        said.append(at.detail if one.troubled else f"for {at.detail}")
+    return ", ".join(said)

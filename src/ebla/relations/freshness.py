@@ -1,0 +1,138 @@
+"""How fresh each view is, from catalog rows alone: `SHOW VIEWS`, `system.views` and the metrics.
+
+A view's age is the age of the oldest write to one of its inputs that it has not read. It is 0 when there is none,
+however much was written elsewhere. A view is not fresher than the views that it reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
+
+from ebla.base.ids import Version
+from ebla.catalog import reads, troubles
+from ebla.catalog.reads import newest_write
+from ebla.model.handlers import owners
+from ebla.relations import handlers as stored
+from ebla.relations import views as definition
+from ebla.relations.views import Position, View
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FULL_REFRESH = "full refresh"
+
+COLUMNS = {
+    "name": "string",
+    "handler": "string",
+    "status": "string",
+    "applied_version": "bigint",
+    "behind": "bigint",
+    "age_s": "double",
+    "gained": "bigint",
+    "lost": "bigint",
+    "rows_changed": "bigint",
+    "epochs": "bigint",
+    "full_refreshes": "bigint",
+    "last_plan": "string",
+    "last_reason": "string",
+    "last_epoch_s": "double",
+    "message": "string",
+    "read_versions": "string",
+    "definition": "string",
+    "refresh": "string",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness:
+    """`behind` and `age_s` are None for a view that has no rows yet."""
+
+    name: str
+    handler: str
+    status: str
+    behind: int | None
+    age_s: float | None
+    position: Position
+    definition: str
+    """The view's query as it was written."""
+    waiting: str | None = None
+    """What an epoch or a build that will be tried again waits for."""
+
+    def row(self) -> dict[str, object]:
+        at, epoch = self.position, self.position.epoch
+        return {
+            "name": self.name,
+            "handler": self.handler,
+            "status": self.status,
+            "applied_version": int(at.applied_version) if at.built else None,
+            "behind": self.behind,
+            "age_s": self.age_s,
+            "gained": epoch.get("gained"),
+            "lost": epoch.get("lost"),
+            "rows_changed": at.rows_changed,
+            "epochs": sum(at.epochs.values()),
+            "full_refreshes": at.epochs.get(FULL_REFRESH, 0),
+            "last_plan": epoch.get("plan"),
+            "last_reason": epoch.get("reason"),
+            "last_epoch_s": epoch.get("seconds"),
+            "message": at.message if self.waiting is None else self.waiting,
+            "read_versions": json.dumps(dict(at.read), sort_keys=True),
+            "definition": self.definition,
+            "refresh": None if at.refresh is None else json.dumps(at.refresh.value(), sort_keys=True),
+        }
+
+
+def freshness(connection: Connection, now: int) -> list[Freshness]:
+    """Every view, each behind the views that it reads. `now` is in microseconds, as the catalog's clock."""
+    views = definition.all_views(connection)
+    handler_of = owners([v.relation.id for v in views], stored.handlers(connection))
+    waiting = {t.relation: troubles.waiting(t, now) for t in troubles.everything(connection) if not t.final}
+    found: dict[str, Freshness] = {}
+    for view in views:
+        position = view.position or Position(applied_version=Version(0), read={})
+        if view.damage is not None:
+            position = position.failed(str(view.damage), {})
+        behind, age_s = _unread(connection, view, now) if position.built else (None, None)
+        if age_s is not None:
+            older = [found[n].age_s or 0.0 for n in view.inputs if n in found]
+            age_s = max([age_s, *older])
+        found[view.relation.name.lower()] = Freshness(
+            name=view.relation.name,
+            handler=handler_of[view.relation.id].name,
+            status="building" if view.position is None and view.damage is None else position.status,
+            behind=behind,
+            age_s=age_s,
+            position=position,
+            waiting=waiting.get(view.relation.id),
+            definition=view.query.text,
+        )
+    return sorted(found.values(), key=lambda f: f.name)
+
+
+def _unread(connection: Connection, view: View, now: int) -> tuple[int, float]:
+    """By how many versions, and for how many seconds, an input is ahead of what the view has read."""
+    assert view.position is not None
+    behind, oldest = 0, []
+    for name in view.inputs:
+        relation = reads.find_relation(connection, name)
+        if relation is None:
+            continue
+        read = view.position.read.get(name, 0)
+        first = reads.first_write_after(connection, relation.id, read)
+        if first is not None:
+            oldest.append(first)
+            behind = max(behind, newest_write(connection, relation.id) - read)
+    times: Mapping[int, int] = reads.committed_at(connection, oldest)
+    age_us = max((now - at for at in times.values()), default=0)
+    return behind, max(0, age_us) / 1e6
+
+
+def table(connection: Connection, now: int) -> pa.Table:
+    from ebla.values.types import table_of
+
+    return table_of(COLUMNS, [f.row() for f in freshness(connection, now)])

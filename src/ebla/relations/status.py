@@ -1,0 +1,324 @@
+"""What a warehouse looks like at one moment, from catalog rows alone: `ebla status`, `ebla run` and the metrics.
+
+Read in one catalog transaction, without Spark and without a data file. What follows from it, and whether a person is
+needed, is decided in `ebla.relations.attention`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection
+
+from ebla.catalog import history, manifest, processes, reads, troubles
+from ebla.catalog import relations as relation_rows
+from ebla.catalog import transactions as tx
+from ebla.catalog.manifest import Size
+from ebla.catalog.processes import Process
+from ebla.catalog.store import Catalog
+from ebla.catalog.troubles import Trouble
+from ebla.model.relation import Kind, Node
+from ebla.relations import attention as at
+
+if TYPE_CHECKING:
+    from sqlalchemy import Row
+
+    from ebla.relations.builds import Shown
+
+LEASE_OF_HANDLER = "handler/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableStatus:
+    name: str
+    tablets: int
+    replication: int
+    size: Size
+    written_version: int | None
+    written_at: int | None
+    horizon: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewStatus:
+    name: str
+    handler: str
+    status: str
+    applied_version: int | None
+    behind: int | None
+    age_s: float | None
+    waits_for: str | None
+    error: str | None
+    last_plan: str | None
+    last_epoch_s: float | None
+    size: Size
+    horizon: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexStatus:
+    name: str
+    relation: str
+    state: str
+    percent: float
+    unique: bool
+    waits_for: str | None
+    error: str | None
+    size: Size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerStatus:
+    name: str
+    should_run: bool
+    views: tuple[str, ...]
+    age_s: float
+    """Of its oldest view."""
+    runs_in: str | None
+    """The process that runs its epochs, if one does at this moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """The warehouse at one moment. Times are microseconds since 1970."""
+
+    catalog: str
+    now: int
+    version: int
+    committed_at: int | None
+    reason: str | None
+    nodes: Sequence[tuple[Node, str]]
+    tables: Sequence[TableStatus]
+    views: Sequence[ViewStatus]
+    indexes: Sequence[IndexStatus]
+    builds: Sequence[Shown]
+    handlers: Sequence[HandlerStatus]
+    processes: Sequence[Process]
+    troubles: Sequence[Trouble]
+    transactions: Sequence[Row[Any]]
+    pins: Sequence[Row[Any]]
+    names: Mapping[int, str]
+    needs: Sequence[at.Need]
+    """What needs a person."""
+
+    @property
+    def maintained(self) -> bool:
+        return any(process.maintains for process in self.processes)
+
+
+def read(url: str) -> Status:
+    """Everything at once, from an existing catalog."""
+    catalog = Catalog.open(url, create=False)
+    try:
+        return of(catalog)
+    finally:
+        catalog.close()
+
+
+def of(catalog: Catalog) -> Status:
+    with catalog.reading() as connection:
+        return _read(connection, catalog)
+
+
+def _read(connection: Connection, catalog: Catalog) -> Status:
+    now = catalog.clock()
+    version = int(reads.current_version(connection))
+    newest = history.commit(connection, version)
+    relations = relation_rows.rows(connection)
+    sizes = manifest.sizes(connection)
+    alive = processes.alive(connection, now)
+    found = troubles.everything(connection)
+    derived = _Derived(connection, relations, sizes, alive, found, now)
+    views, builds, handlers = derived.views, derived.builds, derived.handlers()
+    return Status(
+        catalog=_place(catalog),
+        now=now,
+        version=version,
+        committed_at=None if newest is None else newest.committed_at,
+        reason=None if newest is None else newest.reason,
+        nodes=[(node, catalog.located(node.root)) for node in reads.nodes(connection).values()],
+        tables=_tables(connection, relations, sizes),
+        views=views,
+        indexes=derived.indexes(),
+        builds=builds,
+        handlers=handlers,
+        processes=alive,
+        troubles=found,
+        transactions=tx.open_rows(connection),
+        pins=tx.pins(connection, now),
+        names={r.relation_id: r.name for r in relations},
+        needs=at.needs(
+            views=[
+                at.View(name=v.name, handler=v.handler, status=v.status, age_s=v.age_s, error=v.error) for v in views
+            ],
+            builds=[one.name for one in builds if _wants_process(one)],
+            handlers={h.name: h.should_run for h in handlers},
+            troubles=found,
+            maintained=any(process.maintains for process in alive),
+        ),
+    )
+
+
+class _Derived:
+    """What is derived from tables. The modules that know it are imported only if there are such relations."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        relations: Sequence[Row[Any]],
+        sizes: Mapping[int, Size],
+        alive: Sequence[Process],
+        found: Sequence[Trouble],
+        now: int,
+    ) -> None:
+        self._connection = connection
+        self._ids = {r.name: r.relation_id for r in relations}
+        self._horizons = {r.name: r.horizon for r in relations}
+        self._kinds = {Kind(r.kind) for r in relations}
+        self._sizes = sizes
+        self._alive = alive
+        self._maintained = any(process.maintains for process in alive)
+        self._now = now
+        self._troubles: dict[int, Trouble] = {}
+        for one in reversed(found):  # the newest wins
+            self._troubles[one.relation] = one
+        self._shown = self._read_shown()
+        self.builds = [one for one in self._shown.values() if one.progress.percent < 100]
+        self.views = self._read_views() if Kind.VIEW in self._kinds else []
+
+    def _read_shown(self) -> dict[str, Shown]:
+        if not self._kinds & {Kind.VIEW, Kind.INDEX}:
+            return {}
+        from ebla.relations import builds as shown
+
+        return {one.name: one for one in shown.shown(self._connection, self._now)}
+
+    def _trouble(self, name: str) -> Trouble | None:
+        return self._troubles.get(self._ids.get(name, -1))
+
+    def _size(self, name: str) -> Size:
+        return self._sizes.get(self._ids.get(name, -1), Size())
+
+    def _read_views(self) -> list[ViewStatus]:
+        from ebla.model.handlers import by_name
+        from ebla.relations import handlers as stored
+        from ebla.relations.freshness import freshness
+
+        known = stored.handlers(self._connection)
+        found = []
+        for one in freshness(self._connection, self._now):
+            handler = by_name(known, one.handler)
+            trouble = self._trouble(one.name)
+            build = self._shown.get(one.name)
+            waits_for = at.waits_for(
+                status=one.status,
+                age_s=one.age_s,
+                should_run=handler is None or handler.should_run,
+                handler=one.handler,
+                trouble=trouble,
+                build=None if build is None or one.status != "building" else build.progress.detail,
+                maintained=self._maintained,
+                now=self._now,
+            )
+            found.append(
+                ViewStatus(
+                    name=one.name,
+                    handler=one.handler,
+                    status=one.status,
+                    applied_version=int(one.position.applied_version) if one.position.built else None,
+                    behind=one.behind,
+                    age_s=one.age_s,
+                    waits_for=waits_for,
+                    error=at.error_of(trouble) or one.position.message,
+                    last_plan=one.position.epoch.get("plan"),
+                    last_epoch_s=one.position.epoch.get("seconds"),
+                    size=self._size(one.name),
+                    horizon=self._horizons.get(one.name, 0),
+                )
+            )
+        return found
+
+    def indexes(self) -> list[IndexStatus]:
+        if Kind.INDEX not in self._kinds:
+            return []
+        from ebla.relations import indexes as definition
+
+        found = []
+        for index in definition.all_indexes(self._connection):
+            trouble = self._trouble(index.name)
+            progress = self._shown[index.name].progress
+            waits_for = at.index_waits_for(
+                trouble=trouble,
+                detail=progress.detail,
+                readable=progress.percent >= 100,
+                maintained=self._maintained,
+                now=self._now,
+            )
+            found.append(
+                IndexStatus(
+                    name=index.name,
+                    relation=index.base.name,
+                    state=index.state.value,
+                    percent=progress.percent,
+                    unique=index.unique,
+                    waits_for=waits_for,
+                    error=at.error_of(trouble) or index.stands.message,
+                    size=self._size(index.name),
+                )
+            )
+        return found
+
+    def handlers(self) -> list[HandlerStatus]:
+        """Those that keep views, and those that were made."""
+        from ebla.model.handlers import Handler, is_reserved
+
+        running = tx.leaders(self._connection, LEASE_OF_HANDLER, self._now)
+        made = [Handler.parse(*row) for row in reads.handler_rows(self._connection)]
+        known = {h.name: h.should_run for h in made if not is_reserved(h.name)}
+        for view in self.views:
+            known.setdefault(view.handler, True)
+        return [
+            HandlerStatus(
+                name=name,
+                should_run=should_run,
+                views=tuple(v.name for v in self.views if v.handler == name),
+                age_s=max((v.age_s or 0.0 for v in self.views if v.handler == name), default=0.0),
+                runs_in=running.get(name),
+            )
+            for name, should_run in sorted(known.items())
+        ]
+
+
+def _wants_process(one: Shown) -> bool:
+    """Whether a build goes on when there is a process: it is neither paused nor waits to be asked for."""
+    deferred = (one.progress.detail or "").startswith("BUILD INDEXES")
+    return one.build is not None and not one.build.paused and not deferred
+
+
+def _tables(connection: Connection, relations: Sequence[Row[Any]], sizes: Mapping[int, Size]) -> list[TableStatus]:
+    written = history.last_writes(connection)
+    times = reads.committed_at(connection, written.values())
+    return [
+        TableStatus(
+            name=r.name,
+            tablets=r.tablets,
+            replication=r.replication,
+            size=sizes.get(r.relation_id, Size()),
+            written_version=written.get(r.relation_id),
+            written_at=times.get(written.get(r.relation_id, -1)),
+            horizon=r.horizon,
+        )
+        for r in relations
+        if r.kind == Kind.TABLE.value
+    ]
+
+
+def _place(catalog: Catalog) -> str:
+    """Where the catalog is, without its password."""
+    url = catalog.engine.url
+    if catalog.engine.dialect.name == "sqlite":
+        return str(Path(str(url.database)).absolute())
+    return url.set(drivername="postgresql").render_as_string(hide_password=True)

@@ -1,0 +1,1 @@
+"""Ebla as a Spark data source: `format("ebla")`."""

@@ -1,0 +1,229 @@
+"""Changes as a stream of micro-batches.
+
+Theory of operation. An offset is a catalog version (and the relation it belongs to, so that a table of the same name
+is not taken for it). A micro-batch is the net changes in `(start, end]`. Version 0 stands before everything: a batch
+from there is the snapshot at its end, as inserts. Spark writes a batch's end to its log before it runs the batch and
+keeps no other state, so `partitions(start, end)` depends on nothing but its arguments and what the versions hold:
+a batch that is run again has the same rows.
+
+A pin at the last version that Spark has finished with keeps the history that is still needed. It has a lease, renewed
+while the query lives. A query that stops leaves it, so that it can go on from its checkpoint within the lease
+(`pin_lease_s`); after that, vacuum may take the history, and going on is a loud error.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from ebla.base.ids import Version
+from ebla.catalog import reads
+from ebla.catalog import transactions as tx
+from ebla.catalog.reads import newest_write
+from ebla.errors import ConflictError, EblaError, SnapshotError
+from ebla.model.relation import Relation
+from ebla.source.options import Origin, Request
+from ebla.source.read import Target, change_parts, living, snapshot_parts
+from ebla.source.tasks import Layout, read_part
+
+Offset = dict[str, int]
+
+BEFORE_EVERYTHING = Version(0)
+
+
+class EblaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One reader lives as long as its query, in a process on the driver's machine. The copies that go to the tasks
+    only `read`."""
+
+    def __init__(self, request: Request, target: Target, layout: Layout) -> None:
+        self.request = request
+        self.loaded = target.relation
+        self.layout = layout
+        self._keeper: Keeper | None = None
+        self._last: Version | None = None
+
+    # ---- offsets ----------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> Offset:
+        """Always the same answer: Spark asks again when the very first batch has to be run again."""
+        wanted = self.request.starting
+        if wanted is None:
+            return self._offset(BEFORE_EVERYTHING)
+        since = max(Version(wanted - 1), self.loaded.created_version)
+        self._keep().hold(since)
+        with self._keep().origin.catalog.reading() as connection:
+            reads.require_readable(connection, self._relation(connection), since, what="change")
+        return self._offset(since)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        at = self._version(start)
+        keeper = self._keep()
+        if at == BEFORE_EVERYTHING:
+            return self._offset(keeper.hold(self._last))
+        keeper.hold_at_least(at)
+        with keeper.origin.catalog.reading() as connection:
+            relation = self._relation(connection)
+            newest = newest_write(connection, relation.id)
+            if newest <= at:
+                # Nothing happens to this table, but its pin keeps the history of all others: move it on in time.
+                idle = keeper.stale and self._last is None
+                return self._offset(reads.current_version(connection)) if idle else start
+            if self._last is None and not isinstance(limit, ReadMaxFiles):
+                return self._offset(newest)
+            written = self._writes(connection, relation, at, newest if self._last is None else self._last)
+        if not written:
+            return start
+        most = limit.max_files if isinstance(limit, ReadMaxFiles) else len(written)
+        return self._offset(written[:most][-1])
+
+    def _writes(self, connection: Connection, relation: Relation, since: Version, until: Version) -> list[Version]:
+        """The versions in `(since, until]` that changed the table."""
+        found = {r.begin_version for r in reads.writes_between(connection, relation, since, until)}
+        return sorted(found | set(reads.truncated_between(connection, relation, since, until)))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        # Spark has no limit that counts versions; of those it has, this one's meaning is nearest.
+        most = self.request.versions_max
+        return ReadAllAvailable() if most is None else ReadMaxFiles(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._last = self._keep().origin.catalog.version()
+
+    def reportLatestOffset(self) -> Offset:
+        with self._keep().origin.catalog.reading() as connection:
+            return self._offset(newest_write(connection, self.loaded.id))
+
+    def _offset(self, version: Version) -> Offset:
+        return {"version": int(version), "relation": int(self.loaded.id)}
+
+    def _version(self, offset: Offset) -> Version:
+        if offset["relation"] != self.loaded.id:
+            raise SnapshotError(
+                f"{self.loaded.name}: expected relation {offset['relation']}, which the stream began with, found "
+                f"{self.loaded.id}: the table was dropped and created again; start with a new checkpoint"
+            )
+        return Version(offset["version"])
+
+    # ---- batches ----------------------------------------------------------------------------------------
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        since, until = self._version(start), self._version(end)
+        if since == until:
+            return []
+        keeper = self._keep()
+        keeper.hold_at_least(until if since == BEFORE_EVERYTHING else since)
+        with keeper.origin.catalog.reading() as connection:
+            relation = self._relation(connection)
+            roots = keeper.origin.roots(connection)
+            if since != BEFORE_EVERYTHING:
+                reads.require_readable(connection, relation, since, what="change")
+                return list(change_parts(connection, relation, since, until, roots, old=self.request.old))
+            snapshot = replace(reads.snapshot(connection, relation, until), roots=roots)
+            committed_at = reads.committed_at(connection, [until]).get(until, 0)
+            return list(snapshot_parts(snapshot, committed_at))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_part(partition, self.layout)
+
+    def _relation(self, connection: Connection) -> Relation:
+        """The relation with its columns, which must be those that the stream was loaded with."""
+        found = living(connection, self.loaded)
+        if _columns(found) != _columns(self.loaded):
+            raise ConflictError(
+                f"{self.loaded.name}: expected columns {_shown(self.loaded)}, found {_shown(found)}; the table was "
+                "altered under the stream: load it again and go on from the same checkpoint"
+            )
+        return found
+
+    # ---- history ----------------------------------------------------------------------------------------
+
+    def commit(self, end: Offset) -> None:
+        self._keep().hold(self._version(end))
+
+    def stop(self) -> None:
+        if self._keeper is not None:
+            self._keeper.close()
+            self._keeper = None
+
+    def _keep(self) -> Keeper:
+        if self._keeper is None:
+            self._keeper = Keeper(self.request)
+        return self._keeper
+
+
+def _columns(relation: Relation) -> list[tuple[str, str, str]]:
+    return [(c.name, c.physical, c.type) for c in relation.visible]
+
+
+def _shown(relation: Relation) -> str:
+    return ", ".join(f"{c.name} {c.type}" for c in relation.visible)
+
+
+class Keeper:
+    """The open catalog of a living query, and its one pin, renewed in the background."""
+
+    def __init__(self, request: Request) -> None:
+        self.origin = Origin(request)
+        self._reason = f"stream of {request.table}"
+        self._pin: str | None = None
+        self._version: Version | None = None
+        self._moved_at = 0
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="ebla-stream-pin", daemon=True)
+        self._thread.start()
+
+    def hold(self, version: Version | None) -> Version:
+        """Move the pin to a version, or to the newest; the old one goes after the new one is there."""
+        with self._lock:
+            self._version = self._place(version)
+            self._moved_at = self.origin.catalog.clock()
+            return self._version
+
+    def hold_at_least(self, version: Version) -> None:
+        """Pin a version unless it, or an older one, is pinned: what a query that goes on needs."""
+        if self._version is None or self._version > version:
+            self.hold(version)
+
+    @property
+    def stale(self) -> bool:
+        """Whether the pin has stood at one version for half its lease."""
+        return self.origin.catalog.clock() - self._moved_at > self.origin.pin_lease_us // 2
+
+    def _place(self, version: Version | None) -> Version:
+        origin = self.origin
+        before = self._pin
+        self._pin, at = tx.pin(
+            origin.catalog, version, holder=origin.holder, reason=self._reason, lease_us=origin.pin_lease_us
+        )
+        if before is not None:
+            tx.unpin(origin.catalog, [before])
+        return at
+
+    def _renew(self) -> None:
+        while not self._stopped.wait(self.origin.settings.pin_lease_s / 3):
+            with self._lock:
+                if self._version is None:
+                    continue
+                try:
+                    self._place(self._version)
+                except (EblaError, SQLAlchemyError, OSError):
+                    continue  # a database that does not answer gets another beat
+
+    def close(self) -> None:
+        """Leave the pin to its lease: the query may go on from its checkpoint."""
+        self._stopped.set()
+        self._thread.join(timeout=5)
+        self.origin.close()

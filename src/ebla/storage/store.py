@@ -1,0 +1,361 @@
+"""What reads keep in memory of runs, which never change: footers, decoded columns, and level 0 merged.
+
+All three are bounded, least recently used out first, and shared by the threads of one connection.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ebla.base.ids import NodeId, RunId, TabletId
+from ebla.errors import CorruptRunError
+from ebla.model.relation import Column, Relation, Run
+from ebla.model.snapshot import Snapshot
+from ebla.predicates import values as v
+from ebla.predicates.access import AccessPath
+from ebla.storage import layers as ly
+from ebla.storage import runs as rf
+from ebla.storage.files import Root
+from ebla.storage.layers import Layer
+from ebla.values import token as tokens
+from ebla.values import types
+
+COLUMNS_BYTES_MAX = 256 * 2**20
+FOOTERS_MAX = 4096
+LAYERS_BYTES_MAX = 256 * 2**20
+
+Kept = TypeVar("Kept")
+
+
+class Lru(Generic[Kept]):
+    """Things by name, up to a size."""
+
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
+        self._size = 0
+        self._kept: OrderedDict[Hashable, tuple[Kept, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, name: Hashable) -> Kept | None:
+        with self._lock:
+            found = self._kept.get(name)
+            if found is None:
+                return None
+            self._kept.move_to_end(name)
+            return found[0]
+
+    def put(self, name: Hashable, thing: Kept, size: int = 1) -> None:
+        with self._lock:
+            before = self._kept.pop(name, None)
+            self._size += size - (before[1] if before is not None else 0)
+            self._kept[name] = thing, size
+            while self._size > self._size_max and len(self._kept) > 1:
+                _, (_, gone) = self._kept.popitem(last=False)
+                self._size -= gone
+
+
+@dataclass(frozen=True, kw_only=True)
+class Footer:
+    """What a run's file says of itself. Bounds of a column are made when they are first asked for."""
+
+    metadata: Any
+    schema: pa.Schema
+    rows: tuple[int, ...]
+    """Of each row group."""
+    place: Mapping[str, int]
+    """The number of each column that is not nested."""
+    _bounds: dict[tuple[str, str], list[tuple[Any, Any]]] = field(default_factory=dict)
+    _spans: dict[tuple[str, ...], list[tuple[v.Ranks, v.Ranks]]] = field(default_factory=dict)
+
+    def bounds(self, column: Column) -> list[tuple[Any, Any]]:
+        """The least and the greatest rank of a column in each row group."""
+        name = (column.physical, column.type)
+        found = self._bounds.get(name)
+        if found is None:
+            found = self._bounds[name] = [self._bound(column, g) for g in range(len(self.rows))]
+        return found
+
+    def spans(self, key: Sequence[tuple[Column, bool]]) -> list[tuple[v.Ranks, v.Ranks]]:
+        """The ranks between which each row group lies, of columns in these directions, as far as they are known.
+
+        A column behind one whose values differ inside the row group says nothing about its first and last row.
+        """
+        name = tuple(("-" if down else "") + column.physical for column, down in key)
+        found = self._spans.get(name)
+        if found is None:
+            found = self._spans[name] = [self._span(key, group) for group in range(len(self.rows))]
+        return found
+
+    def _span(self, key: Sequence[tuple[Column, bool]], group: int) -> tuple[v.Ranks, v.Ranks]:
+        lows: list[Any] = []
+        highs: list[Any] = []
+        for column, down in key:
+            low, high = self.bounds(column)[group]
+            lows.append(v.Desc(high) if down else low)
+            highs.append(v.Desc(low) if down else high)
+            if low != high:
+                break
+        return tuple(lows), tuple(highs)
+
+    def _bound(self, column: Column, group: int) -> tuple[Any, Any]:
+        place = self.place.get(column.physical)
+        if place is None:
+            absent = self.schema.get_field_index(column.physical) < 0
+            return (v.NULL, v.NULL) if absent else (v.NULL, LAST)
+        statistics = self.metadata.row_group(group).column(place).statistics
+        if statistics is None:
+            return v.NULL, LAST
+        if statistics.has_null_count and statistics.null_count == self.rows[group]:
+            return v.NULL, v.NULL
+        if not statistics.has_min_max:
+            return v.NULL, LAST
+        kind = types.to_arrow(column.type)
+        try:
+            low, high = (
+                _plain(value, self.schema.field(column.physical).type, kind) for value in _extremes(statistics)
+            )
+        except (ValueError, OverflowError, pa.ArrowException):  # a date beyond Python's calendar
+            return v.NULL, LAST
+        may_be_null = not statistics.has_null_count or statistics.null_count > 0
+        # A writer may leave NaN out of its statistics, and it is greater than all they know of.
+        return v.NULL if may_be_null else v.rank(low), LAST if pa.types.is_floating(kind) else v.rank(high)
+
+
+LAST: v.Rank = (3, 0)
+"""Behind every rank."""
+
+
+def _extremes(statistics: Any) -> tuple[Any, Any]:
+    return statistics.min, statistics.max
+
+
+def _plain(value: Any, stored: pa.DataType, wanted: pa.DataType) -> Any:
+    array = pa.array([value], stored)
+    return v.plain(array if stored == wanted else array.cast(wanted))[0].as_py()
+
+
+def footer_of(root: Root, run: Run) -> Footer:
+    metadata = root.open_parquet(run.path).metadata
+    schema = metadata.schema.to_arrow_schema()
+    place = {metadata.schema.column(i).path: i for i in range(len(metadata.schema))}
+    return Footer(
+        metadata=metadata,
+        schema=schema,
+        rows=tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)),
+        place={name: place[name] for name in schema.names if name in place},
+    )
+
+
+class Store:
+    """The caches of one connection."""
+
+    def __init__(self, columns_bytes_max: int = COLUMNS_BYTES_MAX, layers_bytes_max: int = LAYERS_BYTES_MAX) -> None:
+        self._footers: Lru[Footer] = Lru(FOOTERS_MAX)
+        self._columns: Lru[pa.Array] = Lru(columns_bytes_max)
+        self._layers: Lru[Layer] = Lru(layers_bytes_max)
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    # ---- footers and columns ----------------------------------------------------------------------------
+
+    def footer(self, roots: Mapping[NodeId, Root], run: Run) -> Footer:
+        found = self._footers.get(run.id)
+        if found is None:
+            found = from_copy(roots, run, lambda root: footer_of(root, run))
+            self._footers.put(run.id, found)
+        return found
+
+    def columns(
+        self, roots: Mapping[NodeId, Root], run: Run, group: int, columns: Sequence[Column]
+    ) -> dict[str, pa.Array]:
+        """Columns of a row group, in today's types. One that the file does not have is NULL."""
+        found: dict[str, pa.Array] = {}
+        missing: list[Column] = []
+        for column in columns:
+            kept = self._columns.get((run.id, group, column.physical, column.type))
+            if kept is None:
+                missing.append(column)
+            else:
+                found[column.physical] = kept
+        return found | self._read(roots, run, [group], missing)[0] if missing else found
+
+    def _read(
+        self, roots: Mapping[NodeId, Root], run: Run, groups: Sequence[int], columns: Sequence[Column]
+    ) -> list[dict[str, pa.Array]]:
+        """Decode columns of row groups of one run, and keep them."""
+        footer = self.footer(roots, run)
+        stored = [c.physical for c in columns if footer.schema.get_field_index(c.physical) >= 0]
+        tables = from_copy(roots, run, lambda root: read_groups(root, run, footer, groups, stored))
+        found: list[dict[str, pa.Array]] = []
+        for group, table in zip(groups, tables, strict=True):
+            arrays = {c.physical: _today(table, c, footer.rows[group]) for c in columns}
+            for column in columns:
+                array = arrays[column.physical]
+                self._columns.put((run.id, group, column.physical, column.type), array, array.nbytes)
+            found.append(arrays)
+        return found
+
+    def has_columns(self, run: Run, group: int, columns: Sequence[Column]) -> bool:
+        return all(self._columns.get((run.id, group, c.physical, c.type)) is not None for c in columns)
+
+    def warm(self, roots: Mapping[NodeId, Root], wanted: Sequence[tuple[Run, int]], columns: Sequence[Column]) -> None:
+        """Read row groups that are not in memory, several at a time."""
+        cold: dict[RunId, tuple[Run, list[int]]] = {}
+        for run, group in wanted:
+            if not self.has_columns(run, group, columns):
+                cold.setdefault(run.id, (run, []))[1].append(group)
+        if len(cold) == 1:
+            [(run, groups)] = cold.values()
+            self._read(roots, run, groups, columns)
+        elif cold:
+            list(self.pool().map(lambda one: self._read(roots, one[0], one[1], columns), cold.values()))
+
+    def pool(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 2), thread_name_prefix="ebla-read")
+            return self._pool
+
+    # ---- level 0 ----------------------------------------------------------------------------------------
+
+    def layers(
+        self, roots: Mapping[NodeId, Root], path: AccessPath, snapshot: Snapshot, cache: rf.LevelZeroCache
+    ) -> list[Layer]:
+        """Level 0 of a snapshot, oldest first. The next snapshot, with one run more, needs most of the same layers."""
+        return _Building(self._layers, roots, path, snapshot, cache).layers()
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+
+
+class _Building:
+    """Layers of one snapshot, from those that are there."""
+
+    def __init__(
+        self,
+        kept: Lru[Layer],
+        roots: Mapping[NodeId, Root],
+        path: AccessPath,
+        snapshot: Snapshot,
+        cache: rf.LevelZeroCache,
+    ) -> None:
+        self._kept = kept
+        self._roots = roots
+        self._path = path
+        self._snapshot = snapshot
+        self._cache = cache
+        relation = path.relation
+        self._shape = relation.schema_version, relation.tablets, tuple(column.descending for column in path.key)
+
+    def layers(self) -> list[Layer]:
+        return [self._layer(runs) for runs in _cut(self._snapshot.level0)]
+
+    def _layer(self, runs: Sequence[Run]) -> Layer:
+        found = self._find(runs)
+        if found is None:
+            found = ly.merged(self._path, self._parts(runs)) if len(runs) > 1 else self._of_run(runs[0])
+            self._kept.put(self._name(runs), found, found.bytes)
+        return found
+
+    def _parts(self, runs: Sequence[Run]) -> list[Layer]:
+        """What to merge several runs from: the layers of before the last one came, as far as they are kept."""
+        found: list[Layer] = []
+        for part in [*_cut(runs[:-1]), runs[-1:]]:
+            kept = self._find(part)
+            if kept is not None:
+                found.append(kept)
+            elif len(part) > 1:
+                found += self._parts(part)
+            else:
+                found.append(self._layer(part))
+        return found
+
+    def _of_run(self, run: Run) -> Layer:
+        cutoffs = ly.folded([run], self._snapshot)
+        name = self._named([run], ())
+        found = self._kept.get(name)
+        if found is None:
+            found = ly.layer_of(self._path, rf.read_copy(self._roots, run, self._cache))
+            if cutoffs:
+                self._kept.put(name, found, found.bytes)
+        return ly.without_folded(found, run, cutoffs)
+
+    def _find(self, runs: Sequence[Run]) -> Layer | None:
+        return self._kept.get(self._name(runs))
+
+    def _name(self, runs: Sequence[Run]) -> Hashable:
+        return self._named(runs, ly.folded(runs, self._snapshot))
+
+    def _named(self, runs: Sequence[Run], cutoffs: ly.Folded) -> Hashable:
+        return tuple(run.id for run in runs), cutoffs, self._shape
+
+
+def _cut(runs: Sequence[Run]) -> list[Sequence[Run]]:
+    return [runs[one.start : one.stop] for one in ly.segments([run.rows for run in runs])]
+
+
+Read = TypeVar("Read")
+
+
+def from_copy(roots: Mapping[NodeId, Root], run: Run, read: Callable[[Root], Read]) -> Read:
+    """Read from the first copy of a run that can be."""
+    while True:
+        node = rf.readable_node(roots, run)
+        if node is None:
+            raise CorruptRunError(
+                f"{run.path}: run missing or damaged: expected {run.bytes} bytes on node {run.nodes[0]}, "
+                "found no sound copy; restore the file from a backup or load the rows again"
+            )
+        try:
+            return read(roots[node])
+        except (OSError, pa.ArrowException):
+            roots[node].distrust(run.path)
+
+
+def read_groups(root: Root, run: Run, footer: Footer, groups: Sequence[int], names: Sequence[str]) -> list[pa.Table]:
+    if not names:
+        return [pa.table({}) for _ in groups]
+    file = pq.ParquetFile(
+        root.inner(run.path),
+        filesystem=root.filesystem,
+        metadata=footer.metadata,
+        page_checksum_verification=True,
+        pre_buffer=False,
+    )
+    return [file.read_row_group(group, columns=list(names), use_threads=False) for group in groups]
+
+
+def _today(read: pa.Table, column: Column, rows: int) -> pa.Array:
+    kind = types.to_arrow(column.type)
+    index = read.schema.get_field_index(column.physical)
+    if index < 0:
+        return pa.nulls(rows, kind)
+    found = read.column(index)
+    return single(found if found.type == kind else found.cast(kind))
+
+
+def single(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    joined = column.combine_chunks()
+    return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
+
+
+def tablets_of_keys(relation: Relation, rows: Sequence[Sequence[Any]]) -> list[TabletId]:
+    """The tablets of keys, given as comparable values in the key's order."""
+    columns = dict(zip([c.physical for c in relation.key], zip(*rows, strict=True), strict=True))
+    names = [c.physical for c in relation.placed_by]
+    arrays = [v.array(columns[c.physical], c.type) for c in relation.placed_by]
+    table = types.normalize_keys(pa.table(arrays, names=names), names)
+    found = tokens.tablets_of(tokens.tokens(table, names), relation.tablets)
+    return [TabletId(int(t)) for t in found]

@@ -1,0 +1,135 @@
+"""The rows of a chunk: read from the base once, however many views and indexes are filled with them.
+
+Theory of operation. Every filler says what it reads (`Reading`); the chunk is read at one version for all. Indexes are
+filled from the version at which they became `backfilling`, or a newer one; a view may read any, since epochs bring it
+forward, but none from before it was created, when one of its inputs may not have been there.
+
+Plan: the files of the chunk's tablets at that version, level 0 merged in (`ebla.spark.scan.merged`), filtered by token
+where a tablet is read in parts. One Spark job for each view and one for all indexes reads them; where that is more than
+one, the columns that any of them needs are kept between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from ebla.base.ids import TabletId, Version
+from ebla.catalog import reads
+from ebla.errors import UnknownNameError
+from ebla.model.chunks import Part, spans
+from ebla.model.relation import Relation
+from ebla.model.snapshot import Snapshot
+from ebla.spark import scan as sscan
+from ebla.tables.context import Context
+from ebla.values import token
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What some relations of one kind read of a chunk."""
+
+    columns: frozenset[str]
+    """Physical names."""
+    jobs: int
+    """So many Spark jobs read the rows."""
+    not_before: Version
+    """At an older version they could not be computed."""
+    at: Version | None = None
+    """They are read at this version or a newer one, which somebody keeps from vacuum; `None`: at the newest."""
+
+
+def version_of(readings: Collection[Reading]) -> Version | None:
+    """The version at which a chunk is read for all; `None`: whatever is the newest when it is read."""
+    if all(one.at is None for one in readings):
+        return None
+    return max(at for one in readings for at in (one.at, one.not_before) if at is not None)
+
+
+class Scan:
+    """One chunk of a base, for all who read it. Used by one thread."""
+
+    def __init__(self, context: Context, base: Relation, parts: Sequence[Part], readings: Collection[Reading]) -> None:
+        self.base = base
+        self.parts = parts
+        self.at = version_of(readings)
+        self._context = context
+        self._columns = frozenset[str]().union(*(one.columns for one in readings))
+        self._shared = sum(one.jobs for one in readings) > 1
+        self._snapshot: Snapshot | None = None
+        self._rows: DataFrame | None = None
+
+    @property
+    def tablets(self) -> list[TabletId]:
+        return [part.tablet for part in self.parts]
+
+    @property
+    def whole(self) -> bool:
+        return all(part.whole for part in self.parts)
+
+    def snapshot(self, version: Version) -> Snapshot:
+        """What is read. The first who asks says at which version, if nothing else has said so."""
+        if self._snapshot is None:
+            self._snapshot = base_snapshot(self._context, self.base, version, self.tablets)
+        assert self._snapshot.version == version, "all read a chunk at one version"
+        return self._snapshot
+
+    def rows(self, version: Version) -> DataFrame:
+        """The rows of the parts, under physical names."""
+        if self._rows is None:
+            frame = base_rows(self._context, self.snapshot(version), self.parts)
+            if self._shared:
+                names = [c.physical for c in self.snapshot(version).relation.columns if c.physical in self._columns]
+                frame = frame.selectExpr(*map(sscan.quoted, names)).persist()
+            self._rows = frame
+        return self._rows
+
+    def close(self) -> None:
+        if self._rows is not None and self._shared:
+            self._rows.unpersist()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def base_snapshot(context: Context, base: Relation, version: Version, tablets: Sequence[TabletId]) -> Snapshot:
+    """Some tablets of a base with the columns that it had at a version."""
+    with context.catalog.reading() as connection:
+        now = reads.relation_by_id(connection, base.id)
+        if now is None:
+            raise UnknownNameError(f"{base.name}: expected to be there, found dropped")
+        then = reads.relation(connection, now.name, version=version)
+        return reads.snapshot(connection, then, version, None if len(tablets) == base.tablets else tablets)
+
+
+def base_rows(context: Context, snapshot: Snapshot, parts: Sequence[Part]) -> DataFrame:
+    """The rows of these parts of a snapshot, all columns, under physical names."""
+    base = snapshot.relation
+    frame = sscan.merged(
+        context.spark, snapshot, context.roots(), context.cache, rows_max=context.settings.level0_rows_max
+    )
+    if all(part.whole for part in parts):
+        return frame
+    ranges = spans(parts, lambda tablet: token.token_range(tablet, base.tablets))
+    return frame.filter(within([k.physical for k in base.placed_by], ranges))
+
+
+def within(columns: Sequence[str], ranges: Sequence[tuple[int, int]]) -> str:
+    """A condition: the token of these columns lies in one of the ranges."""
+    hashed = f"xxhash64({', '.join(map(sscan.quoted, columns))})"
+    parts = [f"{hashed} BETWEEN {_long(first)} AND {_long(last)}" for first, last in ranges]
+    return f"({' OR '.join(parts)})" if parts else "false"
+
+
+def _long(value: int) -> str:
+    return f"{value}L" if value > -(2**63) else "(-9223372036854775807L - 1L)"

@@ -1,0 +1,275 @@
+"""Compaction folds level 0 into level 1; vacuum forgets old versions; the sweep removes what nobody owns.
+
+Deciding what to fold is a pure function of a snapshot. Folding is one Spark job, whatever the number of tablets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ebla.base.failpoint import hit
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Version
+from ebla.catalog import history, indexing, manifest, reads
+from ebla.catalog import relations as relation_rows
+from ebla.catalog import transactions as tx
+from ebla.catalog.apply import oldest_needed
+from ebla.errors import ConflictError, UsageError
+from ebla.model import changes as c
+from ebla.model.index_states import may_compact
+from ebla.model.relation import FOREVER, SPANS_TABLETS, TOKEN, Kind, Relation, RunSource
+from ebla.model.snapshot import BEGINNING, Snapshot
+from ebla.relations.readers import least_read
+from ebla.spark import scan as sscan
+from ebla.spark import write as swrite
+from ebla.storage import runs as rf
+from ebla.storage.files import owner
+from ebla.tables.context import Context
+from ebla.tables.writes import Work, begin
+from ebla.values import token as tokens
+
+# ---- compaction -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    """What one compaction does. `rewritten` tablets get new level 1 runs; `settled` ones have nothing to fold."""
+
+    rewritten: tuple[TabletId, ...]
+    settled: tuple[TabletId, ...]
+    ended_level1: frozenset[RunId]
+    ended_level0: frozenset[RunId]
+
+
+def plan_fold(snapshot: Snapshot, touched: set[TabletId]) -> Fold:
+    """Fold all of a snapshot's level 0: rewrite the tablets it has rows in, and advance the cutoff of the others."""
+    rewritten = tuple(t for t in snapshot.tablets if t in touched)
+    again = set(rewritten)
+    return Fold(
+        rewritten=rewritten,
+        settled=tuple(t for t in snapshot.tablets if t not in again),
+        ended_level1=frozenset(r.id for r in snapshot.level1 if r.tablet in again),
+        ended_level0=frozenset(r.id for r in snapshot.level0) if snapshot.complete else frozenset(
+            r.id for r in snapshot.level0 if r.tablet != SPANS_TABLETS
+        ),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    relation: str
+    tablets: int
+    folded_runs: int
+    version: Version | None
+
+
+def compact(context: Context, name: str, *, attempts: int = 5) -> Compacted:
+    """Fold a relation's level 0. Writers go on; what they commit meanwhile stays level 0."""
+    for attempt in range(attempts):
+        try:
+            return _compact(context, name)
+        except ConflictError:
+            if attempt == attempts - 1:
+                raise
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _compact(context: Context, name: str) -> Compacted:
+    work = begin(context, name, reason=f"compact {name}")
+    relation, transaction = work.relation, work.transaction
+    try:
+        if relation.kind is Kind.INDEX and not _may_fold(context, relation):
+            work.roll_back()
+            return Compacted(relation=relation.name, tablets=0, folded_runs=0, version=None)
+        with context.kept_alive(transaction.id), context.at_work(f"compaction of {relation.name}"):
+            snapshot = work.snapshot()
+            crowded = _crowded(snapshot)
+            if not snapshot.level0 and not crowded:
+                work.roll_back()
+                return Compacted(relation=relation.name, tablets=0, folded_runs=0, version=None)
+            fold = plan_fold(snapshot, _touched(context, snapshot) | crowded)
+            context.progress(f"compacting {len(fold.rewritten)} tablets of {relation.name}", None)
+            with work.reading([snapshot]):
+                _rewrite(context, work, snapshot, fold)
+            hit("compact.files_written")
+            version = work.commit_decision(_decision(work, snapshot, fold))
+    except BaseException as error:
+        work.give_up(error)
+        raise
+    return Compacted(
+        relation=relation.name,
+        tablets=len(fold.rewritten),
+        folded_runs=len(snapshot.level0),
+        version=version,
+    )
+
+
+def _may_fold(context: Context, index: Relation) -> bool:
+    """Not while it is filled: tombstones must stay above what the backfill brings."""
+    with context.catalog.reading() as connection:
+        found = indexing.of_index(connection, index.id)
+    return found is not None and may_compact(found.state)
+
+
+def _crowded(snapshot: Snapshot) -> set[TabletId]:
+    """Tablets with more than one level 1 run that are small enough to be one."""
+    counts: dict[TabletId, int] = {}
+    for run in snapshot.level1:
+        counts[run.tablet] = counts.get(run.tablet, 0) + 1
+    return {t for t, n in counts.items() if n > 1}
+
+
+def _touched(context: Context, snapshot: Snapshot) -> set[TabletId]:
+    """The tablets that level 0 has rows in."""
+    relation = snapshot.relation
+    found = {r.tablet for r in snapshot.level0 if r.tablet != SPANS_TABLETS}
+    spanning = [r for r in snapshot.level0 if r.tablet == SPANS_TABLETS]
+    if sum(r.rows for r in spanning) > context.settings.level0_rows_max:
+        return set(snapshot.tablets)  # too many to look at one by one; they are everywhere
+    if spanning:
+        rows = rf.mutations(relation, spanning, context.roots(), context.cache, snapshot)
+        numbers = np.unique(tokens.tablets_of(rows[TOKEN].to_numpy(), relation.tablets))
+        found |= {TabletId(int(t)) for t in numbers}
+    return found & set(snapshot.tablets)
+
+
+def _rewrite(context: Context, work: Work, snapshot: Snapshot, fold: Fold) -> None:
+    if not fold.rewritten:
+        return
+    relation, part = snapshot.relation, snapshot
+    if fold.settled:
+        with context.catalog.reading() as connection:
+            part = reads.snapshot(connection, relation, snapshot.version, fold.rewritten)
+    rows = sscan.merged(context.writer, part, work.roots, context.cache, rows_max=context.settings.level0_rows_max)
+    home = work.home()
+    scratch = work.next_scratch()
+    files = swrite.write_tablets(
+        rows, relation, home, scratch, row_group_bytes=context.row_group_bytes(relation), index=fold.rewritten
+    )
+    work.runs = work.adopt(home, files, level=1, source=RunSource.COMPACTION)
+
+
+def _decision(work: Work, snapshot: Snapshot, fold: Fold) -> c.Decision:
+    relation = snapshot.relation
+    tablets = (*fold.rewritten, *fold.settled)
+    return c.Decision(
+        reason=f"compact {relation.name}: {len(snapshot.level0)} level 0 runs into {len(fold.rewritten)} tablets",
+        relation=relation.id,
+        transaction=work.transaction.id,
+        requires=(
+            *work.requirements(),
+            c.RunsLive(relation=relation.id, runs=fold.ended_level1 | fold.ended_level0),
+            *(c.CutoffIs(relation=relation.id, tablet=t, cutoff=snapshot.cutoffs.get(t, BEGINNING)) for t in tablets),
+        ),
+        updates=(
+            c.EndRuns(relation=relation.id, runs=fold.ended_level1 | fold.ended_level0),
+            c.AddRuns(runs=tuple(work.runs)),
+            *(c.SetCutoff(relation=relation.id, tablet=t, cutoff=snapshot.version) for t in tablets),
+            c.EndTransaction(transaction=work.transaction.id),
+        ),
+    )
+
+
+RETENTION_S_MAX = 100 * 365 * 86_400.0
+
+# ---- vacuum ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vacuumed:
+    horizon: Version
+    relations: int
+    files: int
+    bytes: int
+    orphans: int
+
+
+def plan_horizon(newest: Version, by_time: Version, needed: Version | None) -> Version:
+    """Forget what is older than the retention period, but nothing that somebody reads."""
+    return min(newest, by_time) if needed is None else min(newest, by_time, needed)
+
+
+def horizons(
+    relations: Sequence[RelationId], horizon: Version, read: Mapping[RelationId, Version | None]
+) -> dict[RelationId, Version]:
+    """The horizon of each relation: a dictionary keeps the oldest version at which a view still reads it."""
+    return {r: horizon if (least := read.get(r)) is None else min(horizon, least) for r in relations}
+
+
+def vacuum(context: Context, name: str | None = None, *, retain_s: float | None = None) -> Vacuumed:
+    """Forget old versions, delete their files, and sweep files that no commit ever named."""
+    catalog = context.catalog
+    tx.reap(catalog)
+    keep_s = context.settings.retention_s if retain_s is None else retain_s
+    if not 0 <= keep_s <= RETENTION_S_MAX:
+        raise UsageError(f"retention: expected 0 to {RETENTION_S_MAX:.0f} seconds, found {keep_s:.0f}")
+    horizon, targets = _advance(context, name, keep_s)
+    hit("vacuum.horizon_set")
+    removed, size, orphans = sweep(context, targets if name is not None else None)
+    tx.forget_ended(catalog, catalog.clock() - int(max(keep_s, 3600.0) * 1e6))
+    return Vacuumed(horizon=horizon, relations=len(targets), files=removed, bytes=size, orphans=orphans)
+
+
+def _advance(context: Context, name: str | None, keep_s: float) -> tuple[Version, list[RelationId]]:
+    """Commit the new horizon. From then on a read below it is refused, and only then may files go."""
+    catalog = context.catalog
+    for _ in range(20):
+        with catalog.reading() as connection:
+            now = catalog.clock()
+            newest = reads.current_version(connection)
+            by_time = history.newest_until(connection, now - int(keep_s * 1e6))
+            horizon = plan_horizon(newest, by_time, oldest_needed(connection, now))
+            wanted = None if name is None else reads.relation(connection, name).id
+            before = relation_rows.horizons(connection, wanted)
+            own = horizons(list(before), horizon, least_read(connection))
+            first_end = manifest.first_ends(connection, horizon)
+        # A dropped relation's horizon is its end, and its runs go once the horizon of all has come that far.
+        due = [r for r, to in own.items() if before[r] <= to and first_end.get(r, FOREVER) <= to]
+        targets = list(before)
+        if not due:
+            return horizon, targets
+        try:
+            catalog.commit(
+                c.Decision(
+                    reason=f"vacuum up to version {horizon}",
+                    requires=(c.NobodyReadsBelow(version=horizon),),
+                    updates=tuple(c.SetHorizon(relation=r, horizon=own[r]) for r in due),
+                ),
+                node=context.node,
+            )
+        except ConflictError:
+            continue  # a reader came between; look again
+        return horizon, targets
+    return Version(0), []
+
+
+def sweep(context: Context, relations: Sequence[RelationId] | None = None) -> tuple[int, int, int]:
+    """Delete files that the manifest does not name and no open transaction owns: count, bytes, orphans.
+
+    The listing comes first and the catalog second. A file that was listed and whose transaction is still open is
+    somebody's work; one whose transaction committed is named by then; any other is nobody's.
+    """
+    removed = size = orphans = 0
+    wanted = None if relations is None else {f"r{r}" for r in relations}
+    listed = {node: root.listing() for node, root in context.roots().items()}
+    with context.catalog.reading() as connection:
+        at_work = tx.open_transactions(connection)
+        named: Mapping[NodeId, set[str]] = {node: reads.named_paths(connection, node) for node in listed}
+        committed = tx.committed_transactions(connection)
+    for node, entries in listed.items():
+        root = context.roots()[node]
+        # Files before the folders that they lie in, so that they are counted.
+        for path, length, folder in sorted(entries, key=lambda entry: entry[2]):
+            number = owner(path)
+            inside = path.split("/", 1)[0]
+            if number is None or number in at_work or path in named[node] or (wanted and inside not in wanted):
+                continue
+            if folder:
+                root.remove_tree(path)
+            elif root.remove(path):
+                removed += 1
+                size += length
+                orphans += number not in committed
+    return removed, size, orphans

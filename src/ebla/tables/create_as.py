@@ -1,0 +1,171 @@
+"""A table that comes to be with its rows: `CREATE [OR REPLACE] TABLE … AS query`.
+
+The rows are computed and written before there is a table: a transaction takes the number that the table will have, and
+its files lie where they will stay. One commit then makes the table, with all of its rows, or puts it in the place of
+the one that it replaces. Until that commit readers see what was there before; without it nothing is left but files that
+no commit names, which a sweep removes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
+
+from ebla.base.failpoint import hit
+from ebla.base.ids import RelationId, Version
+from ebla.catalog import reads
+from ebla.catalog import transactions as tx
+from ebla.errors import TypeMismatchError
+from ebla.model import changes as c
+from ebla.model.relation import Column, Kind, Relation
+from ebla.model.snapshot import Snapshot
+from ebla.spark import write as swrite
+from ebla.sql.statements import CreateTable
+from ebla.tables import batch as b
+from ebla.tables import constraints, ddl
+from ebla.tables.context import Context
+from ebla.tables.writes import Work, Written, until_committed
+from ebla.values import types
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """A query's rows, not computed yet, and what it reads."""
+
+    frame: DataFrame
+    reads: Sequence[Snapshot] = ()
+
+
+def create_filled(context: Context, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]) -> Written | None:
+    """Make a table of a query's rows; `None` if there is one already, and that is well.
+
+    A query that reads the table which it replaces is computed again if that table was written to meanwhile.
+    """
+    return until_committed(context, lambda: _attempt(context, statement, rows))
+
+
+def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]) -> Written | None:
+    ddl.check_name(statement.name, "table")
+    tablets, replication, _ = ddl.storage_options(context, statement.options)
+    with context.catalog.reading() as connection:  # a wrong request computes nothing
+        if _replaced(connection, statement) is None:
+            return None
+        placement = ddl.place(list(reads.nodes(connection).values()), tablets, replication)
+    transaction = tx.begin_new(
+        context.catalog,
+        node=context.node,
+        holder=context.holder,
+        reason=f"create table {statement.name}",
+        lease_us=context.lease_us,
+    )
+    try:
+        found = rows(transaction)
+        table = Relation(
+            id=_number(transaction),
+            name=statement.name,
+            kind=Kind.TABLE,
+            tablets=tablets,
+            replication=replication,
+            schema_version=1,
+            placement_version=1,
+            columns=ddl.new_columns(statement.name, columns_of(statement.name, found.frame), statement.primary_key),
+            placement=placement,
+            horizon=transaction.snapshot,
+            created_version=transaction.snapshot,
+            comment=statement.comment,
+        )
+        declared = constraints.declared(context, table.name, table.visible, statement.checks)
+        table = replace(table, options=ddl.kept_constraints(declared))
+        work = Filling(context, table, transaction)
+    except BaseException:
+        tx.abort(context.catalog, transaction.id)
+        raise
+    try:
+        with context.kept_alive(transaction.id):
+            with swrite.translated(table.name):  # Spark computes constants while it plans
+                frame, plain = swrite.fitted(found.frame, table), swrite.is_plain(found.frame)
+            work.put(b.FrameBatch(frame=frame, kind=b.UPSERT, plain=plain, reads=found.reads))
+            hit("write.files_written")
+            return _commit(statement, work, {snapshot.relation.id for snapshot in found.reads})
+    except BaseException as error:
+        work.give_up(error)
+        raise
+
+
+def columns_of(table: str, frame: DataFrame) -> list[Column]:
+    """The columns of a query, with the types that Spark gives them."""
+    made = []
+    for field in frame.schema.fields:
+        try:
+            kind = types.from_spark(field.dataType)
+        except TypeMismatchError as error:
+            raise TypeMismatchError(f"{table}.{field.name}: {error}; CAST it in the query") from None
+        made.append(Column(name=field.name, physical=field.name, type=kind))
+    return made
+
+
+def _number(transaction: tx.Transaction) -> RelationId:
+    assert transaction.relation is not None, "begin_new takes one"
+    return transaction.relation
+
+
+def _replaced(connection: Connection, statement: CreateTable) -> tuple[c.Update, ...] | None:
+    return ddl.replaced(
+        connection, statement.name, if_not_exists=statement.if_not_exists, or_replace=statement.or_replace
+    )
+
+
+class Filling(Work):
+    """The write of a relation that is not there yet."""
+
+    def commit_creation(self, decide: Callable[[Connection, Version], c.Decision | None]) -> c.Committed | None:
+        self._committing = True
+        committed = self.context.catalog.decide(decide, node=self.context.node)
+        if committed is not None:
+            self.forget_scratch()
+        return committed
+
+
+def _commit(statement: CreateTable, work: Filling, read: Collection[RelationId]) -> Written | None:
+    table = work.relation
+
+    def decide(connection: Connection, at: Version) -> c.Decision | None:
+        gone = _replaced(connection, statement)
+        if gone is None:
+            return None
+        unchanged = [
+            c.NoWritesSince(relation=one.relation, version=work.transaction.snapshot)
+            for one in gone
+            if isinstance(one, c.DropRelation) and one.relation in read
+        ]
+        created = c.CreateRelation(
+            name=table.name,
+            kind=table.kind,
+            tablets=table.tablets,
+            replication=table.replication,
+            columns=table.columns,
+            placement=table.placement,
+            comment=table.comment,
+            options=table.options,
+            number=table.id,
+        )
+        return c.Decision(
+            reason=f"{'replace' if gone else 'create'} table {table.name} as a query",
+            transaction=work.transaction.id,
+            requires=(c.TransactionOpen(transaction=work.transaction.id), *unchanged),
+            updates=(*gone, created, work.run_update(), c.EndTransaction(transaction=work.transaction.id)),
+        )
+
+    committed = work.commit_creation(decide)
+    if committed is None:
+        work.roll_back()
+        return None
+    rows = sum(run.rows for run in work.runs)
+    made = replace(table, created_version=committed.version, horizon=committed.version)
+    return Written(version=committed.version, rows=rows, relation=made, level0_runs=len(work.runs))

@@ -1,0 +1,1 @@
+"""Types of columns, and how texts, JSON and Python objects become values of them."""

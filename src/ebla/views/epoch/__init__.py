@@ -1,0 +1,1 @@
+"""One epoch of a view: which rows a change touches, and what they become."""

@@ -1,0 +1,203 @@
+"""An epoch whose change is too large for the driver: the same plan, with every set of values a DataFrame.
+
+Nothing is collected. The affected values are found by joins, the query runs over the rows in scope, and one join with
+what the view has tells upserts from tombstones. The rows are not compared with the old ones: a row that stays the same
+is written again. Of a view that is refreshed in chunks, only affected values in a range of tokens count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
+from ebla.algebra.plan import Incremental
+from ebla.model.relation import DELETED
+from ebla.model.snapshot import Snapshot
+from ebla.relations.views import View
+from ebla.spark import scan as sscan
+from ebla.storage import runs as rf
+from ebla.storage.rows import TooWide
+from ebla.tables import scans
+from ebla.tables.chunk_scan import within
+from ebla.views.epoch.evaluate import Evaluation, semi
+from ebla.views.epoch.inputs import Inputs, column_of
+from ebla.views.epoch.narrow import State
+from ebla.views.epoch.region import ranges_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_HIT = "_ebla_hit"
+
+
+class Wide:
+    def __init__(self, view: View, inputs: Inputs, evaluation: Evaluation, mine: Snapshot, plan: Incremental) -> None:
+        self._view = view
+        self._inputs = inputs
+        self._evaluation = evaluation
+        self._mine = mine
+        self._plan = plan
+        self._scope: DataFrame | None = None
+
+    def rows(self, span: tuple[int, int] | None = None) -> DataFrame:
+        """Rows to write, under physical names with a mark for tombstones.
+
+        `span`: only those whose scope has its token there, first and last.
+        """
+        return self._rows(self.affected(span), self._direct())
+
+    def affected(self, span: tuple[int, int] | None = None) -> DataFrame:
+        """The values of the scope that changes affect, in the types of the view's columns: tokens depend on them.
+
+        No row of the view has a value that does not fit: it comes from the other side of an equality as INT = BIGINT.
+        """
+        found = reduce(lambda a, b: a.unionAll(b), [self._values(a.values) for a in self._plan.affected]).distinct()
+        wanted = [column_of(self._view.relation, name).type for name in self._plan.scope]
+        kinds = {c: kind for (c, have), kind in zip(found.dtypes, wanted, strict=True) if have != kind}
+        fits = [f"({c} IS NULL OR try_cast({c} AS {kind}) IS NOT NULL)" for c, kind in kinds.items()]
+        typed = found.filter(" AND ".join(fits)) if fits else found
+        typed = typed.selectExpr(*[f"try_cast({c} AS {kinds[c]}) AS {c}" if c in kinds else c for c in found.columns])
+        return typed if span is None else typed.filter(within(typed.columns, [span]))
+
+    @property
+    def _by_key(self) -> bool:
+        return set(self._plan.scope) == {column.name for column in self._view.relation.key}
+
+    # ---- rows -------------------------------------------------------------------------------------------
+
+    def _rows(self, affected: DataFrame, direct: dict[int, DataFrame] | None) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        self._scope = affected
+        leaves = direct if direct is not None else self._narrowed()
+        found = self._evaluation.frame(leaves)
+        relation = self._view.relation
+        key = [col.name for col in relation.key]
+        if self._by_key:
+            # One row for each affected value at most: what finds none is a tombstone.
+            keys = affected.toDF(*[f"_ebla_k_{n}" for n in self._plan.scope])
+            how = "left_outer"
+        else:
+            found = semi(found, self._plan.scope, affected)
+            stored = scans.frame_of(self._inputs.context, self._mine, hidden=True)
+            keys = semi(stored, self._plan.scope, affected).select(*[F.col(sscan.quoted(n)) for n in key])
+            keys = keys.toDF(*[f"_ebla_k_{n}" for n in key])
+            how = "full_outer"
+        on = F.expr(" AND ".join(f"{sscan.quoted(f'_ebla_k_{n}')} <=> {sscan.quoted(n)}" for n in key))
+        both = keys.join(found.withColumn(_HIT, F.lit(True)), on, how)
+        shown = [
+            f"IF({_HIT} IS NULL, {sscan.quoted(f'_ebla_k_{col.name}')}, {sscan.quoted(col.name)}) AS "
+            f"{sscan.quoted(col.physical)}"
+            if col.key_position is not None
+            else f"{sscan.quoted(col.name)} AS {sscan.quoted(col.physical)}"
+            for col in relation.columns
+        ]
+        return both.selectExpr(*shown, f"{_HIT} IS NULL AS {DELETED}")
+
+    def _direct(self) -> dict[int, DataFrame] | None:
+        """The changed rows themselves, where they are all that the query needs of the input that changed."""
+        if len(self._plan.affected) != 1:
+            return None
+        changed = self._plan.affected[0].values
+        if not isinstance(changed, Changed) or self._count_mentions(changed.table) != 1:
+            return None
+        key = {k.name for k in self._inputs.relations[changed.table].key}
+        if set(changed.columns) != key or not self._by_key:
+            return None
+        if not any(n.leaf == changed.leaf and set(n.by) == key for n in self._plan.narrowed):
+            return None
+        return {changed.leaf: self._new_rows(changed.table)}
+
+    def _count_mentions(self, table: str) -> int:
+        return sum(1 for ref in self._view.kept.refs if ref.name.lower() == table)
+
+    def _narrowed(self) -> dict[int, DataFrame]:
+        """Inputs cut down to rows in scope, where one join does it; Spark joins the others as they are."""
+        found: dict[int, list[Narrowed]] = {}
+        for one in self._plan.narrowed:
+            found.setdefault(one.leaf, []).append(one)
+        return {
+            leaf: semi(self._now(parts[0].table), parts[0].by, self._values(parts[0].source))
+            for leaf, parts in found.items()
+            if len(parts) == 1 and _is_scope(parts[0].source)
+        }
+
+    # ---- values -----------------------------------------------------------------------------------------
+
+    def _values(self, wanted: Values) -> DataFrame:
+        """Distinct values, in columns `c0`, `c1`, …"""
+        match wanted:
+            case Changed(table=table, columns=columns):
+                return _numbered(self._changed(table, columns)).distinct()
+            case Looked(table=table, by=by, source=source, columns=columns):
+                rows = semi(self._now(table), by, self._values(source))
+                return _numbered(rows.selectExpr(*[sscan.quoted(c) for c in columns])).distinct()
+            case Picked(source=source, positions=positions):
+                return _numbered(self._values(source).select(*[f"c{p}" for p in positions])).distinct()
+            case Either(sources=sources):
+                return reduce(lambda a, b: a.unionAll(b), [self._values(s) for s in sources]).distinct()
+            case Scope():
+                assert self._scope is not None
+                return _numbered(self._scope)
+            case WithoutNull():
+                raise TooWide("a large change of the list of NOT IN")
+
+    def _now(self, table: str) -> DataFrame:
+        return self._inputs.frame(table)
+
+    def _changed(self, table: str, columns: Sequence[str]) -> DataFrame:
+        """Columns of the changed rows, old and new, and of those that the view sees for the first time."""
+        came = self._inputs.added(table)
+        shown = [sscan.quoted(n) for n in columns]
+        if came is None:
+            return self._written(table, columns)
+        if not self._inputs.writes(table):
+            return came.selectExpr(*shown)
+        return self._written(table, columns).unionAll(came.selectExpr(*shown))
+
+    def _written(self, table: str, columns: Sequence[str]) -> DataFrame:
+        """Columns of the changed rows, old and new; of the new alone if they are the key, which both share."""
+        relation = self._inputs.relations[table]
+        latest = self._latest(table)
+        key = {k.name for k in relation.key}
+        physical = [column_of(relation, n).physical for n in columns]
+        if set(columns) <= key:
+            return latest.selectExpr(*[sscan.quoted(p) for p in physical])
+        assert self._inputs.before[table] is not None
+        old = self._inputs.frame(table, State.OLD, hidden=True)
+        keys = latest.selectExpr(*[sscan.quoted(k.physical) for k in relation.key])
+        was = semi(old, [k.name for k in relation.key], keys).selectExpr(*[sscan.quoted(n) for n in columns])
+        alive = latest.filter(f"NOT coalesce({DELETED}, false)").selectExpr(*[sscan.quoted(p) for p in physical])
+        return was.unionAll(alive)
+
+    def _new_rows(self, table: str) -> DataFrame:
+        relation = self._inputs.relations[table]
+        came = self._inputs.added(table)
+        if came is not None:
+            came = came.select(*[sscan.quoted(col.name) for col in relation.visible])
+            if not self._inputs.writes(table):
+                return came
+        alive = self._latest(table).filter(f"NOT coalesce({DELETED}, false)")
+        found = sscan.logical(alive.select(*[sscan.quoted(c.physical) for c in relation.visible]), relation.visible)
+        return found if came is None else found.unionAll(came)
+
+    def _latest(self, table: str) -> DataFrame:
+        """The last mutation of each changed key that the view knows."""
+        context, relation = self._inputs.context, self._inputs.relations[table]
+        runs, roots = self._inputs.writes(table), self._inputs.context.roots()
+        copies = {r.id: rf.readable_node(roots, r) or r.nodes[0] for r in runs}
+        latest = sscan.latest_mutations(context.spark, relation, runs, copies, roots)
+        region = self._inputs.region_of(table)
+        if region is None:
+            return latest
+        return latest.filter(within([k.physical for k in relation.key], ranges_of(relation, region.known)))
+
+
+def _numbered(frame: DataFrame) -> DataFrame:
+    return frame.toDF(*[f"c{i}" for i in range(len(frame.columns))])
+
+
+def _is_scope(source: Values) -> bool:
+    return isinstance(source, Scope) or (isinstance(source, Picked) and isinstance(source.source, Scope))

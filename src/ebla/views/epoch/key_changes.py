@@ -1,0 +1,67 @@
+"""Changes that their keys tell: when an epoch need not know what the rows were that a write replaced.
+
+A write says which keys it wrote, and their new rows. What those rows were is a lookup in the input, and one of many
+keys that lie far apart reads the input from end to end: its price follows the table, not the change. A plan by scope
+needs it only where the values that name the affected rows are no part of the input's key. Otherwise old rows serve for
+one thing alone, to leave out rows that were written and are as they were, in all that the view uses.
+
+So such a lookup is not made where it would cost more than to compute every written row again. A few of the keys, which
+lie next to each other, are looked up first: if none of those rows changed in what the view uses, probably no row did,
+and all are read after all, so that a change that the view does not use changes nothing. If one did, what is computed in
+vain is at most what was written, and a row that is written again is as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ebla.algebra.follow import Changed, Either, Looked, Picked, Scope, Values, WithoutNull
+from ebla.algebra.plan import Incremental
+from ebla.model.relation import TOKEN
+from ebla.storage import runs as rf
+from ebla.values import token as tokens
+
+ROWS_PER_KEY_MAX = 500
+"""So many rows are read in the time that one row of a view takes to be computed and written."""
+ROWS_MIN = 1_000_000
+"""Fewer rows are read in a moment."""
+GROUP_ROWS = 400_000
+"""Rows of a row group, about: what one key alone makes a lookup read."""
+SOME_KEYS = 32
+
+
+def told_by_key(made: Incremental, table: str, key: Sequence[str]) -> bool:
+    """Whether the plan takes nothing of an input's changed rows but columns of its key."""
+    starts = [one for way in made.affected for one in _starts(way.values) if one.table == table]
+    return all(set(one.columns) <= set(key) for one in starts)
+
+
+def _starts(values: Values) -> Iterator[Changed]:
+    match values:
+        case Changed():
+            yield values
+        case Looked(source=source) | Picked(source=source) | WithoutNull(source=source):
+            yield from _starts(source)
+        case Either(sources=sources):
+            for source in sources:
+                yield from _starts(source)
+        case Scope():
+            pass
+
+
+def dear(stored: int, written: int) -> bool:
+    """Whether to look up so many keys among so many sorted rows costs more than to compute them all again."""
+    return min(stored, written * GROUP_ROWS) > max(ROWS_MIN, written * ROWS_PER_KEY_MAX)
+
+
+def neighbours(mutations: pa.Table, key: Sequence[str], tablets: int) -> pa.Table:
+    """A few of the mutations, whose keys lie next to each other in the first tablet: a lookup of them reads little."""
+    if mutations.num_rows == 0:
+        return mutations
+    places = tokens.tablets_of(mutations.column(TOKEN).to_numpy(), tablets)
+    first = mutations.take(pa.array(np.flatnonzero(places == places.min())))
+    order = rf.in_order(first, [(name, False) for name in key])
+    return first.take(order[:SOME_KEYS])

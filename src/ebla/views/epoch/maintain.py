@@ -1,0 +1,388 @@
+"""Views kept exact: rounds of epochs, each view behind those that it reads, all to one base version."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Container, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from ebla.algebra.driving import Driving, Growing, InOnePiece
+from ebla.base.ids import RelationId, Version
+from ebla.catalog import history, reads, troubles
+from ebla.catalog import transactions as tx
+from ebla.catalog.troubles import Activity, Trouble
+from ebla.errors import CatalogError, ConflictError, MissingDependencyError
+from ebla.model import changes as c
+from ebla.model.relation import FOREVER, Kind, Relation
+from ebla.relations import views as definition
+from ebla.relations.shapes import how_built, shape_of, used_columns
+from ebla.relations.views import Position, View
+from ebla.spark.faults import is_final
+from ebla.tables import troubles as troubled
+from ebla.tables.context import Context
+from ebla.tables.writes import Work, opened
+from ebla.views.epoch.coverage import Covering, Standing, standing
+from ebla.views.epoch.growth import Growth, OnePiece, Piece, growth, in_one_piece
+from ebla.views.epoch.inputs import Round
+from ebla.views.epoch.refresh import Chunk, RefreshEpoch
+from ebla.views.epoch.run import Epoch, Run, Target
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+log = logging.getLogger("ebla.views")
+
+Known = tuple[View, Mapping[str, Relation]]
+"""A view and its inputs, as the round read them."""
+
+NOTHING = "nothing to do"
+"""The plan of an epoch that found no commit behind the versions that the view has read."""
+
+__all__ = ["Chunk", "Epoch", "Known", "Target", "apply_epoch", "refresh", "stop"]
+
+# ---- the epoch ------------------------------------------------------------------------------------------
+
+
+def apply_epoch(
+    context: Context,
+    name: str,
+    target: Target | None = None,
+    round_: Round | None = None,
+    *,
+    build: Piece | None = None,
+    chunk: Chunk | None = None,
+    repair: bool = False,
+    known: Known | None = None,
+) -> Epoch:
+    """Bring a view up to the newest version of its inputs, or to those of the target. `repair`: compute it anew.
+
+    `chunk`: go on with the view's refresh. `known`: what the round has read of the view, and that it is behind.
+
+    A view that is being built in chunks is brought there as far as it is covered. One that is built in one piece is
+    left alone, unless this is the epoch that builds it (`build`). One that grows gets the chunk that `build` says.
+    """
+    started = time.perf_counter()
+    stands: Standing | None = None
+    building: OnePiece | Growth | None = None
+    if known is not None and target is not None:
+        view, relations = known
+        _refuse_behind(view, relations, target)
+        work = _begun(context, view)
+        try:
+            with context.kept_alive(work.transaction.id), context.at_work(f"epoch of {view.relation.name}"):
+                return Run(view, relations, target, work, round_ or Round(context), started).run()
+        except BaseException:
+            work.roll_back()
+            raise
+    with context.catalog.reading() as connection:
+        view = definition.load(connection, name)
+        target = target or Target(stream=reads.current_version(connection))
+        relations = {n: reads.relation(connection, n) for n in view.inputs}
+        how = how_built(view, relations) if view.building else None
+        nothing = Epoch(view=view.relation.name, applied_version=_applied(view), plan=NOTHING)
+        match how:
+            case Driving():
+                stands = standing(connection, view, relations[how.base], relations, target.stream)
+                if not stands.due:
+                    return nothing
+            case Growing():
+                target = Target(stream=target.stream)  # dictionaries get their own versions once it is built
+                building = growth(connection, view, how.base)
+                if build is None and not (
+                    building.begun and _anything_new(connection, view.reached, relations, target)
+                ):
+                    return nothing
+            case InOnePiece():
+                if build is None:
+                    return nothing
+                building = in_one_piece(connection, view)
+            case None:
+                if not repair and chunk is None and not _anything_new(connection, view.position, relations, target):
+                    return nothing
+                if chunk is not None and (view.position is None or view.position.refresh is None):
+                    return nothing  # another process has ended it
+                _refuse_behind(view, relations, target)
+    work = _begun(context, view)
+    try:
+        with context.kept_alive(work.transaction.id), context.at_work(f"epoch of {view.relation.name}"):
+            if stands is not None and isinstance(how, Driving):
+                covering = Covering(
+                    view, how, relations, stands, target.stream, work, round_ or Round(context), started
+                )
+                return covering.run()
+            if view.position is not None and view.position.refresh is not None and not repair:
+                return RefreshEpoch(view, relations, target, work, round_ or Round(context), started, chunk).run()
+            if build is not None and isinstance(how, Growing):
+                # What is covered comes to the target first, by an epoch of its own; then nothing but rows is added.
+                apply_epoch(context, name, target, round_)
+                with context.catalog.reading() as connection:
+                    view = definition.load(connection, name)
+                    relations = {n: reads.relation(connection, n) for n in view.inputs}
+                    building = growth(connection, view, how.base, build)
+            run = Run(view, relations, target, work, round_ or Round(context), started, building)
+            return run.anew("repair") if repair else run.run()
+    except BaseException:
+        work.roll_back()
+        raise
+
+
+def _begun(context: Context, view: View) -> Work:
+    relation, transaction, place = opened(context, view.relation.name, reason=f"{tx.EPOCH}{view.relation.name}")
+    work = Work(context, view.relation, transaction, place)
+    if (relation.id, relation.schema_version) != (view.relation.id, view.relation.schema_version):
+        work.roll_back()
+        raise ConflictError(f"{relation.name}: expected the view that the epoch began with, found another; retry")
+    return work
+
+
+def _applied(view: View) -> Version:
+    return Version(0) if view.position is None else view.position.applied_version
+
+
+def _refuse_behind(view: View, relations: Mapping[str, Relation], target: Target) -> None:
+    """Refuse a target that was chosen before another process brought the view further.
+
+    The view's rows hold what it has read: with a position behind them the next epoch would apply changes twice.
+    """
+    for name, relation in relations.items():
+        seen = 0 if view.position is None else view.position.read.get(name, 0)
+        until = target.batch.get(name, target.stream if relation.kind is Kind.TABLE else FOREVER)
+        if until < seen:
+            raise ConflictError(
+                f"epoch of {view.relation.name}: expected {relation.name} at version {seen} or newer, found {until}; "
+                "another process came first: read again"
+            )
+
+
+def _anything_new(
+    connection: Connection, position: Position | None, relations: Mapping[str, Relation], target: Target
+) -> bool:
+    """Whether an input has a commit that a view has not read. The history knows, even of runs that are vacuumed."""
+    if position is None or position.status != "ready":
+        return True
+    return _written_since(connection, position.read, relations, target)
+
+
+def _written_since(
+    connection: Connection, read: Mapping[str, int], relations: Mapping[str, Relation], target: Target
+) -> bool:
+    """Whether an input has a commit behind these versions, up to the target."""
+    for name, relation in relations.items():
+        seen = read.get(name, 0)
+        until = target.batch.get(name, target.stream if relation.kind is Kind.TABLE else FOREVER)
+        if seen >= until:
+            continue
+        if history.newest_of(connection, relation.id, until) > seen:
+            return True
+    return False
+
+
+def refresh(
+    context: Context,
+    targets: Mapping[str, Target],
+    *,
+    known: Sequence[Known] | None = None,
+    retry: Container[str] = (),
+    build: Piece | None = None,
+    at_once: bool = False,
+    chunk: Chunk | None = None,
+    of_dictionaries: bool = False,
+) -> list[Epoch]:
+    """One epoch for each of these views (names in lower case), each behind the views that it reads.
+
+    `known`: the views with their inputs, if they have been read already, each behind those that it reads.
+    Views that do not read each other share what they read and run side by side. What goes wrong with one is its own,
+    whatever it is: it is recorded, and the others go on. A view that failed on a row is tried again when an input was
+    written to, one with any other trouble when its pause is over; both also when a user asks for them (`retry`,
+    `at_once`). `build` says what is built of a view that is not driven, `chunk` how far the refresh of one view goes.
+    What goes wrong with builds and with changes of dictionaries (`of_dictionaries`) is raised: they have troubles of
+    their own.
+    """
+    with context.catalog.reading() as connection:
+        if known is None:
+            read = [v for v in definition.all_views(connection) if v.relation.name.lower() in targets]
+            known = [(v, {n: reads.relation(connection, n) for n in v.inputs}) for v in read]
+        views = [v for v, _ in known if v.relation.name.lower() in targets]
+        relations = {v.relation.id: inputs for v, inputs in known}
+        met = {t.relation: t for t in troubles.everything(connection, list(relations)) if t.work is Activity.EPOCH}
+        now = context.catalog.clock()
+        due = [
+            v
+            for v in views
+            if (at_once or not _is_waiting(met.get(v.relation.id), now) or v.relation.name.lower() in retry)
+            and _is_due(connection, v, relations[v.relation.id], targets[v.relation.name.lower()], retry)
+        ]
+        idle = {
+            v.relation.id
+            for v in due
+            if chunk is None
+            and all(r.kind is Kind.TABLE for r in relations[v.relation.id].values())
+            and not _anything_new(connection, v.position, relations[v.relation.id], targets[v.relation.name.lower()])
+        }
+    steady: dict[RelationId, Known] = {
+        v.relation.id: (v, relations[v.relation.id])
+        for v in due
+        if not v.building
+        and v.damage is None
+        and chunk is None
+        and (v.position is None or v.position.refresh is None)
+        and all(r.kind is Kind.TABLE for r in relations[v.relation.id].values())
+    }
+    done: dict[str, Epoch] = {}
+    for level in _levels(due):
+        round_ = Round(context)
+        busy = [v for v in level if v.relation.id not in idle]
+        for view in busy:
+            with contextlib.suppress(Exception):  # its own epoch meets the same, and tells
+                shape, _ = shape_of(view, relations[view.relation.id])
+                round_.uses(used_columns(shape, relations[view.relation.id]))
+        for view in level:
+            if view.relation.id in idle:
+                done[view.relation.name] = Epoch(view=view.relation.name, applied_version=_applied(view), plan=NOTHING)
+        for epoch in _side_by_side(context, busy, targets, round_, build, chunk, steady, alone=of_dictionaries):
+            done[epoch.view] = epoch
+    for view in due:
+        went_well = view.relation.name in done and done[view.relation.name].error is None
+        if view.relation.id in met and went_well and not (chunk is not None and _is_failed_epoch(view.position)):
+            troubles.clear(context.catalog, view.relation.id, Activity.EPOCH)
+        refreshing = view.position is not None and view.position.refresh is not None
+        ended = refreshing and chunk is None and not targets[view.relation.name.lower()].batch
+        if ended and went_well:
+            troubles.clear(context.catalog, view.relation.id, Activity.DICTIONARY)
+    conflicts = [one.error for one in done.values() if isinstance(one.error, ConflictError)]
+    if conflicts:
+        raise conflicts[0]  # another process came first; what the other views did is committed
+    return [done[v.relation.name] for v in due if v.relation.name in done]
+
+
+def _is_failed_epoch(position: Position | None) -> bool:
+    """Whether an epoch failed on a row, and no chunk: a chunk that goes well changes nothing about it."""
+    return position is not None and position.status == "failed" and not position.failed_in_refresh
+
+
+def _is_waiting(trouble: Trouble | None, now: int) -> bool:
+    return trouble is not None and trouble.retry_at is not None and trouble.retry_at > now
+
+
+def _is_due(
+    connection: Connection, view: View, relations: Mapping[str, Relation], target: Target, retry: Container[str]
+) -> bool:
+    """What failed on a row fails again until an input is written to, or a user knows better and asks for it."""
+    if view.position is None or view.position.status != "failed" or view.relation.name.lower() in retry:
+        return True
+    return _written_since(connection, view.position.tried, relations, target)
+
+
+def _levels(views: Sequence[View]) -> list[list[View]]:
+    """Views in rounds: none reads another one of its own round."""
+    depth: dict[str, int] = {}
+    rounds: list[list[View]] = []
+    for view in views:  # each behind those that it reads
+        level = max((depth[n] + 1 for n in view.inputs if n in depth), default=0)
+        depth[view.relation.name.lower()] = level
+        if level == len(rounds):
+            rounds.append([])
+        rounds[level].append(view)
+    return rounds
+
+
+def _side_by_side(
+    context: Context,
+    views: Sequence[View],
+    targets: Mapping[str, Target],
+    round_: Round,
+    build: Piece | None,
+    chunk: Chunk | None,
+    known: Mapping[RelationId, Known],
+    *,
+    alone: bool,
+) -> list[Epoch]:
+    def one(view: View) -> Epoch | None:
+        name = view.relation.name.lower()
+        try:
+            of_view = known.get(view.relation.id) if _of(build, name) is None else None
+            return _apply_or_fail(
+                context, view, targets[name], round_, build=_of(build, name), chunk=chunk, known=of_view
+            )
+        except (CatalogError, MissingDependencyError):
+            raise  # of this process, not of the view
+        except Exception as error:
+            with context.catalog.reading() as connection:
+                if reads.relation_by_id(connection, view.relation.id) is None:
+                    return None  # dropped meanwhile
+            if build is not None or alone:
+                raise
+            if not isinstance(error, ConflictError):
+                _note(context, view, error)
+            return Epoch(
+                view=view.relation.name,
+                applied_version=_applied(view),
+                plan="waiting",
+                reason=str(error) or type(error).__name__,
+                error=error,
+            )
+
+    if len(views) < 2:
+        return [epoch for epoch in map(one, views) if epoch is not None]
+    context.spark  # noqa: B018 - started once, before the threads need it
+    with ThreadPoolExecutor(max_workers=min(len(views), 2 * (os.cpu_count() or 1)), thread_name_prefix="epoch") as pool:
+        return [epoch for epoch in pool.map(context.tags.bound(one), views) if epoch is not None]
+
+
+def _of(build: Piece | None, view: str) -> Piece | None:
+    return build if build is not None and build.view == view else None
+
+
+def _apply_or_fail(
+    context: Context,
+    view: View,
+    target: Target,
+    round_: Round,
+    *,
+    build: Piece | None,
+    chunk: Chunk | None,
+    known: Known | None,
+) -> Epoch:
+    """An epoch whose expressions fail stops its view and no other; what went wrong is kept with the view."""
+    try:
+        return apply_epoch(context, view.relation.name, target, round_, build=build, chunk=chunk, known=known)
+    except Exception as error:
+        if isinstance(error, ConflictError | CatalogError) or not is_final(error):
+            raise
+        if build is not None:
+            with context.catalog.reading() as connection:
+                view = definition.load(connection, view.relation.name)  # an epoch came before the chunk
+        tried = {n: int(target.batch.get(n, target.stream)) for n in view.inputs}
+        if chunk is not None and view.position is not None and view.position.refresh is not None:
+            tried |= view.position.refresh.to
+        stop(context, view, error, tried, Activity.EPOCH if build is None else Activity.BUILD)
+        return Epoch(
+            view=view.relation.name, applied_version=_applied(view), plan="failed", reason=str(error), error=error
+        )
+
+
+def _note(context: Context, view: View, error: Exception) -> Trouble:
+    found = troubled.note(context, view.relation, Activity.EPOCH, error)
+    name = view.relation.name
+    log.warning("view=%s epoch failed attempts=%d code=%s reason=%s", name, found.attempts, found.code, found.message)
+    log.debug("view=%s", name, exc_info=error)
+    return found
+
+
+def stop(context: Context, view: View, error: Exception, tried: Mapping[str, int], work: Activity) -> None:
+    """Keep with a view which row or text is to blame. It is tried again when an input has a version behind these."""
+    position = (view.reached or Position(applied_version=Version(0), read={})).failed(str(error), tried)
+    context.catalog.commit(
+        c.Decision(
+            reason=f"epoch of {view.relation.name} failed",
+            relation=view.relation.id,
+            requires=(c.ProgressIs(name=view.progress_name, value=view.stored),),
+            updates=(c.SetProgress(name=view.progress_name, value=position.text()),),
+        ),
+        node=context.node,
+    )
+    troubled.note(context, view.relation, work, error)

@@ -1,0 +1,104 @@
+"""The part of its base that an unfinished view knows, and reading the base as if there were no other rows.
+
+Theory of operation. A view that is not driven by its base (`ebla.algebra.driving`) is built over a growing part of the
+base. Let R be what is covered: in each tablet all rows up to a position. At version *t* the view is exactly its query
+over the base restricted to R, wherever the base is mentioned, and all of every other input, at *t*. So an epoch between
+two chunks is an ordinary epoch that sees R alone, and a chunk C is one, too: nothing changes but the base, which goes
+from R to R and C. Whatever follows changes (sums added, groups computed again, differences) follows chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ebla.base.ids import TabletId, Version
+from ebla.catalog import reads
+from ebla.model import segments as sg
+from ebla.model.chunks import Part, spans
+from ebla.model.relation import Relation
+from ebla.model.segments import Segments
+from ebla.spark import scan as sscan
+from ebla.tables import scans
+from ebla.tables.chunk_scan import within
+from ebla.tables.context import Context
+from ebla.values import token, types
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """What an epoch sees of one input: the rows in `known` as they were and are, and those in `added` as they are."""
+
+    table: str
+    known: tuple[Part, ...]
+    added: tuple[Part, ...] = ()
+
+    @property
+    def after(self) -> tuple[Part, ...]:
+        """What is known behind the epoch, one part for each tablet: a chunk begins where the tablet was left."""
+        found: dict[TabletId, Part] = {}
+        for part in (*self.known, *self.added):
+            before = found.get(part.tablet)
+            found[part.tablet] = (
+                part if before is None else replace(before, up_to=part.up_to, rows=before.rows + part.rows)
+            )
+        return tuple(found.values())
+
+    @property
+    def rows(self) -> int:
+        """How many rows of the input the view knows behind the epoch, about."""
+        return sum(part.rows for part in (*self.known, *self.added))
+
+    @property
+    def rows_added(self) -> int:
+        """At least one where there is a chunk: rows may have come since they were counted."""
+        return max(1, sum(part.rows for part in self.added)) if self.added else 0
+
+
+def known(covered: Mapping[TabletId, Segments[str]]) -> tuple[Part, ...]:
+    """What segments cover, as parts."""
+    return tuple(
+        Part(tablet=tablet, after=None, up_to=segments[-1].up_to, rows=sg.rows(segments))
+        for tablet, segments in sorted(covered.items())
+        if segments
+    )
+
+
+def ranges_of(base: Relation, parts: Sequence[Part]) -> list[tuple[int, int]]:
+    """The tokens of some parts of a relation, first and last."""
+    return spans(parts, lambda tablet: token.token_range(tablet, base.tablets))
+
+
+def base_rows(
+    context: Context, base: Relation, version: Version, parts: Sequence[Part], *, hidden: bool = False
+) -> DataFrame:
+    """The rows of these parts at a version, under the names that users know."""
+    tablets = [part.tablet for part in parts]
+    with context.catalog.reading() as connection:
+        snapshot = reads.snapshot(connection, base, version, None if len(tablets) == base.tablets else tablets)
+    if all(part.whole for part in parts):
+        return scans.frame_of(context, snapshot, hidden=hidden)
+    ranges = ranges_of(base, parts)
+    frame = scans.frame_of(context, snapshot, hidden=hidden or base.keyless)
+    frame = frame.filter(within([k.name for k in base.key], ranges))
+    return frame if hidden or not base.keyless else frame.select(*[sscan.quoted(col.name) for col in base.visible])
+
+
+def inside(rows: pa.Table, base: Relation, parts: Sequence[Part]) -> pa.Table:
+    """Those of some rows, which have the base's key among their columns, that lie in these parts."""
+    if rows.num_rows == 0:
+        return rows
+    names = [k.name for k in base.key]
+    keys = rows.select(names).cast(pa.schema([pa.field(k.name, types.to_arrow(k.type)) for k in base.key]))
+    tokens = token.tokens(keys, names)
+    kept = np.zeros(rows.num_rows, dtype=bool)
+    for first, last in ranges_of(base, parts):
+        kept |= (tokens >= first) & (tokens <= last)
+    return rows if kept.all() else rows.filter(pa.array(kept))

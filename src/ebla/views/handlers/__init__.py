@@ -1,0 +1,1 @@
+"""Epochs of the views of a handler, each at its turn; changes of dictionaries."""
