@@ -29,7 +29,8 @@ from ebla.errors import (
 )
 
 if TYPE_CHECKING:
-    from ebla.api.database import Database, connect
+    from ebla.api.connect import connect
+    from ebla.api.database import Database
     from ebla.api.table import Table
     from ebla.predicates.conditions import between, is_null, not_null, one_of, prefix
     from ebla.spark.result import Result
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 __getattr__ = lazy.exports(
     __name__,
     {
-        "ebla.api.database": ("Database", "connect"),
+        "ebla.api.connect": ("connect",),
+        "ebla.api.database": ("Database",),
         "ebla.predicates.conditions": ("between", "is_null", "not_null", "one_of", "prefix"),
         "ebla.spark.result": ("Result",),
         "ebla.api.table": ("Table",),

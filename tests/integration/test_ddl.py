@@ -15,8 +15,7 @@ from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError, TransactionClosedError, TypeMismatchError, UnknownNameError, UsageError
 from ebla.model.relation import Column
 from ebla.tables import batch as b
-from ebla.tables import compaction as maintenance
-from ebla.tables import ddl
+from ebla.tables import compaction, ddl
 from ebla.tables import writes as w
 from support.warehouse import begin, connect, eventually, live_runs, open_transactions, refused, rows, stored
 
@@ -305,7 +304,7 @@ def test_a_table_altered_while_a_write_begins_loses_nothing(db, monkeypatch, wha
     if what == "update":
         db.sql("UPDATE t SET n = n + 1 WHERE id = 1")
     else:
-        maintenance.compact(db.context, "t")
+        compaction.compact(db.context, "t")
     assert raced
     assert rows(db, "SELECT id, name, x FROM t WHERE id = 1") == [(1, "a", 5)]
     assert not open_transactions(db)

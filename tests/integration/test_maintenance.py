@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ebla.errors import ConflictError
-from ebla.tables import compaction as maintenance
+from ebla.tables import compaction, vacuum
 from ebla.values import token as tokens
 from support.warehouse import connect, eventually, file_of, live_runs, named, open_transactions, rows, stored
 
@@ -84,7 +84,7 @@ def test_writes_during_a_compaction_stay(db, monkeypatch):
     """They began after its snapshot, in tablets that it rewrites and in others."""
     table = db.table("t")
     table.upsert([{"id": i, "n": 0} for i in range(20)])
-    real = maintenance._rewrite
+    real = compaction._rewrite
     done: list[bool] = []
 
     def write_meanwhile(*arguments):
@@ -94,7 +94,7 @@ def test_writes_during_a_compaction_stay(db, monkeypatch):
             table.upsert([{"id": 1, "n": 7}, {"id": 100, "n": 7}])
             table.delete([{"id": 2}])
 
-    monkeypatch.setattr(maintenance, "_rewrite", write_meanwhile)
+    monkeypatch.setattr(compaction, "_rewrite", write_meanwhile)
     db.compact("t")
     assert {r.level for r in live_runs(db, "t")} == {0, 1}
     expected = [(i, 7 if i == 1 else 0) for i in range(20) if i != 2] + [(100, 7)]
@@ -108,7 +108,7 @@ def test_writes_during_a_compaction_stay(db, monkeypatch):
 def test_a_compaction_that_was_overtaken_starts_over(db, monkeypatch, other):
     table = db.table("t")
     table.upsert([{"id": i, "n": 0} for i in range(20)])
-    real = maintenance._rewrite
+    real = compaction._rewrite
     raced: list[bool] = []
 
     def overtake(*arguments):
@@ -116,12 +116,12 @@ def test_a_compaction_that_was_overtaken_starts_over(db, monkeypatch, other):
         if not raced:
             raced.append(True)
             if other == "compact":
-                maintenance.compact(db.context, "t")
+                compaction.compact(db.context, "t")
             else:
                 db.sql("TRUNCATE TABLE t")
                 table.upsert([{"id": 5, "n": 5}])
 
-    monkeypatch.setattr(maintenance, "_rewrite", overtake)
+    monkeypatch.setattr(compaction, "_rewrite", overtake)
     db.compact("t")
     assert raced
     assert rows(db, "t") == ([(i, 0) for i in range(20)] if other == "compact" else [(5, 5)])
@@ -134,16 +134,16 @@ def test_a_compaction_that_was_overtaken_starts_over(db, monkeypatch, other):
 def test_a_compaction_that_always_loses_gives_up_and_leaves_nothing(db, monkeypatch):
     table = db.table("t")
     table.upsert([{"id": 1, "n": 0}])
-    real = maintenance._rewrite
+    real = compaction._rewrite
 
     def always(context, work, snapshot, fold):
         real(context, work, snapshot, fold)
         db.sql("TRUNCATE TABLE t")
         table.upsert([{"id": 1, "n": 0}])
 
-    monkeypatch.setattr(maintenance, "_rewrite", always)
+    monkeypatch.setattr(compaction, "_rewrite", always)
     with pytest.raises(ConflictError, match="another compaction came first"):
-        maintenance.compact(db.context, "t", attempts=2)
+        compaction.compact(db.context, "t", attempts=2)
     assert not open_transactions(db)
     db.vacuum(retain_s=0)
     assert stored(db) == named(db)
@@ -189,16 +189,16 @@ def test_vacuum_sweeps_orphans_but_no_work_that_goes_on(db, monkeypatch):
     """Files of an open transaction, and scratch folders of Spark, belong to somebody until the transaction ends."""
     table = db.table("t")
     table.upsert([{"id": 1, "n": 1}])
-    real = maintenance._rewrite
+    real = compaction._rewrite
     swept: list[bool] = []
 
     def vacuum_meanwhile(*arguments):
         real(*arguments)
         before = stored(db)
-        maintenance.vacuum(db.context, retain_s=0)
+        vacuum.vacuum(db.context, retain_s=0)
         swept.append(stored(db) == before)
 
-    monkeypatch.setattr(maintenance, "_rewrite", vacuum_meanwhile)
+    monkeypatch.setattr(compaction, "_rewrite", vacuum_meanwhile)
     db.compact("t")
     assert swept == [True]
     assert rows(db, "t") == [(1, 1)]

@@ -240,7 +240,7 @@ def test_b15_rows_that_a_later_unique_index_refuses_stay_staged_and_the_load_say
     written = db.table("orders").load(str(file_of(tmp_path, [(50, 4)])), wait=False)
     db.sql("CREATE UNIQUE INDEX one ON orders (total)")
     with pytest.raises(ebla.DuplicateKeyError, match="unique index one"):
-        db.builder.wait_visible(written)
+        db.waits.wait_visible(written)
     assert db.sql(STAGED).one() == (1, 1)
     db.sql("DELETE FROM orders WHERE id = 4")
     settle(db, spark)

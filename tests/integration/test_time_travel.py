@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from ebla.catalog import schema as s
 from ebla.errors import SnapshotError
-from ebla.tables import compaction as maintenance
+from ebla.tables import vacuum
 from support.warehouse import connect, later, live_runs, named, pins, refused, rows, stored
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def test_a_plain_query_survives_a_vacuum_at_any_moment(db, monkeypatch):
             table.upsert([{"id": 1, "n": 2}])
             db.sql("TRUNCATE TABLE t")
             table.upsert([{"id": 2, "n": 2}])
-            maintenance.vacuum(db.context, retain_s=0)
+            vacuum.vacuum(db.context, retain_s=0)
         return hold(version, reason)
 
     monkeypatch.setattr(db.pins, "hold", late)

@@ -19,7 +19,7 @@ from ebla.predicates import values as v
 from ebla.spark.write import TabletFile
 from ebla.storage import runs as rf
 from ebla.storage.store import single
-from ebla.tables import compaction as maintenance
+from ebla.tables import compaction
 from ebla.tables.writes import Work, begin
 from ebla.values import token as tokens
 from ebla.values.columns import plain_type
@@ -59,7 +59,7 @@ def fold(
         snapshot = reads.snapshot(connection, relation, transaction.snapshot, chosen)
     files = _write(work, snapshot, snapshot_rows(db, snapshot), row_group_rows, descending)
     work.runs = work.adopt(work.home(), files, level=1, source=RunSource.COMPACTION)
-    work.commit_decision(maintenance._decision(work, snapshot, maintenance.plan_fold(snapshot, set(snapshot.tablets))))
+    work.commit_decision(compaction._decision(work, snapshot, compaction.plan_fold(snapshot, set(snapshot.tablets))))
 
 
 def _write(

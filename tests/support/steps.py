@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ebla.build import engine, loop
-from ebla.indexes import filler, validate, walk
+from ebla.indexes import chunk, validate, walk
 from ebla.views.epoch import coverage as covering
 from ebla.views.epoch import run
 from ebla.views.fill import backfill
@@ -20,7 +20,7 @@ class Steps:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.passed: Counter[str] = Counter()
         self._actions: dict[str, Callable[[int], object]] = {}
-        for module in (engine, loop, backfill, covering, run, filler, validate, walk):
+        for module in (engine, loop, backfill, covering, run, chunk, validate, walk):
             monkeypatch.setattr(module, "hit", self._hit)
 
     def at(self, point: str, action: Callable[[int], object]) -> None:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from sqlalchemy import BigInteger, Boolean, Connection, Integer, Table, select
+from sqlalchemy import BigInteger, Boolean, Connection, Integer
 
-from ebla.catalog import schema
+from ebla.catalog import tables as catalog_tables
+from ebla.catalog.tables import TABLES
 from ebla.errors import UnknownNameError
 from ebla.relations import builds as shown
 from ebla.relations import freshness
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from ebla.tables.context import Context
 
 UTC_NAMES = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
-
-TABLES: dict[str, Table] = {t.name: t for t in schema.metadata.sorted_tables}
 
 COMPUTED: dict[str, tuple[Mapping[str, str], Callable[[Connection, int], pa.Table]]] = {
     "views": (freshness.COLUMNS, freshness.table),
@@ -68,7 +67,7 @@ def read(connection: Connection, name: str, now: int) -> pa.Table:
     wanted = table_schema(name)
     if name.lower() in COMPUTED:
         return COMPUTED[name.lower()][1](connection, now)
-    rows = connection.execute(select(TABLES[name.lower()])).all()
+    rows = catalog_tables.rows(connection, name.lower())
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in wanted]
     return pa.table([pa.array(values, type=f.type) for values, f in zip(columns, wanted, strict=True)], schema=wanted)
 

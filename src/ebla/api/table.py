@@ -73,7 +73,7 @@ class Table:
         )
         if not wait or not written.staged:
             return written
-        visible = self._database.builder.wait_visible(written)
+        visible = self._database.waits.wait_visible(written)
         self._database.maintainer.wake(written.relation.name)
         return visible
 

@@ -70,7 +70,7 @@ def _settle(context: typer.Context, warehouse: str | None, json: bool, debug: bo
 
 
 def _open(options: Options, *, create: bool, role: str = "command", **settings: object) -> Database:
-    from ebla.api.database import connect
+    from ebla.api.connect import connect
 
     place = options.place
     fresh = create and "://" not in place and not (Path(place) / "catalog.db").exists()

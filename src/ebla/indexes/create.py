@@ -5,8 +5,8 @@ Nothing is read here; whoever leads building takes it from there (`ebla.indexes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from sqlalchemy import Connection
 
@@ -16,183 +16,28 @@ from ebla.catalog import reads
 from ebla.catalog.troubles import Activity
 from ebla.errors import (
     DuplicateNameError,
-    EblaError,
-    TypeMismatchError,
     UnknownNameError,
     UsageError,
 )
+from ebla.indexes.analysis import check
 from ebla.model import changes as c
 from ebla.model.index_states import Permission, back
-from ebla.model.relation import Column, Kind, Relation, under_names
+from ebla.model.relation import Kind, Relation
 from ebla.model.tasks import PACE, Build, pace
-from ebla.predicates.select import conditions_of
 from ebla.relations import indexes as definition
 from ebla.relations.guard import refuse_if_replaced, require_built
-from ebla.relations.indexes import Index, Item
+from ebla.relations.indexes import Index
 from ebla.relations.tasks import NO_RELATION, first_tasks
-from ebla.spark import scan as sscan
-from ebla.spark import session as ssession
-from ebla.spark import write as swrite
-from ebla.sql import chance
-from ebla.sql.statements import CreateIndex, IndexItem
+from ebla.sql.statements import CreateIndex
 from ebla.tables import ddl
 from ebla.tables import troubles as troubled
 from ebla.tables.context import Context
-from ebla.values import types
 
 UNKNOWN = NO_RELATION
 """In place of the relation that the same commit creates."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    items: tuple[Item, ...]
-    columns: tuple[Column, ...]
-    include: tuple[str, ...]
-    settings: Mapping[str, str]
-
-
 # ---- checking -------------------------------------------------------------------------------------------
-
-
-def check(context: Context, base: Relation, statement: CreateIndex) -> Checked:
-    """What the index will have, or an error that says what is wrong with it. Changes nothing.
-
-    Spark is asked only where there are expressions, or a condition that compares more than columns with literals.
-    """
-    given = [_given(base, statement, number, item) for number, item in enumerate(statement.items)]
-    settings: Mapping[str, str] = {}
-    only_spark = statement.where is not None and conditions_of(statement.where, base) is None
-    if only_spark or any(column is None for _, column in given):
-        settings = ssession.view_settings(context.spark)
-        given = _analysed(context, base, statement, given, settings)
-    columns: list[Column] = []
-    for position, (item, column) in enumerate(given):
-        assert column is not None
-        _require_orderable(statement, item, column)
-        if any(c_.physical == column.physical for c_ in columns):
-            raise DuplicateNameError(f"index {statement.name}: expected each column once, found {item.text} twice")
-        columns.append(_key_column(column, position))
-    for column in base.key:
-        if all(c_.physical != column.physical for c_ in columns):
-            columns.append(_key_column(column, len(columns)))
-    include = []
-    for name in statement.include:
-        column = _column(base, statement, name)
-        if any(c_.physical == column.physical for c_ in columns):
-            continue  # it is there already
-        include.append(column.physical)
-        columns.append(_beside(column))
-    return Checked(
-        items=tuple(item for item, _ in given), columns=tuple(columns), include=tuple(include), settings=settings
-    )
-
-
-def _given(base: Relation, statement: CreateIndex, number: int, item: IndexItem) -> tuple[Item, Column | None]:
-    if item.column is None:
-        made = Item(text=item.text, physical=f"_ebla_x{number}", is_expression=True, descending=item.descending)
-        return made, None
-    column = _column(base, statement, item.column)
-    return Item(text=column.name, physical=column.physical, is_expression=False, descending=item.descending), column
-
-
-def _column(base: Relation, statement: CreateIndex, name: str) -> Column:
-    found = base.column(name)
-    if found is None or found.hidden:
-        have = ", ".join(column.name for column in base.visible)
-        raise UnknownNameError(f"index {statement.name}: expected one of {base.name}'s columns {have}, found {name}")
-    return found
-
-
-def _require_orderable(statement: CreateIndex, item: Item, column: Column) -> None:
-    if not types.is_key_type(column.type):
-        raise TypeMismatchError(
-            f"index {statement.name}: expected a type that can be ordered, found {item.text} {column.type}; "
-            "put it behind INCLUDE, or index an expression of it"
-        )
-
-
-def _key_column(column: Column, position: int) -> Column:
-    return Column(
-        name=column.name,
-        physical=column.physical,
-        type=column.type,
-        nullable=True,
-        key_position=position,
-        hidden=column.hidden,
-    )
-
-
-def _beside(column: Column) -> Column:
-    return Column(name=column.name, physical=column.physical, type=column.type, nullable=True)
-
-
-def _analysed(
-    context: Context,
-    base: Relation,
-    statement: CreateIndex,
-    given: Sequence[tuple[Item, Column | None]],
-    settings: Mapping[str, str],
-) -> list[tuple[Item, Column | None]]:
-    """Expressions with the types that Spark gives them, if they are functions of one row and of nothing else."""
-    texts = [item.text for item, column in given if column is None]
-    condition = [] if statement.where is None else [statement.where]
-    for text in (*texts, *condition):
-        _refuse_changing(statement, text)
-    visible = under_names(base.visible)
-    spark = context.view_session(settings, small=True)
-    rows = sscan.empty(spark, sscan.struct(visible))
-    try:
-        with swrite.translated(f"index {statement.name}"):
-            frame = rows.selectExpr(*[f"({text}) AS c{n}" for n, text in enumerate((*texts, *condition))])
-            plan = frame._jdf.queryExecution().analyzed()
-    except EblaError as error:
-        raise _unresolved(base, statement, error) from error
-    patterns = ssession.tree_patterns(spark)
-    if not plan.deterministic() or plan.containsPattern(patterns.CURRENT_LIKE()):
-        raise _not_deterministic(statement, ", ".join((*texts, *condition)))
-    below = rows._jdf.queryExecution().analyzed()
-    is_projection = str(plan.nodeName()) == "Project" and str(plan.child().nodeName()) == str(below.nodeName())
-    if not is_projection or plan.containsPattern(patterns.PLAN_EXPRESSION()):
-        raise _not_of_one_row(statement)
-    kinds = [types.from_spark(field.dataType) for field in frame.schema.fields]
-    if condition and kinds[-1] != "boolean":
-        raise TypeMismatchError(f"index {statement.name}: expected a condition behind WHERE, found {kinds[-1]}")
-    made: list[tuple[Item, Column | None]] = []
-    rest = iter(kinds)
-    for item, column in given:
-        if column is None:
-            column = Column(name=item.text, physical=item.physical, type=next(rest))
-        made.append((item, column))
-    return made
-
-
-def _refuse_changing(statement: CreateIndex, text: str) -> None:
-    for name, _ in chance.calls(text):
-        raise _not_deterministic(statement, name)
-
-
-def _not_deterministic(statement: CreateIndex, what: str) -> UsageError:
-    return UsageError(
-        f"index {statement.name}: expected a deterministic expression, found {what}; "
-        "an entry must be the same whenever it is computed"
-    )
-
-
-def _not_of_one_row(statement: CreateIndex) -> UsageError:
-    return UsageError(
-        f"index {statement.name}: expected expressions of one row, "
-        "found an aggregate, a window, a generator or a subquery"
-    )
-
-
-def _unresolved(base: Relation, statement: CreateIndex, error: EblaError) -> EblaError:
-    if "TABLE_OR_VIEW_NOT_FOUND" in str(error):
-        return _not_of_one_row(statement)
-    if "UNRESOLVED_COLUMN" in str(error):
-        have = ", ".join(column.name for column in base.visible)
-        return UnknownNameError(f"{error}; {base.name} has columns {have}")
-    return type(error)(str(error))
 
 
 # ---- creating -------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from ebla.spark.result import Result, named_like
 from ebla.sql import statements as st
 from ebla.tables import ddl
 from ebla.values import types
-from ebla.views import create, replace
+from ebla.views import analysis, create, replace
 
 if TYPE_CHECKING:
     from ebla.api.database import Database
@@ -66,10 +66,10 @@ class Views:
             case st.ExplainView():
                 return self._explain(statement)
             case st.AlterBuild(name=name, options=options, of=of, on_hold=on_hold):
-                self._database.builder.alter(self._name_built(name), options, Kind(of), on_hold=on_hold)
+                self._database.builds.alter(self._name_built(name), options, Kind(of), on_hold=on_hold)
                 return Result(table=pa.table({}))
             case st.CancelBuild(name=name, if_exists=if_exists):
-                self._database.builder.cancel(self._name_built(name), if_exists=if_exists)
+                self._database.builds.cancel(self._name_built(name), if_exists=if_exists)
                 return Result(table=pa.table({}))
             case st.ShowProgress(name=one):
                 return self._progress(one)
@@ -109,7 +109,7 @@ class Views:
         """Bring views up to every write committed before this call."""
         self._require(names)
         with self._saying_what_goes_on():
-            self._database.builder.wait(names or None, retry=bool(names))
+            self._database.waits.wait(names or None, retry=bool(names))
         for view in self._require(names):
             if view.building:
                 raise _stopped(view.relation.name, None if view.position is None else view.position.message)
@@ -150,13 +150,13 @@ class Views:
         names = tuple(name for name in names if name not in of_index)
         self._require(names)
         beside = [self._name_built(name) for name in names]
-        self._database.builder.wait(beside)
+        self._database.waits.wait(beside)
         for view in self._require([name for name in beside if name not in names and self._is_there(name)]):
             if view.position is None or not view.position.built:
                 name = view.relation.name.removeprefix(definition.REPLACEMENT)
                 raise _stopped(name, None if view.position is None else view.position.message)
         replace.exchange(self._context)
-        self._database.builder.wait_indexes([index for index in indexes if not index.readable])
+        self._database.waits.wait_indexes([index for index in indexes if not index.readable])
         views = self._require(names)
         for view in views:
             if view.position is None or view.position.status != "ready":
@@ -198,7 +198,7 @@ class Views:
 
     def _progress(self, name: str | None) -> Result:
         if name is not None:
-            one = self._database.builder.progress(self._name_built(name))
+            one = self._database.builds.progress(self._name_built(name))
             found = types.table_of(shown.COLUMNS, [one.row()])
         else:
             with self._context.catalog.reading() as connection:
@@ -221,7 +221,7 @@ class Views:
         if statement.create is not None:
             made = statement.create
             query = made.query
-            checked = create.check(self._context, query, names=made.columns, primary_key=made.primary_key)
+            checked = analysis.check(self._context, query, names=made.columns, primary_key=made.primary_key)
             how = checked.how_built(inputs_of(query))
         else:
             with self._context.catalog.reading() as connection:
@@ -231,7 +231,7 @@ class Views:
             how = how_built(view, relations)
             if batch:
                 dictionaries = explain.Dictionaries(names=tuple(batch), cut=cut_of(view, relations, batch))
-            checked = create.check(self._context, view.query)
+            checked = analysis.check(self._context, view.query)
         plans = checked.plans()
         return Result(
             table=pa.table(

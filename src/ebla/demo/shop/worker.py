@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from ebla.api.database import connect
+from ebla.api.connect import connect
 
 LEASE_S = 2.0
 """How long it takes until others see that the worker is dead."""

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 
-from ebla.api.database import connect
+from ebla.api.connect import connect
 
 FIRST_ID = 10_000_001
 ROWS = 1_000_000

@@ -1,0 +1,119 @@
+"""Vacuum forgets old versions; the sweep removes what nobody owns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ebla.base.failpoint import hit
+from ebla.base.ids import NodeId, RelationId, Version
+from ebla.catalog import history, manifest, reads
+from ebla.catalog import relations as relation_rows
+from ebla.catalog import transactions as tx
+from ebla.catalog.apply import oldest_needed
+from ebla.errors import ConflictError, UsageError
+from ebla.model import changes as c
+from ebla.model.relation import FOREVER
+from ebla.relations.readers import least_read
+from ebla.storage.files import owner
+from ebla.tables.context import Context
+
+RETENTION_S_MAX = 100 * 365 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vacuumed:
+    horizon: Version
+    relations: int
+    files: int
+    bytes: int
+    orphans: int
+
+
+def plan_horizon(newest: Version, by_time: Version, needed: Version | None) -> Version:
+    """Forget what is older than the retention period, but nothing that somebody reads."""
+    return min(newest, by_time) if needed is None else min(newest, by_time, needed)
+
+
+def horizons(
+    relations: Sequence[RelationId], horizon: Version, read: Mapping[RelationId, Version | None]
+) -> dict[RelationId, Version]:
+    """The horizon of each relation: a dictionary keeps the oldest version at which a view still reads it."""
+    return {r: horizon if (least := read.get(r)) is None else min(horizon, least) for r in relations}
+
+
+def vacuum(context: Context, name: str | None = None, *, retain_s: float | None = None) -> Vacuumed:
+    """Forget old versions, delete their files, and sweep files that no commit ever named."""
+    catalog = context.catalog
+    tx.reap(catalog)
+    keep_s = context.settings.retention_s if retain_s is None else retain_s
+    if not 0 <= keep_s <= RETENTION_S_MAX:
+        raise UsageError(f"retention: expected 0 to {RETENTION_S_MAX:.0f} seconds, found {keep_s:.0f}")
+    horizon, targets = _advance(context, name, keep_s)
+    hit("vacuum.horizon_set")
+    removed, size, orphans = sweep(context, targets if name is not None else None)
+    tx.forget_ended(catalog, catalog.clock() - int(max(keep_s, 3600.0) * 1e6))
+    return Vacuumed(horizon=horizon, relations=len(targets), files=removed, bytes=size, orphans=orphans)
+
+
+def _advance(context: Context, name: str | None, keep_s: float) -> tuple[Version, list[RelationId]]:
+    """Commit the new horizon. From then on a read below it is refused, and only then may files go."""
+    catalog = context.catalog
+    for _ in range(20):
+        with catalog.reading() as connection:
+            now = catalog.clock()
+            newest = reads.current_version(connection)
+            by_time = history.newest_until(connection, now - int(keep_s * 1e6))
+            horizon = plan_horizon(newest, by_time, oldest_needed(connection, now))
+            wanted = None if name is None else reads.relation(connection, name).id
+            before = relation_rows.horizons(connection, wanted)
+            own = horizons(list(before), horizon, least_read(connection))
+            first_end = manifest.first_ends(connection, horizon)
+        # A dropped relation's horizon is its end, and its runs go once the horizon of all has come that far.
+        due = [r for r, to in own.items() if before[r] <= to and first_end.get(r, FOREVER) <= to]
+        targets = list(before)
+        if not due:
+            return horizon, targets
+        try:
+            catalog.commit(
+                c.Decision(
+                    reason=f"vacuum up to version {horizon}",
+                    requires=(c.NobodyReadsBelow(version=horizon),),
+                    updates=tuple(c.SetHorizon(relation=r, horizon=own[r]) for r in due),
+                ),
+                node=context.node,
+            )
+        except ConflictError:
+            continue  # a reader came between; look again
+        return horizon, targets
+    return Version(0), []
+
+
+def sweep(context: Context, relations: Sequence[RelationId] | None = None) -> tuple[int, int, int]:
+    """Delete files that the manifest does not name and no open transaction owns: count, bytes, orphans.
+
+    The listing comes first and the catalog second. A file that was listed and whose transaction is still open is
+    somebody's work; one whose transaction committed is named by then; any other is nobody's.
+    """
+    removed = size = orphans = 0
+    wanted = None if relations is None else {f"r{r}" for r in relations}
+    listed = {node: root.listing() for node, root in context.roots().items()}
+    with context.catalog.reading() as connection:
+        at_work = tx.open_transactions(connection)
+        named: Mapping[NodeId, set[str]] = {node: reads.named_paths(connection, node) for node in listed}
+        committed = tx.committed_transactions(connection)
+    for node, entries in listed.items():
+        root = context.roots()[node]
+        # Files before the folders that they lie in, so that they are counted.
+        for path, length, folder in sorted(entries, key=lambda entry: entry[2]):
+            number = owner(path)
+            inside = path.split("/", 1)[0]
+            if number is None or number in at_work or path in named[node] or (wanted and inside not in wanted):
+                continue
+            if folder:
+                root.remove_tree(path)
+            elif root.remove(path):
+                removed += 1
+                size += length
+                orphans += number not in committed
+    return removed, size, orphans
