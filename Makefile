@@ -30,10 +30,11 @@ test-fast: venv  ## run the tests that need neither Spark nor PostgreSQL (under 
 simulate: venv  ## build views under simulated faults: make simulate SEEDS=100000 FIRST=0
 	@PYTHONPATH=src:tests $(PY) -m simulation --seeds $(SEEDS) --first $(FIRST)
 
-lint: venv  ## check style, format and types
+lint: venv  ## check style, format, types and layers
 	@$(PY) -m ruff check
 	@$(PY) -m ruff format --check
 	@$(PY) -m mypy src tests $(if $(wildcard bench/*.py),bench)
+	@.venv/bin/lint-imports --no-cache --no-logo
 
 bench: venv java  ## run the benchmarks
 	@$(PY) -m bench

@@ -1,0 +1,83 @@
+"""The page about the packages is drawn from the import contract, and no module knows too many others."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+EBLA = ROOT / "src" / "ebla"
+PAGE = ROOT / "docs" / "internals" / "architecture.md"
+
+IMPORTS_MAX = 30
+"""How many modules of ours one of them imports at most. It only ever goes down."""
+
+
+@cache
+def layers() -> tuple[tuple[str, ...], ...]:
+    """The packages of each layer, from the top."""
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    contracts = tools["importlinter"]["contracts"]
+    [whole] = [contract for contract in contracts if contract.get("containers") == ["ebla"]]
+    return tuple(tuple(re.split(r"\s*[|:]\s*", line)) for line in whole["layers"])
+
+
+def picture() -> list[str]:
+    drawn = ["flowchart TB"]
+    for number, packages in enumerate(layers(), start=1):
+        drawn += [f'    subgraph l{number}[" "]', f"        {' ~~~ '.join(packages)}", "    end"]
+    return [*drawn, f"    {' --> '.join(f'l{number}' for number in range(1, len(layers()) + 1))}"]
+
+
+def table() -> list[str]:
+    """A row for each package: its first words are those of its `__init__.py`, or of the module."""
+    found = []
+    for package in (package for packages in layers() for package in packages):
+        module = EBLA / package / "__init__.py"
+        said = ast.get_docstring(ast.parse((module if module.exists() else EBLA / f"{package}.py").read_text("utf-8")))
+        assert said, f"{package} has no docstring"
+        found.append(f"| `{package}` | {said.splitlines()[0]} |")
+    return found
+
+
+def imports() -> dict[str, set[str]]:
+    """What each module imports of ours, also inside functions and for types alone."""
+    paths = {".".join(path.relative_to(EBLA.parent).with_suffix("").parts): path for path in EBLA.rglob("*.py")}
+    modules = {name.removesuffix(".__init__"): path for name, path in paths.items()}
+    found: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            else:
+                continue
+            known = (name if name in modules else name.rpartition(".")[0] for name in names)
+            found.setdefault(module, set()).update(name for name in known if name in modules and name != module)
+    return found
+
+
+def test_the_picture_is_that_of_the_contract():
+    [drawn] = re.findall(r"```mermaid\n(flowchart TB\n.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert drawn.splitlines() == picture(), "expected:\n" + "\n".join(picture())
+
+
+def test_the_table_of_packages_is_that_of_the_code():
+    page = PAGE.read_text(encoding="utf-8").splitlines()
+    assert [line for line in page if re.match(r"\| `\w+` \|", line)] == table(), "expected:\n" + "\n".join(table())
+
+
+def test_the_walks_name_modules_that_are_there():
+    named = re.findall(r"`(\w+(?:/\w+)*\.py)`", PAGE.read_text(encoding="utf-8"))
+    assert named
+    missing = [name for name in named if not (EBLA / name).exists()]
+    assert not missing, f"no such modules: {missing}"
+
+
+def test_no_module_imports_too_many_others():
+    wide = {module: len(found) for module, found in imports().items() if len(found) > IMPORTS_MAX}
+    assert not wide, f"expected at most {IMPORTS_MAX} imports of ours, found {wide}; split along what each part knows"
