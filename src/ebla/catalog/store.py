@@ -31,7 +31,7 @@ from ebla.catalog import schema as s
 from ebla.catalog.engines import CREATE_HINT, is_postgres
 from ebla.catalog.failures import BUSY_TIMEOUT_S, FILE, without_password
 from ebla.catalog.patience import Patience
-from ebla.errors import CatalogError, CatalogUnavailableError, ConflictError
+from ebla.errors import CatalogError, CatalogUnavailableError, ConflictError, UnknownNameError
 
 if TYPE_CHECKING:
     from ebla.model import changes as c
@@ -316,10 +316,16 @@ class Catalog:
         hit("catalog.commit.begun")
         version = Version(memory.advance(connection, "version"))
         ended = {change.transaction for change in decision.updates if isinstance(change, c.EndTransaction)}
-        for requirement in decision.requires:
-            # Ending a transaction finds out by itself whether it is open.
-            if not (isinstance(requirement, c.TransactionOpen) and requirement.transaction in ended):
+        # Ending a transaction finds out by itself whether it is open.
+        left = [r for r in decision.requires if isinstance(r, c.TransactionOpen) and r.transaction in ended]
+        try:
+            for requirement in decision.requires:
+                if requirement not in left:
+                    check(connection, requirement, now)
+        except (ConflictError, UnknownNameError):
+            for requirement in left:  # a transaction that was aborted explains the rest
                 check(connection, requirement, now)
+            raise
         hit("catalog.commit.checked")
         created = None
         if not all(isinstance(change, c.ROWS_ONLY) for change in decision.updates):
