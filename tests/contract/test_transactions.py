@@ -8,7 +8,7 @@ from sqlalchemy import select
 from ebla.base.ids import RelationId, TransactionId, Version
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
-from ebla.catalog.apply import oldest_needed
+from ebla.catalog.sessions import oldest_needed
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, TransactionClosedError
 from ebla.model import changes as c

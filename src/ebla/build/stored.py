@@ -11,7 +11,7 @@ from ebla.base.ids import NodeId, RelationId, Version
 from ebla.build.state import Span, State
 from ebla.catalog import building, reads, troubles
 from ebla.catalog import relations as relation_rows
-from ebla.catalog.apply import called
+from ebla.catalog.reads import called
 from ebla.catalog.troubles import Activity
 from ebla.model import changes as c
 from ebla.model.index_steps import not_yet

@@ -156,6 +156,12 @@ def _placement(connection: Connection, relation_id: int, tablets: int) -> tuple[
     return tuple(tuple(p) for p in placed)
 
 
+def called(connection: Connection, relation: RelationId) -> str:
+    """A relation's name, for messages."""
+    query = select(s.relations.c.name).where(s.relations.c.relation_id == relation)
+    return str(connection.execute(query).scalar() or f"relation {relation}")
+
+
 # ---- versions -------------------------------------------------------------------------------------------
 
 

@@ -151,20 +151,17 @@ class IndexIs:
     read_version: Version | None
 
 
+RunRequirement = NoWritesSince | RunsLive | RunsStaged | CutoffIs
+
+SessionRequirement = TransactionOpen | SessionOpen | ProgressIs | TermIs | NobodyReadsBelow
+
 Requirement = (
     ExclusiveVersionIs
-    | TransactionOpen
     | SchemaWithinOne
     | PlacementIs
-    | SessionOpen
-    | ProgressIs
-    | TermIs
-    | NoWritesSince
-    | RunsLive
-    | NobodyReadsBelow
-    | CutoffIs
+    | RunRequirement
+    | SessionRequirement
     | TasksOpen
-    | RunsStaged
     | SegmentsBegin
     | NothingLeftToBuild
     | IndexesFollow
@@ -467,31 +464,25 @@ BuildingUpdate = (
     | SetProcessingBase
 )
 
-Update = (
-    AddRuns
-    | EndRuns
-    | SetCutoff
-    | SetRunState
-    | EndTransaction
-    | SetProgress
-    | CreateRelation
-    | DropRelation
+RunUpdate = AddRuns | EndRuns | SetCutoff | SetRunState
+
+SessionUpdate = EndTransaction | OpenSession | CloseSession | SetProgress
+
+HandlerUpdate = PutHandler | RemoveHandler | LogDictionaryChanges | ForgetDictionaryChanges
+
+RelationUpdate = (
+    DropRelation
     | RenameRelation
     | SetRelationComment
     | SetColumns
     | SetConstraints
     | TruncateRelation
     | SetHorizon
-    | PutNode
     | SetPlacement
-    | OpenSession
-    | CloseSession
-    | PutHandler
-    | RemoveHandler
-    | LogDictionaryChanges
-    | ForgetDictionaryChanges
-    | IndexUpdate
-    | BuildingUpdate
+)
+
+Update = (
+    CreateRelation | RelationUpdate | RunUpdate | SessionUpdate | HandlerUpdate | IndexUpdate | BuildingUpdate | PutNode
 )
 
 ROWS_ONLY = (

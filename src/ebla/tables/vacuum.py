@@ -10,7 +10,7 @@ from ebla.base.ids import NodeId, RelationId, Version
 from ebla.catalog import history, manifest, reads
 from ebla.catalog import relations as relation_rows
 from ebla.catalog import transactions as tx
-from ebla.catalog.apply import oldest_needed
+from ebla.catalog.sessions import oldest_needed
 from ebla.errors import ConflictError, UsageError
 from ebla.model import changes as c
 from ebla.model.relation import FOREVER
