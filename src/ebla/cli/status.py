@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ebla.catalog.manifest import Size
+from ebla.catalog.processes import Process
+from ebla.catalog.troubles import Trouble
 from ebla.cli import output
-from ebla.relations.status import IndexStatus, Status, TableStatus, ViewStatus, read
+from ebla.model.relation import Node
+from ebla.relations.status import HandlerStatus, IndexStatus, Status, TableStatus, ViewStatus, read
 
 __all__ = ["NEEDS_A_PERSON", "ago", "amount", "as_json", "exit_code", "read", "show", "span"]
 
@@ -30,61 +33,14 @@ def as_json(status: Status) -> dict[str, Any]:
         "committed_at": _iso(status.committed_at),
         "reason": status.reason,
         "needs": [{"subject": n.subject, "reason": n.reason, "hint": n.hint} for n in status.needs],
-        "nodes": [
-            {
-                "node": node.id,
-                "state": node.state,
-                "datacenter": node.datacenter,
-                "rack": node.rack,
-                "shards": node.shards,
-                "root": root,
-            }
-            for node, root in status.nodes
-        ],
-        "processes": [
-            {
-                "holder": p.holder,
-                "node": p.node,
-                "host": p.host,
-                "pid": p.pid,
-                "role": p.role.value,
-                "maintains": p.maintains,
-                "doing": list(p.doing),
-                "started_at": _iso(p.started_at),
-                "seen_at": _iso(p.seen_at),
-            }
-            for p in status.processes
-        ],
+        "nodes": [_node_json(node, root) for node, root in status.nodes],
+        "processes": [_process_json(p) for p in status.processes],
         "tables": [_table_json(t) for t in status.tables],
         "views": [_view_json(v) for v in status.views],
         "indexes": [_index_json(i) for i in status.indexes],
         "builds": [one.row() for one in status.builds],
-        "handlers": [
-            {
-                "handler": h.name,
-                "should_run": h.should_run,
-                "views": list(h.views),
-                "age_s": h.age_s,
-                "runs_in": h.runs_in,
-            }
-            for h in status.handlers
-        ],
-        "troubles": [
-            {
-                "relation": t.name,
-                "kind": t.kind.value,
-                "work": t.work.value,
-                "final": t.final,
-                "code": t.code,
-                "message": t.message,
-                "culprit": t.culprit,
-                "attempts": t.attempts,
-                "first_at": _iso(t.first_at),
-                "last_at": _iso(t.last_at),
-                "retry_at": _iso(t.retry_at),
-            }
-            for t in status.troubles
-        ],
+        "handlers": [_handler_json(h) for h in status.handlers],
+        "troubles": [_trouble_json(t) for t in status.troubles],
         "transactions": [
             {
                 "transaction": t.transaction_id,
@@ -101,6 +57,57 @@ def as_json(status: Status) -> dict[str, Any]:
             {"version": p.version, "holder": p.holder, "reason": p.reason, "expires_at": _iso(p.expires_at)}
             for p in status.pins
         ],
+    }
+
+
+def _node_json(node: Node, root: str) -> dict[str, Any]:
+    return {
+        "node": node.id,
+        "state": node.state,
+        "datacenter": node.datacenter,
+        "rack": node.rack,
+        "shards": node.shards,
+        "root": root,
+    }
+
+
+def _process_json(p: Process) -> dict[str, Any]:
+    return {
+        "holder": p.holder,
+        "node": p.node,
+        "host": p.host,
+        "pid": p.pid,
+        "role": p.role.value,
+        "maintains": p.maintains,
+        "doing": list(p.doing),
+        "started_at": _iso(p.started_at),
+        "seen_at": _iso(p.seen_at),
+    }
+
+
+def _handler_json(h: HandlerStatus) -> dict[str, Any]:
+    return {
+        "handler": h.name,
+        "should_run": h.should_run,
+        "views": list(h.views),
+        "age_s": h.age_s,
+        "runs_in": h.runs_in,
+    }
+
+
+def _trouble_json(t: Trouble) -> dict[str, Any]:
+    return {
+        "relation": t.name,
+        "kind": t.kind.value,
+        "work": t.work.value,
+        "final": t.final,
+        "code": t.code,
+        "message": t.message,
+        "culprit": t.culprit,
+        "attempts": t.attempts,
+        "first_at": _iso(t.first_at),
+        "last_at": _iso(t.last_at),
+        "retry_at": _iso(t.retry_at),
     }
 
 

@@ -22,7 +22,7 @@ from ebla.sql.query import Query
 from ebla.tables import ddl
 from ebla.tables.context import Context
 from ebla.validate import Part
-from ebla.views.analysis import checked_part, statement_of
+from ebla.views.analysis import Checked, checked_part, statement_of
 from ebla.views.replace import begun
 
 
@@ -73,27 +73,13 @@ def create_view(
                 raise DuplicateNameError(f"view {name}: expected a free name, found a {found.kind} of that name")
             ddl.require_kind(found, Kind.VIEW, "CREATE OR REPLACE")
             older = begun(connection, found)
-        read = [reads.relation(connection, n) for n in checked.relations]
-        for one in read:
-            refuse_if_replaced(connection, one)
-        inputs = [one.id for one in read]
-        nodes = list(reads.nodes(connection).values())
-        made = c.CreateRelation(
+        made = _relation(
+            connection,
+            checked,
             name=name if found is None else definition.replacement_name(found.name),
-            kind=Kind.VIEW,
-            tablets=tablets,
-            replication=replication,
-            columns=checked.columns,
-            placement=ddl.place(nodes, tablets, replication),
-            comment=None,
-            options=definition.options(
-                query.text,
-                inputs,
-                {"refresh": refresh, "named": bool(names)},
-                settings=checked.settings,
-                kept=None if checked.drawn is None else checked.drawn.query,
-                roles=None if checked.drawn is None else checked.drawn.roles,
-            ),
+            storage=(tablets, replication),
+            text=query.text,
+            created={"refresh": refresh, "named": bool(names)},
         )
         base = None if how.base is None else reads.relation(connection, how.base)
         build = c.CreateBuild(
@@ -115,6 +101,38 @@ def create_view(
         return None
     hit("build.created")
     return made.relation
+
+
+def _relation(
+    connection: Connection,
+    checked: Checked,
+    *,
+    name: str,
+    storage: tuple[int, int],
+    text: str,
+    created: Mapping[str, object],
+) -> c.CreateRelation:
+    """The relation of a view whose query was checked; `storage`: how many tablets and replicas it has."""
+    read = [reads.relation(connection, n) for n in checked.relations]
+    for one in read:
+        refuse_if_replaced(connection, one)
+    return c.CreateRelation(
+        name=name,
+        kind=Kind.VIEW,
+        tablets=storage[0],
+        replication=storage[1],
+        columns=checked.columns,
+        placement=ddl.place(list(reads.nodes(connection).values()), *storage),
+        comment=None,
+        options=definition.options(
+            text,
+            [one.id for one in read],
+            created,
+            settings=checked.settings,
+            kept=None if checked.drawn is None else checked.drawn.query,
+            roles=None if checked.drawn is None else checked.drawn.roles,
+        ),
+    )
 
 
 def drop_view(

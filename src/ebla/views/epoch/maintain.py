@@ -6,8 +6,9 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ebla.algebra.driving import Driving, Growing, InOnePiece
@@ -66,65 +67,89 @@ def apply_epoch(
     left alone, unless this is the epoch that builds it (`build`). One that grows gets the chunk that `build` says.
     """
     started = time.perf_counter()
-    stands: Standing | None = None
-    building: OnePiece | Growth | None = None
     if known is not None and target is not None:
         view, relations = known
         _refuse_behind(view, relations, target)
-        work = _begun(context, view)
-        try:
-            with context.kept_alive(work.transaction.id), context.at_work(f"epoch of {view.relation.name}"):
-                return Run(view, relations, target, work, round_ or Round(context), started).run()
-        except BaseException:
-            work.roll_back()
-            raise
+        with _at_work(context, view) as work:
+            return Run(view, relations, target, work, round_ or Round(context), started).run()
     with context.catalog.reading() as connection:
-        view = definition.load(connection, name)
-        target = target or Target(stream=reads.current_version(connection))
-        relations = {n: reads.relation(connection, n) for n in view.inputs}
-        how = how_built(view, relations) if view.building else None
-        nothing = Epoch(view=view.relation.name, applied_version=_applied(view), plan=NOTHING)
-        match how:
-            case Driving():
-                stands = standing(connection, view, relations[how.base], relations, target.stream)
-                if not stands.due:
-                    return nothing
-            case Growing():
-                target = Target(stream=target.stream)  # dictionaries get their own versions once it is built
-                building = growth(connection, view, how.base)
-                if build is None and not (
-                    building.begun and _anything_new(connection, view.reached, relations, target)
-                ):
-                    return nothing
-            case InOnePiece():
-                if build is None:
-                    return nothing
-                building = in_one_piece(connection, view)
-            case None:
-                if not repair and chunk is None and not _anything_new(connection, view.position, relations, target):
-                    return nothing
-                if chunk is not None and (view.position is None or view.position.refresh is None):
-                    return nothing  # another process has ended it
-                _refuse_behind(view, relations, target)
+        found = _look(connection, name, target, build=build, chunk=chunk, repair=repair)
+    view, relations, target = found.view, found.relations, found.target
+    if not found.due:
+        return Epoch(view=view.relation.name, applied_version=_applied(view), plan=NOTHING)
+    with _at_work(context, view) as work:
+        round_ = round_ or Round(context)
+        if found.stands is not None and isinstance(found.how, Driving):
+            return Covering(view, found.how, relations, found.stands, target.stream, work, round_, started).run()
+        if view.position is not None and view.position.refresh is not None and not repair:
+            return RefreshEpoch(view, relations, target, work, round_, started, chunk).run()
+        building = found.building
+        if build is not None and isinstance(found.how, Growing):
+            # What is covered comes to the target first, by an epoch of its own; then nothing but rows is added.
+            apply_epoch(context, name, target, round_)
+            with context.catalog.reading() as connection:
+                view = definition.load(connection, name)
+                relations = {n: reads.relation(connection, n) for n in view.inputs}
+                building = growth(connection, view, found.how.base, build)
+        run = Run(view, relations, target, work, round_, started, building)
+        return run.anew("repair") if repair else run.run()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """A view as an epoch finds it, and whether there is something to do."""
+
+    view: View
+    relations: Mapping[str, Relation]
+    target: Target
+    due: bool
+    how: Driving | Growing | InOnePiece | None = None
+    stands: Standing | None = None
+    building: OnePiece | Growth | None = None
+
+
+def _look(
+    connection: Connection,
+    name: str,
+    target: Target | None,
+    *,
+    build: Piece | None,
+    chunk: Chunk | None,
+    repair: bool,
+) -> _Look:
+    view = definition.load(connection, name)
+    target = target or Target(stream=reads.current_version(connection))
+    relations = {n: reads.relation(connection, n) for n in view.inputs}
+    found = _Look(view=view, relations=relations, target=target, due=True)
+    match how_built(view, relations) if view.building else None:
+        case Driving() as how:
+            stands = standing(connection, view, relations[how.base], relations, target.stream)
+            return replace(found, how=how, stands=stands, due=stands.due)
+        case Growing() as how:
+            target = Target(stream=target.stream)  # dictionaries get their own versions once it is built
+            building = growth(connection, view, how.base)
+            due = build is not None or (building.begun and _anything_new(connection, view.reached, relations, target))
+            return replace(found, how=how, target=target, building=building, due=due)
+        case InOnePiece() as how:
+            if build is None:
+                return replace(found, how=how, due=False)
+            return replace(found, how=how, building=in_one_piece(connection, view))
+        case None:
+            if not repair and chunk is None and not _anything_new(connection, view.position, relations, target):
+                return replace(found, due=False)
+            if chunk is not None and (view.position is None or view.position.refresh is None):
+                return replace(found, due=False)  # another process has ended it
+            _refuse_behind(view, relations, target)
+            return found
+
+
+@contextlib.contextmanager
+def _at_work(context: Context, view: View) -> Iterator[Work]:
+    """The work of an epoch, which leaves nothing if it fails."""
     work = _begun(context, view)
     try:
         with context.kept_alive(work.transaction.id), context.at_work(f"epoch of {view.relation.name}"):
-            if stands is not None and isinstance(how, Driving):
-                covering = Covering(
-                    view, how, relations, stands, target.stream, work, round_ or Round(context), started
-                )
-                return covering.run()
-            if view.position is not None and view.position.refresh is not None and not repair:
-                return RefreshEpoch(view, relations, target, work, round_ or Round(context), started, chunk).run()
-            if build is not None and isinstance(how, Growing):
-                # What is covered comes to the target first, by an epoch of its own; then nothing but rows is added.
-                apply_epoch(context, name, target, round_)
-                with context.catalog.reading() as connection:
-                    view = definition.load(connection, name)
-                    relations = {n: reads.relation(connection, n) for n in view.inputs}
-                    building = growth(connection, view, how.base, build)
-            run = Run(view, relations, target, work, round_ or Round(context), started, building)
-            return run.anew("repair") if repair else run.run()
+            yield work
     except BaseException:
         work.roll_back()
         raise
@@ -206,57 +231,84 @@ def refresh(
         if known is None:
             read = [v for v in definition.all_views(connection) if v.relation.name.lower() in targets]
             known = [(v, {n: reads.relation(connection, n) for n in v.inputs}) for v in read]
-        views = [v for v, _ in known if v.relation.name.lower() in targets]
-        relations = {v.relation.id: inputs for v, inputs in known}
-        met = {t.relation: t for t in troubles.everything(connection, list(relations)) if t.work is Activity.EPOCH}
-        now = context.catalog.clock()
-        due = [
-            v
-            for v in views
-            if (at_once or not _is_waiting(met.get(v.relation.id), now) or v.relation.name.lower() in retry)
-            and _is_due(connection, v, relations[v.relation.id], targets[v.relation.name.lower()], retry)
-        ]
-        idle = {
-            v.relation.id
-            for v in due
-            if chunk is None
-            and all(r.kind is Kind.TABLE for r in relations[v.relation.id].values())
-            and not _anything_new(connection, v.position, relations[v.relation.id], targets[v.relation.name.lower()])
-        }
-    steady: dict[RelationId, Known] = {
-        v.relation.id: (v, relations[v.relation.id])
-        for v in due
-        if not v.building
-        and v.damage is None
-        and chunk is None
-        and (v.position is None or v.position.refresh is None)
-        and all(r.kind is Kind.TABLE for r in relations[v.relation.id].values())
-    }
+        agenda = _agenda(connection, known, targets, retry, context.catalog.clock(), at_once=at_once, chunk=chunk)
     done: dict[str, Epoch] = {}
-    for level in _levels(due):
+    for level in _levels(agenda.due):
         round_ = Round(context)
-        busy = [v for v in level if v.relation.id not in idle]
+        busy = [v for v in level if v.relation.id not in agenda.idle]
         for view in busy:
             with contextlib.suppress(Exception):  # its own epoch meets the same, and tells
-                shape, _ = shape_of(view, relations[view.relation.id])
-                round_.uses(used_columns(shape, relations[view.relation.id]))
+                shape, _ = shape_of(view, agenda.inputs[view.relation.id])
+                round_.uses(used_columns(shape, agenda.inputs[view.relation.id]))
         for view in level:
-            if view.relation.id in idle:
+            if view.relation.id in agenda.idle:
                 done[view.relation.name] = Epoch(view=view.relation.name, applied_version=_applied(view), plan=NOTHING)
-        for epoch in _side_by_side(context, busy, targets, round_, build, chunk, steady, alone=of_dictionaries):
+        for epoch in _side_by_side(context, busy, targets, round_, build, chunk, agenda.steady, alone=of_dictionaries):
             done[epoch.view] = epoch
-    for view in due:
-        went_well = view.relation.name in done and done[view.relation.name].error is None
-        if view.relation.id in met and went_well and not (chunk is not None and _is_failed_epoch(view.position)):
-            troubles.clear(context.catalog, view.relation.id, Activity.EPOCH)
-        refreshing = view.position is not None and view.position.refresh is not None
-        ended = refreshing and chunk is None and not targets[view.relation.name.lower()].batch
-        if ended and went_well:
-            troubles.clear(context.catalog, view.relation.id, Activity.DICTIONARY)
+    _forget_troubles(context, agenda, targets, done, chunk)
     conflicts = [one.error for one in done.values() if isinstance(one.error, ConflictError)]
     if conflicts:
         raise conflicts[0]  # another process came first; what the other views did is committed
-    return [done[v.relation.name] for v in due if v.relation.name in done]
+    return [done[v.relation.name] for v in agenda.due if v.relation.name in done]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Agenda:
+    """What a round has to do."""
+
+    due: Sequence[View]
+    idle: Container[RelationId]
+    """Views that are due, and have nothing new to read."""
+    steady: Mapping[RelationId, Known]
+    """Views that read tables only and are followed as usual: what was read of them need not be read again."""
+    inputs: Mapping[RelationId, Mapping[str, Relation]]
+    troubles: Mapping[RelationId, Trouble]
+
+
+def _agenda(
+    connection: Connection,
+    known: Sequence[Known],
+    targets: Mapping[str, Target],
+    retry: Container[str],
+    now: int,
+    *,
+    at_once: bool,
+    chunk: Chunk | None,
+) -> _Agenda:
+    inputs = {v.relation.id: relations for v, relations in known}
+    met = {t.relation: t for t in troubles.everything(connection, list(inputs)) if t.work is Activity.EPOCH}
+    due, idle, steady = list[View](), set[RelationId](), dict[RelationId, Known]()
+    for view, relations in known:
+        number, name = view.relation.id, view.relation.name.lower()
+        if name not in targets:
+            continue
+        if not at_once and _is_waiting(met.get(number), now) and name not in retry:
+            continue
+        if not _is_due(connection, view, relations, targets[name], retry):
+            continue
+        due.append(view)
+        if chunk is None and all(relation.kind is Kind.TABLE for relation in relations.values()):
+            if not _anything_new(connection, view.position, relations, targets[name]):
+                idle.add(number)
+            refreshing = view.position is not None and view.position.refresh is not None
+            if not view.building and view.damage is None and not refreshing:
+                steady[number] = view, relations
+    return _Agenda(due=due, idle=idle, steady=steady, inputs=inputs, troubles=met)
+
+
+def _forget_troubles(
+    context: Context, agenda: _Agenda, targets: Mapping[str, Target], done: Mapping[str, Epoch], chunk: Chunk | None
+) -> None:
+    """What went well this time is no trouble any more."""
+    for view in agenda.due:
+        epoch = done.get(view.relation.name)
+        if epoch is None or epoch.error is not None:
+            continue
+        if view.relation.id in agenda.troubles and not (chunk is not None and _is_failed_epoch(view.position)):
+            troubles.clear(context.catalog, view.relation.id, Activity.EPOCH)
+        refreshing = view.position is not None and view.position.refresh is not None
+        if refreshing and chunk is None and not targets[view.relation.name.lower()].batch:
+            troubles.clear(context.catalog, view.relation.id, Activity.DICTIONARY)
 
 
 def _is_failed_epoch(position: Position | None) -> bool:
