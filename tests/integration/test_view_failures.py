@@ -19,8 +19,10 @@ from ebla.base.ids import Version
 from ebla.build.engine import PATIENCE
 from ebla.catalog import memory
 from ebla.catalog import schema as s
+from ebla.catalog.store import Catalog
 from ebla.relations import views as definition
-from ebla.views.epoch import culprit
+from ebla.tables import writes
+from ebla.views.epoch import culprit, maintain
 from ebla.views.epoch import run as run_module
 from ebla.views.epoch.cost import Estimate, Way
 from ebla.views.epoch.maintain import Target, apply_epoch
@@ -260,3 +262,64 @@ def test_a_definition_that_cannot_be_read_holds_up_no_other_build(db: ebla.Datab
     assert db.sql("SELECT name, work FROM system.troubles").rows() == [("ratio", "build")]
     db.sql("CANCEL BUILD ratio")
     assert db.sql("SHOW VIEWS").to_arrow()["name"].to_pylist() == ["plain"]
+
+
+def test_a_damaged_view_of_a_stopped_handler_holds_up_no_request(db: ebla.Database) -> None:
+    create(db, "sums", "plain")
+    db.sql("CREATE HANDLER idle PROCESS sums, INPUT orders AS STREAM; ALTER HANDLER idle SET (should_run = FALSE)")
+    with db.context.catalog.writing() as connection:
+        memory.reshape(connection)
+        connection.execute(update(s.relations).where(s.relations.c.name == "sums").values(options="no JSON"))
+    db.table("orders").upsert([order(100)])
+    db.sql("FLUSH plain; FLUSH")
+    check(db, "plain")
+
+
+@pytest.mark.parametrize("on_spark", [False, True])
+def test_an_epoch_whose_commit_was_never_answered_keeps_its_files(
+    db: ebla.Database, monkeypatch: pytest.MonkeyPatch, on_spark: bool
+) -> None:
+    create(db, "plain", "sums")
+    db.table("orders").upsert([order(5, total=99)])
+    real, lost = Catalog.commit, list[str]()
+
+    def silent(self: Catalog, decision: Any, **named: Any) -> Any:
+        done = real(self, decision, **named)
+        if decision.reason.startswith("epoch of") and not lost:
+            lost.append(decision.reason)
+            error = ebla.CatalogUnavailableError("the answer is lost")
+            error.settled = False
+            raise error
+        return done
+
+    context = db.context.tuned(batch_rows_max=0) if on_spark else db.context
+    with monkeypatch.context() as patched:
+        patched.setattr(Catalog, "commit", silent)
+        with pytest.raises(ebla.CatalogUnavailableError, match="the answer is lost"):
+            apply_epoch(context, "plain")
+    assert lost
+    db.sql("FLUSH")
+    check(db, "plain", "sums")
+
+
+def test_a_vacuum_between_the_look_and_the_epoch_loses_nothing(
+    db: ebla.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(db, "plain")
+    real, raced = writes.opened, list[bool]()
+
+    def late(*args: Any, **named: Any) -> Any:
+        if not raced:
+            raced.append(True)
+            db.sql("COMPACT orders")
+            db.table("orders").upsert([order(7, total=70)])
+            db.sql("COMPACT orders; VACUUM orders RETAIN 0 SECONDS")
+        return real(*args, **named)
+
+    db.table("orders").upsert([order(5, total=99)])
+    with monkeypatch.context() as patched:
+        patched.setattr(maintain, "opened", late)
+        db.epochs.of_handler("default")
+    assert raced
+    db.sql("FLUSH plain")
+    check(db, "plain")

@@ -703,6 +703,7 @@ class TestRows:
     def test_a_number_too_fine_for_a_decimal_is_refused_and_not_0(self, value):
         for store in (
             lambda: from_values([value], "decimal(14,14)"),
+            lambda: from_values([Decimal(repr(value))], "decimal(14,14)"),
             lambda: fitted(pa.array([value]), "decimal(14,14)"),
         ):
             with pytest.raises(TypeMismatchError, match="more digits than the type has"):
@@ -713,7 +714,9 @@ class TestRows:
         finest = Decimal(1).scaleb(-scale)
         for value in (finest, -finest):
             assert from_values([float(value)], f"decimal(38,{scale})") == [value]
-            assert fitted(pa.array([float(value)]), f"decimal(38,{scale})") == [value]
+            assert from_values([np.float32(value)], f"decimal(38,{scale})") == [value]
+            for width in (pa.float64(), pa.float32()):
+                assert fitted(pa.array([float(value)], width), f"decimal(38,{scale})") == [value]
 
 
 class TestPandas:

@@ -96,9 +96,9 @@ def alter(connection: Connection, change: c.RelationUpdate, version: Version) ->
             connection.execute(this.values(name=name, folded_name=s.folded(name)))
         case c.SetRelationComment(comment=comment):
             connection.execute(this.values(comment=comment))
-        case c.SetColumns(columns=columns):
+        case c.SetColumns(columns=columns, outdates_writes=outdates):
             _set_columns(connection, relation, columns, version)
-            connection.execute(this.values(schema_version=s.relations.c.schema_version + 1))
+            connection.execute(this.values(schema_version=s.relations.c.schema_version + (2 if outdates else 1)))
         case c.SetConstraints(constraints=constraints):
             options = {**_options(connection, relation), "constraints": [asdict(one) for one in constraints]}
             connection.execute(

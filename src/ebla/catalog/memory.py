@@ -28,7 +28,7 @@ _SEEN = "ebla.seen"
 class Shape:
     """What was read while the counter `shape` had one value."""
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: tuple[int, int]) -> None:
         self.version = version
         self.found: dict[Hashable, Any] = {}
 
@@ -120,7 +120,9 @@ def _shape(connection: Connection) -> Shape | None:
     if seen is None or seen.reshaped:
         return None
     if seen.shape is None:
-        version = counters(connection)["shape"]
+        now = counters(connection)
+        # A process of an older release changes the shape without counting it, but for exclusive commits.
+        version = now["shape"], now["exclusive_version"]
         newest = _newest.get(connection.engine)
         if newest is None or newest.version < version:
             newest = _newest[connection.engine] = Shape(version)

@@ -196,6 +196,12 @@ def show_time(time_us: int) -> str:
     return dt.datetime.fromtimestamp(time_us / 1e6, dt.UTC).isoformat(sep=" ", timespec="microseconds")
 
 
+def horizon(connection: Connection, target: Relation) -> Version:
+    """The oldest version that can be read now. Vacuum may have come since the relation itself was read."""
+    now = relation_by_id(connection, target.id)
+    return target.horizon if now is None else max(now.horizon, target.horizon)
+
+
 def require_readable(connection: Connection, target: Relation, version: Version, *, what: str = "snapshot") -> None:
     """Refuse versions that have not happened, or whose rows may have been vacuumed."""
     newest = current_version(connection)
@@ -205,9 +211,10 @@ def require_readable(connection: Connection, target: Relation, version: Version,
         raise SnapshotError(
             f"{target.name}: expected version {target.created_version} or later (when it was created), found {version}"
         )
-    if version < target.horizon:
+    oldest = horizon(connection, target)
+    if version < oldest:
         raise SnapshotError(
-            f"{target.name}: expected a {what} at version {target.horizon} or later, found {version}; "
+            f"{target.name}: expected a {what} at version {oldest} or later, found {version}; "
             "older rows were vacuumed: read a newer version, or keep more with a longer retention"
         )
 

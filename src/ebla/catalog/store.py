@@ -210,7 +210,8 @@ class Catalog:
             with _closed_on_error(raw):
                 connection = raw.execution_options(isolation_level="REPEATABLE READ") if postgres else raw
                 connection.begin()
-                memory.begin(connection)
+                if not isinstance(raw.connection.driver_connection, engines.Still):  # it may read a torn file
+                    memory.begin(connection)
                 return connection
 
     @contextlib.contextmanager

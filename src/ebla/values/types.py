@@ -32,7 +32,6 @@ import datetime as dt
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -67,7 +66,7 @@ _ATOMS: dict[str, tuple[pa.DataType, str, type | None]] = {
     "timestamp_ntz": (pa.timestamp("us"), "TimestampNTZType", None),
 }
 _EXACT = {kind: {type(None), exact} for kind, (_, _, exact) in _ATOMS.items() if exact}
-_EXACT["decimal"] = {type(None), int, Decimal}
+_EXACT["decimal"] = {type(None), int}  # of some decimals Arrow makes 0 (`python_values`)
 _FROM_ARROW = {"uint8": "smallint", "uint16": "int", "uint32": "bigint", "uint64": "decimal(20,0)"}
 _FROM_ARROW |= {"halffloat": "float", "date64[ms]": "date", "large_string": "string", "string_view": "string"}
 _FROM_ARROW |= {"large_binary": "binary", "binary_view": "binary"}
@@ -424,7 +423,8 @@ def _store_atomic(array: Any, tree: Type, target: Any) -> Any:
             if pc.any(pc.greater_equal(pc.abs(shortest), 10.0 ** (tree.precision - tree.scale))).as_py():
                 raise Unfit("out of range")
             # Of one with a long exponent Arrow makes 0, without an error.
-            finest = np.nextafter(10.0**-tree.scale, 0.0)  # the power itself may lie beside its number
+            width = shortest.type.to_pandas_dtype()  # a power of ten lies beside its number, in each width elsewhere
+            finest = float(np.nextafter(width(10.0**-tree.scale), width(0.0)))
             if pc.any(pc.and_(pc.less(pc.abs(shortest), finest), pc.not_equal(shortest, 0.0))).as_py():
                 raise Unfit("more digits than the type has")
             large = shortest.filter(pc.greater_equal(pc.abs(shortest), 2.0**24))

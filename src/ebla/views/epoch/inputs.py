@@ -224,7 +224,7 @@ class Inputs:
         relation, since, now = self.relations[table], self.before[table], self.now[table]
         if since is None:
             raise TooWide("the view is not built yet")
-        if since < relation.horizon and since < now.version:
+        if since < now.version and since < reads.horizon(connection, relation):
             raise TooWide(f"the changes of {table} since version {since} were vacuumed")
         if reads.truncated_between(connection, relation, since, now.version):
             raise TooWide(f"{table} was truncated")

@@ -150,8 +150,8 @@ def _at_work(context: Context, view: View) -> Iterator[Work]:
     try:
         with context.kept_alive(work.transaction.id), context.at_work(f"epoch of {view.relation.name}"):
             yield work
-    except BaseException:
-        work.roll_back()
+    except BaseException as error:
+        work.give_up(error)
         raise
 
 

@@ -143,21 +143,19 @@ class RefreshEpoch:
             hit("epoch.before_commit")
         else:
             hit("refresh.before_commit")
-        self._context.catalog.commit(
+        work.commit_decision(
             c.Decision(
                 reason=f"{self._said(cut, todo)}, +{gained} -{lost}",
                 relation=relation.id,
                 transaction=work.transaction.id,
                 requires=(*work.requirements(), c.ProgressIs(name=view.progress_name, value=view.stored)),
                 updates=tuple(updates),
-            ),
-            node=self._context.node,
+            )
         )
         if cut is None:
             hit("epoch.committed")
         else:
             hit("refresh.committed")
-        work.forget_scratch()
         return Epoch(
             view=relation.name,
             applied_version=self._until,

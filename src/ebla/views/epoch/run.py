@@ -504,18 +504,16 @@ class Run:
             requires += self.building.requires()
             updates += self.building.updates(self.until)
         self._before_commit()
-        self.context.catalog.commit(
+        self.work.commit_decision(
             c.Decision(
                 reason=f"{self._said(how)}, +{gained} -{lost}",
                 relation=relation.id,
                 transaction=self.work.transaction.id,
                 requires=tuple(requires),
                 updates=tuple(updates),
-            ),
-            node=self.context.node,
+            )
         )
         self._committed()
-        self.work.forget_scratch()
         return Epoch(
             view=relation.name,
             applied_version=self.until,

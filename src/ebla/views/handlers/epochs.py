@@ -204,17 +204,17 @@ class Epochs:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _chosen(self, asked: set[str]) -> dict[str, tuple[RelationId | None, Handler]]:
-        """The views that a request is about, with what is waited for of each (`None`: it is built) and its handler."""
+        """The views that a request is about: which one is waited for (`None`: it is being built), and its handler."""
         with self._context.catalog.reading() as connection:
             owned = {relation.name.lower(): (relation, handler) for relation, handler in stored.owned(connection)}
             inputs = {n: definition.inputs_of_relation(relation) for n, (relation, _) in owned.items()}
-            off = {n for n, (_, handler) in owned.items() if n not in asked and not handler.should_run}
-            built = {n for n in off if _built(definition.load(connection, n))}
+            wanted = with_inputs(inputs, asked or inputs)
+            off = {n for n in wanted if n not in asked and not owned[n][1].should_run}
+            views = definition.all_views(connection) if off else []
+            left_out = off & {view.relation.name.lower() for view in views if _built(view)}
             online = reads.built_online(connection)
         return {
-            n: (None if owned[n][0].id in online else owned[n][0].id, owned[n][1])
-            for n in with_inputs(inputs, asked or inputs)
-            if n not in built
+            n: (None if owned[n][0].id in online else owned[n][0].id, owned[n][1]) for n in wanted if n not in left_out
         }
 
     def _to_newest(
