@@ -92,6 +92,17 @@ def test_errors_need_no_spark(db: ebla.Database):
         db.sql("SELECT * FROM system.nothing")
     with pytest.raises(SnapshotError, match="expected the present"):
         db.sql("SELECT * FROM system.history VERSION AS OF 1")
+    with pytest.raises(UnknownNameError, match=r"of system\.history, found nothing; columns of .* version, .*reason"):
+        db.sql("SELECT nothing FROM system.history")
+    for text in (
+        "SELECT h.nothing FROM system.history h JOIN system.runs r ON h.relation_id = r.relation_id",
+        "SELECT explode(split(nothing, ' ')) FROM System.History",
+        "SELECT version FROM system.history WHERE reason IN (SELECT name FROM system.relations WHERE nothing = 1)",
+        "WITH h AS (SELECT version v FROM system.history) SELECT nothing FROM h",
+        "SELECT version FROM system.history ORDER BY nothing",
+    ):
+        with pytest.raises(UnknownNameError, match="found nothing; columns of system"):
+            db.sql(text)
     assert not db.context.has_spark
 
 

@@ -64,6 +64,11 @@ LEFT_TO_SPARK = [
     "SELECT committed_at + INTERVAL 1 MONTH FROM system.history",
     "SELECT CAST(committed_at AS STRING) FROM system.history",
     "SELECT version FROM system.history TABLESAMPLE (50 PERCENT)",
-    "SELECT nothing FROM system.history",
+    "SELECT transform(split(reason, ' '), x -> upper(x)) FROM system.history",
+    "SELECT word FROM system.history LATERAL VIEW explode(split(reason, ' ')) AS word",
+    "SELECT system.history.version, date '2024-01-01' > committed_at FROM system.history",
+    "SELECT version FROM system.history UNION ALL BY NAME SELECT explode(array(1)) AS version FROM system.runs",
+    "SELECT v, explode(array(v)) FROM (SELECT version v, kind FROM system.history) GROUP BY ALL ORDER BY v",
+    "SELECT dateadd(HOUR, 1, committed_at), session_user FROM system.history",
     "SELECT date '2024-01-01' > committed_at FROM system.history",
 ]

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlalchemy import BigInteger, Boolean, Connection, Integer
 
+from ebla.base.issue import Code
 from ebla.catalog import tables as catalog_tables
 from ebla.catalog.tables import TABLES
 from ebla.errors import UnknownNameError
+from ebla.model.relation import Kind
 from ebla.relations import builds as shown
 from ebla.relations import freshness
 from ebla.relations import handlers as stored
 from ebla.relations import index_table as indexes
+from ebla.validate.known import KnownRelation
 from ebla.values import types
 
 if TYPE_CHECKING:
@@ -80,7 +83,8 @@ def answer(
 ) -> pa.Table | None:
     """The rows of a query that names only system tables, or `None` if that needs Spark.
 
-    `settings` are those of the session that Spark would answer in; `None` if they cannot be known.
+    `settings` are those of the session that Spark would answer in; `None` if they cannot be known. Raises
+    `UnknownNameError` for a column that certainly is not there.
     """
     import duckdb
 
@@ -96,6 +100,7 @@ def answer(
             return None
         translated = translate(query, columns, parameters, moment, is_utc=in_utc)
     except Unlike:
+        _require_columns(query, columns)
         return None
     with context.catalog.reading() as connection:
         tables = {name: read(connection, name, now) for name in names}
@@ -107,6 +112,20 @@ def answer(
             return _as_spark(rows, translated)
         except (duckdb.Error, pa.ArrowInvalid):
             return None
+
+
+def _require_columns(query: Query, columns: Mapping[str, Mapping[str, str]]) -> None:
+    """Refuse a name that Spark cannot find either: it need not be started to say so."""
+    from ebla.validate.columns import resolve
+
+    inputs = {
+        f"system.{name}": KnownRelation(name=f"system.{name}", kind=Kind.TABLE, columns=kinds)
+        for name, kinds in columns.items()
+    }
+    for one in resolve(query.text, inputs)[1]:
+        if one.code in (Code.UNKNOWN_COLUMN, Code.UNKNOWN_ALIAS):
+            has = "; ".join(f"columns of system.{name} are {', '.join(kinds)}" for name, kinds in columns.items())
+            raise UnknownNameError(f"{one.message}; {has}")
 
 
 def _without_zone(table: pa.Table) -> pa.Table:

@@ -50,7 +50,10 @@ class Finding:
 
 
 def resolve(text: str, inputs: Mapping[str, KnownRelation]) -> tuple[Outputs, list[Finding]]:
-    """The columns of a query over these inputs (by name in lower case), and what is wrong with the names in it."""
+    """The columns of a query over these inputs (by name in lower case), and what is wrong with the names in it.
+
+    A system table is an input by its full name, `system.history`.
+    """
     try:
         if any(token.key == "|>" for token in lex(text)):
             return None, []  # sqlglot rewrites pipes, and places are lost
@@ -160,11 +163,11 @@ class Resolver:
         columns: Mapping[str, Output] | None = None
         label = tree.alias
         match tree:
-            case exp.Table(this=exp.Identifier()) if not tree.db:
-                low = tree.name.lower()
+            case exp.Table(this=exp.Identifier()) if not tree.db or tree.db.lower() == "system":
+                low, shown = tree.name.lower(), f"{tree.db}.{tree.name}" if tree.db else tree.name
                 alias = alias or low
-                label = tree.name if alias == low else f"{tree.name} {tree.alias}"
-                outputs = scope.ctes[low] if low in scope.ctes else self._input(low)
+                label = shown if alias == low else f"{shown} {tree.alias}"
+                outputs = scope.ctes[low] if low in scope.ctes and not tree.db else self._input(shown.lower())
                 columns = columns_of(outputs, names)
             case exp.Subquery(this=exp.Select() | exp.SetOperation()):
                 columns = columns_of(self.query(tree, scope.ctes, scope.outer), names)
@@ -247,6 +250,8 @@ class Resolver:
         name = first.name.lower()
         if name.startswith("_") or name in ("grouping__id", "all") or not all(_is_placed(p) for p in parts):
             return
+        if name == "system" and len(parts) > 2:
+            return  # `system.history.version`, or a variable of the session
         every = [s for one in scope.chain() for s in one.sources]
         if len(parts) > 1:
             known = [s.alias for s in every if s.alias]
