@@ -21,6 +21,7 @@ from ebla.sql.query import Query, TableRef
 from ebla.validate.handlers import handler_issues
 from ebla.validate.known import (
     USED_BY_EBLA,
+    Columns,
     Known,
     KnownRelation,
     Part,
@@ -28,7 +29,7 @@ from ebla.validate.known import (
     is_reserved_column,
     is_reserved_name,
 )
-from ebla.validate.queries import QueryStep
+from ebla.validate.queries import QueryStep, result_columns
 from ebla.validate.state import Definition, World, definitions, path_between
 from ebla.validate.tree import tree_of
 from ebla.values import types
@@ -112,12 +113,15 @@ class _Walk:
                 self._change(part, part.statement)
             case st.Truncate(table=table) | st.Load(table=table):
                 self._writable(part, table)
-            case st.SetDefault(table=table) | st.AddConstraint(table=table) | st.DropConstraint(table=table):
+            case st.DropConstraint(table=table):
                 self._writable(part, table)
+            case st.AddConstraint(table=table, check=check):
+                if (found := self._writable(part, table)) is not None:
+                    self._expression(part, found, check.text)
+            case st.SetDefault(table=table, column=column):
+                self._names_column(part, self._writable(part, table), column)
             case st.SetColumnComment(table=table, column=column):
-                found = self._known_relation(part, table)
-                if found is not None and found.columns is not None:
-                    self._has_column(part, found, column)
+                self._names_column(part, self._known_relation(part, table), column)
             case st.SetTableComment(table=table):
                 self._known_relation(part, table)
             case st.Compact(table=name) | st.Vacuum(table=name):
@@ -180,15 +184,11 @@ class _Walk:
                 self.issues.append(part.issue(Code.UNSUPPORTED_TYPE, part.place_of(key, last=True), message, hint))
         if made.name.lower() in self.world.relations:
             return
-        self._add(
-            KnownRelation(
-                name=made.name,
-                kind=Kind.TABLE,
-                columns=columns if made.query is None else None,
-                key=made.primary_key,
-                made_by=part.number,
-            )
-        )
+        known: Columns | None = columns if made.query is None else result_columns(made.query.text, self.world.relations)
+        table = KnownRelation(name=made.name, kind=Kind.TABLE, columns=known, key=made.primary_key, made_by=part.number)
+        for check in made.checks:
+            self._expression(part, table, check.text)
+        self._add(table)
 
     def _type(self, part: Part, spec: st.ColumnSpec) -> str | None:
         at = part.source.text.find(spec.type, part.place_of(spec.name) + len(spec.name))
@@ -249,6 +249,10 @@ class _Walk:
             case _:
                 assert_never(change)
         self._add(replace(relation, columns=columns))
+
+    def _names_column(self, part: Part, relation: KnownRelation | None, name: str) -> None:
+        if relation is not None and relation.columns is not None:
+            self._has_column(part, relation, name)
 
     def _has_column(self, part: Part, relation: KnownRelation, name: str, *, unneeded: bool = False) -> bool:
         columns = relation.columns or {}
@@ -395,7 +399,7 @@ class _Walk:
         # An INSERT's or EXPLAIN's query is the rest of the statement.
         begin = max(part.source.text.rfind(query.text), 0)
         if self._mentions(part, query.refs, begin):
-            inputs = dict(self.world.relations)
+            inputs = self.world.inputs()
             self.queries.append(QueryStep(part=part, text=query.text, begin=begin, inputs=inputs, wanted=wanted))
 
     def _mentions(self, part: Part, refs: Iterable[TableRef], begin: int) -> bool:
@@ -444,7 +448,7 @@ class _Walk:
         refs = [] if query is None else [ref for ref in query.refs if not ref.target]
         placed = [] if query is None else [replace(r, start=shared(text, query.text, r.start) or 0) for r in refs]
         if self._mentions(part, placed, 0):
-            inputs = dict(self.world.relations)
+            inputs = self.world.inputs()
             self.queries.append(QueryStep(part=part, text=text, begin=0, inputs=inputs, target=table))
 
     # ---- indexes ----------------------------------------------------------------------------------------
@@ -464,20 +468,19 @@ class _Walk:
             self._not_a_table(part, base)
             return
         for item in made.items:
-            self.queries.append(
-                QueryStep(part=part, text=item.text, begin=item.at, inputs={}, target=base, is_expression=True)
-            )
-        if base.columns is not None:
-            for name in made.include:
-                self._has_column(part, base, name)
+            self._expression(part, base, item.text, item.at)
+        for name in made.include:
+            self._names_column(part, base, name)
         if made.where is not None:
-            at = part.source.text.rfind(made.where)
-            self.queries.append(
-                QueryStep(part=part, text=made.where, begin=max(at, 0), inputs={}, target=base, is_expression=True)
-            )
+            self._expression(part, base, made.where)
         self._add(
             KnownRelation(name=made.name, kind=Kind.INDEX, columns=None, made_by=part.number, base=made.table.lower())
         )
+
+    def _expression(self, part: Part, base: KnownRelation, text: str, at: int | None = None) -> None:
+        """Names in an expression over the columns of one relation are looked up in the next phase."""
+        begin = max(part.source.text.rfind(text), 0) if at is None else at
+        self.queries.append(QueryStep(part=part, text=text, begin=begin, inputs={}, target=base, is_expression=True))
 
     def _known_index(self, part: Part, name: str, *, optional: bool = False) -> bool:
         found = self.world.relations.get(name.lower())

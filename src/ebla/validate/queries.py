@@ -10,9 +10,9 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from ebla.base.issue import Code, Issue, did_you_mean
-from ebla.validate.columns import Finding, Resolver
-from ebla.validate.known import KnownRelation, Part
-from ebla.validate.scope import Output, Scope, Source
+from ebla.validate.columns import Finding, Resolver, resolve
+from ebla.validate.known import Columns, KnownRelation, Part
+from ebla.validate.scope import Output, Scope, Source, columns_of
 
 _LEFT_OUT = frozenset({Code.NOT_DETERMINISTIC, Code.JOIN_TYPE})
 """What matters to a view alone."""
@@ -35,6 +35,12 @@ class QueryStep:
     is_expression: bool = False
     wanted: tuple[str, int] | None = None
     """A table, and how many columns of it an INSERT gives."""
+
+
+def result_columns(text: str, inputs: Mapping[str, KnownRelation]) -> Columns | None:
+    """The names of a query's columns, whose types are left to Spark; `None` if Spark alone can tell the names, too."""
+    found = columns_of(resolve(text, inputs)[0])
+    return None if found is None else {str(one.name): None for one in found.values()}
 
 
 def issues(steps: Sequence[QueryStep], present: Callable[[KnownRelation], KnownRelation]) -> list[Issue]:

@@ -29,6 +29,14 @@ class World:
     def names(self, kind: Kind | None = None) -> list[str]:
         return [r.name for r in self.relations.values() if kind is None or r.kind is kind]
 
+    def inputs(self) -> dict[str, KnownRelation]:
+        """What a query can read, system tables by their full names."""
+        system = {
+            f"system.{name}": KnownRelation(name=f"system.{name}", kind=Kind.TABLE, columns=columns)
+            for name, columns in self.system.items()
+        }
+        return {**self.relations, **system}
+
     def readers(self, name: str) -> list[str]:
         return sorted(r.name for r in self.relations.values() if name.lower() in r.reads)
 
