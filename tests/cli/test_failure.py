@@ -95,6 +95,9 @@ def test_an_error_behind_which_is_ctrl_c_is_an_interruption(capsys):
     cancelled.__context__ = KeyboardInterrupt()
     assert failure.report(cancelled, PLAIN) == 130
     assert capsys.readouterr().err == "error: interrupted\n"
+    cancelled.__context__.add_note("the build goes on")
+    assert failure.report(cancelled, PLAIN) == 130
+    assert capsys.readouterr().err == "error: interrupted; the build goes on\n"
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,19 @@ def test_an_interruption_is_code_130(place, monkeypatch, capsys):
     assert capsys.readouterr().err == "error: interrupted\n"
 
 
+def test_who_stops_waiting_for_a_build_is_told_that_it_goes_on(place, monkeypatch, capsys):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    ebla.connect(place).close()
+    monkeypatch.setattr("ebla.api.statements.views.Views._built", interrupted)
+    said = "interrupted; only the waiting ended: the build goes on; CANCEL BUILD ends it"
+    assert run(["-w", place, "sql", "WAIT FOR v"]) == 130
+    assert capsys.readouterr().err == f"error: {said}\n"
+    assert run(["-w", place, "sql", "WAIT FOR v", "--json"]) == 130
+    assert json.loads(capsys.readouterr().err)["error"] == {"type": "Interrupted", "message": said}
+
+
 def test_a_defect_is_no_traceback(place, monkeypatch, capsys):
     monkeypatch.setattr("ebla.cli.status.read", lambda _: dict[str, int]()["x"])
     assert run(["-w", place, "status"]) == 1

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,21 +51,34 @@ def report(error: BaseException, manner: Manner) -> int:
     return code
 
 
-def was_interrupted(error: BaseException | None) -> bool:
+class Interrupted(Exception):
+    """Carries Ctrl-C (its cause) past the library of the command line, which would keep only an exit code."""
+
+
+def was_interrupted(error: BaseException) -> bool:
     """Whether Ctrl-C is behind an error: Spark answers it with one of its own about a cancelled job."""
+    return any(isinstance(one, KeyboardInterrupt) for one in _behind(error))
+
+
+def notes(error: BaseException) -> list[str]:
+    """What was added to an error, or to one behind it, on its way: what goes on in spite of it, for example."""
+    return list(dict.fromkeys(note for one in _behind(error) for note in getattr(one, "__notes__", ())))
+
+
+def _behind(error: BaseException) -> Iterator[BaseException]:
+    """An error and its causes."""
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        if isinstance(error, KeyboardInterrupt):
-            return True
-        seen.add(id(error))
-        error = error.__cause__ or error.__context__
-    return False
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        yield one
+        seen.add(id(one))
+        one = one.__cause__ or one.__context__
 
 
 def describe(error: BaseException) -> tuple[int, dict[str, Any]]:
     """The exit code of an error, and what is said of it."""
     if was_interrupted(error):
-        return INTERRUPTED, {"type": "Interrupted", "message": "interrupted"}
+        return INTERRUPTED, {"type": "Interrupted", "message": "; ".join(["interrupted", *notes(error)])}
     if isinstance(error, EblaError):
         facts: dict[str, Any] = {"type": type(error).__name__, "message": _one_line(error)}
         if isinstance(error, SqlError) and error.line is not None:

@@ -14,9 +14,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 from ebla.base import lazy
 from ebla.cli import complete, failure, output, values
@@ -28,8 +29,18 @@ DEFAULT_WAREHOUSE = "./warehouse"
 SHORT = ("query", "status", "metrics")
 """Commands that answer from the catalog and files alone, and start neither Spark nor a thread that outlives them."""
 
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupted:
+            raise failure.Interrupted from interrupted
+
+
 app = typer.Typer(
     name="ebla",
+    cls=_Commands,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -412,7 +423,7 @@ def run(arguments: Sequence[str]) -> int:
         return _reader_left()
     except (Exception, KeyboardInterrupt) as error:
         return failure.report(error, manner)
-    if code == failure.INTERRUPTED:  # the library's way to say that Ctrl-C was pressed
+    if code == failure.INTERRUPTED:  # Ctrl-C while the arguments were read
         return failure.report(KeyboardInterrupt(), manner)
     return code if isinstance(code, int) else 0
 

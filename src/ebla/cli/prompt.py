@@ -105,7 +105,7 @@ def loop(database: Database, parameters: Mapping[str, object], *, as_json: bool,
             raise
         except (Exception, KeyboardInterrupt) as error:
             if failure.was_interrupted(error):
-                output.note("; ".join(["cancelled", *getattr(error, "__notes__", ())]))
+                output.note("; ".join(["cancelled", *failure.notes(error)]))
             else:
                 failure.report(error, manner)
 
