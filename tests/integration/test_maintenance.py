@@ -163,6 +163,31 @@ def test_many_writes_are_compacted_in_the_background(spark, tmp_path):
         assert db.maintainer.wait_idle()
 
 
+def test_what_other_processes_left_is_compacted_when_spark_is_there(spark, tmp_path):
+    where, limits = tmp_path / "warehouse", {"auto_compact": True, "compact_runs": 4}
+    with connect(where, spark, auto_refresh=False) as other:
+        other.sql("CREATE TABLE t (id BIGINT, n INT, PRIMARY KEY (id)); CREATE TABLE few (id BIGINT PRIMARY KEY)")
+        other.sql("CREATE INDEX by_n ON t (n)")
+        other.table("few").upsert([{"id": 1}])
+
+        def write() -> None:
+            for number in range(5):
+                other.table("t").upsert([{"id": number, "n": number}])
+
+        write()
+        with connect(where, spark, **limits) as db:
+            assert db.maintainer.wait_idle()
+            assert not db.maintainer.due("t")
+            assert not db.maintainer.due("by_n")
+            assert [r.level for r in live_runs(db, "few")] == [0]
+            write()
+            assert db.maintainer.due("t")
+            db.context.on_spark()
+            assert db.maintainer.wait_idle()
+            assert not db.maintainer.due("t")
+            assert rows(db, "t") == [(n, n) for n in range(5)]
+
+
 # ---- vacuum ---------------------------------------------------------------------------------------------
 
 

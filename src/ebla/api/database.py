@@ -58,16 +58,22 @@ class Database:
         self.indexes = Indexes(self)
         self._executor = Executor(self)
         self.runner.also_wakes = self.builder.wake
-        context.on_spark = self.wake
+        context.on_spark = self._on_spark
         if not context.catalog.read_only:
             self.builder.adopt()
             self._presence.start()
         self.wake()  # what was written, or begun and not ended, while nobody was here
+        if context.has_spark:
+            self.maintainer.wake_all()
 
     def wake(self) -> None:
         """Look whether there is anything to build or to bring up to date."""
         self.runner.wake()
         self.builder.wake()
+
+    def _on_spark(self) -> None:
+        self.wake()
+        self.maintainer.wake_all()
 
     def _wake_runner(self) -> None:
         self.runner.wake()

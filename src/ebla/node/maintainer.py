@@ -12,11 +12,16 @@ from collections.abc import Callable
 from ebla.catalog import manifest, reads
 from ebla.errors import EblaError
 from ebla.model.index_states import may_compact
-from ebla.relations import indexes as definition
+from ebla.model.relation import Kind
+from ebla.relations import indexes
+from ebla.relations.views import all_views
 from ebla.tables.compaction import compact
 from ebla.tables.context import Context
 
 log = logging.getLogger("ebla.maintainer")
+
+EVERY = "*"
+"""In place of a name: every table, and every view that is built."""
 
 
 class Maintainer:
@@ -32,7 +37,14 @@ class Maintainer:
     def wake(self, name: str) -> None:
         """A relation was written to."""
         self._also_wakes()
-        if not self._context.settings.auto_compact:
+        self._want(name)
+
+    def wake_all(self) -> None:
+        """Look at every relation once: other processes may have written and ended, or have no Spark."""
+        self._want(EVERY)
+
+    def _want(self, name: str) -> None:
+        if not self._context.settings.auto_compact or self._context.catalog.read_only:
             return
         with self._changed:
             self._wanted.add(name)
@@ -51,11 +63,16 @@ class Maintainer:
         settings = self._context.settings
         return count >= settings.compact_runs or rows > settings.level0_rows_max
 
+    def _every(self) -> set[str]:
+        with self._context.catalog.reading() as connection:
+            views = [view.relation.name for view in all_views(connection) if not view.building]
+            return {*reads.relation_names(connection, Kind.TABLE), *views}
+
     def _indexes_of(self, name: str) -> list[str]:
         """A write to a relation is one to its indexes."""
         with self._context.catalog.reading() as connection:
             relation = reads.find_relation(connection, name)
-            found = [] if relation is None else definition.of_base(connection, relation)
+            found = [] if relation is None else indexes.of_base(connection, relation)
         return [index.name for index in found if may_compact(index.state)]
 
     def _loop(self) -> None:
@@ -68,6 +85,11 @@ class Maintainer:
                 name = self._wanted.pop()
                 self._busy = True
             try:
+                if name == EVERY:
+                    found = self._every()
+                    with self._changed:
+                        self._wanted |= found
+                    continue
                 for each in (name, *self._indexes_of(name)):
                     if self.due(each):
                         done = compact(self._context, each)
