@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 import ebla
 from ebla.api.metrics import Metrics
-from ebla.catalog import troubles
+from ebla.base.ids import NodeId, Version
+from ebla.catalog import processes, reads, troubles
+from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.catalog.troubles import Activity
 from ebla.cli import run as run_module
+from ebla.cli import status
 from ebla.cli.main import run
 from ebla.model.relation import Kind
 from ebla.relations import attention
 from ebla.relations import status as status_module
+from support.terminal import Terminal
 from support.warehouse import eventually
 
 pytestmark = pytest.mark.spark
 
+HOUR_US = 3_600_000_000
 SHOP = """
 CREATE TABLE orders (id BIGINT, total BIGINT, PRIMARY KEY (id));
 INSERT INTO orders VALUES (1, 10);
@@ -86,8 +94,8 @@ def test_what_nothing_maintains_is_said(shop: str, monkeypatch: pytest.MonkeyPat
 
 def test_troubles_are_shown_and_need_a_person(shop: str, capsys: pytest.CaptureFixture[str]):
     catalog = Catalog.open(shop, create=False)
-    status = status_module.of(catalog)
-    relation = next(number for number, name in status.names.items() if name == "sums")
+    found = status_module.of(catalog)
+    relation = next(number for number, name in found.names.items() if name == "sums")
     troubles.record(
         catalog,
         relation=relation,  # type: ignore[arg-type]
@@ -116,6 +124,108 @@ def test_troubles_are_shown_and_need_a_person(shop: str, capsys: pytest.CaptureF
     assert samples["ebla_handler_should_run", (("handler", "default"),)] == 1
 
 
+def sections(text: str) -> dict[str, list[dict[str, str]]]:
+    """The tables of `ebla status`: by title, a row by its columns."""
+    found = {}
+    for block in text.split("\n\n")[1:]:
+        title, *lines = block.strip("\n").splitlines()
+        if len(lines) > 2:
+            names, _, *rows = ([cell.strip() for cell in re.split(r"\s{2,}", line.strip())] for line in lines)
+            found[title] = [dict(zip(names, row, strict=True)) for row in rows]
+    return found
+
+
+def chosen(rows: list[dict[str, Any]], *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(row[name] for name in names) for row in rows]
+
+
+def at_work(shop: str) -> Version:
+    """A process that maintains, a paused build, an open transaction and a pin, whose version is returned."""
+    with ebla.connect(shop, auto_refresh=False, auto_compact=False) as db:
+        db.table("orders").upsert([{"id": 2, "total": 2}])
+        db.sql("CREATE ASYNC INDEX downwards ON orders (total DESC); ALTER INDEX downwards PAUSE")
+    with contextlib.closing(Catalog.open(shop, create=False)) as catalog:
+        with catalog.reading() as connection:
+            orders = reads.relation(connection, "orders")
+        node = NodeId("node1")
+        doing = ("epoch of sums", "compaction of orders")
+        processes.report(
+            catalog,
+            holder="keeper",
+            node=node,
+            host="here",
+            pid=7,
+            role=processes.Role.RUN,
+            maintains=True,
+            doing=doing,
+            lease_us=HOUR_US,
+        )
+        tx.begin(catalog, orders, node=node, holder="writer", reason="upsert into orders", lease_us=HOUR_US)
+        return tx.pin(catalog, None, holder="reader", reason="query", lease_us=HOUR_US)[1]
+
+
+def test_the_page_for_an_incident(shop: str, capsys: pytest.CaptureFixture[str]):
+    """Every section of `ebla status`, as text, as JSON, and as metrics."""
+    pinned = at_work(shop)
+    size = status_module.read(shop).tables[0].size
+    assert size.level0_runs > 0
+    paused = "RESUME: it is paused"
+
+    assert run(["-w", shop, "status"]) == 0
+    text = capsys.readouterr().out
+    found = sections(text)
+    assert chosen(found["processes"], "process", "node", "role", "maintains", "doing") == [
+        ("here/7", "node1", "run", "yes", "epoch of sums; compaction of orders")
+    ]
+    assert chosen(found["tables"], "table", "level 0", "bytes") == [
+        ("orders", str(size.level0_runs), status.amount(size.bytes))
+    ]
+    assert chosen(found["views"], "view", "status", "rows", "handler", "last error") == [
+        ("sums", "ready", "1", "default", "-")
+    ]
+    assert chosen(found["handlers"], "handler", "runs", "views") == [("default", "yes", "sums")]
+    assert chosen(found["indexes"], "index", "on", "built", "waits for") == [
+        ("by_total", "orders", "100 %", "-"),
+        ("downwards", "orders", "0 %", paused),
+    ]
+    assert chosen(found["builds"], "build", "of", "phase", "done", "waits for") == [
+        ("downwards", "orders", "waiting", "0 %", paused)
+    ]
+    assert chosen(found["open transactions"], "table", "reason", "holder") == [
+        ("orders", "upsert into orders", "writer")
+    ]
+    assert chosen(found["pins"], "version", "reason", "holder") == [(str(pinned), "query", "reader")]
+    # An index is written by the writers of its table: it has no last write of its own, and none is called missing.
+    assert "written" not in found["indexes"][0]
+    assert "never" not in text
+
+    assert run(["-w", shop, "status", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert chosen(told["processes"], "holder", "host", "pid", "role", "maintains", "doing") == [
+        ("keeper", "here", 7, "run", True, ["epoch of sums", "compaction of orders"])
+    ]
+    assert chosen(told["builds"], "name", "base", "phase", "percent", "detail") == [
+        ("downwards", "orders", "waiting", 0.0, paused)
+    ]
+    assert chosen(told["transactions"], "table", "holder") == [("orders", "writer")]
+    assert chosen(told["pins"], "version", "holder") == [(pinned, "reader")]
+    assert "written_at" not in told["indexes"][0]
+
+    assert run(["-w", shop, "metrics", "--json"]) == 0
+    samples = {
+        (one["name"], *sorted(one["labels"].values())): one["value"]
+        for one in json.loads(capsys.readouterr().out)["metrics"]
+    }
+    assert samples["ebla_processes", "run", "true"] == 1
+    assert samples["ebla_build_percent", "downwards"] == 0
+    assert samples["ebla_relation_level0_runs", "orders", "table"] == size.level0_runs
+    assert samples["ebla_relation_bytes", "orders", "table"] == size.bytes
+    assert samples["ebla_transactions_open",] == 1
+    assert samples["ebla_transaction_oldest_seconds",] > 0
+    assert samples["ebla_pins",] == 1
+    assert samples["ebla_handler_age_seconds", "default"] > 0
+
+
 def test_the_display_shows_views_builds_and_what_is_done(shop: str):
     write(shop, 2)
     console = Console(width=140, record=True, file=io.StringIO())
@@ -127,8 +237,22 @@ def test_the_display_shows_views_builds_and_what_is_done(shop: str):
     assert "12:00:00 info started" in text
 
 
+def nothing_is_said_of_missing_processes(shop: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither by CREATE nor by a query of a view that may still be old: another process maintains both."""
+    assert run(["-w", shop, "sql", "CREATE ASYNC MATERIALIZED VIEW ids AS SELECT id FROM orders"]) == 0
+    assert "no process" not in capsys.readouterr().err
+    write(shop, 8)
+    assert run(["-w", shop, "query", "sums"]) == 0
+    assert attention.NO_PROCESS not in capsys.readouterr().err
+    assert run(["-w", shop, "query", "sums", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["waits_for"] in (None, "the next epoch")
+    eventually(lambda: all(view.status == "ready" for view in status_module.read(shop).views), 120)
+    assert run(["-w", shop, "status"]) == 0
+    assert "no process" not in capsys.readouterr().out
+
+
 @pytest.mark.process
-def test_it_maintains_until_it_is_stopped(shop: str):
+def test_it_maintains_until_it_is_stopped(shop: str, capsys: pytest.CaptureFixture[str]):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "EBLA_COMPACT_RUNS": "3"}
     with subprocess.Popen(
         [sys.executable, "-m", "ebla", "-w", shop, "run", "--json"],
@@ -145,6 +269,7 @@ def test_it_maintains_until_it_is_stopped(shop: str):
             eventually(lambda: status_module.read(shop).tables[0].size.level0_runs < 3, 120)
             (seen,) = status_module.read(shop).processes
             assert (seen.role.value, seen.maintains, seen.pid) == ("run", True, process.pid)
+            nothing_is_said_of_missing_processes(shop, capsys)
             process.send_signal(signal.SIGTERM)
             out, err = process.communicate(timeout=120)
         finally:
@@ -159,9 +284,9 @@ def test_it_maintains_until_it_is_stopped(shop: str):
 
 @pytest.mark.process
 def test_ctrl_c_ends_it_within_seconds_and_gives_its_leases_back(shop: str):
-    """As a terminal does it: the signal reaches all processes of the group, Spark's JVM too."""
+    """As a terminal does it: the signal reaches all processes of the group, Spark's JVM too. It tells by log lines."""
     with subprocess.Popen(
-        [sys.executable, "-m", "ebla", "-w", shop, "run", "--json"],
+        [sys.executable, "-m", "ebla", "-w", shop, "run"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -180,7 +305,34 @@ def test_ctrl_c_ends_it_within_seconds_and_gives_its_leases_back(shop: str):
     assert time.monotonic() - began < 15
     assert process.returncode == 0, err[-2000:]
     assert "Traceback" not in err
-    assert json.loads(out.splitlines()[-1])["message"] == "stopped"
+    lines = [re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (\w+) ([\w.]+) (.+)", line) for line in out.splitlines()]
+    said = [line.groups() for line in lines if line is not None]
+    assert len(said) == len(lines), out
+    assert said[0] == ("info", "ebla.run", "starting Spark")
+    assert any(level == "info" and "view=sums epoch=" in message for level, _, message in said)
+    assert said[-1] == ("info", "ebla.run", "stopped")
     assert status_module.read(shop).processes == []
     with ebla.connect(shop, auto_refresh=False) as db:
         assert db.sql("SELECT name FROM system.leases WHERE expires_at > now()").rows() == []
+
+
+@pytest.mark.process
+def test_a_terminal_shows_what_is_done_until_ctrl_c(shop: str):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm"}
+    terminal = Terminal([sys.executable, "-m", "ebla", "-w", shop, "run"], environment)
+    try:
+        terminal.wait_for("Ctrl-C ends it", 180)
+        shown = terminal.wait_for("now: ")
+        assert re.search(r"sums +ready", shown)
+        assert "no builds" in shown
+        (seen,) = status_module.read(shop).processes
+        assert (seen.role.value, seen.maintains, seen.pid) == ("run", True, terminal.process.pid)
+        write(shop, 2)
+        terminal.wait_for("view=sums epoch=", 120)
+        began = time.monotonic()
+        terminal.type("\x03")
+        assert terminal.process.wait(60) == 0
+        assert time.monotonic() - began < 15
+    finally:
+        terminal.close()
+    assert status_module.read(shop).processes == []

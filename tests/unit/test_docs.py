@@ -13,7 +13,9 @@ import pytest
 import ebla
 from ebla import errors
 from ebla.api import system
+from ebla.api.metrics import Metrics
 from ebla.base.settings import Settings
+from ebla.catalog.store import Catalog
 from ebla.errors import EblaError
 from ebla.source.options import READ_OPTIONS, WRITE_OPTIONS
 from ebla.sql import split
@@ -88,6 +90,16 @@ def test_settings_are_those_of_the_code():
         _, default, meaning = found[name]
         assert default == f"`{field.get_default(call_default_factory=True)!r}`", name
         assert meaning.replace("\\<", "<") == field.description, name
+
+
+def test_metrics_are_those_of_the_code(tmp_path: Path):
+    """Those of an empty warehouse: each is told, with or without a sample."""
+    catalog = Catalog.open(str(tmp_path))
+    families = list(Metrics(catalog).registry.collect())
+    catalog.close()
+    names = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
+    section = sections(REFERENCE / "cli.md")["`ebla metrics`"]
+    assert set(named_rows(section)) == names
 
 
 def error_classes() -> dict[str, type[EblaError]]:
