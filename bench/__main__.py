@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import building, foundation, indexes, query, views
+from bench import building, cli, foundation, indexes, query, views
 from bench.measure import record
 
 GROUPS = {
@@ -14,6 +14,7 @@ GROUPS = {
     "building": building.run,
     "query": query.run,
     "indexes": indexes.run,
+    "cli": cli.run,
 }
 
 
