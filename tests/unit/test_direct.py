@@ -63,6 +63,12 @@ def test_plain_queries_are_computed_directly(text: str, outputs: tuple[str, ...]
         ("SELECT '\\n' AS x FROM t", ("string",)),
         ("SELECT CAST(n AS int) AS x FROM t", ("int",)),
         ("SELECT 1e3 AS x FROM t", ("double",)),
+        ("SELECT id FROM t WHERE n COLLATE UTF8_LCASE = 'a'", ("bigint",)),
+        ("SELECT id FROM t WHERE n = 'a' COLLATE UTF8_LCASE", ("bigint",)),
+        ("SELECT id FROM t WHERE collate(n, 'UTF8_LCASE') = 'a'", ("bigint",)),
+        ("SELECT t.id FROM t JOIN t s ON t.n COLLATE UNICODE_CI = s.n", ("bigint",)),
+        ("SELECT max(n COLLATE UTF8_LCASE) AS m FROM t", ("string",)),
+        ("SELECT n COLLATE UTF8_LCASE AS n FROM t", ("string",)),
     ],
 )
 def test_everything_else_is_sparks(text: str, outputs: tuple[str, ...]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pyspark
 import pytest
-from pyspark.errors import AnalysisException, ParseException, PySparkValueError
+from pyspark.errors import AnalysisException, ParseException, PySparkException, PySparkValueError, PythonException
 
 from ebla.base.ids import RelationId
 from ebla.catalog.troubles import BACKOFF_US, LOST_JOB, Activity, Trouble, obstacle, waiting
@@ -25,7 +25,7 @@ from ebla.errors import (
     UnknownNameError,
 )
 from ebla.model.relation import Kind
-from ebla.spark.faults import Link, fault_of
+from ebla.spark.faults import Link, fault_of, of_spark
 
 CONDITIONS = [
     ("CAST_INVALID_INPUT", "22018", True),
@@ -126,6 +126,42 @@ def test_a_lost_job_has_a_code_of_its_own():
     assert fault_of(SparkJobError("v: Spark lost a job", lost=True)).code == LOST_JOB
     assert fault_of(SparkJobError("v: no memory", code="UNABLE_TO_ACQUIRE_MEMORY")).code == "UNABLE_TO_ACQUIRE_MEMORY"
     assert fault_of(KeyError("x")).code == "KeyError"
+
+
+ABORTED = (
+    "Job aborted due to stage failure: Task 3 in stage 7.0 failed 4 times, most recent failure: "
+    "Lost task 3.3 in stage 7.0 (TID 31) (10.0.0.3 executor 2): "
+)
+REPEATED = (
+    "Job aborted due to stage failure: ResultStage 8 (collect) has failed the maximum allowable number of times: 4. "
+    "Most recent failure reason:\n"
+)
+OF_LOST_MACHINES = [
+    f"{ABORTED}ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reason: Command exited "
+    "with code 137",
+    f"{ABORTED}ExecutorLostFailure (executor 2 exited unrelated to the running tasks) Reason: worker lost",
+    f"{ABORTED}ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reason: Executor heartbeat "
+    "timed out after 160000 ms",
+    f"{ABORTED}FetchFailed(BlockManagerId(2, 10.0.0.3, 7337, None), shuffleId=0, mapIndex=1, mapId=5, reduceId=3)",
+    f"{REPEATED}org.apache.spark.shuffle.FetchFailedException: Failed to connect to /10.0.0.3:7337",
+    f"{REPEATED}org.apache.spark.shuffle.MetadataFetchFailedException: Missing an output location for shuffle 0",
+    f"{ABORTED}TaskResultLost (result lost from block manager)",
+    f"{ABORTED}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+]
+
+
+@pytest.mark.parametrize("said", OF_LOST_MACHINES)
+@pytest.mark.parametrize("kind", [PySparkException, PythonException])
+def test_a_lost_executor_is_a_lost_job(kind: type[PySparkException], said: str):
+    """With local executors none can be lost, so these are Spark's words of a cluster."""
+    error = kind(f"{said}\n\nDriver stacktrace:\n\tat org.apache.spark.scheduler.DAGScheduler.abortStage(X.scala:1)")
+    assert (fault_of(error).final, fault_of(error).code) == (False, LOST_JOB)
+    raised = of_spark(error, "view v")
+    assert isinstance(raised, SparkJobError)
+    assert (raised.lost, raised.retryable) == (True, True)
+    assert str(raised).startswith("view v: Spark lost a job: ")
+    again = fault_of(raised)
+    assert (again.final, again.code) == (False, LOST_JOB)
 
 
 def test_an_error_says_which_row_is_to_blame():
