@@ -38,7 +38,8 @@ NO_POSTGRES = (
     "PostgreSQL is not installed: its tests did NOT run. "
     "Run `make setup`, or install it (Debian: apt-get install postgresql)."
 )
-POSTGRES_MISSED = pytest.StashKey[bool]()
+MISSED = "NOT"
+"""The word in the reason of a skip that no run may hide: something was not tested that should be."""
 
 MARKER_OF_FIXTURE = {"spark": "spark", "postgres_server": "postgres", "postgres_url": "postgres"}
 
@@ -59,10 +60,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if config.stash.get(POSTGRES_MISSED, False):
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was missed, from the reports: those of all workers come here."""
+    reasons = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []) if report.longrepr]
+    missed = [reason.removeprefix("Skipped: ") for reason in reasons if MISSED in reason.split()]
+    if missed:
         terminalreporter.section("WARNING", sep="!", red=True, bold=True)
-        terminalreporter.line(NO_POSTGRES, red=True, bold=True)
+        for reason in dict.fromkeys(missed):
+            terminalreporter.line(f"{missed.count(reason)} skipped: {reason}", red=True, bold=True)
 
 
 @pytest.fixture(scope="session")
@@ -109,13 +114,12 @@ def spark_processes(processes: Processes, spark: SparkSession) -> Sharing:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+def postgres_server() -> Iterator[PostgresServer]:
     """A private server for the run. Where PostgreSQL is missing, skips loudly, and fails with CI=true."""
     binaries = find_binaries()
     if binaries is None:
         if os.environ.get("CI") == "true":
             pytest.fail(NO_POSTGRES, pytrace=False)
-        request.config.stash[POSTGRES_MISSED] = True
         pytest.skip(NO_POSTGRES)
     with PostgresServer(binaries) as server:
         yield server

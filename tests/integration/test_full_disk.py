@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ import pytest
 
 import ebla
 from ebla.errors import StorageFullError
-from support.disks import free_bytes, small_disk
+from support import disks
+from support.disks import WAYS, free_bytes, small_disk
 from support.warehouse import connect, eventually, named, refused, rows, stored
 
 if TYPE_CHECKING:
@@ -102,6 +104,20 @@ def test_a_full_disk_of_one_replica_rolls_the_others_back(spark, tmp_path, disk,
         eventually(lambda: free_bytes(disk) > 2 * MEGABYTE)
         db.table("t").upsert(table_of(0.5))
         assert db.sql("SELECT count(*) FROM t").one() == (513,)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_a_small_disk_of_every_kind_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[[Path, int], AbstractContextManager[Path]]
+):
+    """Without Spark. Here the way is tried alone, so that the one that others hide works where it is needed."""
+    monkeypatch.setattr(disks, "WAYS", (way,))
+    with small_disk(tmp_path / "disk", 3) as disk, connect(tmp_path / "w", storage_root=str(disk / "data")) as db:
+        db.sql("CREATE TABLE t (id BIGINT, raw BINARY, PRIMARY KEY (id))")
+        with refused(db, StorageFullError, *PARTS):
+            db.table("t").upsert(table_of(4))
+        assert free_bytes(disk) > 2 * MEGABYTE
+        assert db.table("t").upsert(table_of(0.5)).rows == 512
 
 
 def test_a_limit_on_the_size_of_files_is_a_full_disk_too(tmp_path):
