@@ -14,9 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 import ebla
 from ebla.errors import EblaError, LoadError, TypeMismatchError
+from ebla.source import options
+from ebla.source.write import Task, begin_write
 from ebla.spark import write as swrite
 from ebla.tables import loads
 from ebla.values import texts, types
@@ -305,3 +308,77 @@ def test_arrow_and_spark_store_the_same_of_a_column_of_another_type(
             assert (ours is not None) == theirs.is_valid, shown
             if ours is not None:
                 assert same(theirs.cast(ours.type), ours), shown
+
+
+def in_table(source: str, target: str, value: Any, *, by_spark: bool) -> Any:
+    """What the table of conversions says of a value of one type in a column of another; `None` if it refuses."""
+    if by_spark and (source, target) == ("timestamp_ntz", "date"):
+        return None  # Arrow's and pandas' alone
+    if by_spark and source in ("float", "double") and target.startswith("decimal") and abs(value) >= 2.0**63:
+        return None
+    return by_arrow(source, value, target)
+
+
+def file_of(folder: Path, name: str, columns: dict[str, list[Any]], source: str) -> Path:
+    """A Parquet file whose columns, but for the key, are all of one type."""
+    count = len(next(iter(columns.values())))
+    made = {"id": pa.array(range(count), pa.int64())}
+    made |= {name: pa.array(values, types.to_arrow(source)) for name, values in columns.items()}
+    pq.write_table(pa.table(made), folder / f"{name}.parquet")
+    return folder / f"{name}.parquet"
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_parquet_stores_or_refuses_columns_of_another_type_as_the_table_says(
+    db: ebla.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+):
+    values = SOURCES[source]
+    wanted = {n: [in_table(source, kind, v, by_spark=True) for v in values] for n, kind in COLUMNS.items()}
+    taken = [n for n, found in wanted.items() if any(one is not None for one in found)]
+    db.sql("TRUNCATE TABLE t")
+    for name in COLUMNS.keys() - taken:
+        with pytest.raises(LoadError):
+            db.table("t").load(str(file_of(tmp_path, name, {name: values}, source)))
+    assert db.sql("SELECT count(*) FROM t").one() == (0,)
+    # One job: what is refused by its value is NULL here.
+    monkeypatch.setattr(swrite, "refusal", lambda message, target, where=None: F.lit(None).cast(target))
+    db.table("t").load(str(file_of(tmp_path, "all", dict.fromkeys(taken, values), source)))
+    found = stored_values(db)
+    for row, value in enumerate(values):
+        assert found[row].keys() == {n for n in COLUMNS if wanted[n][row] is not None}, f"{source} {value!r}"
+        for name, one in found[row].items():
+            assert same(one, wanted[name][row]), f"{source} {value!r} into {COLUMNS[name]}: found {one}"
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_source_stores_or_refuses_columns_of_another_type_as_the_table_says(
+    db: ebla.Database, spark: SparkSession, tmp_path: Path, source: str
+):
+    """What is stored goes through one job of Spark; what is refused, through the task that such a job would run."""
+    tried = [(n, v, in_table(source, kind, v, by_spark=False)) for n, kind in COLUMNS.items() for v in SOURCES[source]]
+    db.sql("TRUNCATE TABLE t")
+    where = str(db.context.catalog.where)
+    for name, value, _ in [one for one in tried if one[2] is None]:
+        with pytest.raises(TypeMismatchError):
+            write_directly(where, pa.table({"id": [1], name: pa.array([value], types.to_arrow(source))}))
+    kept = [one for one in tried if one[2] is not None]
+    names = list(dict.fromkeys(name for name, *_ in kept))
+    columns = {n: [value if name == n else None for name, value, _ in kept] for n in names}
+    frame = spark.read.parquet(str(file_of(tmp_path, "all", columns, source)))
+    frame.write.format("ebla").option("url", where).option("table", "t").mode("append").save()
+    found = stored_values(db)
+    assert len(found) == len(kept)
+    for row, (name, value, wanted) in enumerate(kept):
+        assert found[row].keys() == {name}, f"{source} {value!r}"
+        assert same(found[row][name], wanted), f"{source} {value!r} into {COLUMNS[name]}: found {found[row][name]}"
+
+
+def write_directly(where: str, rows: pa.Table) -> None:
+    """A write of the source without a job of Spark."""
+    schema = types.to_spark(f"struct<{', '.join(f'{f.name}:{types.from_arrow(f.type)}' for f in rows.schema)}>")
+    assert isinstance(schema, StructType)
+    writer = begin_write(options.parse({"url": where, "table": "t"}, writing=True), schema, overwrite=False)
+    try:
+        writer.commit([Task(writer, attempt=1, partition=0).run(iter(rows.to_batches()))])
+    finally:
+        writer.abort([])
