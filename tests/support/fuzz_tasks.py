@@ -37,29 +37,31 @@ def run(where: str, door: str, first: int, count: int) -> None:
         case = DOORS[door]
         for seed in range(first, first + count):
             if seed % FRESH_CASES == 0 or door != "statements":
-                _restore(db)
-            _try(db, case, seed)
+                restore(db)
+            wrong = trial(db, case, seed)
+            if wrong is not None:
+                print(json.dumps(wrong), flush=True)
 
 
-def _restore(db: ebla.Database) -> None:
+def restore(db: ebla.Database) -> None:
     if {"t", "u", "odd name"} <= set(db.tables()):
         return
     for text in fuzz.SETUP:
         db.sql(text)
 
 
-def _try(db: ebla.Database, case: Callable[[ebla.Database, Random], object], seed: int) -> None:
+def trial(db: ebla.Database, case: Callable[[ebla.Database, Random], object], seed: int) -> dict[str, object] | None:
+    """What is wrong with how a case ended; `None` if nothing is."""
     began = time.monotonic()
     try:
         case(db, Random(seed))
     except ebla.EblaError as error:
         if not str(error).strip():
-            print(json.dumps({"seed": seed, "error": f"{type(error).__name__} without a word"}), flush=True)
+            return {"seed": seed, "error": f"{type(error).__name__} without a word"}
     except BaseException as error:
-        trace = traceback.format_exception(error)[-6:]
-        print(json.dumps({"seed": seed, "error": repr(error)[:300], "trace": trace}), flush=True)
-    if time.monotonic() - began > SLOW_S:
-        print(json.dumps({"seed": seed, "error": f"took {time.monotonic() - began:.1f} s"}), flush=True)
+        return {"seed": seed, "error": repr(error)[:300], "trace": traceback.format_exception(error)[-6:]}
+    took_s = time.monotonic() - began
+    return {"seed": seed, "error": f"took {took_s:.1f} s"} if took_s > SLOW_S else None
 
 
 def statements(db: ebla.Database, random: Random) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ebla.errors import TypeMismatchError
@@ -13,7 +14,7 @@ from ebla.sql.refs import rewrite, users_place
 from ebla.values.grammar import DEPTH_MAX, too_deep
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 Reworded = Callable[[Exception, Collection[str], Callable[[int], int]], Exception | None]
@@ -55,7 +56,8 @@ def over(
 
         text = rewrite(query, replacement)
         try:
-            made = session.sql(text, dict(parameters)) if parameters else session.sql(text)
+            literals = parameter_columns(parameters or {})
+            made = session.sql(text, literals) if literals else session.sql(text)
         except Exception as error:
             better = reworded(error, views.values(), lambda at: users_place(query, replacement, at))
             if better is None:
@@ -64,10 +66,30 @@ def over(
         meant = exact(made, text)
         if meant is None:
             return made
-        return session.sql(meant, dict(parameters)) if parameters else session.sql(meant)
+        return session.sql(meant, literals) if literals else session.sql(meant)
     finally:
         for name in views.values():
             session.catalog.dropTempView(name)
+
+
+def parameter_columns(parameters: Mapping[str, object]) -> dict[str, Any]:
+    """Parameters as Spark's literals. A value that it has no literal for is an error that names the parameter."""
+    return {name: _literal(name, value) for name, value in parameters.items()}
+
+
+def _literal(name: str, value: object) -> Column:
+    from py4j.protocol import Py4JJavaError, Py4JNetworkError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    try:
+        return F.lit(value)
+    except (PySparkException, Py4JNetworkError, Py4JJavaError, OSError):
+        raise  # Spark's own words, or its end
+    except Exception as error:  # Py4J and pandas raise any kind for what they cannot convert
+        found = repr(value) if isinstance(value, int | Decimal) else f"one of Python's {type(value).__name__}"
+        message = f"parameter :{name}: expected a value that Spark has a type for, found {found}"
+        raise TypeMismatchError(message) from error
 
 
 def refuse_deep(frame: DataFrame) -> None:

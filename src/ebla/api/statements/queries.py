@@ -24,7 +24,7 @@ from ebla.query.execute import result_of
 from ebla.query.streams import TooMany
 from ebla.relations.guard import require_built
 from ebla.spark import comparisons
-from ebla.spark.query import over, refuse_deep
+from ebla.spark.query import over, parameter_columns, refuse_deep
 from ebla.spark.result import Result
 from ebla.spark.session import java_class, local_frame
 from ebla.spark.wording import in_users_words
@@ -231,7 +231,7 @@ class Queries:
     def _version_at(self, expression: str, parameters: Parameters) -> Version:
         text = f"SELECT unix_micros(CAST({expression} AS TIMESTAMP))"
         try:
-            found = self._context.spark.sql(text, dict(parameters)).collect()[0][0]
+            found = self._context.spark.sql(text, parameter_columns(parameters)).collect()[0][0]
         except Exception as error:
             better = in_users_words(error, Query(text=expression))
             if better is None:
