@@ -299,14 +299,22 @@ def test_faults_of_spark_at_any_moment_of_builds_and_epochs(spark: SparkSession,
         "pairs": "SELECT o.id, c.name FROM orders o LEFT JOIN customers c ON o.customer = c.id",
         "shares": "SELECT id, count(*) OVER () AS n FROM orders",
     }
+    rated = "SELECT o.id, o.total * r.rate AS cost FROM orders o JOIN rates r ON o.customer = r.id"
     settings = {"tablets": 2, "epoch_period_s": 0.0, "barrier_grace_s": 0.1, "batch_rows_max": 3}
     with connect(tmp_path / "w", spark, **settings) as db:
         db.sql(
             "CREATE TABLE orders (id BIGINT, customer BIGINT, total BIGINT, PRIMARY KEY (id));"
-            "CREATE TABLE customers (id BIGINT, name STRING, PRIMARY KEY (id))"
+            "CREATE TABLE customers (id BIGINT, name STRING, PRIMARY KEY (id));"
+            "CREATE TABLE rates (id BIGINT, rate BIGINT, PRIMARY KEY (id))"
         )
+        db.table("rates").upsert([{"id": i, "rate": i} for i in range(1, 4)])
         db.table("customers").upsert([{"id": i, "name": f"c{i}"} for i in range(3)])
         db.table("orders").upsert([order(0), order(1), order(2)])
+        db.sql(
+            f"CREATE MATERIALIZED VIEW rated WITH (chunk_rows = 2) AS {rated};"
+            "CREATE HANDLER shop PROCESS rated, INPUT orders AS STREAM, INPUT rates AS BATCH "
+            "WITH (dictionary_period_s = 0)"
+        )
         with Saboteur(spark, ["job", "stage", "worker"], seed=seed, chance=0.05) as saboteur:
             for name, query in queries.items():
                 db.sql(f"CREATE ASYNC MATERIALIZED VIEW {name} AS {query}")
@@ -316,9 +324,12 @@ def test_faults_of_spark_at_any_moment_of_builds_and_epochs(spark: SparkSession,
                 insist(lambda some=some: db.table("orders").upsert(some))  # type: ignore[misc]
                 insist(lambda n=number: db.table("orders").delete([{"id": 1 + n}]))  # type: ignore[misc]
                 db.table("customers").upsert([{"id": number, "name": f"new {number}"}])
+                insist(lambda n=number: db.table("rates").upsert([{"id": 1 + n, "rate": 10 + n}]))  # type: ignore[misc]
             eventually(lambda: sum(saboteur.lost.values()) >= 5)
         db.sql(f"WAIT FOR i, {', '.join(queries)}")
+        queries["rated"] = rated
         db.sql("FLUSH")
+        eventually(lambda: follows(db, "rated"))  # also its dictionary
         for name, query in queries.items():
             assert bag(db, f"SELECT * FROM {name}") == bag(db, query), (seed, name)
             assert shown(db, name)["status"] == "ready", (seed, name)

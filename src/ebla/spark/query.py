@@ -83,6 +83,8 @@ def _literal(name: str, value: object) -> Column:
     from pyspark.sql import functions as F
 
     try:
+        if isinstance(value, str):
+            value.encode()  # half of a character would break the connection to the JVM
         return F.lit(value)
     except (PySparkException, Py4JNetworkError, Py4JJavaError, OSError):
         raise  # Spark's own words, or its end
