@@ -6,14 +6,20 @@ that find no Java, so that a statement that is right and needs Spark ends with a
 
 from __future__ import annotations
 
+import itertools
 import json
+import uuid
+from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 
+import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
 import ebla
+from ebla.sql.parse import parse, split
 from support import fuzz, fuzz_tasks
 from support.processes import Processes
 from support.warehouse import connect
@@ -22,6 +28,7 @@ CASES = {"statements": 6000, "rows": 1800, "queries": 1700, "names": 200, "comma
 PARTS = 2
 """Into how many processes the statements are cut, so that two workers of the tests share them."""
 FILES = 30
+ON_SPARK = 130
 ON_POSTGRES = 80
 
 
@@ -33,6 +40,52 @@ def test_wrong_input_gets_an_error_that_says_something(door: str, part: int, pro
     count = CASES[door] // (PARTS if door == "statements" else 1)
     found = processes.start("support.fuzz_tasks:run", str(tmp_path / "w"), door, part * count, count).finish()
     assert not found, "\n".join(_told(json.loads(line)) for line in found[:5])
+
+
+@pytest.fixture
+def active(spark: SparkSession) -> Iterator[SparkSession]:
+    """Spark's session, active again afterwards: wrong input may leave this thread none in the JVM, and without one
+    Spark finds no source of Python's in the tests that follow."""
+    yield spark
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    jvm.SparkSession.setActiveSession(spark._jsparkSession)
+
+
+def test_wrong_statements_that_reach_spark_get_an_error_that_says_something(
+    active: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Where Java is: of the statements that Ebla's own parser takes, since the others end before Spark."""
+    monkeypatch.chdir(tmp_path)
+    wrong: list[dict[str, object]] = []
+    with connect(tmp_path / "w", active, tablets=1, barrier_grace_s=0.0) as db:
+        for place, seed in enumerate(itertools.islice(filter(_parses, itertools.count()), ON_SPARK)):
+            if place % 10 == 0:
+                fuzz_tasks.restore(db)
+            found = fuzz_tasks.trial(db, fuzz_tasks.statements, seed)
+            wrong += [] if found is None else [found]
+    assert not wrong, "\n".join(_told(found) for found in wrong[:5])
+
+
+PARAMETERS = (2**63, 10**40, Decimal("NaN"), pd.NaT, uuid.UUID(int=0), print, ..., object(), "\ud800")
+
+
+def test_a_parameter_that_spark_has_no_type_for_is_named(active: SparkSession, tmp_path: Path):
+    """Neither a raw exception of Py4J nor a lost job: repeating the statement would not help."""
+    with connect(tmp_path / "w", active) as db:
+        for value in PARAMETERS:
+            with pytest.raises(ebla.TypeMismatchError, match=r"^parameter :p: expected .*, found "):
+                db.sql("SELECT upper(:p) AS p", p=value)
+        assert db.sql("SELECT upper(:p) AS p", p="a").rows() == [("A",)]
+
+
+def _parses(seed: int) -> bool:
+    try:
+        for one in split(fuzz.statement(Random(seed))):
+            parse(one)
+    except ebla.EblaError:
+        return False
+    return True
 
 
 def test_names_in_postgresql_get_an_error_that_says_something(postgres_url: str, tmp_path: Path):
