@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 import ebla
 from ebla.base.ids import TabletId
-from ebla.catalog import reads
+from ebla.catalog import memory, reads
 from ebla.catalog import schema as s
 from ebla.model.relation import DELETED, Relation, RunSource
 from ebla.model.snapshot import Snapshot
@@ -88,4 +88,5 @@ def allow_null_keys(db: ebla.Database, name: str) -> None:
     """Let a table's key have NULLs, as an index's key may."""
     with db.context.catalog.writing() as connection:
         number = reads.relation(connection, name).id
+        memory.reshape(connection)
         connection.execute(s.columns.update().where(s.columns.c.relation_id == number).values(nullable=True))
