@@ -327,8 +327,8 @@ def test_a_terminal_shows_what_is_done_until_ctrl_c(shop: str):
         assert "no builds" in shown
         (seen,) = status_module.read(shop).processes
         assert (seen.role.value, seen.maintains, seen.pid) == ("run", True, terminal.process.pid)
-        write(shop, 2)
-        terminal.wait_for("view=sums epoch=", 120)
+        terminal.wait_for("info maintaining")
+        terminal.wait_for("Ctrl-C ends it")  # drawn anew
         began = time.monotonic()
         terminal.type("\x03")
         assert terminal.process.wait(60) == 0
