@@ -12,12 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 
 import ebla
 from ebla.base.failpoint import EXIT_CODE
 from ebla.base.ids import NodeId
 from ebla.build import engine
+from ebla.build.loop import LOOK_AGAIN_S
 from ebla.catalog import building
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
@@ -289,6 +290,29 @@ def test_b6_of_two_processes_that_wait_one_leads_and_no_chunk_is_read_twice(
     assert chunks(db, "card") <= 8 + 2
     assert db.sql("SELECT max(term) FROM system.leases").one()[0] <= 2
     assert_exact(db)
+
+
+def test_b6_one_that_waits_for_nothing_leaves_no_lease_behind(
+    db: ebla.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.sql(f"CREATE ASYNC MATERIALIZED VIEW card WITH (rows_per_minute = 0) AS {CARD}")
+    loop, leading, lead = db.builder.loop, threading.Event(), tx.lead
+
+    def slow_lead(*args: Any) -> tx.Lease | None:
+        leading.set()
+        time.sleep(3 * LOOK_AGAIN_S)
+        try:
+            return lead(*args)
+        finally:
+            leading.clear()
+
+    monkeypatch.setattr(tx, "lead", slow_lead)
+    loop.wait([], leading.is_set)  # over while the loop is about to lead
+    assert not leading.is_set()
+    with db.context.catalog.reading() as connection:
+        assert set(connection.execute(select(s.leases.c.expires_at)).scalars()) == {0}
+    db.sql("CANCEL BUILD card")
+    assert_nothing_left(db)
 
 
 # ---- B7 to B9 -------------------------------------------------------------------------------------------

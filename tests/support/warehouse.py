@@ -146,10 +146,13 @@ def refused(
     assert type(caught.value) is kind, f"expected {kind.__name__}, found {type(caught.value).__name__}: {message}"
     missing = [part for part in parts if part not in message]
     assert not missing, f"expected {missing} in: {message}"
-    assert _state(db) == before
-    assert not open_transactions(db)
-    assert pins(db) == pinned
+    after = _state(db)
+    changed = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
+    assert not changed, f"expected catalog and files as before, found changed: {changed}"
+    assert not open_transactions(db), "expected no open transaction"
+    assert pins(db) == pinned, "expected the pins from before"
 
 
-def _state(db: ebla.Database) -> object:
-    return dump(db.context.catalog, without=_TRACES), db.version, stored(db)
+def _state(db: ebla.Database) -> dict[str, object]:
+    tables: dict[str, object] = dict(dump(db.context.catalog, without=_TRACES))
+    return {**tables, "version": db.version, "files": stored(db)}

@@ -96,6 +96,7 @@ class Loop:
         self._events: list[Event] = []
         self._asked: set[Call] = set()
         self._woken = False
+        self._in_round = False
         self._stopping = False
         self._waiting = 0
         self._waiting_for_walk = 0
@@ -154,7 +155,7 @@ class Loop:
                 self._woken = True
                 self._changed.notify_all()
                 # No statement is left for which to lead: the one that waited leaves no lease behind.
-                self._changed.wait_for(lambda: self._lease is None or self._wanted() or self._stopping, QUIET_S)
+                self._changed.wait_for(lambda: self._leads_not() or self._wanted() or self._stopping, QUIET_S)
 
     def stop(self) -> None:
         """Finish the chunks that are running, begin no other, and give the lease back."""
@@ -168,6 +169,10 @@ class Loop:
             thread.join()
 
     # ---- the thread -------------------------------------------------------------------------------------
+
+    def _leads_not(self) -> bool:
+        """Whether no lease is held, and no round that began before may take one."""
+        return self._lease is None and not self._in_round
 
     def _wanted(self) -> bool:
         return self.builds or self._waiting_for_walk > 0
@@ -187,7 +192,7 @@ class Loop:
                 )
                 if self._stopping:
                     break
-                self._woken = False
+                self._woken, self._in_round = False, True
                 wanted, builds = self._wanted(), self.builds
             try:
                 wake_at = time.monotonic() + (self._round(builds) if builds or not wanted else self._walk_only())
@@ -199,6 +204,7 @@ class Loop:
                 wake_at = time.monotonic() + 1.0
             with self._changed:
                 self._rounds += 1
+                self._in_round = False
                 self._changed.notify_all()
         try:
             self._resign()
