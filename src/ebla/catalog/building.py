@@ -251,12 +251,6 @@ def builds(connection: Connection) -> dict[RelationId, Build]:
     }
 
 
-def is_building(connection: Connection, view: RelationId) -> bool:
-    """Whether a view or an index has a build that goes on."""
-    found = select(s.view_builds.c.view_id).where(s.view_builds.c.view_id == view)
-    return connection.execute(found).scalar() is not None
-
-
 def built(connection: Connection) -> dict[RelationId, Version]:
     return {RelationId(r.view_id): Version(r.built_version) for r in connection.execute(select(s.built_views))}
 

@@ -24,7 +24,7 @@ from ebla.catalog import building, reads
 from ebla.model import changes as c
 from ebla.model import segments as sg
 from ebla.model.chunks import Part, position_of
-from ebla.model.relation import DELETED, Relation
+from ebla.model.relation import Relation
 from ebla.model.segments import Segments
 from ebla.relations import views as definition
 from ebla.relations.shapes import shape_of, used_columns
@@ -39,17 +39,16 @@ from ebla.tables.value_lookup import rows_by
 from ebla.tables.writes import Work
 from ebla.values import token, types
 from ebla.views.epoch.evaluate import Evaluation
+from ebla.views.epoch.frames import with_tombstones
 from ebla.views.epoch.inputs import Inputs, Round
 from ebla.views.epoch.narrow import affected, narrowed_to
 from ebla.views.epoch.region import ranges_of
 from ebla.views.epoch.run import Epoch
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from sqlalchemy import Connection
 
 Covered = Mapping[TabletId, Segments[str]]
-_HIT = "_ebla_hit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,8 +220,6 @@ class Covering:
 
     def _anew(self, reason: str) -> Epoch:
         """Compute all rows of the segments that are older, and write them over what is there."""
-        from pyspark.sql import functions as F
-
         ranges = ranges_of(self._base, self._older())
         relation, inputs = self._view.relation, self._inputs(None)
         base = scans.frame_of(self._context, self._now[self._driven.base])
@@ -230,17 +227,8 @@ class Covering:
         found = Evaluation(self._view, inputs).frame({self._driven.leaf: base})
         stored = scans.frame_of(self._context, self._mine, hidden=True).filter(within(self._driven.scope, ranges))
         key = [k.name for k in relation.key]
-        keys = stored.select(*[sscan.quoted(n) for n in key]).toDF(*[f"_ebla_k_{n}" for n in key])
-        on = F.expr(" AND ".join(f"{sscan.quoted(f'_ebla_k_{n}')} <=> {sscan.quoted(n)}" for n in key))
-        both: DataFrame = keys.join(found.withColumn(_HIT, F.lit(True)), on, "full_outer")
-        shown = [
-            f"IF({_HIT} IS NULL, {sscan.quoted(f'_ebla_k_{col.name}')}, {sscan.quoted(col.name)}) AS "
-            f"{sscan.quoted(col.physical)}"
-            if col.key_position is not None
-            else f"{sscan.quoted(col.name)} AS {sscan.quoted(col.physical)}"
-            for col in relation.columns
-        ]
-        rows = self._work.put_more(both.selectExpr(*shown, f"{_HIT} IS NULL AS {DELETED}"))
+        old = stored.select(*[sscan.quoted(n) for n in key])
+        rows = self._work.put_more(with_tombstones(relation, old, key, found))
         gone = sum(run.tombstones for run in self._work.runs)
         return self._commit(reason, rows - gone, gone)
 

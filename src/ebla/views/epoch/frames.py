@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
 from ebla.algebra.plan import Incremental
-from ebla.model.relation import DELETED
+from ebla.model.relation import DELETED, Relation
 from ebla.model.snapshot import Snapshot
 from ebla.relations.views import View
 from ebla.spark import scan as sscan
@@ -30,6 +30,27 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _HIT = "_ebla_hit"
+
+
+def with_tombstones(
+    relation: Relation, old: DataFrame, names: Sequence[str], found: DataFrame, *, how: str = "full_outer"
+) -> DataFrame:
+    """Rows to write over those of the keys `old`, under physical names: what is found, and a tombstone for each key
+    that has no row any more. One join. `names`: which columns of the key those of `old` are, in their order."""
+    from pyspark.sql import functions as F
+
+    keys = old.toDF(*[f"_ebla_k_{n}" for n in names])
+    key = [col.name for col in relation.key]
+    on = F.expr(" AND ".join(f"{sscan.quoted(f'_ebla_k_{n}')} <=> {sscan.quoted(n)}" for n in key))
+    both = keys.join(found.withColumn(_HIT, F.lit(True)), on, how)
+    shown = [
+        f"IF({_HIT} IS NULL, {sscan.quoted(f'_ebla_k_{col.name}')}, {sscan.quoted(col.name)}) AS "
+        f"{sscan.quoted(col.physical)}"
+        if col.key_position is not None
+        else f"{sscan.quoted(col.name)} AS {sscan.quoted(col.physical)}"
+        for col in relation.columns
+    ]
+    return both.selectExpr(*shown, f"{_HIT} IS NULL AS {DELETED}")
 
 
 class Wide:
@@ -68,8 +89,6 @@ class Wide:
     # ---- rows -------------------------------------------------------------------------------------------
 
     def _rows(self, affected: DataFrame, direct: dict[int, DataFrame] | None) -> DataFrame:
-        from pyspark.sql import functions as F
-
         self._scope = affected
         leaves = direct if direct is not None else self._narrowed()
         found = self._evaluation.frame(leaves)
@@ -77,24 +96,11 @@ class Wide:
         key = [col.name for col in relation.key]
         if self._by_key:
             # One row for each affected value at most: what finds none is a tombstone.
-            keys = affected.toDF(*[f"_ebla_k_{n}" for n in self._plan.scope])
-            how = "left_outer"
-        else:
-            found = semi(found, self._plan.scope, affected)
-            stored = scans.frame_of(self._inputs.context, self._mine, hidden=True)
-            keys = semi(stored, self._plan.scope, affected).select(*[F.col(sscan.quoted(n)) for n in key])
-            keys = keys.toDF(*[f"_ebla_k_{n}" for n in key])
-            how = "full_outer"
-        on = F.expr(" AND ".join(f"{sscan.quoted(f'_ebla_k_{n}')} <=> {sscan.quoted(n)}" for n in key))
-        both = keys.join(found.withColumn(_HIT, F.lit(True)), on, how)
-        shown = [
-            f"IF({_HIT} IS NULL, {sscan.quoted(f'_ebla_k_{col.name}')}, {sscan.quoted(col.name)}) AS "
-            f"{sscan.quoted(col.physical)}"
-            if col.key_position is not None
-            else f"{sscan.quoted(col.name)} AS {sscan.quoted(col.physical)}"
-            for col in relation.columns
-        ]
-        return both.selectExpr(*shown, f"{_HIT} IS NULL AS {DELETED}")
+            return with_tombstones(relation, affected, self._plan.scope, found, how="left_outer")
+        found = semi(found, self._plan.scope, affected)
+        stored = scans.frame_of(self._inputs.context, self._mine, hidden=True)
+        old = semi(stored, self._plan.scope, affected).select(*[sscan.quoted(n) for n in key])
+        return with_tombstones(relation, old, key, found)
 
     def _direct(self) -> dict[int, DataFrame] | None:
         """The changed rows themselves, where they are all that the query needs of the input that changed."""

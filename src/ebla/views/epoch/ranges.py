@@ -24,7 +24,7 @@ from ebla.errors import SqlError, TypeMismatchError
 from ebla.model import chunks
 from ebla.model.chunks import position_of
 from ebla.model.refresh import TOKEN_MAX, TOKEN_MIN, Part, Refresh
-from ebla.model.relation import DELETED, Relation
+from ebla.model.relation import Relation
 from ebla.relations.shapes import how_built, shape_of, used_columns
 from ebla.relations.views import View
 from ebla.spark import scan as sscan
@@ -36,15 +36,13 @@ from ebla.tables.writes import Work
 from ebla.values import token
 from ebla.views.epoch.culprit import culprit
 from ebla.views.epoch.evaluate import Evaluation
-from ebla.views.epoch.frames import Wide
+from ebla.views.epoch.frames import Wide, with_tombstones
 from ebla.views.epoch.inputs import Inputs, Round, arrow_schema, column_of
 from ebla.views.epoch.narrow import affected, narrowed_to
 from ebla.views.epoch.region import Region
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_HIT = "_ebla_hit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,23 +206,11 @@ class Ranges:
 
     def _anew(self, inputs: Inputs, part: Part) -> DataFrame:
         """All rows that the range should have, over those that it has."""
-        from pyspark.sql import functions as F
-
         relation, span = self._view.relation, within(self._by, [(part.first, part.last)])
         found = Evaluation(self._view, inputs).frame({}).filter(span)
         stored = scans.frame_of(self._context, self._mine, hidden=True).filter(span)
         key = [k.name for k in relation.key]
-        keys = stored.select(*[sscan.quoted(n) for n in key]).toDF(*[f"_ebla_k_{n}" for n in key])
-        on = F.expr(" AND ".join(f"{sscan.quoted(f'_ebla_k_{n}')} <=> {sscan.quoted(n)}" for n in key))
-        both: DataFrame = keys.join(found.withColumn(_HIT, F.lit(True)), on, "full_outer")
-        shown = [
-            f"IF({_HIT} IS NULL, {sscan.quoted(f'_ebla_k_{col.name}')}, {sscan.quoted(col.name)}) AS "
-            f"{sscan.quoted(col.physical)}"
-            if col.key_position is not None
-            else f"{sscan.quoted(col.name)} AS {sscan.quoted(col.physical)}"
-            for col in relation.columns
-        ]
-        return both.selectExpr(*shown, f"{_HIT} IS NULL AS {DELETED}")
+        return with_tombstones(relation, stored.select(*[sscan.quoted(n) for n in key]), key, found)
 
     # ---- inputs -----------------------------------------------------------------------------------------
 
