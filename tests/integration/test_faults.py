@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 import ebla
 from ebla.catalog import building, reads, troubles
 from ebla.catalog.troubles import LOST_JOB, Activity, Trouble
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 from ebla.spark import write as swrite
 from ebla.views.epoch import maintain
 from support.indexes import assert_exact, state

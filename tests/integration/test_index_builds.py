@@ -15,7 +15,7 @@ import ebla
 from ebla.catalog import building
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 from ebla.storage.files import MARKER
 from ebla.tables import batch as b
 from ebla.tables import chunk_scan as scanned

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 import ebla
 from ebla.base.failpoint import EXIT_CODE
 from ebla.catalog import building
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 from support.indexes import assert_exact, entries, state
 from support.processes import Processes, Sharing
 from support.warehouse import connect, later, named, stored

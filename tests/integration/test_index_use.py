@@ -22,7 +22,7 @@ from ebla.errors import (
     UsageError,
     ViewStoppedError,
 )
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 from ebla.storage.files import Root
 from ebla.tables import batch as b
 from ebla.tables import compare, writes

@@ -17,7 +17,7 @@ from ebla.catalog import schema as s
 from ebla.errors import ConflictError, DuplicateKeyError, SnapshotError, TransactionClosedError
 from ebla.indexes import create
 from ebla.model import changes as c
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 from ebla.relations import indexes as definition
 from ebla.storage import runs as rf
 from ebla.tables import batch as b

@@ -43,7 +43,7 @@ from ebla.errors import (
     UnknownNameError,
     UsageError,
 )
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 from ebla.source import indexes as source_indexes
 from ebla.source import read as source_read
 from ebla.source import write as source_write

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ebla.base.ids import RelationId, TabletId, Version
 from ebla.model import changes as c
 from ebla.model import segments
-from ebla.model.index_states import backfill_level
+from ebla.model.lifecycle.index import backfill_level
 from ebla.model.segments import Segment, Segments
 from ebla.model.tasks import Task
 from simulation.model import Catalog, Row, View, invariant, text

@@ -15,7 +15,7 @@ from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Term, Version
 from ebla.build.state import Span, State
 from ebla.errors import ConflictError, StaleTermError
 from ebla.model import changes as c
-from ebla.model.index_states import Permission, backfill_level, may_read, writer_deletes, writer_inserts
+from ebla.model.lifecycle.index import Permission, backfill_level, may_read, writer_deletes, writer_inserts
 from ebla.model.segments import Segment, Segments, covering, is_covered
 from ebla.model.tasks import Build, Replica, Task
 

@@ -11,9 +11,9 @@ from ebla.build import moves
 from ebla.build.coordinator import Answered, Coordinator
 from ebla.build.state import State
 from ebla.build.worker import Worker
-from ebla.model import index_states as states
 from ebla.model import segments
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle import index as states
+from ebla.model.lifecycle.index import Permission
 from ebla.model.segments import Segment
 from simulation import model, world
 from simulation.world import run

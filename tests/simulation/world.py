@@ -18,7 +18,7 @@ from ebla.build.coordinator import CallFailed
 from ebla.build.state import State
 from ebla.errors import ConflictError
 from ebla.model import changes as c
-from ebla.model.index_states import Permission, begins_empty, forward
+from ebla.model.lifecycle.index import Permission, begins_empty, forward
 from ebla.model.tasks import Build, Replica, Task, TaskKind
 from simulation import engine
 from simulation.faults import MS, SECOND, Faults, Network

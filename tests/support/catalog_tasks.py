@@ -10,7 +10,7 @@ from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import DuplicateNameError
 from ebla.model import changes as c
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Constraint, Kind, Node, RunState
 from ebla.model.tasks import Build
 from support.catalogs import (

@@ -12,7 +12,7 @@ import ebla
 from ebla.base.ids import RelationId
 from ebla.catalog import reads
 from ebla.indexes import create, walk
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 from ebla.relations import indexes as definition
 from ebla.sql import statements as st
 from ebla.sql.parse import parse

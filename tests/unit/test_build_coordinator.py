@@ -11,7 +11,7 @@ from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Term, Version
 from ebla.build.coordinator import Answered, Call, CallFailed, Coordinator, Decision, Event, Limits, TermRefused
 from ebla.build.state import Span, State
 from ebla.model import changes as c
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 from ebla.model.tasks import LEASE, Build, Replica, Task, TaskKind
 
 MS = 1_000

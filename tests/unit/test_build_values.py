@@ -13,14 +13,15 @@ from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Version
 from ebla.build import moves
 from ebla.build.state import State
 from ebla.model import changes as c
-from ebla.model import index_states as states
 from ebla.model import segments
-from ebla.model import tasks as model
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle import index as states
+from ebla.model.lifecycle import task as tasks
+from ebla.model.lifecycle.index import Permission
+from ebla.model.lifecycle.task import TaskState, is_open, is_stored
 from ebla.model.progress import Measured, Phase, progress, waiting_for
 from ebla.model.segments import Segment, Segments, advance, applies, cover, is_readable, position
 from ebla.model.staging import Arrival, Destination, ViewStage, destination
-from ebla.model.tasks import Build, Replica, Task, TaskKind, TaskState, held, is_open, is_stored
+from ebla.model.tasks import Build, Replica, Task, TaskKind, held
 from ebla.model.throttle import MINUTE_US, Throttle
 
 # ---- tasks ----------------------------------------------------------------------------------------------
@@ -40,7 +41,7 @@ def test_a_task_knows_its_kind():
 
 
 def test_no_way_leads_back_from_aborted_and_gone():
-    reached = {(before, after) for before, after in model.TRANSITIONS}
+    reached = {(step.before, step.after) for step in tasks.LIFE.steps}
     assert [after for before, after in reached if before is TaskState.ABORTED] == [TaskState.GONE]
     assert not [after for before, after in reached if before is TaskState.GONE]
     assert [s for s in TaskState if is_stored(s) and not is_open(s)] == [TaskState.ABORTED]
@@ -201,7 +202,9 @@ def test_where_a_run_goes(views: tuple[ViewStage, ...], staged_for: set[Arrival]
 
 
 def test_writers_of_neighbouring_states_fit_together():
-    for before, after in states.TRANSITIONS:
+    for before, after, *_ in states.STEPS:
+        assert before is not None
+        assert after is not None
         assert states.may_meet(before, after), (before, after)
     assert not states.may_meet(Permission.ABSENT, Permission.WRITE_AND_DELETE)
     assert not states.may_meet(Permission.READ_WRITE_AND_DELETE, Permission.ABSENT)
@@ -210,7 +213,7 @@ def test_writers_of_neighbouring_states_fit_together():
 def test_forward_and_back_are_the_transitions():
     forward = {(s, after) for s in Permission if (after := states.forward(s)) is not None}
     back = {(s, after) for s in Permission if (after := states.back(s)) is not None}
-    assert forward | back == set(states.TRANSITIONS)
+    assert forward | back == {(step.before, step.after) for step in states.STEPS}
     assert not forward & back
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from ebla.catalog import reads
 from ebla.errors import UnknownNameError, UsageError
 from ebla.model.handlers import Handler, by_name, is_reserved
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Column, Kind, Relation
 from ebla.relations import handlers as stored
 from ebla.relations import indexes as index_definition

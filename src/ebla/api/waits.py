@@ -15,7 +15,7 @@ from ebla.catalog.troubles import Activity
 from ebla.errors import CorruptRunError, EblaError, SparkJobError, UnknownNameError
 from ebla.model import changes as c
 from ebla.model.handlers import with_inputs
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 from ebla.relations import builds as shown
 from ebla.relations import failed_builds as failed
 from ebla.relations import indexes as index_definition

@@ -36,7 +36,8 @@ from ebla.base.backoff import Backoff
 from ebla.base.ids import RelationId, TaskId, Term
 from ebla.build.state import ByTablet, Room, State
 from ebla.model import changes as c
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
+from ebla.model.lifecycle.task import LIFE, TaskState
 from ebla.model.tasks import LEASE, Replica, Task
 
 MS = 1_000
@@ -220,7 +221,7 @@ class Coordinator:
         flight = self._flights.get(answer.replica)
         # An answer that comes late or twice is as true as the first: a finished task stays finished.
         for task_id in answer.finished:
-            if state.is_open(task_id) and task_id not in self._finished:
+            if LIFE.allows(self._state_of(state, task_id), TaskState.FINISHED):
                 self._finished[task_id] = None
                 if self._gathering_us is None:
                     self._gathering_us = now_us
@@ -286,6 +287,16 @@ class Coordinator:
         # They stay remembered until the state shows that they are gone: the commit may be lost.
         self._gathering_us = now_us
         return frozenset(self._finished)
+
+    def _state_of(self, state: State, task_id: TaskId) -> TaskState:
+        """What the catalog knows of a task, and what workers have answered."""
+        stored = state.state_of(task_id)
+        if stored is not TaskState.CREATED:
+            return stored
+        if task_id in self._finished:
+            return TaskState.FINISHED
+        flight = self._flights.get(state.tasks[task_id].replica)
+        return TaskState.WORKING if flight is not None and task_id in flight.ids else stored
 
     # ---- whose turn it is -------------------------------------------------------------------------------
 
@@ -375,7 +386,11 @@ class Coordinator:
         for (_, kind_here), group in by_tablet.items():
             if kind is not None and kind_here is not kind:
                 continue
-            due = [t for t, task in group.items() if t not in self._finished and self._can(state, task, now_us)]
+            due = [
+                t
+                for t, task in group.items()
+                if LIFE.allows(self._state_of(state, t), TaskState.WORKING) and self._can(state, task, now_us)
+            ]
             if room:
                 due = [t for t in due if room.has(group[t])]
             if not due:

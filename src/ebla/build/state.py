@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Version
 from ebla.model.changes import Requirement
+from ebla.model.lifecycle.task import TaskState, is_open
 from ebla.model.tasks import NOT_YET, Build, Replica, Task, TaskKind
 
 ByTask = dict[TaskId, Task]
@@ -150,9 +151,13 @@ class State:
     # ---- questions --------------------------------------------------------------------------------------
 
     def is_open(self, task_id: TaskId) -> bool:
-        """Whether the task is there and not aborted."""
+        """Whether a chunk of the task may be committed."""
+        return is_open(self.state_of(task_id))
+
+    def state_of(self, task_id: TaskId) -> TaskState:
+        """As far as the catalog knows."""
         task = self.tasks.get(task_id)
-        return task is not None and not task.aborted
+        return TaskState.GONE if task is None else task.state
 
     def replicas(self, base: RelationId) -> Iterator[tuple[Replica, ByTablet]]:
         """Where a base has tasks, on living nodes."""

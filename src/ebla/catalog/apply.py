@@ -14,7 +14,7 @@ from ebla.base.ids import RelationId, Version
 from ebla.catalog import building, ddl, handlers, indexing, memory, runs, sessions, topology
 from ebla.errors import ConflictError
 from ebla.model import changes as c
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 
 
 def check(connection: Connection, requirement: c.Requirement, now: int) -> None:

@@ -16,6 +16,7 @@ from ebla.base import lazy
 from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Version
 from ebla.catalog import schema as s
 from ebla.errors import ConflictError
+from ebla.model.lifecycle.task import TaskState, is_open
 from ebla.model.segments import Segment, Segments
 from ebla.model.tasks import Build, Replica, Task, TaskKind
 
@@ -66,13 +67,13 @@ def check(connection: Connection, requirement: c.TasksOpen | c.SegmentsBegin | c
 
 
 def _check_open(connection: Connection, tasks: frozenset[TaskId]) -> None:
-    found: dict[TaskId, bool] = {}
+    found: dict[TaskId, TaskState] = {}
     for part in _parts(tasks):
         rows = connection.execute(select(_tasks.c.id, _tasks.c.aborted).where(part))
-        found.update({TaskId(r.id): bool(r.aborted) for r in rows})
+        found.update({TaskId(r.id): TaskState.ABORTED if r.aborted else TaskState.CREATED for r in rows})
     for task in sorted(tasks):
-        if found.get(task, True):
-            state = "aborted" if task in found else "gone"
+        state = found.get(task, TaskState.GONE)
+        if not is_open(state):
             raise ConflictError(f"task {task}: expected open, found {state}; nothing of it was written")
 
 

@@ -1,6 +1,6 @@
 """The states of indexes, as the catalog keeps them: checked, written and read inside one transaction.
 
-Nothing here decides which step comes next; `ebla.model.index_states` says which steps there are.
+Nothing here decides which step comes next; `ebla.model.lifecycle.index` says which steps there are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ebla.base.ids import RelationId, Version
 from ebla.catalog import memory
 from ebla.catalog import schema as s
 from ebla.errors import ConflictError
-from ebla.model.index_states import TRANSITIONS, Permission, begins_empty
+from ebla.model.lifecycle.index import LIFE, Permission, begins_empty
 from ebla.model.relation import FOREVER
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def check(connection: Connection, requirement: c.IndexesFollow | c.IndexIs) -> N
             for index in {*planned, *found}:
                 before = planned.get(index, Permission.ABSENT)
                 now = found.get(index, Permission.ABSENT)
-                if before is not now and (now is Permission.ABSENT or (before, now) not in TRANSITIONS):
+                if before is not now and (now is Permission.ABSENT or not LIFE.allows(before, now)):
                     raise ConflictError(
                         f"index {index}: expected {before} or the step behind it, found {now}; "
                         "the write was planned too long ago: retry it"
@@ -80,9 +80,7 @@ def create(connection: Connection, new: c.CreateIndex, version: Version, created
 
 def advance(connection: Connection, change: c.SetIndexState, version: Version) -> None:
     one = of_index(connection, change.index)
-    if one is None or (one.state, change.state) not in TRANSITIONS:
-        found = "none" if one is None else one.state
-        raise ConflictError(f"index {change.index}: expected a state before {change.state}, found {found}")
+    LIFE.step(None if one is None else one.state, change.state, change.index)
     if change.state is Permission.ABSENT:
         connection.execute(delete(_states).where(_states.c.index_id == change.index))
         return

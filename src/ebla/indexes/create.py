@@ -21,7 +21,7 @@ from ebla.errors import (
 )
 from ebla.indexes.analysis import check
 from ebla.model import changes as c
-from ebla.model.index_states import Permission, back
+from ebla.model.lifecycle.index import Permission, back
 from ebla.model.relation import Kind, Relation
 from ebla.model.tasks import PACE, Build, pace
 from ebla.relations import indexes as definition

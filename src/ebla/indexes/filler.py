@@ -19,8 +19,8 @@ from ebla.indexes import create, walk
 from ebla.indexes.chunk import Chunk, moved
 from ebla.model import segments as sg
 from ebla.model.chunks import CHUNK_ROWS
-from ebla.model.index_states import backfill_level
 from ebla.model.index_steps import version_to_keep, version_to_read
+from ebla.model.lifecycle.index import backfill_level
 from ebla.model.relation import Relation
 from ebla.relations import indexes as definition
 from ebla.relations.indexes import Index

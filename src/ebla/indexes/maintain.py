@@ -5,7 +5,7 @@ its entry: a mutation of the same base row replaces whatever entry the row had b
 writer needs no old rows. It makes the entries of the rows that it writes, and tombstones for those that it deletes or
 that a partial index does not want; nothing is read, and two writers of one row need not know of each other. Of a row
 that was not there before, nothing needs to be removed. The states of the indexes are those at the beginning of the
-transaction; the commit requires that none has gone further than one step (`ebla.model.index_states` says why that is
+transaction; the commit requires that none has gone further than one step (`ebla.model.lifecycle.index` says why that is
 enough).
 
 A few rows are done by Arrow on the driver, without a Spark job unless an expression needs one. Rows that were cut into
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from ebla.base.ids import NodeId, TransactionId
 from ebla.indexes import entries
-from ebla.model.index_states import writer_inserts
+from ebla.model.lifecycle.index import writer_inserts
 from ebla.model.relation import DELETED, ROW_TXN, Relation, Run
 from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from ebla.errors import DuplicateKeyError
 from ebla.indexes import entries
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import DELETED, Column, Run
 from ebla.model.snapshot import Snapshot
 from ebla.relations.indexes import Index

@@ -21,7 +21,7 @@ from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.errors import CorruptRunError, DuplicateKeyError, UnknownNameError
 from ebla.indexes import create, entries, unique
-from ebla.model.index_states import backfill_level
+from ebla.model.lifecycle.index import backfill_level
 from ebla.model.snapshot import Snapshot
 from ebla.relations import indexes as definition
 from ebla.relations.indexes import Index

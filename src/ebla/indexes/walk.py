@@ -22,8 +22,8 @@ from ebla.catalog import indexing, reads
 from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError
 from ebla.model import changes as c
-from ebla.model.index_states import Permission
 from ebla.model.index_steps import Advance, Standing, Wait, next_step, version_to_keep
+from ebla.model.lifecycle.index import Permission
 from ebla.relations.indexes import Index
 from ebla.relations.tasks import standings
 from ebla.tables.context import Context

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId, Term, TransactionId, Version
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Column, Constraint, Kind, Node, Run, RunState
 from ebla.model.segments import Segment
 from ebla.model.tasks import Build, Task

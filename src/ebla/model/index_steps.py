@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ebla.base.ids import RelationId, TransactionId, Version
 from ebla.model.changes import IndexIs
-from ebla.model.index_states import Permission, back, forward
+from ebla.model.lifecycle.index import Permission, back, forward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,8 @@
 """Building tasks as values.
 
 Theory of operation. Building a view or an index is cut into *tasks*, one for each tablet of its base, placed on the
-replica that will do it. The catalog keeps a task only while it is unfinished. Being worked on and being finished are
-known to the coordinator and the worker alone, and may be forgotten: a task that is done again finds its position at
-the end, so doing it twice has no second effect. What must not be forgotten is in the catalog: that a task is *aborted*
-(its tablet is on the move), which is for ever. Going on then means a new task with a new id.
+replica that does it. Which states a task has, and who takes it from one to the next, says `ebla.model.lifecycle.task`.
+The catalog keeps a task only while it is unfinished, and whether it is aborted.
 """
 
 from __future__ import annotations
@@ -12,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Version
 from ebla.errors import UnknownNameError, UsageError
+from ebla.model.lifecycle.task import TaskState
 
 LEASE = "view_building"
 """The lease that the leader of building holds."""
@@ -55,6 +54,11 @@ class Task:
         if (self.view is None) != (self.kind is TaskKind.PROCESS_STAGING):
             raise ValueError(f"task {self.id}: expected a view for build_range and none for process_staging")
 
+    @property
+    def state(self) -> TaskState:
+        """As far as the catalog knows."""
+        return TaskState.ABORTED if self.aborted else TaskState.CREATED
+
     def again(self, new: TaskId, *, tablet: TabletId | None = None, replica: Replica | None = None) -> Task:
         """The task that goes on where this one was aborted: same work and turn, another id, perhaps another place."""
         return replace(
@@ -64,52 +68,6 @@ class Task:
             tablet=self.tablet if tablet is None else tablet,
             replica=self.replica if replica is None else replica,
         )
-
-
-class TaskState(StrEnum):
-    CREATED = "created"
-    WORKING = "working"
-    FINISHED = "finished"
-    ABORTED = "aborted"
-    GONE = "gone"
-
-
-TRANSITIONS: Mapping[tuple[TaskState, TaskState], str] = {
-    (TaskState.CREATED, TaskState.WORKING): "the coordinator calls a worker",
-    (TaskState.WORKING, TaskState.FINISHED): "the worker answers with its id",
-    (TaskState.FINISHED, TaskState.GONE): "removed with others after 200 ms",
-    (TaskState.WORKING, TaskState.CREATED): "the worker failed or restarted",
-    (TaskState.FINISHED, TaskState.CREATED): "leader and worker both restarted",
-    (TaskState.CREATED, TaskState.ABORTED): "its tablet moves",
-    (TaskState.WORKING, TaskState.ABORTED): "its tablet moves",
-    (TaskState.FINISHED, TaskState.ABORTED): "its tablet moves",
-    (TaskState.CREATED, TaskState.GONE): "view or base dropped",
-    (TaskState.WORKING, TaskState.GONE): "view or base dropped",
-    (TaskState.ABORTED, TaskState.GONE): "replaced by a task with a new id, or dropped",
-}
-"""The life of a task. `created` and `aborted` are stored; the rest is what the coordinator and a worker remember."""
-
-
-def is_open(state: TaskState) -> bool:
-    """Whether a checkpoint of the task may be committed."""
-    match state:
-        case TaskState.CREATED | TaskState.WORKING | TaskState.FINISHED:
-            return True
-        case TaskState.ABORTED | TaskState.GONE:
-            return False
-        case _:
-            assert_never(state)
-
-
-def is_stored(state: TaskState) -> bool:
-    """Whether the catalog has a row of it."""
-    match state:
-        case TaskState.CREATED | TaskState.WORKING | TaskState.FINISHED | TaskState.ABORTED:
-            return True
-        case TaskState.GONE:
-            return False
-        case _:
-            assert_never(state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ebla.catalog import manifest, reads
 from ebla.errors import EblaError
-from ebla.model.index_states import may_compact
+from ebla.model.lifecycle.index import may_compact
 from ebla.model.relation import Kind
 from ebla.relations import indexes
 from ebla.relations.views import all_views

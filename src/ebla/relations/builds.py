@@ -14,7 +14,7 @@ from ebla.catalog import transactions as tx
 from ebla.catalog.troubles import Activity, Trouble
 from ebla.model import chunks
 from ebla.model import segments as sg
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 from ebla.model.progress import UNATTENDED, Measured, Phase, Progress, progress, refreshed, waiting_for
 from ebla.model.refresh import Refresh
 from ebla.model.relation import Relation

@@ -18,7 +18,7 @@ from ebla.base.ids import RelationId, Version
 from ebla.catalog import indexing, memory, reads
 from ebla.catalog.indexing import IndexState
 from ebla.errors import UnknownNameError, UsageError
-from ebla.model.index_states import Permission, may_read, writer_deletes
+from ebla.model.lifecycle.index import Permission, may_read, writer_deletes
 from ebla.model.relation import Column, Kind, Relation
 from ebla.sql.lex import Kind as TokenKind
 from ebla.sql.lex import lex, unquote_name

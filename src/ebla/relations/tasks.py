@@ -11,8 +11,8 @@ from ebla.base.ids import NodeId, RelationId, TabletId, TaskId
 from ebla.catalog import building, indexing, reads
 from ebla.catalog import relations as relation_rows
 from ebla.catalog import transactions as tx
-from ebla.model.index_states import Permission
 from ebla.model.index_steps import Standing
+from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Relation
 from ebla.model.staging import Arrival, Destination, ViewStage, destination
 from ebla.model.tasks import Replica, Task, TaskKind

@@ -14,7 +14,7 @@ from ebla.base.ids import RunId, TabletId, Version
 from ebla.catalog import indexing, reads
 from ebla.errors import ConflictError
 from ebla.model import changes as c
-from ebla.model.index_states import may_compact
+from ebla.model.lifecycle.index import may_compact
 from ebla.model.relation import SPANS_TABLETS, TOKEN, Kind, Relation, RunSource
 from ebla.model.snapshot import BEGINNING, Snapshot
 from ebla.spark import scan as sscan

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from ebla.base.ids import RelationId, Version
 from ebla.model import changes as c
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Relation
 from ebla.model.snapshot import Snapshot
 from ebla.relations.indexes import Index

@@ -12,7 +12,7 @@ from ebla.catalog import building, reads
 from ebla.errors import StorageError, UsageError
 from ebla.indexes import create as index_create
 from ebla.model import changes as c
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Kind
 from ebla.model.tasks import Build, held, pace
 from ebla.relations import builds as shown

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ebla.catalog import reads
 from ebla.errors import CatalogUnavailableError, EblaError
 from ebla.indexes import create
-from ebla.model.index_states import Permission
+from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Kind
 from ebla.relations import failed_builds as failed
 from ebla.relations import index_table as table
