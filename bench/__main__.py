@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import building, cli, foundation, indexes, query, views
+from bench import building, cli, foundation, indexes, one_row, query, views
 from bench.measure import record
 
 GROUPS = {
@@ -15,6 +15,7 @@ GROUPS = {
     "query": query.run,
     "indexes": indexes.run,
     "cli": cli.run,
+    "one_row": one_row.run,
 }
 
 
@@ -32,7 +33,7 @@ def main() -> int:
         for result in results:
             print(result.row())
             missed += not result.met
-        if arguments.scale == 1.0:
+        if results and arguments.scale == 1.0:
             record(name, results)
     print(f"\n{missed} bars missed" if missed else "\nall bars met")
     return 0

@@ -1,7 +1,7 @@
 """Files under storage roots: a local directory, or any prefix that Arrow's file systems reach.
 
 A run's path is the same under every root that holds it: `r<relation>/t<transaction>-<number>.parquet`. The
-transaction in the name is what lets a sweep tell a file that someone is writing from one that nobody owns.
+transaction in the name is what lets a sweep tell a file of an open transaction from one of none.
 """
 
 from __future__ import annotations
@@ -118,13 +118,13 @@ class Root:
         return info.size if info.type == fs.FileType.File else None
 
     def sound(self, path: str, size: int) -> bool:
-        """Whether a file is there with this size, and nobody found it damaged."""
+        """Whether a file is there with this size, and no check found it damaged."""
         if self.size(path) != size:
             return False
         return path not in self._distrusted or self._distrusted[path] != self._modified(path)
 
     def distrust(self, path: str) -> None:
-        """Take no more rows from a file that was found damaged, until somebody writes it again."""
+        """Take no more rows from a file that was found damaged, until it is written again."""
         self._distrusted[path] = self._modified(path)
 
     def _modified(self, path: str) -> int | None:
@@ -147,7 +147,7 @@ class Root:
             return self.size(path) or 0
 
     def owner(self) -> dict[str, str] | None:
-        """The catalog and the node that this root belongs to; `None` for a root that nobody has claimed."""
+        """The catalog and the node that this root belongs to; `None` for a root that no node has claimed."""
         if self.size(MARKER) is None:
             return None
         with translated(self.full(MARKER)), self.filesystem.open_input_stream(self.inner(MARKER)) as file:

@@ -50,7 +50,7 @@ class Pages:
     refused: str
     """Why the unique index was not made."""
     closed_s: Sequence[float] = ()
-    """Through it, when nobody writes."""
+    """Through it, while no writer is at work."""
     checked: Checked | None = None
 
     @property

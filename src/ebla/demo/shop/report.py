@@ -17,7 +17,7 @@ from ebla.demo.shop.writers import Count, total
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Two ways to have `card` after a small change, while nobody writes: an epoch, and plain Spark from nothing."""
+    """Two ways to have `card` after a small change, without writers: an epoch, and plain Spark from nothing."""
 
     small_change_s: float
     recompute_s: float
@@ -142,7 +142,7 @@ def verdict(proof: Proof) -> str:
 
 
 def resumption(built: Built) -> str:
-    """One line about the build that somebody else had begun."""
+    """One line about the build that another process had begun."""
     killed = built.killed
     if built.resumed:
         return (

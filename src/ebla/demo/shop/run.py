@@ -399,7 +399,7 @@ def main(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _quiet_when_interrupted() -> Iterator[None]:
-    """Ctrl-C cancels all jobs of Spark, also those in the background; that they say so helps nobody."""
+    """Ctrl-C cancels all jobs of Spark, also those in the background; their messages would only be noise."""
     try:
         yield
     except BaseException as error:

@@ -91,7 +91,7 @@ def create_handler(db: Database) -> None:
 
 
 def run_handler(db: Database, should_run: bool) -> None:
-    """Let epochs go on in the background, or only where somebody asks for one."""
+    """Let epochs go on in the background, or only where a statement asks for one."""
     db.sql(f"ALTER HANDLER shop SET (should_run = {str(should_run).lower()})")
 
 

@@ -1,7 +1,7 @@
 """A process that builds a view, and will not live to finish it.
 
 `python -m ebla.demo.shop.worker WAREHOUSE` starts Spark, reads statements from standard input to its end, and runs
-them. Whoever started it kills it in the middle of a build.
+them. The process that started it kills it in the middle of a build.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEASE_S = 2.0
 
 @dataclass(slots=True)
 class Worker:
-    """The process, as whoever started it sees it."""
+    """The process, as its parent sees it."""
 
     process: subprocess.Popen[str]
     log: IO[str]
@@ -54,7 +54,7 @@ class Worker:
 
 @contextlib.contextmanager
 def started(warehouse: Path) -> Iterator[Worker]:
-    """A worker in a session of its own, so that Ctrl-C is for whoever started it. It is gone after the block."""
+    """A worker in a session of its own, so that Ctrl-C is for its parent alone. It is gone after the block."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(warehouse)],

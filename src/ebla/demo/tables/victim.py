@@ -1,6 +1,6 @@
 """A writer that will not live to commit: `python -m ebla.demo.tables.victim WAREHOUSE`.
 
-It writes one batch of a million orders. Whoever started it kills it while the file grows.
+It writes one batch of a million orders. The process that started it kills it while the file grows.
 """
 
 from __future__ import annotations
