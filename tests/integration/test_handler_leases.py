@@ -68,14 +68,18 @@ def test_only_a_process_of_this_machine_that_has_ended_is_gone(processes: Proces
     assert not is_gone("test")
 
 
+def load(db: ebla.Database, name: str) -> View:
+    with db.context.catalog.reading() as connection:
+        return definition.load(connection, name)
+
+
 @pytest.fixture
 def view(tmp_path: Path, spark: SparkSession) -> Iterator[tuple[ebla.Database, View]]:
     with connect(tmp_path / "w", spark, auto_refresh=False) as db:
         db.sql("CREATE TABLE t (id INT PRIMARY KEY); CREATE MATERIALIZED VIEW v AS SELECT id FROM t")
     # On a busy machine so short a lease runs out in every round of a build.
     with connect(tmp_path / "w", spark, auto_refresh=False, leader_lease_s=0.2) as db:
-        with db.context.catalog.reading() as connection:
-            yield db, definition.load(connection, "v")
+        yield db, load(db, "v")
 
 
 def begun_elsewhere(db: ebla.Database, view: View) -> tx.Transaction:

@@ -2,58 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from ebla.algebra.direct import direct_of_relations
-from ebla.algebra.driving import HowBuilt, driving
-from ebla.algebra.merge import Sketch
-from ebla.algebra.nodes import Shape
-from ebla.algebra.plan import EpochPlan, FullRefresh, plan
-from ebla.algebra.shape import keys_of
 from ebla.catalog import reads
-from ebla.model.relation import HIDDEN_KEY, Column, Relation
+from ebla.model.relation import HIDDEN_KEY
 from ebla.spark.session import view_settings
-from ebla.sql.lex import StatementText
-from ebla.sql.parse import parse
+from ebla.sql.origins import statement_of
 from ebla.sql.query import Query
-from ebla.sql.statements import CreateView, ExplainView
+from ebla.sql.statements import ExplainView
 from ebla.tables import ddl
 from ebla.tables.context import Context
-from ebla.validate import KnownRelation, Part, parts_report, refuse, warehouse
+from ebla.validate import Part, parts_report, refuse, warehouse
 from ebla.validate.spark import SparkAnalyser
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """A query that can be a view: its inputs, its columns, and how it is maintained."""
-
-    relations: Mapping[str, Relation]
-    columns: tuple[Column, ...]
-    shape: Shape | None
-    blocked: str | None
-    """Why the query's changes cannot be followed at all, if they cannot."""
-    drawn: Sketch | None
-    """The query with hidden columns, if its groups can be merged."""
-    settings: Mapping[str, str]
-    direct: bool = False
-    """Whether small epochs compute it on the driver, without Spark."""
-
-    def how_built(self, names: Sequence[str]) -> HowBuilt:
-        """Whether the view is built in chunks; `names` are its inputs in the order of the text."""
-        merges = self.drawn is not None
-        if self.shape is None:
-            return driving(None, names, self.relations, self.columns, merges=merges)
-        shown = (column.name for column in self.columns if not column.hidden)
-        outputs = tuple(zip(shown, (value for _, value in self.shape.outputs), strict=True))
-        return driving(replace(self.shape, outputs=outputs), names, self.relations, self.columns, merges=merges)
-
-    def plans(self) -> dict[str, EpochPlan]:
-        """What an epoch does after a change of each input alone."""
-        if self.shape is None:
-            return {n: FullRefresh(reason=self.blocked or "") for n in self.relations}
-        merges = self.drawn is not None
-        return {n: plan(self.shape, [n], keys_of(self.relations), merges=merges) for n in self.relations}
+from ebla.views.checked import Checked, columns_of
 
 
 def check(
@@ -73,16 +36,6 @@ def check(
     return checked_part(context, Part(source=source, statement=ExplainView(name=made.name, create=made)), query)
 
 
-def statement_of(query: Query) -> tuple[StatementText, CreateView]:
-    """The statement that a query was found in, so that issues point into it; or one made of the query alone."""
-    if query.source is not None:
-        found = parse(query.source)
-        made = found.create if isinstance(found, ExplainView) else found
-        if isinstance(made, CreateView) and made.query == query:
-            return query.source, made
-    return StatementText(text=query.text), CreateView(name="", query=query)
-
-
 def checked_part(context: Context, part: Part, query: Query) -> Checked:
     names = list(dict.fromkeys(ref.name.lower() for ref in query.refs))
     with context.catalog.reading() as connection:
@@ -93,7 +46,7 @@ def checked_part(context: Context, part: Part, query: Query) -> Checked:
     refuse(part.source, report.issues)
     facts = report.views[part.number]
     relations = {n: r for n, r in found.items() if r is not None}
-    columns = _columns(facts.relation, facts.drawn)
+    columns = columns_of(facts.relation, facts.drawn)
     for column in columns:
         ddl.check_fields(facts.relation.name or "the query", column)
     kept = query if facts.drawn is None else facts.drawn.query
@@ -107,27 +60,3 @@ def checked_part(context: Context, part: Part, query: Query) -> Checked:
         settings=settings,
         direct=made is not None and not context.settings.epochs_on_spark,
     )
-
-
-def _columns(view: KnownRelation, drawn: Sketch | None) -> tuple[Column, ...]:
-    made = [
-        Column(
-            name=name,
-            physical=name,
-            type=str(kind),
-            nullable=True,
-            key_position=view.key.index(name) if name in view.key else None,
-        )
-        for name, kind in (view.columns or {}).items()
-    ]
-    if drawn is not None:
-        made += [
-            Column(name=role.column, physical=role.column, type=role.type, nullable=True, hidden=True)
-            for role in drawn.roles[len(made) :]
-        ]
-    if not view.key:
-        made += [
-            Column(name=n, physical=n, type="bigint", nullable=False, key_position=i, hidden=True)
-            for i, n in enumerate(HIDDEN_KEY)
-        ]
-    return tuple(made)

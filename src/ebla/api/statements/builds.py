@@ -21,7 +21,7 @@ from ebla.relations import indexes as index_definition
 from ebla.relations import views as definition
 from ebla.relations.indexes import Index
 from ebla.relations.views import View
-from ebla.views import create
+from ebla.views.drop import drop_view
 from ebla.views.epoch.refresh import alteration, cancellation
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Builds:
         if refreshing is not None:
             self._cancel_refresh(name)
             return
-        create.drop_view(self._context, name, while_building=True)
+        drop_view(self._context, name, while_building=True)
         self._database.builder.wake()
 
     def _cancel_refresh(self, name: str) -> None:

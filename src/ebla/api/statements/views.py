@@ -29,6 +29,7 @@ from ebla.sql import statements as st
 from ebla.tables import ddl
 from ebla.values import types
 from ebla.views import analysis, create, replace
+from ebla.views.drop import drop_view
 
 if TYPE_CHECKING:
     from ebla.api.database import Database
@@ -48,7 +49,7 @@ class Views:
                 self._create(statement)
                 return Result(table=pa.table({}))
             case st.DropView(name=name, if_exists=if_exists, cascade=cascade):
-                create.drop_view(self._context, name, if_exists=if_exists, cascade=cascade)
+                drop_view(self._context, name, if_exists=if_exists, cascade=cascade)
                 return Result(table=pa.table({}))
             case st.RenameView(name=name, new_name=new):
                 with self._context.catalog.reading() as connection:
@@ -186,7 +187,7 @@ class Views:
         with self._context.catalog.reading() as connection:
             left = reads.relation_by_id(connection, made)
         if left is not None and (not statement.or_replace or left.name.startswith(definition.REPLACEMENT)):
-            create.drop_view(self._context, left.name, if_exists=True)
+            drop_view(self._context, left.name, if_exists=True)
 
     def _name_built(self, name: str) -> str:
         with self._context.catalog.reading() as connection:
