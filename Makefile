@@ -4,11 +4,12 @@ PYTEST_ARGS ?=
 WORKERS ?= 2
 SEEDS ?= 1000
 FIRST ?= 0
+HOURS ?= 1
 
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast simulate lint bench clean venv java
+.PHONY: help setup demo test test-fast simulate lint bench soak clean venv java
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +39,9 @@ lint: venv  ## check style, format, types and layers
 
 bench: venv java  ## run the benchmarks
 	@$(PY) -m bench
+
+soak: venv java  ## a steady load for HOURS, with a picture of memory, lag and files: make soak HOURS=1
+	@$(PY) -m bench.steady --seconds $$(( $(HOURS) * 3600 )) --plot bench/soak.svg
 
 clean:  ## remove caches and build output (keeps .venv and bench/data)
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist spark-warehouse metastore_db derby.log

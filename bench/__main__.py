@@ -7,6 +7,7 @@ import sys
 
 from bench import building, cli, foundation, indexes, one_row, query, views
 from bench.measure import record
+from bench.steady import watch
 
 GROUPS = {
     "foundation": foundation.run,
@@ -16,6 +17,7 @@ GROUPS = {
     "indexes": indexes.run,
     "cli": cli.run,
     "one_row": one_row.run,
+    "steady": watch.run,
 }
 
 
