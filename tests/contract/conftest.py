@@ -1,5 +1,7 @@
 """What every contract test starts from: a fresh catalog with a clock that stands still, on both databases.
 
+Tests of the catalog's rules run on dictionaries as well (`support.tables`), where the simulation has its catalog.
+
 Creating tables takes longer than most of these tests. So a catalog is created once for each database, and made
 fresh again for each test: a copy of the file, or the rows of the first day put back.
 """
@@ -19,6 +21,7 @@ from ebla.catalog import schema
 from ebla.catalog.store import Catalog
 from support.catalogs import Clock, put_nodes
 from support.postgres import PostgresServer
+from support.tables import MemoryCatalog
 
 BOTH = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 
@@ -88,9 +91,20 @@ def postgres_first_day(postgres_server: PostgresServer) -> Iterator[FirstDay]:
         yield FirstDay(url)
 
 
-@pytest.fixture(params=BOTH)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Modules that say `IN_MEMORY = True` run on dictionaries, too, but for tests of what only a database has."""
+    if "created_url" in metafunc.fixturenames:
+        in_memory = getattr(metafunc.module, "IN_MEMORY", False) and not any(
+            mark.name in ("database", "process") for mark in metafunc.definition.iter_markers()
+        )
+        metafunc.parametrize("created_url", [*BOTH, "memory"] if in_memory else BOTH, indirect=True)
+
+
+@pytest.fixture
 def created_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a catalog in which nothing has happened yet."""
+    if request.param == "memory":
+        return "memory"
     first_day: FirstDay = request.getfixturevalue(f"{request.param}_first_day")
     return first_day.put_back() if request.param == "postgres" else first_day.copy_to(tmp_path / "catalog")
 
@@ -102,7 +116,8 @@ def clock() -> Clock:
 
 @pytest.fixture
 def empty_catalog(created_url: str, clock: Clock) -> Iterator[Catalog]:
-    catalog = Catalog.open(created_url, create=False, clock=clock)
+    in_memory = created_url == "memory"
+    catalog = MemoryCatalog(clock) if in_memory else Catalog.open(created_url, create=False, clock=clock)
     yield catalog
     catalog.close()
 

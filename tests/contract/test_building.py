@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import select
 
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId, TransactionId, Version
 from ebla.build import stored
-from ebla.catalog import building, migrations, reads
+from ebla.catalog import building, migrations, reads, rows
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
@@ -34,6 +33,7 @@ from support.catalogs import (
     visible,
 )
 
+IN_MEMORY = True
 HERE, THERE = Replica(NodeId("node1"), 0), Replica(NodeId("node2"), 1)
 
 
@@ -88,9 +88,8 @@ def test_a_view_and_its_tasks_come_in_one_commit(catalog: Catalog):
         assert building.builds(connection) == {
             view.id: Build(view=view.id, base=base.id, rows_per_minute=600, created=at)
         }
-        row = connection.execute(select(s.view_building_tasks)).mappings().first()
-    assert row is not None
-    assert [*row][:9] == [
+        row = rows.find(connection, s.view_building_tasks)[0]
+    assert [*row._asdict()][:9] == [
         "key", "id", "type", "aborted", "base_id", "view_id", "base_tablet_id", "host_id", "shard"
     ]  # fmt: skip
 
@@ -136,9 +135,9 @@ def test_many_finished_tasks_go_in_one_commit(catalog: Catalog):
 
 def test_a_position_moves_with_its_rows_or_not_at_all(catalog: Catalog):
     view = create_view(catalog, create(catalog, "orders"))
-    rows = c.AddRuns(runs=(run(view.id, id="rows", tablet=0, level=1),))
+    added = c.AddRuns(runs=(run(view.id, id="rows", tablet=0, level=1),))
     first = segment("[5]", 7)
-    catalog.commit(checkpoint(view, "a0", (), first, rows))
+    catalog.commit(checkpoint(view, "a0", (), first, added))
     assert (covered(catalog, view), visible(catalog, view)) == ((first,), {"rows"})
     again = c.AddRuns(runs=(run(view.id, id="again", tablet=0, level=1),))
     with pytest.raises(ConflictError, match=r"expected it covered by nothing, found \(\[5\], 7\)"):
@@ -250,7 +249,7 @@ def test_a_dropped_view_leaves_nothing_and_its_neighbour_everything(catalog: Cat
     exclusively(catalog, c.DropRelation(relation=second.id), c.DropRelation(relation=base.id))
     with catalog.reading() as connection:
         for table in (s.view_building_tasks, s.view_building_segments, s.view_builds, s.built_views):
-            assert connection.execute(select(table)).all() == [], table.name
+            assert not rows.find(connection, table), table.name
 
 
 def test_a_build_that_starts_over_forgets_its_segments(catalog: Catalog):
@@ -260,6 +259,7 @@ def test_a_build_that_starts_over_forgets_its_segments(catalog: Catalog):
     assert covered(catalog, view) == ()
 
 
+@pytest.mark.database
 def test_a_catalog_of_the_release_before_gets_the_tables(catalog: Catalog):
     new = (s.view_building_tasks, s.view_builds, s.view_building_segments, s.built_views)
     with catalog.writing() as connection:
@@ -273,6 +273,7 @@ def test_a_catalog_of_the_release_before_gets_the_tables(catalog: Catalog):
     assert migrations.MIGRATIONS[2].number == 3
 
 
+@pytest.mark.database
 def test_the_coordinators_state_is_read_whole(catalog: Catalog):
     base = create(catalog, "orders", tablets=2)
     view = create_view(catalog, base)

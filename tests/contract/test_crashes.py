@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import select
 
 from ebla.base.failpoint import EXIT_CODE
-from ebla.catalog import memory, migrations, store
+from ebla.catalog import apply, memory, migrations, store
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.model import changes as c
@@ -64,7 +64,7 @@ def test_a_crash_between_any_two_statements_of_a_commit(prepared: Catalog, twin:
         "catalog.commit.before_commit=exit",
     ]
     after = "catalog.commit.done=exit"
-    assert {point.partition("=")[0] for point in (*inside, after)} == failpoints_of(store)
+    assert {point.partition("=")[0] for point in (*inside, after)} == failpoints_of(store) | failpoints_of(apply)
     before = dump(prepared)
     for point in inside:
         assert processes.run("support.catalog_tasks:commit_everything", prepared.where, failpoints=point) == EXIT_CODE

@@ -13,6 +13,8 @@ from ebla.errors import ConflictError
 from ebla.model import changes as c
 from support.catalogs import add, commit, create, exclusively, run
 
+IN_MEMORY = True
+
 
 def handlers(catalog: Catalog) -> list[tuple[str, str, bool]]:
     with catalog.reading() as connection:
@@ -102,6 +104,7 @@ def test_the_first_write_after_a_version(catalog: Catalog):
     assert [after(0), after(first), after(cut), after(last)] == [first, cut, last, None]
 
 
+@pytest.mark.database
 def test_a_catalog_of_the_release_before_gets_the_tables(catalog: Catalog):
     with catalog.writing() as connection:
         for table in (s.mv_handlers, s.mv_dictionary_changes):

@@ -13,6 +13,7 @@ from ebla.model.lifecycle.index import LIFE, Permission
 from ebla.model.relation import Kind
 from support.catalogs import add, commit, create, create_index, dump, exclusively, new_relation, relation, run, visible
 
+IN_MEMORY = True
 FORWARD = (Permission.WRITE_AND_DELETE, Permission.BACKFILLING, Permission.READ_WRITE_AND_DELETE)
 
 

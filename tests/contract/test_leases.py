@@ -18,6 +18,7 @@ from ebla.model import changes as c
 from support.catalogs import Clock, dump
 from support.processes import Processes
 
+IN_MEMORY = True
 LEASE_US = 1000
 
 

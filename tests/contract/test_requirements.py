@@ -32,6 +32,7 @@ from support.catalogs import (
     task_ids,
 )
 
+IN_MEMORY = True
 LEASE_US = 10 * SECOND_US
 TOUCHED = Node(id=NodeId("touched"), root="/data/touched")
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import select
 
 from ebla.base.ids import RelationId, TransactionId, Version
+from ebla.catalog import rows
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.catalog.sessions import oldest_needed
@@ -15,6 +15,7 @@ from ebla.model import changes as c
 from ebla.model.relation import Relation
 from support.catalogs import COLUMNS, NODE, Clock, add, commit, create, dump, exclusively, run
 
+IN_MEMORY = True
 LEASE_US = 1000
 
 
@@ -24,7 +25,7 @@ def begin(catalog: Catalog, target: Relation | None = None, lease_us: int = LEAS
 
 def states(catalog: Catalog) -> dict[int, str]:
     with catalog.reading() as connection:
-        return {r.transaction_id: r.state for r in connection.execute(select(s.transactions))}
+        return {r.transaction_id: r.state for r in rows.find(connection, s.transactions)}
 
 
 def open_now(catalog: Catalog) -> set[TransactionId]:
@@ -56,7 +57,7 @@ def test_a_transaction_begins_at_the_newest_version(catalog: Catalog, clock: Clo
     assert (second.id, second.relation, second.schema_version) == (2, None, 0)
     assert open_now(catalog) == {first.id, second.id}
     with catalog.reading() as connection:
-        row = connection.execute(select(s.transactions).where(s.transactions.c.transaction_id == 1)).one()
+        (row,) = rows.find(connection, s.transactions, transaction_id=1)
     assert (row.host_id, row.holder, row.topology_version) == (NODE, "me", exclusive)
     assert (row.started_at, row.expires_at) == (clock.now_us, clock.now_us + LEASE_US)
 
@@ -126,7 +127,7 @@ def test_reaping_removes_pins_whose_lease_ran_out(catalog: Catalog, clock: Clock
     clock.advance(LEASE_US)
     assert tx.reap(catalog) == 0
     with catalog.reading() as connection:
-        assert connection.execute(select(s.pins.c.pin_id)).scalars().all() == [living]
+        assert rows.values(connection, s.pins.c.pin_id) == {living}
     assert needed(catalog) == at
 
 

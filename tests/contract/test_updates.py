@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import func, select
 
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Version
-from ebla.catalog import reads
+from ebla.catalog import reads, rows
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
@@ -33,6 +32,9 @@ from support.catalogs import (
 )
 
 NODE2, NODE3 = NodeId("node2"), NodeId("node3")
+
+
+IN_MEMORY = True
 
 
 def end(catalog: Catalog, target: Relation, *runs: str) -> Version:
@@ -148,8 +150,8 @@ def test_dropping_hides_a_relation_and_frees_its_name(catalog: Catalog):
     with catalog.reading() as connection:
         assert reads.relation_names(connection) == []
         assert reads.relation_by_id(connection, old.id) is None
-        ended = connection.execute(select(s.runs.c.end_version)).scalar_one()
-        horizon = connection.execute(select(s.relations.c.horizon)).scalar_one()
+        (ended,) = rows.values(connection, s.runs.c.end_version)
+        (horizon,) = rows.values(connection, s.relations.c.horizon)
     assert (ended, horizon) == (dropped, dropped)
     assert visible(catalog, old, written) == {"old"}  # a reader from before still has its runs
     new = create(catalog, "ORDERS")
@@ -229,7 +231,7 @@ def test_sessions_close_once(catalog: Catalog):
     closed = commit(catalog, c.CloseSession(session="copy")).version
     commit(catalog, c.CloseSession(session="copy"))
     with catalog.reading() as connection:
-        row = connection.execute(select(s.sessions)).one()
+        (row,) = rows.find(connection, s.sessions)
     assert tuple(row) == ("copy", "copy tablet 7", opened, closed)
 
 
@@ -237,7 +239,7 @@ def test_progress_is_replaced(catalog: Catalog):
     commit(catalog, c.SetProgress(name="view", value="40"))
     version = commit(catalog, c.SetProgress(name="view", value="41")).version
     with catalog.reading() as connection:
-        assert [tuple(r) for r in connection.execute(select(s.progress))] == [("view", "41", version)]
+        assert [tuple(r) for r in rows.find(connection, s.progress)] == [("view", "41", version)]
 
 
 def test_ending_a_transaction(catalog: Catalog, clock: Clock):
@@ -245,7 +247,7 @@ def test_ending_a_transaction(catalog: Catalog, clock: Clock):
     clock.advance(7)
     version = commit(catalog, c.EndTransaction(transaction=transaction.id)).version
     with catalog.reading() as connection:
-        row = connection.execute(select(s.transactions)).one()
+        (row,) = rows.find(connection, s.transactions)
         assert tx.open_transactions(connection) == set()
     assert (row.state, row.ended_at, row.committed_version) == ("committed", clock.now_us, version)
 
@@ -324,7 +326,7 @@ def test_ending_runs_leaves_other_relations_and_earlier_ends_alone(catalog: Cata
     first = end(catalog, orders, "a", "b")
     end(catalog, orders, "a")
     with catalog.reading() as connection:
-        ends = {r.run_id: r.end_version for r in connection.execute(select(s.runs))}
+        ends = {r.run_id: r.end_version for r in rows.find(connection, s.runs)}
     assert ends == {"a": first, "b": FOREVER}
 
 
@@ -470,7 +472,7 @@ def test_reading_below_the_horizon_is_a_loud_error(catalog: Catalog):
     with pytest.raises(SnapshotError, match=f"orders: expected a snapshot at version {second} or later, found {first}"):
         snapshot(catalog, target, first)
     with catalog.reading() as connection:
-        gone = connection.execute(select(s.runs.c.run_id)).scalars().all()
+        gone = [r.run_id for r in rows.find(connection, s.runs)]
     assert gone == ["b"]
 
 
@@ -491,7 +493,7 @@ def test_the_horizon_of_one_relation_leaves_the_others_alone(catalog: Catalog):
         end(catalog, target, f"{target.name}-a")
     commit(catalog, c.SetHorizon(relation=orders.id, horizon=catalog.version()))
     with catalog.reading() as connection:
-        assert connection.execute(select(s.runs.c.run_id)).scalars().all() == ["customers-a"]
+        assert [r.run_id for r in rows.find(connection, s.runs)] == ["customers-a"]
     assert relation(catalog, "customers").horizon == customers.horizon
 
 
@@ -501,7 +503,7 @@ def test_vacuum_goes_on_after_a_relation_was_dropped(catalog: Catalog):
     dropped = exclusively(catalog, c.DropRelation(relation=target.id)).version
     commit(catalog, c.SetHorizon(relation=target.id, horizon=dropped))
     with catalog.reading() as connection:
-        assert connection.execute(select(func.count()).select_from(s.runs)).scalar() == 0
+        assert not rows.find(connection, s.runs)
 
 
 def test_old_folds_are_forgotten_and_no_readable_snapshot_changes(catalog: Catalog):
@@ -517,7 +519,7 @@ def test_old_folds_are_forgotten_and_no_readable_snapshot_changes(catalog: Catal
     after = [snapshot(catalog, target, version) for version in readable]
     assert [(b.level0, b.cutoffs) for b in before] == [(a.level0, a.cutoffs) for a in after]
     with catalog.reading() as connection:
-        folds = connection.execute(select(s.folds.c.tablet_id, s.folds.c.begin_version)).all()
+        folds = [(f.tablet_id, f.begin_version) for f in rows.find(connection, s.folds)]
     old = [tablet for tablet, begin in folds if begin <= horizon]
     assert sorted(old) == [0, 1]  # the last one of each tablet
     assert len(folds) == 2 + 3

@@ -6,11 +6,8 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Column as TableColumn
-from sqlalchemy import Table, select
-
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId, Token, TransactionId, Version
-from ebla.catalog import reads, schema
+from ebla.catalog import reads, rows, schema
 from ebla.catalog.store import Catalog
 from ebla.model import changes as c
 from ebla.model.relation import SPANS_TABLETS, Column, Kind, Node, Relation, Run, RunSource, RunState
@@ -48,14 +45,14 @@ def dump(catalog: Catalog, *, without: Iterable[str] = ()) -> Dump:
     """
     with catalog.reading() as connection:
         return {
-            table.name: sorted((tuple(row) for row in connection.execute(select(*_steady(table)))), key=repr)
+            table.name: sorted((_steady(row) for row in rows.find(connection, table)), key=repr)
             for table in schema.metadata.sorted_tables
             if table.name not in {schema.processes.name, *without}
         }
 
 
-def _steady(table: Table) -> list[TableColumn[Any]]:
-    return [column for column in table.columns if column is not schema.history.c.commit_id]
+def _steady(row: Any) -> tuple[Any, ...]:
+    return tuple(value for name, value in row._asdict().items() if name != schema.history.c.commit_id.name)
 
 
 # ---- values ---------------------------------------------------------------------------------------------

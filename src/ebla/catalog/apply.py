@@ -1,70 +1,103 @@
-"""How requirements are checked and updates are written, inside one database transaction.
+"""What a decision means for the rows of the catalog: whether it still holds, and what it changes.
 
-Nothing here decides. A requirement or an update is a value of `ebla.model.changes`; each family of them has a module,
-with one case for each value.
+Nothing here writes but `carry_out`. A requirement or an update is a value of `ebla.model.changes`; each family of them
+has a module with its rules, which are functions of a state (`ebla.catalog.rows`).
 """
 
 from __future__ import annotations
 
 from typing import assert_never
 
-from sqlalchemy import Connection
-
+from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, Version
-from ebla.catalog import building, ddl, handlers, indexing, memory, runs, sessions, topology
-from ebla.errors import ConflictError
+from ebla.catalog import building, ddl, handlers, indexing, memory, rows, runs, sessions, topology
+from ebla.catalog.rows import Change, State
+from ebla.errors import ConflictError, UnknownNameError
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
 
 
-def check(connection: Connection, requirement: c.Requirement, now: int) -> None:
+def check(state: State, requirement: c.Requirement, now: int) -> None:
+    """Raise unless the requirement holds."""
     if isinstance(requirement, c.ExclusiveVersionIs):
-        found = memory.counters(connection)["exclusive_version"]
+        found = memory.counters(state)["exclusive_version"]
         if found != requirement.version:
             raise ConflictError(
                 f"schema and topology: expected version {requirement.version}, found {found}; reload and retry"
             )
     elif isinstance(requirement, c.SchemaWithinOne | c.PlacementIs):
-        ddl.check(connection, requirement)
+        ddl.check(state, requirement)
     elif isinstance(requirement, c.RunRequirement):
-        runs.check(connection, requirement)
+        runs.check(state, requirement)
     elif isinstance(requirement, c.SessionRequirement):
-        sessions.check(connection, requirement, now)
+        sessions.check(state, requirement, now)
     elif isinstance(requirement, c.TasksOpen | c.SegmentsBegin | c.NothingLeftToBuild):
-        building.check(connection, requirement)
+        building.check(state, requirement)
     elif isinstance(requirement, c.IndexesFollow | c.IndexIs):
-        indexing.check(connection, requirement)
+        indexing.check(state, requirement)
     else:
         assert_never(requirement)
 
 
-def apply(
-    connection: Connection, change: c.Update, version: Version, now: int, created: RelationId | None = None
-) -> RelationId | None:
-    """Write one update at this version; returns the identifier of a relation that was created.
+def changes(
+    state: State, update: c.Update, version: Version, now: int, created: RelationId | None
+) -> tuple[Change, ...]:
+    """What an update changes at this version. `created` is the relation that this update or one before it creates."""
+    if isinstance(update, c.CreateRelation):
+        assert created is not None
+        return ddl.create(state, update, created, version)
+    if isinstance(update, c.RelationUpdate):
+        return ddl.changes(state, update, version)
+    if isinstance(update, c.RunUpdate):
+        return runs.changes(state, update, version)
+    if isinstance(update, c.SessionUpdate):
+        return sessions.changes(state, update, version, now)
+    if isinstance(update, c.HandlerUpdate):
+        return (handlers.change(update),)
+    if isinstance(update, c.BuildingUpdate):
+        return building.changes(state, update, version, created)
+    if isinstance(update, c.CreateIndex):
+        return (indexing.create(update, version, created),)
+    if isinstance(update, c.SetIndexState):
+        step = indexing.advance(state, update, version)
+        gone = c.DropRelation(relation=update.index)
+        return (*step, *ddl.changes(state, gone, version)) if update.state is Permission.ABSENT else step
+    if isinstance(update, c.PutNode):
+        return (topology.put(state, update, now),)
+    assert_never(update)
 
-    `created` is the relation that the same commit has created before.
+
+def carry_out(state: State, decision: c.Decision, now: int) -> tuple[Version, RelationId | None]:
+    """Make a decision true at the next version, or raise; the caller ends the transaction, or undoes it.
+
+    Returns the version, and the relation that the decision creates.
     """
-    if isinstance(change, c.CreateRelation):
-        return ddl.create(connection, change, version)
-    if isinstance(change, c.RelationUpdate):
-        ddl.alter(connection, change, version)
-    elif isinstance(change, c.RunUpdate):
-        runs.apply(connection, change, version)
-    elif isinstance(change, c.SessionUpdate):
-        sessions.apply(connection, change, version, now)
-    elif isinstance(change, c.HandlerUpdate):
-        handlers.apply(connection, change)
-    elif isinstance(change, c.BuildingUpdate):
-        building.apply(connection, change, version, created)
-    elif isinstance(change, c.CreateIndex):
-        indexing.create(connection, change, version, created)
-    elif isinstance(change, c.SetIndexState):
-        indexing.advance(connection, change, version)
-        if change.state is Permission.ABSENT:
-            ddl.alter(connection, c.DropRelation(relation=change.index), version)
-    elif isinstance(change, c.PutNode):
-        topology.put(connection, change, now)
-    else:
-        assert_never(change)
-    return None
+    version = Version(memory.advance(state, "version"))
+    _check_all(state, decision, now)
+    hit("catalog.commit.checked")
+    created = None
+    if not all(isinstance(update, c.ROWS_ONLY) for update in decision.updates):
+        memory.reshape(state)
+    for update in decision.updates:
+        if isinstance(update, c.CreateRelation):
+            created = update.number or RelationId(memory.advance(state, "relation"))
+        for change in changes(state, update, version, now, created):
+            rows.write(state, change)
+        hit("catalog.commit.applied")
+    if decision.exclusive:
+        memory.put(state, "exclusive_version", version)
+    return version, created
+
+
+def _check_all(state: State, decision: c.Decision, now: int) -> None:
+    ended = {update.transaction for update in decision.updates if isinstance(update, c.EndTransaction)}
+    # Ending a transaction finds out by itself whether it is open.
+    left = [r for r in decision.requires if isinstance(r, c.TransactionOpen) and r.transaction in ended]
+    try:
+        for requirement in decision.requires:
+            if requirement not in left:
+                check(state, requirement, now)
+    except (ConflictError, UnknownNameError):
+        for requirement in left:  # a transaction that was aborted explains the rest
+            check(state, requirement, now)
+        raise

@@ -1,4 +1,4 @@
-"""Handlers and the log of their dictionaries' changes, as commits write them."""
+"""Handlers and the log of their dictionaries' changes: what updates of them change."""
 
 from __future__ import annotations
 
@@ -6,43 +6,35 @@ import hashlib
 import json
 from typing import assert_never
 
-from sqlalchemy import Connection, delete, insert
-
+from ebla.catalog import rows
 from ebla.catalog import schema as s
+from ebla.catalog.rows import Change
 from ebla.model import changes as c
 
 ROW_KEY_CHARS = 256
 
 
-def apply(connection: Connection, change: c.HandlerUpdate) -> None:
-    match change:
+def change(update: c.HandlerUpdate) -> Change:
+    match update:
         case c.PutHandler(name=name, settings=settings, should_run=should_run):
-            connection.execute(delete(s.mv_handlers).where(s.mv_handlers.c.job_name == name))
-            row = {"job_name": name, "job_settings": settings, "should_run": should_run}
-            connection.execute(insert(s.mv_handlers), row)
+            return rows.put(s.mv_handlers, job_name=name, job_settings=settings, should_run=should_run)
         case c.RemoveHandler(name=name):
-            connection.execute(delete(s.mv_handlers).where(s.mv_handlers.c.job_name == name))
+            return rows.delete(s.mv_handlers, job_name=name)
         case c.LogDictionaryChanges(changes=logged):
-            _log_dictionary_changes(connection, logged)
+            return rows.insert(s.mv_dictionary_changes, [_logged(one) for one in logged])
         case c.ForgetDictionaryChanges(relation=relation, version=done):
-            log = s.mv_dictionary_changes
-            connection.execute(delete(log).where(log.c.relation_id == relation, log.c.version <= done))
+            return rows.delete(s.mv_dictionary_changes, relation_id=relation, version=rows.AtMost(done))
         case _:
-            assert_never(change)
+            assert_never(update)
 
 
-def _log_dictionary_changes(connection: Connection, changes: tuple[c.DictionaryChange, ...]) -> None:
-    rows = [
-        {
-            "relation_id": one.relation,
-            "version": one.version,
-            "row_key": _short(one.key),
-            "changed_columns": json.dumps(list(one.columns)),
-        }
-        for one in changes
-    ]
-    if rows:
-        connection.execute(insert(s.mv_dictionary_changes), rows)
+def _logged(one: c.DictionaryChange) -> rows.Where:
+    return {
+        "relation_id": one.relation,
+        "version": one.version,
+        "row_key": _short(one.key),
+        "changed_columns": json.dumps(list(one.columns)),
+    }
 
 
 def _short(key: str) -> str:

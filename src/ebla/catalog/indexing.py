@@ -1,6 +1,6 @@
-"""The states of indexes, as the catalog keeps them: checked, written and read inside one transaction.
+"""The states of indexes: the rules of their requirements and updates, and their reads.
 
-Nothing here decides which step comes next; `ebla.model.lifecycle.index` says which steps there are.
+Which step comes next is decided elsewhere; `ebla.model.lifecycle.index` says which steps there are.
 """
 
 from __future__ import annotations
@@ -8,15 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
-from sqlalchemy import Connection, Row, and_, delete, insert, select, update
-
 from ebla.base import lazy
 from ebla.base.ids import RelationId, Version
-from ebla.catalog import memory
+from ebla.catalog import memory, rows, runs
 from ebla.catalog import schema as s
+from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError
 from ebla.model.lifecycle.index import LIFE, Permission, begins_empty
-from ebla.model.relation import FOREVER
 
 if TYPE_CHECKING:
     from ebla.model import changes as c
@@ -42,10 +40,10 @@ class IndexState:
 # ---- requirements ---------------------------------------------------------------------------------------
 
 
-def check(connection: Connection, requirement: c.IndexesFollow | c.IndexIs) -> None:
+def check(state: State, requirement: c.IndexesFollow | c.IndexIs) -> None:
     match requirement:
         case c.IndexesFollow(base=base, planned=planned):
-            found = {one.index: one.state for one in of_base(connection, base)}
+            found = {one.index: one.state for one in of_base(state, base)}
             for index in {*planned, *found}:
                 before = planned.get(index, Permission.ABSENT)
                 now = found.get(index, Permission.ABSENT)
@@ -54,11 +52,11 @@ def check(connection: Connection, requirement: c.IndexesFollow | c.IndexIs) -> N
                         f"index {index}: expected {before} or the step behind it, found {now}; "
                         "the write was planned too long ago: retry it"
                     )
-        case c.IndexIs(index=index, state=state, since=since, read_version=read):
-            one = of_index(connection, index)
-            if one is None or (one.state, one.since, one.read_version) != (state, since, read):
+        case c.IndexIs(index=index, state=expected, since=since, read_version=read):
+            one = of_index(state, index)
+            if one is None or (one.state, one.since, one.read_version) != (expected, since, read):
                 now_is = "it gone" if one is None else f"{one.state} since {one.since}, read at {one.read_version}"
-                raise ConflictError(f"index {index}: expected {state} since {since}, read at {read}, found {now_is}")
+                raise ConflictError(f"index {index}: expected {expected} since {since}, read at {read}, found {now_is}")
         case _:
             assert_never(requirement)
 
@@ -66,7 +64,7 @@ def check(connection: Connection, requirement: c.IndexesFollow | c.IndexIs) -> N
 # ---- updates --------------------------------------------------------------------------------------------
 
 
-def create(connection: Connection, new: c.CreateIndex, version: Version, created: RelationId | None) -> None:
+def create(new: c.CreateIndex, version: Version, created: RelationId | None) -> Change:
     if created is None:
         raise ValueError("expected a relation that this commit has created, found none")
     row = {
@@ -75,58 +73,52 @@ def create(connection: Connection, new: c.CreateIndex, version: Version, created
         "state": (Permission.ABSENT if new.deferred else Permission.DELETE_ONLY).value,
         "since_version": version,
     }
-    connection.execute(insert(_states), row)
+    return rows.insert(_states, [row])
 
 
-def advance(connection: Connection, change: c.SetIndexState, version: Version) -> None:
-    one = of_index(connection, change.index)
-    LIFE.step(None if one is None else one.state, change.state, change.index)
-    if change.state is Permission.ABSENT:
-        connection.execute(delete(_states).where(_states.c.index_id == change.index))
-        return
-    values: dict[str, Any] = {"state": change.state.value, "since_version": version, "message": change.message}
-    if begins_empty(change.state):
-        values["read_version"] = version
-        live = and_(s.runs.c.relation_id == change.index, s.runs.c.end_version == FOREVER)
-        connection.execute(update(s.runs).where(live).values(end_version=version))
-    connection.execute(update(_states).where(_states.c.index_id == change.index).values(**values))
+def advance(state: State, step: c.SetIndexState, version: Version) -> tuple[Change, ...]:
+    one = of_index(state, step.index)
+    LIFE.step(None if one is None else one.state, step.state, step.index)
+    if step.state is Permission.ABSENT:
+        return (rows.delete(_states, index_id=step.index),)
+    values: dict[str, object] = {"state": step.state.value, "since_version": version, "message": step.message}
+    if not begins_empty(step.state):
+        return (rows.update(_states, values, index_id=step.index),)
+    return (
+        runs.end_all(step.index, version),
+        rows.update(_states, {**values, "read_version": version}, index_id=step.index),
+    )
 
 
-def truncate(connection: Connection, base: RelationId, version: Version) -> list[RelationId]:
+def truncate(state: State, base: RelationId, version: Version) -> tuple[list[RelationId], list[Change]]:
     """The indexes of a base that is emptied. One that is being filled is filled from what comes after."""
-    found = of_base(connection, base)
-    for one in found:
-        if begins_empty(one.state):
-            moved = update(_states).where(_states.c.index_id == one.index)
-            connection.execute(moved.values(read_version=version))
-    return [one.index for one in found]
+    found = of_base(state, base)
+    moved = [one.index for one in found if begins_empty(one.state)]
+    return [one.index for one in found], [rows.update(_states, {"read_version": version}, index_id=i) for i in moved]
 
 
-def forget(connection: Connection, relation: RelationId) -> list[RelationId]:
-    """A relation is dropped, be it an index or a base: its indexes, which go with it."""
-    connection.execute(delete(_states).where(_states.c.index_id == relation))
-    indexes = [one.index for one in of_base(connection, relation)]
-    connection.execute(delete(_states).where(_states.c.base_id == relation))
-    return indexes
+def forget(relation: RelationId) -> tuple[Change, ...]:
+    """A relation is dropped, be it an index or a base."""
+    return rows.delete(_states, index_id=relation), rows.delete(_states, base_id=relation)
 
 
 # ---- reads ----------------------------------------------------------------------------------------------
 
 
-def of_index(connection: Connection, index: RelationId) -> IndexState | None:
-    return next((one for one in all_states(connection) if one.index == index), None)
+def of_index(state: State, index: RelationId) -> IndexState | None:
+    return next((one for one in all_states(state) if one.index == index), None)
 
 
-def of_base(connection: Connection, base: RelationId) -> list[IndexState]:
-    return [one for one in all_states(connection) if one.base == base]
+def of_base(state: State, base: RelationId) -> list[IndexState]:
+    return [one for one in all_states(state) if one.base == base]
 
 
-def all_states(connection: Connection) -> list[IndexState]:
-    query = select(_states).order_by(_states.c.index_id)
-    return list(memory.remembered(connection, "indexes", lambda: [_state(row) for row in connection.execute(query)]))
+def all_states(state: State) -> list[IndexState]:
+    read = lambda: [_state(row) for row in rows.find(state, _states, "index_id")]  # noqa: E731
+    return list(memory.remembered(state, "indexes", read))
 
 
-def _state(row: Row[Any]) -> IndexState:
+def _state(row: Any) -> IndexState:
     return IndexState(
         index=RelationId(row.index_id),
         base=RelationId(row.base_id),

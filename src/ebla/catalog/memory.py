@@ -15,9 +15,11 @@ import weakref
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, case, select, update
+from sqlalchemy import Connection, Engine, case, update
 
+from ebla.catalog import rows
 from ebla.catalog import schema as s
+from ebla.catalog.rows import State
 
 Found = TypeVar("Found")
 
@@ -51,43 +53,43 @@ def begin(connection: Connection) -> None:
     connection.info[_SEEN] = Seen(connection)
 
 
-def _seen(connection: Connection) -> Seen | None:
-    """`None` for a connection that was not begun by the catalog: nothing is remembered for it."""
-    seen = connection.info.get(_SEEN)
-    return seen if isinstance(seen, Seen) and seen.owner() is connection else None
+def _seen(state: State) -> Seen | None:
+    """`None` for tables in memory and for a connection that the catalog did not begin: nothing is kept of them."""
+    seen = state.info.get(_SEEN) if isinstance(state, Connection) else None
+    return seen if isinstance(seen, Seen) and seen.owner() is state else None
 
 
 # ---- counters -------------------------------------------------------------------------------------------
 
 
-def counters(connection: Connection) -> Mapping[str, int]:
+def counters(state: State) -> Mapping[str, int]:
     """All counters, by name."""
-    seen = _seen(connection)
+    seen = _seen(state)
     if seen is not None and seen.counters is not None:
         return seen.counters
-    found = {row.name: int(row.value) for row in connection.execute(select(s.counters.c.name, s.counters.c.value))}
-    if seen is not None:
-        seen.counters = found
-    return found
+    return _note(state, {row.name: int(row.value) for row in rows.find(state, s.counters)})
 
 
-def advance(connection: Connection, name: str) -> int:
+def advance(state: State, name: str) -> int:
     """Advance a counter and return its new value. The row lock lasts until the transaction ends."""
+    if not isinstance(state, Connection):
+        put(state, name, counters(state)[name] + 1)
+        return counters(state)[name]
     more = case((s.counters.c.name == name, s.counters.c.value + 1), else_=s.counters.c.value)
-    rows = connection.execute(update(s.counters).values(value=more).returning(s.counters.c.name, s.counters.c.value))
-    return _note(connection, {row.name: int(row.value) for row in rows})[name]
+    found = state.execute(update(s.counters).values(value=more).returning(s.counters.c.name, s.counters.c.value))
+    return _note(state, {row.name: int(row.value) for row in found})[name]
 
 
-def put(connection: Connection, name: str, value: int) -> None:
+def put(state: State, name: str, value: int) -> None:
     """Set a counter."""
-    connection.execute(update(s.counters).where(s.counters.c.name == name).values(value=value))
-    seen = _seen(connection)
+    rows.write(state, rows.update(s.counters, {"value": value}, name=name))
+    seen = _seen(state)
     if seen is not None and seen.counters is not None:
         seen.counters[name] = value
 
 
-def _note(connection: Connection, found: dict[str, int]) -> dict[str, int]:
-    seen = _seen(connection)
+def _note(state: State, found: dict[str, int]) -> dict[str, int]:
+    seen = _seen(state)
     if seen is not None:
         seen.counters = found
     return found
@@ -96,17 +98,17 @@ def _note(connection: Connection, found: dict[str, int]) -> dict[str, int]:
 # ---- shape ----------------------------------------------------------------------------------------------
 
 
-def reshape(connection: Connection) -> None:
+def reshape(state: State) -> None:
     """This transaction is about to change the shape."""
-    advance(connection, "shape")
-    seen = _seen(connection)
+    advance(state, "shape")
+    seen = _seen(state)
     if seen is not None:
         seen.reshaped = True
 
 
-def remembered(connection: Connection, key: Hashable, read: Callable[[], Found]) -> Found:
+def remembered(state: State, key: Hashable, read: Callable[[], Found]) -> Found:
     """What `read` returns, or returned before under the same shape. It must read nothing that rows alone change."""
-    shape = _shape(connection)
+    shape = _shape(state)
     if shape is None:
         return read()
     if key not in shape.found:
@@ -115,16 +117,16 @@ def remembered(connection: Connection, key: Hashable, read: Callable[[], Found])
     return found
 
 
-def _shape(connection: Connection) -> Shape | None:
-    seen = _seen(connection)
-    if seen is None or seen.reshaped:
+def _shape(state: State) -> Shape | None:
+    seen = _seen(state)
+    if seen is None or seen.reshaped or not isinstance(state, Connection):
         return None
     if seen.shape is None:
-        now = counters(connection)
+        now = counters(state)
         # A process of an older release changes the shape without counting it, but for exclusive commits.
         version = now["shape"], now["exclusive_version"]
-        newest = _newest.get(connection.engine)
+        newest = _newest.get(state.engine)
         if newest is None or newest.version < version:
-            newest = _newest[connection.engine] = Shape(version)
+            newest = _newest[state.engine] = Shape(version)
         seen.shape = newest if newest.version == version else Shape(version)  # a reader's snapshot may be older
     return seen.shape

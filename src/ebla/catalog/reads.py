@@ -8,22 +8,25 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, exists, func, select
-
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
-from ebla.catalog import memory
+from ebla.catalog import memory, rows
 from ebla.catalog import schema as s
+from ebla.catalog.rows import Above, AtMost, State, Within
 from ebla.errors import SnapshotError, UnknownNameError, UsageError
 from ebla.model.relation import FOREVER, SPANS_TABLETS, Column, Default, Kind, Node, Relation, Run, RunSource, RunState
 from ebla.model.snapshot import Snapshot, assemble
 
+WRITTEN = {"source": RunSource.WRITE.value, "state": RunState.NORMAL.value}
+"""Of runs that a writer has made visible."""
+STAGED = {"state": RunState.STAGING.value, "end_version": FOREVER}
+"""Of runs that wait to become visible."""
 
-def nodes(connection: Connection) -> dict[NodeId, Node]:
-    return dict(memory.remembered(connection, "nodes", lambda: _nodes(connection)))
+
+def nodes(state: State) -> dict[NodeId, Node]:
+    return dict(memory.remembered(state, "nodes", lambda: _nodes(state)))
 
 
-def _nodes(connection: Connection) -> dict[NodeId, Node]:
-    rows = connection.execute(select(s.topology).order_by(s.topology.c.host_id))
+def _nodes(state: State) -> dict[NodeId, Node]:
     return {
         NodeId(r.host_id): Node(
             id=NodeId(r.host_id),
@@ -33,61 +36,54 @@ def _nodes(connection: Connection) -> dict[NodeId, Node]:
             shards=r.shard_count,
             state=r.node_state,
         )
-        for r in rows
+        for r in rows.find(state, s.topology, "host_id")
     }
 
 
-def roots(connection: Connection) -> dict[NodeId, str]:
-    return {n.id: n.root for n in nodes(connection).values()}
+def roots(state: State) -> dict[NodeId, str]:
+    return {n.id: n.root for n in nodes(state).values()}
 
 
 # ---- relations ------------------------------------------------------------------------------------------
 
 
-def relation_names(connection: Connection, kind: Kind | None = None) -> list[str]:
-    query = select(s.relations.c.name).where(s.relations.c.dropped_version.is_(None))
-    if kind is not None:
-        query = query.where(s.relations.c.kind == kind.value)
-    names = memory.remembered(connection, ("names", kind), lambda: sorted(connection.execute(query).scalars()))
-    return list(names)
+def relation_names(state: State, kind: Kind | None = None) -> list[str]:
+    living: dict[str, object] = {"dropped_version": None} | ({} if kind is None else {"kind": kind.value})
+    key = ("names", kind)
+    return list(memory.remembered(state, key, lambda: sorted(rows.values(state, s.relations.c.name, **living))))
 
 
-def relation_ids(connection: Connection, kind: Kind) -> list[RelationId]:
-    query = select(s.relations.c.relation_id).where(
-        s.relations.c.dropped_version.is_(None), s.relations.c.kind == kind.value
-    )
-    return [RelationId(number) for number in connection.execute(query).scalars()]
+def relation_ids(state: State, kind: Kind) -> list[RelationId]:
+    return sorted(map(RelationId, rows.values(state, s.relations.c.relation_id, dropped_version=None, kind=kind.value)))
 
 
-def find_relation(connection: Connection, name: str, *, version: Version | None = None) -> Relation | None:
+def find_relation(state: State, name: str, *, version: Version | None = None) -> Relation | None:
     if not isinstance(name, str):
         raise UsageError(f"expected a name, which is a string, found {name!r}")
-    where = and_(s.relations.c.folded_name == s.folded(name), s.relations.c.dropped_version.is_(None))
+    folded = s.folded(name)
     if version is not None:
-        return _find_relation(connection, where, version)
-    key = ("relation", s.folded(name))
-    return memory.remembered(connection, key, lambda: _find_relation(connection, where, None))
+        return _find_relation(state, version, folded_name=folded)
+    return memory.remembered(state, ("relation", folded), lambda: _find_relation(state, None, folded_name=folded))
 
 
-def _find_relation(connection: Connection, where: ColumnElement[bool], version: Version | None) -> Relation | None:
-    row = connection.execute(select(s.relations).where(where)).one_or_none()
-    return None if row is None else _relation(connection, row, version)
+def _find_relation(state: State, version: Version | None, /, **where: object) -> Relation | None:
+    row = rows.one(state, s.relations, dropped_version=None, **where)
+    return None if row is None else _relation(state, row, version)
 
 
-def relation(connection: Connection, name: str, *, version: Version | None = None) -> Relation:
+def relation(state: State, name: str, *, version: Version | None = None) -> Relation:
     """The living relation of this name, with the columns it had at a version."""
-    found = find_relation(connection, name, version=version)
+    found = find_relation(state, name, version=version)
     if found is None:
-        known = sorted({*relation_names(connection, Kind.TABLE), *relation_names(connection, Kind.VIEW)})
+        known = sorted({*relation_names(state, Kind.TABLE), *relation_names(state, Kind.VIEW)})
         have = f"tables are {', '.join(known[:20])}" if known else "there are no tables yet"
         raise UnknownNameError(f"table {name}: expected a table of this name, found none; {have}")
     return found
 
 
-def relation_by_id(connection: Connection, relation_id: RelationId) -> Relation | None:
-    where = and_(s.relations.c.relation_id == relation_id, s.relations.c.dropped_version.is_(None))
+def relation_by_id(state: State, relation_id: RelationId) -> Relation | None:
     key = ("relation by id", relation_id)
-    return memory.remembered(connection, key, lambda: _find_relation(connection, where, None))
+    return memory.remembered(state, key, lambda: _find_relation(state, None, relation_id=relation_id))
 
 
 def options_of(text: str) -> dict[str, Any]:
@@ -99,7 +95,7 @@ def options_of(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _relation(connection: Connection, row: Row[Any], version: Version | None) -> Relation:
+def _relation(state: State, row: Any, version: Version | None) -> Relation:
     return Relation(
         id=RelationId(row.relation_id),
         name=row.name,
@@ -108,8 +104,8 @@ def _relation(connection: Connection, row: Row[Any], version: Version | None) ->
         replication=row.replication,
         schema_version=row.schema_version,
         placement_version=row.placement_version,
-        columns=_columns(connection, row.relation_id, version),
-        placement=_placement(connection, row.relation_id, row.tablets),
+        columns=_columns(state, row.relation_id, version),
+        placement=_placement(state, row.relation_id, row.tablets),
         horizon=Version(row.horizon),
         created_version=Version(row.created_version),
         comment=row.comment,
@@ -117,12 +113,10 @@ def _relation(connection: Connection, row: Row[Any], version: Version | None) ->
     )
 
 
-def _columns(connection: Connection, relation_id: int, version: Version | None) -> tuple[Column, ...]:
-    query = select(s.columns).where(s.columns.c.relation_id == relation_id).order_by(s.columns.c.ordinal)
-    if version is None:
-        query = query.where(s.columns.c.end_version == FOREVER)
-    else:
-        query = query.where(s.columns.c.begin_version <= version, s.columns.c.end_version > version)
+def _columns(state: State, relation_id: int, version: Version | None) -> tuple[Column, ...]:
+    at: dict[str, object] = {"end_version": FOREVER}
+    if version is not None:
+        at = {"begin_version": AtMost(version), "end_version": Above(version)}
     return tuple(
         Column(
             name=r.name,
@@ -134,59 +128,44 @@ def _columns(connection: Connection, relation_id: int, version: Version | None) 
             comment=r.comment,
             default=None if r.default_text is None else Default(text=r.default_text, value=r.default_value),
         )
-        for r in connection.execute(query)
+        for r in rows.find(state, s.columns, "ordinal", relation_id=relation_id, **at)
     )
 
 
-def physical_names(connection: Connection, relation_id: RelationId) -> set[str]:
+def physical_names(state: State, relation_id: RelationId) -> set[str]:
     """Every name that a column of this relation ever had in a file."""
-    query = select(s.columns.c.physical).where(s.columns.c.relation_id == relation_id)
-    return set(connection.execute(query).scalars())
+    return rows.values(state, s.columns.c.physical, relation_id=relation_id)
 
 
-def _placement(connection: Connection, relation_id: int, tablets: int) -> tuple[tuple[NodeId, ...], ...]:
-    rows = connection.execute(
-        select(s.tablets.c.tablet_id, s.tablets.c.host_id)
-        .where(s.tablets.c.relation_id == relation_id)
-        .order_by(s.tablets.c.tablet_id, s.tablets.c.ordinal)
-    )
+def _placement(state: State, relation_id: int, tablets: int) -> tuple[tuple[NodeId, ...], ...]:
     placed: list[list[NodeId]] = [[] for _ in range(tablets)]
-    for tablet, node in rows:
-        placed[tablet].append(NodeId(node))
+    for row in rows.find(state, s.tablets, "tablet_id", "ordinal", relation_id=relation_id):
+        placed[row.tablet_id].append(NodeId(row.host_id))
     return tuple(tuple(p) for p in placed)
 
 
-def called(connection: Connection, relation: RelationId) -> str:
+def called(state: State, relation: RelationId) -> str:
     """A relation's name, for messages."""
-    query = select(s.relations.c.name).where(s.relations.c.relation_id == relation)
-    return str(connection.execute(query).scalar() or f"relation {relation}")
+    row = rows.one(state, s.relations, relation_id=relation)
+    return f"relation {relation}" if row is None else str(row.name)
 
 
 # ---- versions -------------------------------------------------------------------------------------------
 
 
-def current_version(connection: Connection) -> Version:
-    return Version(memory.counters(connection)["version"])
+def current_version(state: State) -> Version:
+    return Version(memory.counters(state)["version"])
 
 
-def committed_at(connection: Connection, versions: Iterable[int]) -> dict[int, int]:
-    wanted = sorted(set(versions))
-    found: dict[int, int] = {}
-    for i in range(0, len(wanted), 500):
-        rows = connection.execute(
-            select(s.history.c.version, s.history.c.committed_at).where(s.history.c.version.in_(wanted[i : i + 500]))
-        )
-        found.update({r.version: r.committed_at for r in rows})
-    return found
+def committed_at(state: State, versions: Iterable[int]) -> dict[int, int]:
+    return {row.version: row.committed_at for row in rows.find(state, s.history, version=frozenset(versions))}
 
 
-def version_at(connection: Connection, time_us: int) -> Version:
+def version_at(state: State, time_us: int) -> Version:
     """The last version that was committed at or before a time."""
-    found = connection.execute(
-        select(func.max(s.history.c.version)).where(s.history.c.committed_at <= time_us)
-    ).scalar()
+    found = rows.greatest(state, s.history.c.version, committed_at=AtMost(time_us))
     if found is None:
-        first = connection.execute(select(func.min(s.history.c.committed_at))).scalar()
+        first = rows.least(state, s.history.c.committed_at)
         since = "expected a commit" if first is None else f"expected a time since the first commit ({show_time(first)})"
         raise SnapshotError(f"{since}, found none at or before {show_time(time_us)}")
     return Version(found)
@@ -196,22 +175,22 @@ def show_time(time_us: int) -> str:
     return dt.datetime.fromtimestamp(time_us / 1e6, dt.UTC).isoformat(sep=" ", timespec="microseconds")
 
 
-def horizon(connection: Connection, target: Relation) -> Version:
+def horizon(state: State, target: Relation) -> Version:
     """The oldest version that can be read now. Vacuum may have come since the relation itself was read."""
-    now = relation_by_id(connection, target.id)
+    now = relation_by_id(state, target.id)
     return target.horizon if now is None else max(now.horizon, target.horizon)
 
 
-def require_readable(connection: Connection, target: Relation, version: Version, *, what: str = "snapshot") -> None:
+def require_readable(state: State, target: Relation, version: Version, *, what: str = "snapshot") -> None:
     """Refuse versions that have not happened, or whose rows may have been vacuumed."""
-    newest = current_version(connection)
+    newest = current_version(state)
     if version > newest:
         raise SnapshotError(f"{target.name}: expected a version up to {newest}, found {version}")
     if version < target.created_version:
         raise SnapshotError(
             f"{target.name}: expected version {target.created_version} or later (when it was created), found {version}"
         )
-    oldest = horizon(connection, target)
+    oldest = horizon(state, target)
     if version < oldest:
         raise SnapshotError(
             f"{target.name}: expected a {what} at version {oldest} or later, found {version}; "
@@ -223,152 +202,113 @@ def require_readable(connection: Connection, target: Relation, version: Version,
 
 
 def snapshot(
-    connection: Connection,
+    state: State,
     target: Relation,
     version: Version | None = None,
     tablets: Sequence[TabletId] | None = None,
 ) -> Snapshot:
     """The runs that hold some tablets of a relation at a version. Two catalog queries, whatever the manifest's size."""
-    at = current_version(connection) if version is None else version
-    require_readable(connection, target, at)
-    query = select(s.runs).where(
-        s.runs.c.relation_id == target.id,
-        s.runs.c.end_version > at,
-        s.runs.c.begin_version <= at,
-        s.runs.c.state == RunState.NORMAL.value,
-    )
-    folds = (
-        select(s.folds.c.tablet_id, func.max(s.folds.c.cutoff))
-        .where(s.folds.c.relation_id == target.id, s.folds.c.begin_version <= at)
-        .group_by(s.folds.c.tablet_id)
-    )
+    at = current_version(state) if version is None else version
+    require_readable(state, target, at)
+    of: dict[str, object] = {"relation_id": target.id, "begin_version": AtMost(at)}
     if tablets is not None:
-        wanted = sorted({*tablets, SPANS_TABLETS})
-        query = query.where(s.runs.c.tablet_id.in_(wanted))
-        folds = folds.where(s.folds.c.tablet_id.in_(wanted))
+        of["tablet_id"] = {*tablets, SPANS_TABLETS}
+    runs = rows.find(state, s.runs, end_version=Above(at), state=RunState.NORMAL.value, **of)
+    folds = rows.extremes(state, s.folds.c.cutoff, by=s.folds.c.tablet_id, **of)
     return assemble(
         target,
         at,
-        merge_replicas(connection.execute(query)),
-        [(TabletId(t), Version(v)) for t, v in connection.execute(folds)],
-        roots(connection),
+        merge_replicas(runs),
+        [(TabletId(tablet), Version(cutoff)) for tablet, (_, cutoff) in folds.items()],
+        roots(state),
         tablets,
     )
 
 
-def writes_between(connection: Connection, target: Relation, since: Version, until: Version) -> list[Run]:
+def writes_between(state: State, target: Relation, since: Version, until: Version) -> list[Run]:
     """The runs that writers committed in `(since, until]`, oldest first, whether still visible or not."""
-    query = select(s.runs).where(
-        s.runs.c.relation_id == target.id,
-        s.runs.c.begin_version > since,
-        s.runs.c.begin_version <= until,
-        s.runs.c.source == RunSource.WRITE.value,
-        s.runs.c.state == RunState.NORMAL.value,
-    )
-    return sorted(merge_replicas(connection.execute(query)), key=lambda r: (r.begin_version, r.id))
+    found = rows.find(state, s.runs, relation_id=target.id, begin_version=Within(since, until), **WRITTEN)
+    return _oldest_first(found)
 
 
-def staged_runs(connection: Connection, relation_id: RelationId, tablets: Iterable[TabletId]) -> list[Run]:
+def staged_runs(state: State, relation_id: RelationId, tablets: Iterable[TabletId]) -> list[Run]:
     """The runs of some tablets that wait to become visible, oldest first; `begin_version` is when they were staged."""
-    query = select(s.runs).where(
-        s.runs.c.relation_id == relation_id,
-        s.runs.c.tablet_id.in_(sorted(tablets)),
-        s.runs.c.state == RunState.STAGING.value,
-        s.runs.c.end_version == FOREVER,
-    )
-    return sorted(merge_replicas(connection.execute(query)), key=lambda r: (r.begin_version, r.id))
+    return _oldest_first(rows.find(state, s.runs, relation_id=relation_id, tablet_id=frozenset(tablets), **STAGED))
 
 
-def visible_since(connection: Connection, relation_id: RelationId, transaction: TransactionId) -> Version | None:
+def visible_since(state: State, relation_id: RelationId, transaction: TransactionId) -> Version | None:
     """When the last run that a transaction staged became visible; `None` while one of them is still staged."""
-    of = and_(s.runs.c.relation_id == relation_id, s.runs.c.transaction_id == transaction)
-    waits = and_(of, s.runs.c.state == RunState.STAGING.value, s.runs.c.end_version == FOREVER)
-    if connection.execute(select(exists().where(waits))).scalar():
+    of = {"relation_id": relation_id, "transaction_id": transaction}
+    if rows.values(state, s.runs.c.run_id, **of, **STAGED):
         return None
-    shown = select(func.max(s.runs.c.begin_version)).where(of, s.runs.c.state == RunState.NORMAL.value)
-    found = connection.execute(shown).scalar()
-    return current_version(connection) if found is None else Version(found)
+    found = rows.greatest(state, s.runs.c.begin_version, state=RunState.NORMAL.value, **of)
+    return current_version(state) if found is None else Version(found)
 
 
-def truncated_between(connection: Connection, target: Relation, since: Version, until: Version) -> list[Version]:
-    query = select(s.truncations.c.version).where(s.truncations.c.relation_id == target.id)
+def truncated_between(state: State, target: Relation, since: Version, until: Version) -> list[Version]:
     found = memory.remembered(
-        connection, ("truncations", target.id), lambda: sorted(map(Version, connection.execute(query).scalars()))
+        state,
+        ("truncations", target.id),
+        lambda: sorted(map(Version, rows.values(state, s.truncations.c.version, relation_id=target.id))),
     )
     return [version for version in found if since < version <= until]
 
 
-def first_write_after(connection: Connection, relation_id: RelationId, version: int) -> Version | None:
+def first_write_after(state: State, relation_id: RelationId, version: int) -> Version | None:
     """The oldest write or truncation behind a version that the manifest still knows."""
-    written = connection.execute(
-        select(func.min(s.runs.c.begin_version)).where(
-            s.runs.c.relation_id == relation_id,
-            s.runs.c.source == RunSource.WRITE.value,
-            s.runs.c.state == RunState.NORMAL.value,
-            s.runs.c.begin_version > version,
-        )
-    ).scalar()
-    truncated = connection.execute(
-        select(func.min(s.truncations.c.version)).where(
-            s.truncations.c.relation_id == relation_id, s.truncations.c.version > version
-        )
-    ).scalar()
+    later = Above(version)
+    written = rows.least(state, s.runs.c.begin_version, relation_id=relation_id, begin_version=later, **WRITTEN)
+    truncated = rows.least(state, s.truncations.c.version, relation_id=relation_id, version=later)
     found = [Version(v) for v in (written, truncated) if v is not None]
     return min(found, default=None)
 
 
-def handler_rows(connection: Connection) -> list[tuple[str, str, bool]]:
+def handler_rows(state: State) -> list[tuple[str, str, bool]]:
     """Name, settings as JSON, and whether it should run, by name."""
-    query = select(s.mv_handlers).order_by(s.mv_handlers.c.job_name)
 
     def read() -> list[tuple[str, str, bool]]:
-        return [(r.job_name, r.job_settings, bool(r.should_run)) for r in connection.execute(query)]
+        found = rows.find(state, s.mv_handlers, "job_name")
+        return [(r.job_name, r.job_settings, bool(r.should_run)) for r in found]
 
-    return list(memory.remembered(connection, "handlers", read))
+    return list(memory.remembered(state, "handlers", read))
 
 
-def dictionary_changes(connection: Connection, relation_id: RelationId, since: int, until: int) -> list[list[str]]:
+def dictionary_changes(state: State, relation_id: RelationId, since: int, until: int) -> list[list[str]]:
     """The different sets of columns that commits in `(since, until]` changed, as logged."""
-    log = s.mv_dictionary_changes
-    query = (
-        select(log.c.changed_columns)
-        .where(log.c.relation_id == relation_id, log.c.version > since, log.c.version <= until)
-        .distinct()
-    )
-    return [json.loads(text) for text in connection.execute(query).scalars()]
+    changed = s.mv_dictionary_changes.c.changed_columns
+    return [json.loads(t) for t in rows.values(state, changed, relation_id=relation_id, version=Within(since, until))]
 
 
-def has_dictionary_changes(connection: Connection, relation_id: RelationId, until: int) -> bool:
+def has_dictionary_changes(state: State, relation_id: RelationId, until: int) -> bool:
     """Whether changes of an input up to a version are logged."""
-    log = s.mv_dictionary_changes
-    there = exists().where(log.c.relation_id == relation_id, log.c.version <= until)
-    return bool(connection.execute(select(there)).scalar())
+    logged = s.mv_dictionary_changes.c.version
+    return rows.least(state, logged, relation_id=relation_id, version=AtMost(until)) is not None
 
 
-def built_online(connection: Connection) -> frozenset[RelationId]:
+def built_online(state: State) -> frozenset[RelationId]:
     """The views that are being built."""
-    query = select(s.view_builds.c.view_id)
-    return memory.remembered(
-        connection, "builds", lambda: frozenset(map(RelationId, connection.execute(query).scalars()))
-    )
+    read = lambda: frozenset(map(RelationId, rows.values(state, s.view_builds.c.view_id)))  # noqa: E731
+    return memory.remembered(state, "builds", read)
 
 
-def progress(connection: Connection, name: str) -> str | None:
-    value: str | None = connection.execute(select(s.progress.c.value).where(s.progress.c.name == name)).scalar()
-    return value
+def progress(state: State, name: str) -> str | None:
+    return progress_of(state, (name,)).get(name)
 
 
-def progress_of(connection: Connection, names: Collection[str]) -> dict[str, str]:
+def progress_of(state: State, names: Collection[str]) -> dict[str, str]:
     """The stored values of some names."""
-    query = select(s.progress.c.name, s.progress.c.value).where(s.progress.c.name.in_(names))
-    return {row.name: row.value for row in connection.execute(query)} if names else {}
+    return {row.name: row.value for row in rows.find(state, s.progress, name=frozenset(names))}
 
 
-def merge_replicas(rows: Iterable[Row[Any]]) -> list[Run]:
+def _oldest_first(found: Iterable[Any]) -> list[Run]:
+    return sorted(merge_replicas(found), key=lambda run: (run.begin_version, run.id))
+
+
+def merge_replicas(found: Iterable[Any]) -> list[Run]:
     """One run per file: the manifest has a row for each copy."""
     runs: dict[str, Run] = {}
     copies: dict[str, list[NodeId]] = {}
-    for row in rows:
+    for row in found:
         copies.setdefault(row.run_id, []).append(NodeId(row.host_id))
         if row.run_id not in runs:
             runs[row.run_id] = _known_run(row)
@@ -387,7 +327,7 @@ _known_runs: dict[tuple[Any, ...], Run] = {}
 KNOWN_RUNS_MAX = 65_536
 
 
-def _known_run(row: Row[Any]) -> Run:
+def _known_run(row: Any) -> Run:
     """Most rows of a manifest were read before, by the snapshot before this one: equal rows are equal runs."""
     name = tuple(row)
     found = _known_runs.get(name)
@@ -398,7 +338,7 @@ def _known_run(row: Row[Any]) -> Run:
     return found
 
 
-def _run(row: Row[Any]) -> Run:
+def _run(row: Any) -> Run:
     return Run(
         id=RunId(row.run_id),
         relation=RelationId(row.relation_id),
@@ -422,21 +362,13 @@ def _run(row: Row[Any]) -> Run:
     )
 
 
-def named_paths(connection: Connection, node: NodeId) -> set[str]:
+def named_paths(state: State, node: NodeId) -> set[str]:
     """Every file that the manifest names under a node's root."""
-    return set(connection.execute(select(s.runs.c.path).where(s.runs.c.host_id == node)).scalars())
+    return rows.values(state, s.runs.c.path, host_id=node)
 
 
-def newest_write(connection: Connection, relation: RelationId) -> Version:
+def newest_write(state: State, relation: RelationId) -> Version:
     """The version of the last data commit or truncation of the relation."""
-    written = connection.execute(
-        select(func.max(s.runs.c.begin_version)).where(
-            s.runs.c.relation_id == relation,
-            s.runs.c.source == RunSource.WRITE,
-            s.runs.c.state == RunState.NORMAL.value,
-        )
-    ).scalar()
-    truncated = connection.execute(
-        select(func.max(s.truncations.c.version)).where(s.truncations.c.relation_id == relation)
-    ).scalar()
+    written = rows.greatest(state, s.runs.c.begin_version, relation_id=relation, **WRITTEN)
+    truncated = rows.greatest(state, s.truncations.c.version, relation_id=relation)
     return Version(max(written or 0, truncated or 0))

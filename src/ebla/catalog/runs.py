@@ -1,172 +1,139 @@
-"""Runs and folds, as the manifest keeps them: checked and written inside one transaction."""
+"""Runs and folds of the manifest: the rules of their requirements and updates."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, insert, select, update
-
 from ebla.base.ids import RelationId, RunId, TabletId, Version
+from ebla.catalog import rows
 from ebla.catalog import schema as s
 from ebla.catalog.reads import called, newest_write
+from ebla.catalog.rows import AtMost, Change, Not, State
 from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model.relation import FOREVER, SPANS_TABLETS, Run, RunState
 
-CHUNK = 500
-"""Values in one `IN (…)`; both databases allow more, but plans stay small."""
-
-
 # ---- requirements ---------------------------------------------------------------------------------------
 
 
-def check(connection: Connection, requirement: c.RunRequirement) -> None:
+def check(state: State, requirement: c.RunRequirement) -> None:
     def wrong(text: str) -> ConflictError:
-        return ConflictError(f"{called(connection, requirement.relation)}{text}")
+        return ConflictError(f"{called(state, requirement.relation)}{text}")
 
     match requirement:
         case c.NoWritesSince(relation=relation, version=version):
-            newest = newest_write(connection, relation)
+            newest = newest_write(state, relation)
             if newest > version:
                 raise wrong(f": expected no write after version {version}, found one at {newest}")
         case c.RunsLive(relation=relation, runs=runs):
-            live = _count_live(connection, relation, runs)
+            live = _count_live(state, relation, runs)
             if live != len(runs):
                 raise wrong(f": expected {len(runs)} visible runs, found {live}; another compaction came first")
         case c.RunsStaged(relation=relation, runs=runs):
-            staged = _count_live(connection, relation, runs, s.runs.c.state == RunState.STAGING.value)
+            staged = _count_live(state, relation, runs, state=RunState.STAGING.value)
             if staged != len(runs):
                 raise wrong(
                     f": expected {len(runs)} staged runs, found {staged}; "
                     "another worker or a truncation came first: look again"
                 )
         case c.CutoffIs(relation=relation, tablet=tablet, cutoff=expected):
-            found = current_cutoff(connection, relation, tablet)
+            found = current_cutoff(state, relation, tablet)
             if found != expected:
                 raise wrong(f" tablet {tablet}: expected cutoff {expected}, found {found}")
         case _:
             assert_never(requirement)
 
 
-def _count_live(
-    connection: Connection, relation: RelationId, runs: frozenset[RunId], *also: ColumnElement[bool]
-) -> int:
-    count = 0
-    for part in _chunks(runs):
-        live = (s.runs.c.relation_id == relation, s.runs.c.run_id.in_(part), s.runs.c.end_version == FOREVER)
-        count += connection.execute(select(func.count(func.distinct(s.runs.c.run_id))).where(*live, *also)).scalar_one()
-    return count
+def _count_live(state: State, relation: RelationId, runs: frozenset[RunId], /, **also: str) -> int:
+    live = {"relation_id": relation, "run_id": runs, "end_version": FOREVER, **also}
+    return len(rows.values(state, s.runs.c.run_id, **live))
 
 
-def current_cutoff(connection: Connection, relation: RelationId, tablet: TabletId) -> Version:
-    found = connection.execute(
-        select(func.max(s.folds.c.cutoff)).where(s.folds.c.relation_id == relation, s.folds.c.tablet_id == tablet)
-    ).scalar()
-    return Version(found or 0)
-
-
-def _chunks(values: Iterable[RunId]) -> Iterable[list[RunId]]:
-    ordered = sorted(values)
-    return (ordered[i : i + CHUNK] for i in range(0, len(ordered), CHUNK))
+def current_cutoff(state: State, relation: RelationId, tablet: TabletId) -> Version:
+    return Version(rows.greatest(state, s.folds.c.cutoff, relation_id=relation, tablet_id=tablet) or 0)
 
 
 # ---- updates --------------------------------------------------------------------------------------------
 
 
-def apply(connection: Connection, change: c.RunUpdate, version: Version) -> None:
-    match change:
+def changes(state: State, update: c.RunUpdate, version: Version) -> tuple[Change, ...]:
+    match update:
         case c.AddRuns(runs=runs, level1_if_empty=bulk):
-            _add(connection, runs, version, bulk=bulk)
+            return (_insert(_level1_where_empty(state, runs) if bulk else runs, version),)
         case c.EndRuns(relation=relation, runs=ended):
-            live = and_(s.runs.c.relation_id == relation, s.runs.c.end_version == FOREVER)
-            for part in _chunks(ended):
-                connection.execute(update(s.runs).where(s.runs.c.run_id.in_(part), live).values(end_version=version))
+            live = {"relation_id": relation, "end_version": FOREVER}
+            return (rows.update(s.runs, {"end_version": version}, run_id=ended, **live),)
         case c.SetCutoff(relation=relation, tablet=tablet, cutoff=cutoff):
-            connection.execute(
-                insert(s.folds),
-                {"relation_id": relation, "tablet_id": tablet, "begin_version": version, "cutoff": cutoff},
-            )
-        case c.SetRunState(runs=runs_set, state=state):
+            fold = {"relation_id": relation, "tablet_id": tablet, "begin_version": version, "cutoff": cutoff}
+            return (rows.insert(s.folds, [fold]),)
+        case c.SetRunState(runs=runs_set, state=after):
             # What is in this state already keeps its version, and what has ended meanwhile never becomes visible.
-            due = and_(s.runs.c.state != state.value, s.runs.c.end_version == FOREVER)
-            for part in _chunks(runs_set):
-                connection.execute(
-                    update(s.runs)
-                    .where(s.runs.c.run_id.in_(part), due)
-                    .values(state=state.value, begin_version=version)
-                )
+            due = {"state": Not(after.value), "end_version": FOREVER}
+            return (rows.update(s.runs, {"state": after.value, "begin_version": version}, run_id=runs_set, **due),)
         case _:
-            assert_never(change)
+            assert_never(update)
 
 
-def end_all(connection: Connection, relation: RelationId, version: Version) -> None:
+def end_all(relation: RelationId, version: Version) -> Change:
     """Nothing of a relation is visible from this version on."""
-    visible = and_(s.runs.c.relation_id == relation, s.runs.c.end_version == FOREVER)
-    connection.execute(update(s.runs).where(visible).values(end_version=version))
+    return rows.update(s.runs, {"end_version": version}, relation_id=relation, end_version=FOREVER)
 
 
-def forget(connection: Connection, relation: RelationId, horizon: Version) -> None:
-    """No version below the horizon is read any more."""
-    connection.execute(delete(s.runs).where(s.runs.c.relation_id == relation, s.runs.c.end_version <= horizon))
-    _forget_folds(connection, relation, horizon)
+def forget(state: State, relation: RelationId, horizon: Version) -> tuple[Change, ...]:
+    """No version below the horizon is read any more.
 
-
-def _forget_folds(connection: Connection, relation: RelationId, horizon: Version) -> None:
-    """Of the folds up to the horizon only each tablet's last counts for a version that can still be read."""
-    later = s.folds.alias("later")
-    replaced = exists().where(
-        later.c.relation_id == relation,
-        later.c.tablet_id == s.folds.c.tablet_id,
-        later.c.begin_version > s.folds.c.begin_version,
-        later.c.begin_version <= horizon,
-        later.c.cutoff >= s.folds.c.cutoff,
+    Of the folds up to the horizon only each tablet's last counts for a version that can still be read.
+    """
+    last: dict[int, int] = {}
+    replaced: dict[int, set[int]] = {}
+    folds = rows.find(state, s.folds, "begin_version", relation_id=relation, begin_version=AtMost(horizon))
+    for fold in reversed(folds):
+        if fold.cutoff <= last.get(fold.tablet_id, -1):
+            replaced.setdefault(fold.begin_version, set()).add(fold.tablet_id)
+        last[fold.tablet_id] = max(fold.cutoff, last.get(fold.tablet_id, -1))
+    return (
+        rows.delete(s.runs, relation_id=relation, end_version=AtMost(horizon)),
+        *(rows.delete(s.folds, relation_id=relation, begin_version=v, tablet_id=t) for v, t in replaced.items()),
     )
-    connection.execute(delete(s.folds).where(s.folds.c.relation_id == relation, replaced))
 
 
-def _add(connection: Connection, runs: tuple[Run, ...], version: Version, *, bulk: bool) -> None:
-    if bulk and runs:
-        runs = _level1_where_empty(connection, runs)
-    rows = [
-        {
-            "run_id": run.id,
-            "host_id": node,
-            "relation_id": run.relation,
-            "level": run.level,
-            "tablet_id": run.tablet,
-            "token_min": run.token_min,
-            "token_max": run.token_max,
-            "key_min": run.key_min,
-            "key_max": run.key_max,
-            "row_count": run.rows,
-            "tombstones": run.tombstones,
-            "bytes": run.bytes,
-            "path": run.path,
-            "state": run.state.value,
-            "source": run.source.value,
-            "transaction_id": run.transaction,
-            "schema_version": run.schema_version,
-            "begin_version": version,
-            "end_version": FOREVER,
-        }
-        for run in runs
-        for node in run.nodes
-    ]
-    if rows:
-        connection.execute(insert(s.runs), rows)
+def _insert(runs: tuple[Run, ...], version: Version) -> Change:
+    return rows.insert(
+        s.runs,
+        [
+            {
+                "run_id": run.id,
+                "host_id": node,
+                "relation_id": run.relation,
+                "level": run.level,
+                "tablet_id": run.tablet,
+                "token_min": run.token_min,
+                "token_max": run.token_max,
+                "key_min": run.key_min,
+                "key_max": run.key_max,
+                "row_count": run.rows,
+                "tombstones": run.tombstones,
+                "bytes": run.bytes,
+                "path": run.path,
+                "state": run.state.value,
+                "source": run.source.value,
+                "transaction_id": run.transaction,
+                "schema_version": run.schema_version,
+                "begin_version": version,
+                "end_version": FOREVER,
+            }
+            for run in runs
+            for node in run.nodes
+        ],
+    )
 
 
-def _level1_where_empty(connection: Connection, runs: tuple[Run, ...]) -> tuple[Run, ...]:
-    relations = sorted({run.relation for run in runs})
+def _level1_where_empty(state: State, runs: tuple[Run, ...]) -> tuple[Run, ...]:
     occupied = {
         (relation, tablet)
-        for relation, tablet in connection.execute(
-            select(s.runs.c.relation_id, s.runs.c.tablet_id)
-            .where(s.runs.c.relation_id.in_(relations), s.runs.c.end_version == FOREVER)
-            .distinct()
-        )
+        for relation in {run.relation for run in runs}
+        for tablet in rows.values(state, s.runs.c.tablet_id, relation_id=relation, end_version=FOREVER)
     }
 
     def level(run: Run) -> int:

@@ -1,60 +1,55 @@
-"""Transactions, sessions, leases and positions, as commits check and end them."""
+"""Transactions, sessions, leases and positions: the rules by which commits check and end them."""
 
 from __future__ import annotations
 
 from typing import assert_never
 
-from sqlalchemy import Connection, and_, func, insert, select, update
-
-from ebla.base.ids import TransactionId, Version
+from ebla.base.ids import Version
+from ebla.catalog import rows
 from ebla.catalog import schema as s
+from ebla.catalog.rows import Above, Change, State
 from ebla.errors import ConflictError, StaleTermError, TransactionClosedError
 from ebla.model import changes as c
 
 # ---- requirements ---------------------------------------------------------------------------------------
 
 
-def check(connection: Connection, requirement: c.SessionRequirement, now: int) -> None:
+def check(state: State, requirement: c.SessionRequirement, now: int) -> None:
     match requirement:
         case c.TransactionOpen(transaction=transaction):
-            _check_transaction(connection, transaction, now)
+            _check_transaction(state, transaction, now)
         case c.SessionOpen(session=session):
-            row = connection.execute(
-                select(s.sessions.c.closed_version).where(s.sessions.c.session_id == session)
-            ).one_or_none()
+            row = rows.one(state, s.sessions, session_id=session)
             if row is None or row.closed_version is not None:
                 raise TransactionClosedError(f"session {session}: expected open, found closed")
         case c.ProgressIs(name=name, value=expected):
-            value = connection.execute(select(s.progress.c.value).where(s.progress.c.name == name)).scalar()
+            row = rows.one(state, s.progress, name=name)
+            value = None if row is None else row.value
             if value != expected:
                 raise ConflictError(f"progress of {name}: expected {expected!r}, found {value!r}")
         case c.TermIs():
-            _check_term(connection, requirement, now)
+            _check_term(state, requirement, now)
         case c.NobodyReadsBelow(version=version):
-            needed = oldest_needed(connection, now)
+            needed = oldest_needed(state, now)
             if needed is not None and needed < version:
                 raise ConflictError(f"expected no reader below version {version}, found one at {needed}")
         case _:
             assert_never(requirement)
 
 
-def _check_transaction(connection: Connection, transaction: int, now: int) -> None:
-    row = connection.execute(
-        select(s.transactions.c.state, s.transactions.c.expires_at).where(
-            s.transactions.c.transaction_id == transaction
-        )
-    ).one_or_none()
-    state = "unknown" if row is None else row.state
-    if row is not None and state == "open" and row.expires_at <= now:
-        state = "expired"
-    if state != "open":
+def _check_transaction(state: State, transaction: int, now: int) -> None:
+    row = rows.one(state, s.transactions, transaction_id=transaction)
+    found = "unknown" if row is None else row.state
+    if row is not None and found == "open" and row.expires_at <= now:
+        found = "expired"
+    if found != "open":
         raise TransactionClosedError(
-            f"transaction {transaction}: expected open, found {state}; nothing of it was written: retry it"
+            f"transaction {transaction}: expected open, found {found}; nothing of it was written: retry it"
         )
 
 
-def _check_term(connection: Connection, wanted: c.TermIs, now: int) -> None:
-    row = connection.execute(select(s.leases).where(s.leases.c.name == wanted.lease)).one_or_none()
+def _check_term(state: State, wanted: c.TermIs, now: int) -> None:
+    row = rows.one(state, s.leases, name=wanted.lease)
     held = row is not None and row.holder == wanted.holder and row.term == wanted.term and row.expires_at > now
     if not held:
         found = "no leader" if row is None else f"term {row.term} of {row.holder}"
@@ -63,14 +58,10 @@ def _check_term(connection: Connection, wanted: c.TermIs, now: int) -> None:
         raise StaleTermError(f"{wanted.lease}: expected term {wanted.term} of {wanted.holder}, found {found}")
 
 
-def oldest_needed(connection: Connection, now: int) -> Version | None:
+def oldest_needed(state: State, now: int) -> Version | None:
     """The oldest version that a living pin or an open transaction may still read."""
-    pinned = connection.execute(select(func.min(s.pins.c.version)).where(s.pins.c.expires_at > now)).scalar()
-    reading = connection.execute(
-        select(func.min(s.transactions.c.snapshot_version)).where(
-            s.transactions.c.state == "open", s.transactions.c.expires_at > now
-        )
-    ).scalar()
+    pinned = rows.least(state, s.pins.c.version, expires_at=Above(now))
+    reading = rows.least(state, s.transactions.c.snapshot_version, state="open", expires_at=Above(now))
     needed = [Version(v) for v in (pinned, reading) if v is not None]
     return min(needed, default=None)
 
@@ -78,32 +69,19 @@ def oldest_needed(connection: Connection, now: int) -> Version | None:
 # ---- updates --------------------------------------------------------------------------------------------
 
 
-def apply(connection: Connection, change: c.SessionUpdate, version: Version, now: int) -> None:
-    match change:
+def changes(state: State, update: c.SessionUpdate, version: Version, now: int) -> tuple[Change, ...]:
+    match update:
         case c.EndTransaction(transaction=transaction):
-            _end_transaction(connection, transaction, version, now)
+            _check_transaction(state, transaction, now)
+            ended = {"state": "committed", "ended_at": now, "committed_version": version}
+            return (rows.update(s.transactions, ended, transaction_id=transaction),)
         case c.OpenSession(session=session, purpose=purpose):
-            connection.execute(
-                insert(s.sessions), {"session_id": session, "purpose": purpose, "opened_version": version}
-            )
+            row = {"session_id": session, "purpose": purpose, "opened_version": version}
+            return (rows.insert(s.sessions, [row]),)
         case c.CloseSession(session=session):
-            connection.execute(
-                update(s.sessions)
-                .where(s.sessions.c.session_id == session, s.sessions.c.closed_version.is_(None))
-                .values(closed_version=version)
-            )
+            closed = {"closed_version": version}
+            return (rows.update(s.sessions, closed, session_id=session, closed_version=None),)
         case c.SetProgress(name=name, value=value):
-            row = {"value": value, "version": version}
-            if not connection.execute(update(s.progress).where(s.progress.c.name == name).values(row)).rowcount:
-                connection.execute(insert(s.progress), {"name": name, **row})
+            return (rows.put(s.progress, name=name, value=value, version=version),)
         case _:
-            assert_never(change)
-
-
-def _end_transaction(connection: Connection, transaction: TransactionId, version: Version, now: int) -> None:
-    """An open transaction is committed; any other is refused, as by `TransactionOpen`."""
-    mine = s.transactions.c.transaction_id == transaction
-    still_open = and_(mine, s.transactions.c.state == "open", s.transactions.c.expires_at > now)
-    values = {"state": "committed", "ended_at": now, "committed_version": version}
-    if not connection.execute(update(s.transactions).where(still_open).values(values)).rowcount:
-        _check_transaction(connection, transaction, now)
+            assert_never(update)

@@ -19,19 +19,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Engine, case, insert, inspect, select
+from sqlalchemy import Connection, Engine, inspect, select
 from sqlalchemy.exc import DatabaseError, DBAPIError
 
 from ebla.base import lazy
 from ebla.base.failpoint import hit
-from ebla.base.ids import NodeId, RelationId, Version
+from ebla.base.ids import NodeId, Version
 from ebla.base.rights import PRIVATE
-from ebla.catalog import engines, failures, memory, migrations
+from ebla.catalog import engines, failures, history, memory, migrations
 from ebla.catalog import schema as s
 from ebla.catalog.engines import CREATE_HINT, is_postgres
 from ebla.catalog.failures import BUSY_TIMEOUT_S, FILE, without_password
 from ebla.catalog.patience import Patience
-from ebla.errors import CatalogError, CatalogUnavailableError, ConflictError, UnknownNameError
+from ebla.errors import CatalogError, CatalogUnavailableError, ConflictError
 
 if TYPE_CHECKING:
     from ebla.model import changes as c
@@ -283,7 +283,7 @@ class Catalog:
         def once() -> c.Committed | None:
             nonlocal tried
             with self.writing() as connection:
-                committed = _committed_as(connection, identifier) if tried else None
+                committed = history.committed_as(connection, identifier) if tried else None
                 if committed is None:
                     decision = decide(connection)
                     if decision is None:
@@ -311,47 +311,14 @@ class Catalog:
             raise lost from error
 
     def _carry_out(self, connection: Connection, decision: c.Decision, node: NodeId, identifier: str) -> c.Committed:
-        from ebla.catalog.apply import apply, check
+        from ebla.catalog.apply import carry_out
 
         now = self.clock()
         hit("catalog.commit.begun")
-        version = Version(memory.advance(connection, "version"))
-        ended = {change.transaction for change in decision.updates if isinstance(change, c.EndTransaction)}
-        # Ending a transaction finds out by itself whether it is open.
-        left = [r for r in decision.requires if isinstance(r, c.TransactionOpen) and r.transaction in ended]
-        try:
-            for requirement in decision.requires:
-                if requirement not in left:
-                    check(connection, requirement, now)
-        except (ConflictError, UnknownNameError):
-            for requirement in left:  # a transaction that was aborted explains the rest
-                check(connection, requirement, now)
-            raise
-        hit("catalog.commit.checked")
-        created = None
-        if not all(isinstance(change, c.ROWS_ONLY) for change in decision.updates):
-            memory.reshape(connection)
-        for change in decision.updates:
-            created = apply(connection, change, version, now, created) or created
-            hit("catalog.commit.applied")
-        if decision.exclusive:
-            memory.put(connection, "exclusive_version", version)
-        committed_at = connection.execute(
-            insert(s.history)
-            .values(
-                version=version,
-                kind="exclusive" if decision.exclusive else "data",
-                reason=decision.reason,
-                committed_at=_later(now, version),
-                node_id=node,
-                transaction_id=decision.transaction,
-                relation_id=created or decision.relation,
-                commit_id=identifier,
-            )
-            .returning(s.history.c.committed_at)
-        ).scalar_one()
+        version, created = carry_out(connection, decision, now)
+        committed = history.record(connection, decision, version, now, created=created, node=node, commit_id=identifier)
         hit("catalog.commit.before_commit")
-        return c.Committed(version=version, committed_at=committed_at, relation=created)
+        return committed
 
     def decide(
         self,
@@ -399,12 +366,6 @@ def insisted(function: Callable[Concatenate[Catalog, P], Done]) -> Callable[Conc
     return again
 
 
-def _later(now: int, version: Version) -> ColumnElement[int]:
-    """This time, or the first that is later than the commit before."""
-    before = select(s.history.c.committed_at).where(s.history.c.version == version - 1).scalar_subquery()
-    return case((before >= now, before + 1), else_=now)
-
-
 def _guarded(connection: Connection, make: Callable[[Connection, Version], c.Decision | None]) -> c.Decision | None:
     at = Version(memory.counters(connection)["exclusive_version"])
     decision = make(connection, at)
@@ -412,22 +373,6 @@ def _guarded(connection: Connection, make: Callable[[Connection, Version], c.Dec
         return None
     guard = c.ExclusiveVersionIs(version=at)
     return replace(decision, requires=(guard, *decision.requires), exclusive=True)
-
-
-def _committed_as(connection: Connection, identifier: str) -> c.Committed | None:
-    """The commit of this id, if it happened. A relation that was created by it says so itself."""
-    created = (s.relations.c.relation_id == s.history.c.relation_id) & (
-        s.relations.c.created_version == s.history.c.version
-    )
-    row = connection.execute(
-        select(s.history.c.version, s.history.c.committed_at, s.relations.c.relation_id)
-        .select_from(s.history.outerjoin(s.relations, created))
-        .where(s.history.c.commit_id == identifier)
-    ).one_or_none()
-    if row is None:
-        return None
-    relation = None if row.relation_id is None else RelationId(row.relation_id)
-    return c.Committed(version=Version(row.version), committed_at=row.committed_at, relation=relation)
 
 
 def _only_reads(connection: Connection) -> str | None:

@@ -1,27 +1,25 @@
-"""Nodes, as commits write them."""
+"""Nodes: what updates of them change."""
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, and_, exists, insert, select, update
-
+from ebla.catalog import rows
 from ebla.catalog import schema as s
+from ebla.catalog.rows import Change, State
 from ebla.model import changes as c
 
 
-def put(connection: Connection, change: c.PutNode, now: int) -> None:
-    node = change.node
-    where = and_(s.topology.c.key == "topology", s.topology.c.host_id == node.id)
-    values = {
-        "datacenter": node.datacenter,
-        "rack": node.rack,
-        "shard_count": node.shards,
-        "node_state": node.state,
-        "storage_root": node.root,
-    }
-    if connection.execute(select(exists().where(where))).scalar():
-        connection.execute(update(s.topology).where(where).values(**values))
-    else:
-        connection.execute(
-            insert(s.topology),
-            {"key": "topology", "host_id": node.id, "release_version": "", "joined_at": now, **values},
-        )
+def put(state: State, update: c.PutNode, now: int) -> Change:
+    node = update.node
+    before = rows.one(state, s.topology, key="topology", host_id=node.id)
+    return rows.put(
+        s.topology,
+        key="topology",
+        host_id=node.id,
+        datacenter=node.datacenter,
+        rack=node.rack,
+        shard_count=node.shards,
+        node_state=node.state,
+        storage_root=node.root,
+        release_version="" if before is None else before.release_version,
+        joined_at=now if before is None else before.joined_at,
+    )

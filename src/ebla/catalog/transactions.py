@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, delete, exists, func, insert, or_, select, update
+from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, RelationId, Term, TransactionId, Version
-from ebla.catalog import memory, reads
+from ebla.catalog import memory, reads, rows
 from ebla.catalog import schema as s
+from ebla.catalog.rows import Above, AtMost, Not, State
 from ebla.catalog.store import Catalog, insisted
 from ebla.errors import TransactionClosedError
 from ebla.model.relation import Relation
@@ -144,23 +145,21 @@ def _open(
 ) -> Transaction:
     snapshot = Version(memory.counters(connection)["version"])
     now = catalog.clock()
-    connection.execute(
-        insert(s.transactions),
-        {
-            "transaction_id": number,
-            "state": "open",
-            "reason": reason,
-            "relation_id": target,
-            "host_id": node,
-            "holder": holder,
-            "snapshot_version": snapshot,
-            "schema_version": schema_version,
-            "topology_version": memory.counters(connection)["exclusive_version"],
-            "session_id": session,
-            "started_at": now,
-            "expires_at": now + lease_us,
-        },
-    )
+    row = {
+        "transaction_id": number,
+        "state": "open",
+        "reason": reason,
+        "relation_id": target,
+        "host_id": node,
+        "holder": holder,
+        "snapshot_version": snapshot,
+        "schema_version": schema_version,
+        "topology_version": memory.counters(connection)["exclusive_version"],
+        "session_id": session,
+        "started_at": now,
+        "expires_at": now + lease_us,
+    }
+    rows.write(connection, rows.insert(s.transactions, [row]))
     return Transaction(
         id=number,
         relation=target,
@@ -175,23 +174,15 @@ def renew(catalog: Catalog, transaction: TransactionId, lease_us: int) -> None:
     """Prolong an open transaction's lease. One that has run out cannot be revived: its files may be gone."""
     with catalog.writing() as connection:
         now = catalog.clock()
-        renewed = connection.execute(
-            update(s.transactions)
-            .where(
-                s.transactions.c.transaction_id == transaction,
-                s.transactions.c.state == "open",
-                s.transactions.c.expires_at > now,
-            )
-            .values(expires_at=now + lease_us)
-        )
-        if renewed.rowcount != 1:
+        mine = {"transaction_id": transaction, "state": "open", "expires_at": Above(now)}
+        if rows.write(connection, rows.update(s.transactions, {"expires_at": now + lease_us}, **mine)) != 1:
             raise TransactionClosedError(f"transaction {transaction}: expected open, found closed; retry it")
 
 
 @insisted
 def abort(catalog: Catalog, transaction: TransactionId) -> bool:
     with catalog.writing() as connection:
-        return _abort(connection, s.transactions.c.transaction_id == transaction, catalog.clock()) == 1
+        return _abort(connection, catalog.clock(), transaction_id=transaction) == 1
 
 
 @insisted
@@ -199,79 +190,57 @@ def reap(catalog: Catalog) -> int:
     """Abort transactions whose lease ran out: their writer is dead or too slow to be trusted. Expired pins go too."""
     with catalog.reading() as connection:
         now = catalog.clock()
-        late = exists().where(s.transactions.c.state == "open", s.transactions.c.expires_at <= now)
-        if not connection.execute(select(or_(late, exists().where(s.pins.c.expires_at <= now)))).scalar():
+        first = (
+            rows.least(connection, s.transactions.c.expires_at, state="open"),
+            rows.least(connection, s.pins.c.expires_at),
+        )
+        if not any(expires_at is not None and expires_at <= now for expires_at in first):
             return 0
     with catalog.writing() as connection:
         now = catalog.clock()
-        connection.execute(delete(s.pins).where(s.pins.c.expires_at <= now))
-        return _abort(connection, s.transactions.c.expires_at <= now, now)
+        rows.write(connection, rows.delete(s.pins, expires_at=AtMost(now)))
+        return _abort(connection, now, expires_at=AtMost(now))
 
 
-def _abort(connection: Connection, which: object, now: int) -> int:
-    result = connection.execute(
-        update(s.transactions)
-        .where(s.transactions.c.state == "open", which)  # type: ignore[arg-type]
-        .values(state="aborted", ended_at=now)
-    )
-    return int(result.rowcount)
+def _abort(state: State, now: int, /, **which: object) -> int:
+    return rows.write(state, rows.update(s.transactions, {"state": "aborted", "ended_at": now}, state="open", **which))
 
 
-def open_transactions(connection: Connection) -> set[TransactionId]:
-    query = select(s.transactions.c.transaction_id).where(s.transactions.c.state == "open")
-    return {TransactionId(t) for t in connection.execute(query).scalars()}
+def open_transactions(state: State) -> set[TransactionId]:
+    return rows.values(state, s.transactions.c.transaction_id, state="open")
 
 
-def open_rows(connection: Connection) -> Sequence[Row[Any]]:
+def open_rows(state: State) -> Sequence[Any]:
     """The open transactions, oldest first."""
-    opened = select(s.transactions).where(s.transactions.c.state == "open")
-    return connection.execute(opened.order_by(s.transactions.c.transaction_id)).all()
+    return rows.find(state, s.transactions, "transaction_id", state="open")
 
 
-def committed_transactions(connection: Connection) -> set[TransactionId]:
-    committed = select(s.transactions.c.transaction_id).where(s.transactions.c.state == "committed")
-    return set(connection.execute(committed).scalars())
+def committed_transactions(state: State) -> set[TransactionId]:
+    return rows.values(state, s.transactions.c.transaction_id, state="committed")
 
 
-def planned_before(connection: Connection, relation: RelationId, schema_version: int) -> list[Waiting]:
+def planned_before(state: State, relation: RelationId, schema_version: int) -> list[Waiting]:
     """Open transactions that were planned with a schema older than the given one."""
-    rows = connection.execute(
-        select(s.transactions).where(
-            s.transactions.c.state == "open",
-            s.transactions.c.relation_id == relation,
-            s.transactions.c.schema_version < schema_version,
-        )
-    )
-    return [_waiting(row) for row in rows]
+    return _open_of(state, relation, schema_version=AtMost(schema_version - 1))
 
 
-def begun_before(connection: Connection, relation: RelationId, version: Version) -> list[Waiting]:
+def begun_before(state: State, relation: RelationId, version: Version) -> list[Waiting]:
     """Open transactions of a relation that began before a version was committed."""
-    rows = connection.execute(
-        select(s.transactions).where(
-            s.transactions.c.state == "open",
-            s.transactions.c.relation_id == relation,
-            s.transactions.c.snapshot_version < version,
-        )
-    )
-    return [_waiting(row) for row in rows]
+    return _open_of(state, relation, snapshot_version=AtMost(version - 1))
 
 
-def epochs_elsewhere(connection: Connection, relations: Collection[RelationId], holder: str, now: int) -> set[str]:
+def epochs_elsewhere(state: State, relations: Collection[RelationId], holder: str, now: int) -> set[str]:
     """The other processes that run epochs of some views."""
-    found = connection.execute(
-        select(s.transactions.c.holder).where(
-            s.transactions.c.state == "open",
-            s.transactions.c.expires_at > now,
-            s.transactions.c.relation_id.in_(list(relations)),
-            s.transactions.c.reason.like(f"{EPOCH}%"),
-            s.transactions.c.holder != holder,
-        )
-    )
-    return set(found.scalars())
+    there = {"relation_id": frozenset(relations), "expires_at": Above(now), "holder": Not(holder)}
+    found = rows.find(state, s.transactions, state="open", **there)
+    return {row.holder for row in found if row.reason.startswith(EPOCH)}
 
 
-def _waiting(row: Row[Any]) -> Waiting:
+def _open_of(state: State, relation: RelationId, /, **older: object) -> list[Waiting]:
+    return [_waiting(row) for row in rows.find(state, s.transactions, state="open", relation_id=relation, **older)]
+
+
+def _waiting(row: Any) -> Waiting:
     return Waiting(
         transaction=TransactionId(row.transaction_id),
         holder=row.holder,
@@ -284,10 +253,8 @@ def _waiting(row: Row[Any]) -> Waiting:
 def forget_ended(catalog: Catalog, before_us: int) -> int:
     """Drop the rows of transactions that ended long ago."""
     with catalog.writing() as connection:
-        result = connection.execute(
-            delete(s.transactions).where(s.transactions.c.state != "open", s.transactions.c.ended_at < before_us)
-        )
-        return int(result.rowcount)
+        long_ago = {"state": Not("open"), "ended_at": AtMost(before_us - 1)}
+        return rows.write(connection, rows.delete(s.transactions, **long_ago))
 
 
 # ---- leadership -----------------------------------------------------------------------------------------
@@ -308,53 +275,43 @@ def lead(
     lock: those who are not the leader ask again and again.
     """
 
-    def found(connection: Connection) -> Row[Any] | None:
-        return connection.execute(select(s.leases).where(s.leases.c.name == name)).one_or_none()
-
-    def is_taken(row: Row[Any] | None, now: int) -> bool:
+    def is_taken(row: Any | None, now: int) -> bool:
         return row is not None and row.holder != holder and row.expires_at > now
 
     with catalog.reading() as connection:
-        seen = found(connection)
+        seen = rows.one(connection, s.leases, name=name)
     gone = seen is not None and seen.holder != holder and is_gone(seen.holder)
     if not gone and is_taken(seen, catalog.clock()):
         return None
     with catalog.writing() as connection:
         now = catalog.clock()
-        row = found(connection)
+        row = rows.one(connection, s.leases, name=name)
         if is_taken(row, now) and not (gone and seen is not None and row is not None and row.term == seen.term):
             return None
         same = row is not None and row.holder == holder and row.expires_at > now
         term = Term(1 if row is None else row.term if same else row.term + 1)
-        values = {"holder": holder, "term": term, "expires_at": now + lease_us}
-        if row is None:
-            connection.execute(insert(s.leases), {"name": name, **values})
-        else:
-            connection.execute(update(s.leases).where(s.leases.c.name == name).values(**values))
-    return Lease(name=name, holder=holder, term=term, expires_at=now + lease_us)
+        held = Lease(name=name, holder=holder, term=term, expires_at=now + lease_us)
+        rows.write(connection, rows.put(s.leases, **asdict(held)))
+    return held
 
 
-def leader(connection: Connection, name: str, now: int) -> str | None:
+def leader(state: State, name: str, now: int) -> str | None:
     """Who holds a lease that has not run out."""
-    return connection.execute(
-        select(s.leases.c.holder).where(s.leases.c.name == name, s.leases.c.expires_at > now)
-    ).scalar()
+    row = rows.one(state, s.leases, name=name, expires_at=Above(now))
+    return None if row is None else str(row.holder)
 
 
-def leaders(connection: Connection, prefix: str, now: int) -> dict[str, str]:
+def leaders(state: State, prefix: str, now: int) -> dict[str, str]:
     """Who holds each of the leases whose names begin so, by the rest of the name."""
-    leases = select(s.leases).where(s.leases.c.expires_at > now, s.leases.c.name.like(f"{prefix}%"))
-    return {row.name.removeprefix(prefix): row.holder for row in connection.execute(leases)}
+    held = rows.find(state, s.leases, expires_at=Above(now))
+    return {row.name.removeprefix(prefix): row.holder for row in held if row.name.startswith(prefix)}
 
 
 @insisted
 def resign(catalog: Catalog, lease: Lease) -> None:
     with catalog.writing() as connection:
-        connection.execute(
-            update(s.leases)
-            .where(s.leases.c.name == lease.name, s.leases.c.holder == lease.holder, s.leases.c.term == lease.term)
-            .values(expires_at=0)
-        )
+        mine = {"name": lease.name, "holder": lease.holder, "term": lease.term}
+        rows.write(connection, rows.update(s.leases, {"expires_at": 0}, **mine))
 
 
 # ---- pins -----------------------------------------------------------------------------------------------
@@ -374,17 +331,7 @@ def _pin(
         return catalog.version() if version is None else version  # nothing keeps it but the retention
     with catalog.writing() as connection:
         at = Version(memory.counters(connection)["version"]) if version is None else version
-        connection.execute(delete(s.pins).where(s.pins.c.pin_id == identifier))
-        connection.execute(
-            insert(s.pins),
-            {
-                "pin_id": identifier,
-                "version": at,
-                "holder": holder,
-                "reason": reason,
-                "expires_at": catalog.clock() + lease_us,
-            },
-        )
+        _put_pin(connection, identifier, at, holder, reason, catalog.clock() + lease_us)
     return at
 
 
@@ -392,38 +339,30 @@ def _pin(
 def hold(catalog: Catalog, version: Version, *, holder: str, reason: str, lease_us: int) -> None:
     """Keep a version readable in the name of a piece of work, whoever does it, and no other version."""
     with catalog.writing() as connection:
-        now = catalog.clock()
-        connection.execute(delete(s.pins).where(s.pins.c.holder == holder))
-        connection.execute(
-            insert(s.pins),
-            {
-                "pin_id": str(uuid.uuid4()),
-                "version": version,
-                "holder": holder,
-                "reason": reason,
-                "expires_at": now + lease_us,
-            },
-        )
+        rows.write(connection, rows.delete(s.pins, holder=holder))
+        _put_pin(connection, str(uuid.uuid4()), version, holder, reason, catalog.clock() + lease_us)
 
 
-def pins(connection: Connection, now: int) -> Sequence[Row[Any]]:
+def _put_pin(state: State, identifier: str, version: Version, holder: str, reason: str, expires_at: int) -> None:
+    row = {"version": version, "holder": holder, "reason": reason, "expires_at": expires_at}
+    rows.write(state, rows.put(s.pins, pin_id=identifier, **row))
+
+
+def pins(state: State, now: int) -> Sequence[Any]:
     """The pins that have not run out, by version."""
-    held = select(s.pins).where(s.pins.c.expires_at > now).order_by(s.pins.c.version, s.pins.c.pin_id)
-    return connection.execute(held).all()
+    return rows.find(state, s.pins, "version", "pin_id", expires_at=Above(now))
 
 
-def holds(connection: Connection, holder: str, version: Version | None = None, until: int = 0) -> bool:
+def holds(state: State, holder: str, version: Version | None = None, until: int = 0) -> bool:
     """Whether a holder has a pin; with a version: of that one, up to a time at least."""
-    held = select(func.count()).where(s.pins.c.holder == holder, s.pins.c.expires_at >= until)
-    if version is not None:
-        held = held.where(s.pins.c.version == version)
-    return bool(connection.execute(held).scalar_one())
+    which: dict[str, object] = {"holder": holder} | ({} if version is None else {"version": version})
+    return any(pin.expires_at >= until for pin in rows.find(state, s.pins, **which))
 
 
 @insisted
 def let_go(catalog: Catalog, holder: str) -> None:
     with catalog.writing() as connection:
-        connection.execute(delete(s.pins).where(s.pins.c.holder == holder))
+        rows.write(connection, rows.delete(s.pins, holder=holder))
 
 
 @insisted
@@ -431,4 +370,4 @@ def unpin(catalog: Catalog, identifiers: list[str]) -> None:
     if catalog.read_only:
         return
     with catalog.writing() as connection:
-        connection.execute(delete(s.pins).where(s.pins.c.pin_id.in_(identifiers)))
+        rows.write(connection, rows.delete(s.pins, pin_id=frozenset(identifiers)))

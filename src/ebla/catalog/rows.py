@@ -1,0 +1,245 @@
+"""Rows of the catalog's tables, read and changed in the same words in a database and in dictionaries.
+
+Theory of operation. The catalog's rules (`building`, `indexing`, `ddl`, `runs`, `sessions`, `handlers`, `topology`) are
+functions of a state. Checking a requirement reads rows. An update is answered with the changes of rows that it means,
+as values; `write` carries them out. A state is a database connection inside a transaction, or any `Tables`, such as the
+dictionaries of the simulation: rules and reads do not know which.
+
+Columns are named by keywords. A value means equality, `None` that there is none, a set any of its values;
+`Above`, `AtMost`, `Within` and `Not` say the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Protocol, assert_never
+
+import sqlalchemy as sa
+from sqlalchemy import Column, ColumnElement, Connection, Table
+
+Where = Mapping[str, object]
+
+CHUNK = 500
+"""Values in one `IN (…)`; both databases allow more, but plans stay small."""
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Above the first, and at most the second."""
+
+    above: int
+    at_most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    value: str | None
+
+
+# ---- changes --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Insert:
+    table: Table
+    rows: Sequence[Where]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
+    """The row of its primary key, whether there is one already or not."""
+
+    table: Table
+    row: Where
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    table: Table
+    values: Where
+    where: Where
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    table: Table
+    where: Where
+
+
+Change = Insert | Put | Update | Delete
+
+
+class Tables(Protocol):
+    """Tables that are not in a database."""
+
+    def find(self, table: Table, where: Where) -> Sequence[Any]:
+        """Rows, whose columns are attributes."""
+
+    def write(self, change: Change) -> int:
+        """How many rows it met."""
+
+
+State = Connection | Tables
+
+
+def insert(table: Table, rows: Sequence[Where]) -> Insert:
+    return Insert(table=table, rows=rows)
+
+
+def put(table: Table, /, **row: object) -> Put:
+    return Put(table=table, row=row)
+
+
+def update(table: Table, values: Where, /, **where: object) -> Update:
+    return Update(table=table, values=values, where=where)
+
+
+def delete(table: Table, /, **where: object) -> Delete:
+    return Delete(table=table, where=where)
+
+
+# ---- reads ----------------------------------------------------------------------------------------------
+
+
+def find(state: State, table: Table, /, *order: str, **where: object) -> Sequence[Any]:
+    """Rows in the order of some columns."""
+    if not isinstance(state, Connection):
+        return sorted(state.find(table, where), key=lambda row: [getattr(row, name) for name in order])
+    query = sa.select(table).order_by(*(table.c[name] for name in order))
+    parts = [state.execute(query.where(condition)).all() for condition in _conditions(table, where)]
+    return parts[0] if len(parts) == 1 else [row for part in parts for row in part]
+
+
+def one(state: State, table: Table, /, **where: object) -> Any | None:
+    """The first row that there is."""
+    return next(iter(find(state, table, **where)), None)
+
+
+def values(state: State, column: Column[Any], /, **where: object) -> set[Any]:
+    """The different values of a column."""
+    if not isinstance(state, Connection):
+        return {getattr(row, column.name) for row in state.find(column.table, where)}
+    query = sa.select(column).distinct()
+    return {
+        value
+        for condition in _conditions(column.table, where)
+        for value in state.execute(query.where(condition)).scalars()
+    }
+
+
+def greatest(state: State, column: Column[Any], /, **where: object) -> int | None:
+    if not isinstance(state, Connection):
+        return max(values(state, column, **where), default=None)
+    return _aggregate(state, sa.func.max(column), column.table, where)
+
+
+def least(state: State, column: Column[Any], /, **where: object) -> int | None:
+    if not isinstance(state, Connection):
+        return min(values(state, column, **where), default=None)
+    return _aggregate(state, sa.func.min(column), column.table, where)
+
+
+def extremes(state: State, column: Column[Any], /, *, by: Column[Any], **where: object) -> dict[Any, tuple[int, int]]:
+    """The least and the greatest value of a column, for each value of another."""
+    if isinstance(state, Connection):
+        query = sa.select(by, sa.func.min(column), sa.func.max(column)).group_by(by)
+        parts = (state.execute(query.where(condition)) for condition in _conditions(column.table, where))
+        return {key: (low, high) for part in parts for key, low, high in part}
+    found: dict[Any, list[int]] = {}
+    for row in state.find(column.table, where):
+        found.setdefault(getattr(row, by.name), []).append(getattr(row, column.name))
+    return {key: (min(those), max(those)) for key, those in found.items()}
+
+
+def _aggregate(connection: Connection, what: ColumnElement[Any], table: Any, where: Where) -> int | None:
+    (condition,) = _conditions(table, where)
+    found: int | None = connection.execute(sa.select(what).where(condition)).scalar()
+    return found
+
+
+# ---- writing --------------------------------------------------------------------------------------------
+
+
+def write(state: State, change: Change) -> int:
+    """Carry out a change; returns how many rows it met."""
+    if not isinstance(state, Connection):
+        return state.write(change)
+    match change:
+        case Insert(table=table, rows=new):
+            if new:
+                state.execute(sa.insert(table), new)
+            return len(new)
+        case Put(table=table, row=row):
+            mine = sa.and_(*(key == row[key.name] for key in table.primary_key))
+            if not state.execute(sa.update(table).where(mine).values(row)).rowcount:
+                state.execute(sa.insert(table), row)
+            return 1
+        case Update(table=table, values=changed, where=where):
+            query = sa.update(table).values(changed)
+            return sum(state.execute(query.where(condition)).rowcount for condition in _conditions(table, where))
+        case Delete(table=table, where=where):
+            those = _conditions(table, where)
+            return sum(state.execute(sa.delete(table).where(condition)).rowcount for condition in those)
+        case _:
+            assert_never(change)
+
+
+def _conditions(table: Any, where: Where) -> Iterator[ColumnElement[bool]]:
+    """One condition; of a long set several, each with a part of it."""
+    rest = [_compared(table.c[name], value) for name, value in where.items() if not isinstance(value, AbstractSet)]
+    parts = []
+    for name, value in where.items():
+        if isinstance(value, AbstractSet):
+            ordered = sorted(value)
+            parts.append([table.c[name].in_(ordered[i : i + CHUNK]) for i in range(0, len(ordered), CHUNK)])
+    return (sa.and_(sa.true(), *rest, *part) for part in product(*parts))
+
+
+def _compared(column: ColumnElement[Any], value: object) -> ColumnElement[bool]:
+    match value:
+        case None | Not(value=None):
+            return column.is_(None) if value is None else column.is_not(None)
+        case Not(value=other):
+            return column != other
+        case Above(value=limit):
+            return column > limit
+        case AtMost(value=limit):
+            return column <= limit
+        case Within(above=above, at_most=limit):
+            return sa.and_(column > above, column <= limit)
+        case _:
+            return column == value
+
+
+def holds(row: Any, where: Where) -> bool:
+    """Whether a row is meant, as the databases find out."""
+    return all(_is(getattr(row, name), value) for name, value in where.items())
+
+
+def _is(found: Any, value: object) -> bool:
+    match value:
+        case AbstractSet():
+            return found in value
+        case Not(value=other):
+            return found is not None and found != other
+        case Above(value=limit):
+            return found is not None and found > limit
+        case AtMost(value=limit):
+            return found is not None and found <= limit
+        case Within(above=above, at_most=limit):
+            return found is not None and above < found <= limit
+        case _:
+            return bool(found == value)

@@ -1,0 +1,132 @@
+"""The catalog's tables as dictionaries, and a catalog on them: the third store of the contract suite.
+
+The rules are those of `ebla.catalog`, which do not know what they read. The simulation keeps its catalog here, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any, cast
+
+from sqlalchemy import Connection, Table
+
+from ebla.catalog import rows
+from ebla.catalog import schema as s
+from ebla.catalog.rows import Change, Delete, Insert, Put, Update, Where
+from ebla.catalog.store import Catalog
+
+COUNTERS = ("version", "exclusive_version", "relation", "transaction", "shape")
+
+
+class Kind:
+    """How a table's rows are kept: each is a named tuple, under the values of its primary key."""
+
+    def __init__(self, table: Table) -> None:
+        names = [column.name for column in table.columns]
+        self.row: Callable[..., Any] = namedtuple(table.name, names, defaults=[None] * len(names))  # type: ignore[misc]
+        self.key = tuple(column.name for column in table.primary_key)
+        self.key_of = operator.attrgetter(*self.key)
+
+
+kind = cache(Kind)
+
+
+class Tables:
+    """Rows by primary key, and what undoes the changes since the last commit."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Table, dict[Any, Any]] = {table: {} for table in s.metadata.sorted_tables}
+        self._undo: list[tuple[Table, Any, Any]] = []
+        self.write(rows.insert(s.counters, [{"name": name, "value": 0} for name in COUNTERS]))
+        self.write(rows.insert(s.meta, [{"key": "cluster_id", "value": "memory"}]))
+        self.keep()
+
+    def find(self, table: Table, where: Where) -> Sequence[Any]:
+        found = self._rows[table]
+        key = kind(table).key
+        if all(isinstance(where.get(name), int | str) for name in key):
+            row = found.get(where[key[0]] if len(key) == 1 else tuple(where[name] for name in key))
+            return [row] if row is not None and rows.holds(row, where) else []
+        return [row for row in found.values() if rows.holds(row, where)]
+
+    def write(self, change: Change) -> int:
+        table, key_of = change.table, kind(change.table).key_of
+        match change:
+            case Insert(rows=new):
+                for values in new:
+                    self._insert(table, kind(table).row(**values))
+                return len(new)
+            case Put(row=values):
+                row = kind(table).row(**values)
+                self._set(table, key_of(row), row)
+                return 1
+            case Update(values=changed, where=where):
+                met = self.find(table, where)
+                for row in met:
+                    self._set(table, key_of(row), row._replace(**changed))
+                return len(met)
+            case Delete(where=where):
+                met = self.find(table, where)
+                for row in met:
+                    self._set(table, key_of(row), None)
+                return len(met)
+
+    def _insert(self, table: Table, row: Any) -> None:
+        key = kind(table).key_of(row)
+        if key in self._rows[table]:
+            raise ValueError(f"{table.name}: expected no row {key}, found one")
+        self._set(table, key, row)
+
+    def _set(self, table: Table, key: Any, row: Any) -> None:
+        self._undo.append((table, key, self._rows[table].get(key)))
+        self._replace(table, key, row)
+
+    def _replace(self, table: Table, key: Any, row: Any) -> None:
+        if row is None:
+            del self._rows[table][key]
+        else:
+            self._rows[table][key] = row
+
+    # ---- transactions -----------------------------------------------------------------------------------
+
+    def keep(self) -> None:
+        self._undo.clear()
+
+    def undo(self) -> None:
+        for table, key, before in reversed(self._undo):
+            self._replace(table, key, before)
+        self._undo.clear()
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """All changes inside are kept, or none."""
+        try:
+            yield
+        except BaseException:
+            self.undo()
+            raise
+        self.keep()
+
+
+class MemoryCatalog(Catalog):
+    """The catalog's commits on dictionaries: what it hands out as a connection is `Tables`."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        super().__init__(cast(Any, None), "memory", clock)
+        self.tables = Tables()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        yield cast(Any, self.tables)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Connection]:
+        with self.tables.changing():
+            yield cast(Any, self.tables)
+
+    def close(self) -> None:
+        pass
