@@ -30,7 +30,7 @@ expected, what was found, and what to do.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ebla.base.issue import Issue
@@ -39,17 +39,29 @@ SHOWN_MAX = 80
 """So many characters of a value are shown."""
 
 
+class Culprit(NamedTuple):
+    """The row or value that is to blame for a failure."""
+
+    relation: str | None
+    """The table or view that has the row; `None` where the key alone is known."""
+    key: str
+    """Its columns and values, such as `id = 7`."""
+
+    def __str__(self) -> str:
+        return self.key if self.relation is None else f"{self.relation} ({self.key})"
+
+
 class EblaError(Exception):
     """The root of the tree."""
 
     exit_code = 1
     retryable = False
-    culprit: str | None = None
+    culprit: Culprit | None = None
     """The row or value that is to blame, where it was found; the message says it, too."""
     goes_on: bool = False
     """Whether only the waiting ended: the work is tried again, here or in another process that has Spark."""
 
-    def found_at(self, place: str) -> EblaError:
+    def found_at(self, place: Culprit) -> EblaError:
         """The same error, which says which row is to blame."""
         found = type(self)(f"{self}; found at {place}")
         found.culprit = place

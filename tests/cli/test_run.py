@@ -27,6 +27,7 @@ from ebla.catalog.troubles import Activity
 from ebla.cli import run as run_module
 from ebla.cli import status
 from ebla.cli.main import run
+from ebla.errors import Culprit
 from ebla.model.relation import Kind
 from ebla.relations import attention
 from ebla.relations import status as status_module
@@ -105,7 +106,7 @@ def test_troubles_are_shown_and_need_a_person(shop: str, capsys: pytest.CaptureF
         final=True,
         code="DIVIDE_BY_ZERO",
         message="division by zero",
-        culprit="id = 1",
+        culprit=Culprit(None, "id = 1"),
         holder="me",
     )
     samples = {

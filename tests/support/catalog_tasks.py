@@ -10,7 +10,9 @@ from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import DuplicateNameError
 from ebla.model import changes as c
+from ebla.model.failure import Failure
 from ebla.model.lifecycle.index import Permission
+from ebla.model.lifecycle.view import ViewState
 from ebla.model.relation import Constraint, Kind, Node, RunState
 from ebla.model.tasks import Build
 from support.catalogs import (
@@ -32,6 +34,7 @@ from support.catalogs import (
 )
 
 OTHER = NodeId("node2")
+STOPPED = RelationId(7)
 BUILT, MOVING, AGAIN = (RelationId(n) for n in (91, 92, 93))
 """Views that are being built. That they are no relations matters to nobody here."""
 INDEX = RelationId(6)
@@ -103,6 +106,7 @@ def prepare(catalog: Catalog) -> None:
     exclusively(catalog, new_relation("indexed", kind=Kind.INDEX), c.CreateIndex(base=orders.id))
     exclusively(catalog, c.SetIndexState(index=INDEX, state=Permission.WRITE_AND_DELETE))
     add(catalog, run(INDEX, id="entries"))
+    exclusively(catalog, new_relation("stopped", kind=Kind.VIEW))
     tx.begin(catalog, orders, node=NODE, holder="test", reason="test", lease_us=60_000_000)
 
 
@@ -157,6 +161,7 @@ def _every_building_update(orders: RelationId) -> tuple[c.Update, ...]:
         c.ReplaceSegments(view=MOVING, tablet=zero, seen=1, segments=(segment("[5]", 9),)),
         c.ForgetSegments(view=AGAIN),
         c.MarkBuilt(view=BUILT),
+        c.SetViewState(view=STOPPED, state=ViewState.BUILD_FAILED, failure=Failure(code="E", message="a row", at=5)),
         c.SetProcessingBase(base=orders),
     )
 

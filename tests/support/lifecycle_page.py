@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ebla.model.lifecycle import index, task
+from ebla.model.lifecycle import index, task, view
 from ebla.model.lifecycle.steps import Lifecycle
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "internals" / "lifecycles.md"
@@ -23,7 +23,8 @@ takes a step asks the table, which refuses a step that it does not have. This pa
 
 
 def page() -> str:
-    sections = [_section("Index", index, index.LIFE), _section("Task", task, task.LIFE)]
+    lives: tuple[tuple[str, ModuleType], ...] = (("Index", index), ("View", view), ("Task", task))
+    sections = [_section(title, module, module.LIFE) for title, module in lives]
     return "\n".join([OPENING, *sections])
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from ebla.base.ids import RelationId
 from ebla.catalog.troubles import Activity, Trouble
+from ebla.errors import Culprit
+from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Kind
 from ebla.relations.attention import ATTEMPTS_MAX, NO_PROCESS, STALE_S, View, index_waits_for, needs, waits_for
 
@@ -21,7 +23,7 @@ def trouble(*, final: bool, attempts: int = 1, kind: Kind = Kind.VIEW, name: str
         final=final,
         code="CAST_INVALID_INPUT",
         message="cannot cast 'x'",
-        culprit="id = 7",
+        culprit=Culprit(None, "id = 7"),
         traceback=None,
         attempts=attempts,
         holder="me",
@@ -64,10 +66,11 @@ def test_what_a_view_waits_for(facts: dict[str, object], said: str | None):
 
 
 def test_what_an_index_waits_for():
-    usual = {"trouble": None, "detail": None, "readable": False, "maintained": True, "now": NOW}
-    assert index_waits_for(**{**usual, "readable": True}) is None  # type: ignore[arg-type]
+    state = Permission.BACKFILLING
+    usual = {"state": state, "trouble": None, "detail": None, "maintained": True, "now": NOW}
+    assert index_waits_for(**{**usual, "state": Permission.READ_WRITE_AND_DELETE}) is None  # type: ignore[arg-type]
     assert index_waits_for(**{**usual, "maintained": False}) == NO_PROCESS  # type: ignore[arg-type]
-    deferred = {**usual, "detail": "BUILD INDEXES ON t", "maintained": False}
+    deferred = {**usual, "state": Permission.ABSENT, "detail": "BUILD INDEXES ON t", "maintained": False}
     assert index_waits_for(**deferred) == "BUILD INDEXES ON t"  # type: ignore[arg-type]
 
 

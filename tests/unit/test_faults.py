@@ -16,6 +16,7 @@ from ebla.catalog.troubles import BACKOFF_US, LOST_JOB, Activity, Trouble, obsta
 from ebla.errors import (
     ConflictError,
     CorruptRunError,
+    Culprit,
     DuplicateKeyError,
     EblaError,
     SparkJobError,
@@ -165,10 +166,10 @@ def test_a_lost_executor_is_a_lost_job(kind: type[PySparkException], said: str):
 
 
 def test_an_error_says_which_row_is_to_blame():
-    found = TypeMismatchError("v: overflow").found_at("orders (id = 7)")
+    found = TypeMismatchError("v: overflow").found_at(Culprit("orders", "id = 7"))
     assert isinstance(found, TypeMismatchError)
     assert str(found) == "v: overflow; found at orders (id = 7)"
-    assert found.culprit == "orders (id = 7)"
+    assert str(found.culprit) == "orders (id = 7)"
     assert EblaError("x").culprit is None
 
 

@@ -15,6 +15,7 @@ from ebla.base.ids import RelationId, Version
 from ebla.catalog.store import Catalog
 from ebla.cli.main import run as run_command
 from ebla.model import changes as c
+from ebla.model.failure import Failure
 from ebla.model.handlers import Handler, Input
 from ebla.model.relation import Kind
 from ebla.relations import handlers as stored
@@ -60,7 +61,8 @@ def epoch(
         lost=1,
         seconds=0.5,
     )
-    commit(catalog, c.SetProgress(name=progress_name(view), value=position.text()))
+    built = () if before is not None else (c.MarkBuilt(view=view),)
+    commit(catalog, c.SetProgress(name=progress_name(view), value=position.text()), *built)
     return position
 
 
@@ -113,9 +115,10 @@ def test_counters_go_on_from_the_last_position():
     read = {"orders": 4}
     one = advanced(None, applied_version=Version(4), read=read, plan="full refresh", reason="first build", gained=9,
                    lost=0, seconds=1.0)  # fmt: skip
-    two = advanced(one.failed("no", {}), applied_version=Version(5), read=read, plan="incremental", reason=None,
+    stopped = one.stopped(Failure(code="DIVIDE_BY_ZERO", message="no", at=0), {})
+    two = advanced(stopped, applied_version=Version(5), read=read, plan="incremental", reason=None,
                    gained=1, lost=2, seconds=0.1)  # fmt: skip
-    assert (two.rows_changed, two.failures, two.status, two.message) == (12, 1, "ready", None)
+    assert (two.rows_changed, two.failures, two.failed, two.message) == (12, 1, False, None)
     assert two.epochs == {"full refresh": 1, "incremental": 1}
     assert Position.parse(two.text()) == two
 

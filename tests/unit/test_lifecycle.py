@@ -8,12 +8,12 @@ from types import ModuleType
 import pytest
 
 from ebla.errors import ConflictError
-from ebla.model.lifecycle import index, task
+from ebla.model.lifecycle import index, task, view
 from ebla.model.lifecycle.index import Permission
 from ebla.model.lifecycle.steps import Actor, Lifecycle, Step
 from support import lifecycle_page
 
-LIVES = [index, task]
+LIVES = [index, view, task]
 
 
 def test_the_page_is_drawn_from_the_tables():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ebla.algebra.shape import shape
 from ebla.base.ids import Version
+from ebla.model.failure import Failure
 from ebla.model.handlers import Tuning
 from ebla.model.progress import Phase, refreshed
 from ebla.model.refresh import TOKEN_MAX, TOKEN_MIN, Refresh, moved
@@ -174,18 +175,22 @@ def test_what_is_done_in_one_epoch_is_waited_for_as_a_whole():
     assert (uncut.rows, uncut.throttle.wait_us(0)) == (5000, 500 * SECOND_US)
 
 
+def failure(message: str) -> Failure:
+    return Failure(code="DIVIDE_BY_ZERO", message=message, at=0)
+
+
 def test_only_what_fails_in_the_refresh_itself_stops_it():
     """A chunk that failed has tried the versions to which it goes; an epoch those that the view has read."""
     begun = Position(applied_version=Version(10), read=READ, refresh=BEGUN)
-    chunk = begun.failed("a chunk", {**READ, **BEGUN.to})
-    epoch = begun.failed("an epoch", {**READ, "orders": 12})
+    chunk = begun.stopped(failure("a chunk"), {**READ, **BEGUN.to})
+    epoch = begun.stopped(failure("an epoch"), {**READ, "orders": 12})
     assert (begun.failed_in_refresh, chunk.failed_in_refresh, epoch.failed_in_refresh) == (False, True, False)
-    both = epoch.failed("a chunk, too", {**READ, **BEGUN.to})
+    both = epoch.stopped(failure("a chunk, too"), {**READ, **BEGUN.to})
     assert (both.failed_in_refresh, both.tried) == (True, {**READ, "orders": 12, **BEGUN.to})
     behind = replace(begun, refresh=replace(BEGUN, up_to=5))
     assert behind.still_failed(begun) == behind.still_failed(chunk) == behind
     stays = behind.still_failed(epoch)
-    assert (stays.status, stays.message, stays.tried) == ("failed", "an epoch", {**READ, "orders": 12})
+    assert (stays.failed, stays.message, stays.tried) == (True, "an epoch", {**READ, "orders": 12})
 
 
 def test_another_rate_holds_for_what_is_waited_for():

@@ -65,8 +65,6 @@ class Builder:
         replace_views.exchange(self._context)
 
     def _lacking(self, connection: Connection, view: View) -> tuple[c.Update, ...]:
-        if view.position is not None and view.position.built:
-            return (c.MarkBuilt(view=view.relation.id),)
         how = how_built(view, {n: reads.relation(connection, n) for n in view.inputs})
         base = None if how.base is None else reads.relation(connection, how.base)
         tasks = first_tasks(connection, base, self._context.node, together=not isinstance(how, Driving))

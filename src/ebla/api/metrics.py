@@ -15,13 +15,13 @@ from prometheus_client.registry import Collector
 
 from ebla.catalog.manifest import Size
 from ebla.catalog.store import Catalog
+from ebla.model.lifecycle.view import Status
 from ebla.relations import status
 from ebla.relations.freshness import Freshness, freshness
 from ebla.views.epoch.maintain import Epoch
 
 BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 LABELS = ("view", "handler")
-STATUSES = ("building", "ready", "failed")
 
 
 class Metrics:
@@ -95,7 +95,7 @@ def of_views(found: Iterable[Freshness]) -> Iterator[Metric]:
     epochs = CounterMetricFamily("ebla_view_epochs", "Epochs that ended, by plan.", labels=(*LABELS, "plan"))
     for one in views:
         labels = [one.name, one.handler]
-        for name in STATUSES:
+        for name in Status:
             states.add_metric([*labels, name], float(one.status == name))
         rows.add_metric(labels, one.position.rows_changed)
         failures.add_metric(labels, one.position.failures)

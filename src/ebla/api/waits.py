@@ -149,7 +149,7 @@ class Waits:
 
 def forgive(context: Context, view: View) -> None:
     """Let a build that failed go on where it was."""
-    if view.reached is None or view.reached.status != "failed":
+    if view.reached is None or not view.reached.failed:
         return
     again = view.reached.forgiven()
     context.catalog.commit(
@@ -157,7 +157,7 @@ def forgive(context: Context, view: View) -> None:
             reason=f"build of {view.relation.name}: try again",
             relation=view.relation.id,
             requires=(c.ProgressIs(name=view.progress_name, value=view.stored),),
-            updates=(c.SetProgress(name=view.progress_name, value=again.text()),),
+            updates=definition.moved(view, again),
         ),
         node=context.node,
     )

@@ -9,12 +9,13 @@ from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, RelationId, Version
 from ebla.build.state import Span, State
-from ebla.catalog import building, reads, troubles
+from ebla.catalog import building, reads, troubles, view_states
 from ebla.catalog import relations as relation_rows
 from ebla.catalog.reads import called
 from ebla.catalog.troubles import Activity
 from ebla.model import changes as c
 from ebla.model.index_steps import not_yet
+from ebla.model.lifecycle.view import RIGHTS
 from ebla.model.relation import Kind
 from ebla.relations.tasks import standings
 from ebla.relations.views import Position, progress_name
@@ -91,17 +92,18 @@ def positions(connection: Connection, views: Iterable[RelationId]) -> dict[Relat
     nowhere = Reached(applied_version=Version(0), text=None)
     found = {number: None if kind is Kind.INDEX else nowhere for number, kind in kinds.items()}
     names = {progress_name(view): view for view, reached in found.items() if reached is not None}
+    states = view_states.all_states(connection)
     for name, text in reads.progress_of(connection, names).items():
+        view = names[name]
         try:
             position = Position.parse(text)
         except (ValueError, KeyError, TypeError):  # damaged: this build waits, and no other
-            found[names[name]] = Reached(applied_version=Version(0), text=text, failed=True)
+            found[view] = Reached(applied_version=Version(0), text=text, failed=True)
             continue
-        failed = position.status == "failed"
-        found[names[name]] = Reached(
+        found[view] = Reached(
             applied_version=position.applied_version,
             text=text,
-            failed=failed,
+            failed=not RIGHTS[states[view].state].tasks_run,
             tried=min(position.tried.values(), default=None),
         )
     return found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from ebla.base import lazy
 from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Version
-from ebla.catalog import rows
+from ebla.catalog import rows, view_states
 from ebla.catalog import schema as s
 from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError
@@ -92,8 +92,11 @@ def changes(state: State, update: c.BuildingUpdate, version: Version, created: R
             return _replace_segments(state, update)
         case c.ForgetSegments(view=view):
             return (rows.delete(_segments, view_id=view),)
+        case c.SetViewState():
+            return (view_states.advance(state, update, version),)
         case c.MarkBuilt(view=view):
-            return (*_forget_view(view), rows.insert(s.built_views, [{"view_id": view, "built_version": version}]))
+            built = rows.insert(s.built_views, [{"view_id": view, "built_version": version}])
+            return (*view_states.ready(state, view, version), *_forget_view(view), built)
         case c.SetProcessingBase(base=None):
             return (rows.delete(s.meta, key=PROCESSING_BASE),)
         case c.SetProcessingBase(base=base):
@@ -181,6 +184,7 @@ def forget(relation: RelationId) -> tuple[Change, ...]:
         rows.delete(_tasks, view_id=relation),
         rows.delete(_tasks, base_id=relation),
         *_forget_view(relation),
+        view_states.forget(relation),
         rows.delete(s.built_views, view_id=relation),
         rows.delete(s.meta, key=PROCESSING_BASE, value=str(relation)),
     )

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from typing import Any, assert_never
 
 from ebla.base.ids import NodeId, RelationId, Version
-from ebla.catalog import building, indexing, memory, rows, runs
+from ebla.catalog import building, indexing, memory, rows, runs, view_states
 from ebla.catalog import schema as s
 from ebla.catalog.reads import called
 from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError, DuplicateNameError, UnknownNameError
 from ebla.model import changes as c
-from ebla.model.relation import FOREVER, Column
+from ebla.model.relation import FOREVER, Column, Kind
 
 # ---- requirements ---------------------------------------------------------------------------------------
 
@@ -72,6 +72,7 @@ def create(state: State, new: c.CreateRelation, relation: RelationId, version: V
         rows.insert(s.relations, [row]),
         _insert_columns(relation, new.columns, version),
         _insert_placement(relation, new.placement),
+        *((view_states.create(relation, version),) if new.kind is Kind.VIEW else ()),
         rows.delete(s.troubles, relation_id=failed),
     )
 

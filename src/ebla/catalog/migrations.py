@@ -7,23 +7,30 @@ A catalog that has steps this release does not know is refused: it was written b
 from __future__ import annotations
 
 import contextlib
+import json
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Connection, insert, inspect, select, text
+from sqlalchemy import Column, Connection, insert, inspect, select, text, update
 from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.schema import CreateColumn
 
 from ebla.base.failpoint import hit
 from ebla.catalog import schema
 from ebla.errors import CatalogError
+from ebla.model.lifecycle.view import ViewState, behind
+from ebla.model.relation import Kind
 
 FORMAT = "ebla"
 
 NAMESPACE = "ebla"
 """The PostgreSQL schema that holds the catalog, so that it can share a database with others."""
+
+
+UNKNOWN_CODE = "UNKNOWN"
+"""The code of a failure of which an older release kept the message alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +100,52 @@ def _count_shapes(connection: Connection) -> None:
         connection.execute(insert(schema.counters), {"name": "shape", "value": 0})
 
 
+def _store_view_states(connection: Connection) -> None:
+    """Until now a position said whether its view had failed and why, and two tables which views were built.
+
+    Nothing but the message was kept of a failure: its code is unknown, and its time that of the commit that stored it.
+    """
+    schema.metadata.create_all(connection, tables=[schema.view_states])
+    _add_columns(connection, schema.troubles.c.culprit_relation)
+    known, building, built = (
+        set(connection.execute(select(table.c.view_id)).scalars())
+        for table in (schema.view_states, schema.view_builds, schema.built_views)
+    )
+    positions = {row.name: row for row in connection.execute(select(schema.progress))}
+    living = (schema.relations.c.kind == Kind.VIEW.value, schema.relations.c.dropped_version.is_(None))
+    for view in connection.execute(select(schema.relations).where(*living)).all():
+        number = view.relation_id
+        if number in known:
+            continue
+        stored = positions.get(f"view/{number}")
+        position = {} if stored is None else _object(stored.value)
+        if stored is not None and position.get("applied_version", 0) > 0 and number not in building | built:
+            connection.execute(insert(schema.built_views), {"view_id": number, "built_version": stored.version})
+            built.add(number)
+        failed = position.pop("status", None) == "failed"
+        message = position.pop("message", None)
+        state = behind(ViewState.READY if number in built else ViewState.BUILDING, failed=failed)
+        since = view.created_version if stored is None else stored.version
+        values = {"view_id": number, "state": state.value, "since_version": since}
+        if failed:
+            committed = select(schema.history.c.committed_at).where(schema.history.c.version == since)
+            failed_at = connection.execute(committed).scalar() or 0
+            values |= {"code": UNKNOWN_CODE, "message": message or "", "failed_at": failed_at}
+        connection.execute(insert(schema.view_states), values)
+        if position:
+            this = update(schema.progress).where(schema.progress.c.name == f"view/{number}")
+            connection.execute(this.values(value=json.dumps(position, sort_keys=True)))
+
+
+def _object(stored: str) -> dict[str, Any]:
+    """Nothing where the text is damaged: it stays as it is, and the view says so."""
+    try:
+        found = json.loads(stored)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=1, name="create tables", run=_create_tables),
     Migration(number=2, name="add handlers", run=_add_handlers),
@@ -103,6 +156,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=7, name="add commit ids", run=_add_commit_ids),
     Migration(number=8, name="add defaults of columns", run=_add_defaults),
     Migration(number=9, name="count changes of shape", run=_count_shapes),
+    Migration(number=10, name="store states of views", run=_store_view_states),
 )
 
 

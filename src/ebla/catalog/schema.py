@@ -331,6 +331,20 @@ index_states = Table(
     Index("index_states_by_base", "base_id"),
 )
 
+# Whether queries may read a view, and what stopped it. How far it is lies in `progress`.
+view_states = Table(
+    "view_states",
+    metadata,
+    Column("view_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("state", Text, nullable=False),
+    Column("since_version", BigInteger, nullable=False),
+    Column("code", Text),
+    Column("message", Text),
+    Column("culprit_relation", Text),
+    Column("culprit_key", Text),
+    Column("failed_at", BigInteger),
+)
+
 built_views = Table(
     "built_views",
     metadata,
@@ -351,6 +365,7 @@ troubles = Table(
     Column("code", Text, nullable=False),
     Column("message", Text, nullable=False),
     Column("culprit", Text),
+    Column("culprit_relation", Text),
     Column("traceback", Text),
     Column("attempts", Integer, nullable=False),
     Column("holder", Text, nullable=False),

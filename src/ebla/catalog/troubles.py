@@ -19,6 +19,7 @@ from ebla.base.backoff import Backoff
 from ebla.base.ids import RelationId
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog, insisted
+from ebla.errors import Culprit
 from ebla.model.relation import Kind
 
 BACKOFF_US = Backoff(500_000, 30_000_000)
@@ -56,7 +57,7 @@ class Trouble:
     code: str
     """What kind of failure it is: Spark's error condition, or the class of the error."""
     message: str
-    culprit: str | None
+    culprit: Culprit | None
     """The row or value that is to blame, where it was found."""
     traceback: str | None
     attempts: int
@@ -81,7 +82,7 @@ def record(
     code: str,
     message: str,
     holder: str,
-    culprit: str | None = None,
+    culprit: Culprit | None = None,
     traceback: str | None = None,
 ) -> Trouble:
     """Note a failure. Failures in a row count up, and each doubles the pause before the next attempt."""
@@ -116,7 +117,8 @@ def record(
                 "final": final,
                 "code": code,
                 "message": message,
-                "culprit": culprit,
+                "culprit": None if culprit is None else culprit.key,
+                "culprit_relation": None if culprit is None else culprit.relation,
                 "traceback": traceback,
                 "attempts": attempts,
                 "holder": holder,
@@ -182,7 +184,7 @@ def _trouble(row: Row[Any]) -> Trouble:
         final=bool(row.final),
         code=row.code,
         message=row.message,
-        culprit=row.culprit,
+        culprit=None if row.culprit is None else Culprit(row.culprit_relation, row.culprit),
         traceback=row.traceback,
         attempts=row.attempts,
         holder=row.holder,

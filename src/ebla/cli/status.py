@@ -103,7 +103,7 @@ def _trouble_json(t: Trouble) -> dict[str, Any]:
         "final": t.final,
         "code": t.code,
         "message": t.message,
-        "culprit": t.culprit,
+        "culprit": None if t.culprit is None else str(t.culprit),
         "attempts": t.attempts,
         "first_at": _iso(t.first_at),
         "last_at": _iso(t.last_at),

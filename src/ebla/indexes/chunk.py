@@ -13,7 +13,7 @@ from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError, EblaError, SqlError, TypeMismatchError
 from ebla.indexes import entries, walk
 from ebla.indexes.backfill import fill
-from ebla.indexes.culprit import Culprit
+from ebla.indexes.culprit import Search
 from ebla.model import changes as c
 from ebla.model import segments as sg
 from ebla.model.chunks import Part
@@ -128,7 +128,7 @@ class Chunk:
             return error
         try:
             rows = self._scan.rows(self._snapshot.version)
-            found = Culprit(self._context, index, self._snapshot, rows).found()
+            found = Search(self._context, index, self._snapshot, rows).found()
         except Exception as other:  # the error itself is what counts
             log.info("index=%s expected to find the row to blame, found reason=%s", index.name, other)
             return error

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ebla.errors import Culprit
 from ebla.indexes import entries
 from ebla.model.relation import Column
 from ebla.model.snapshot import Snapshot
@@ -26,7 +27,7 @@ HERE_MAX = 10_000
 """Rows of the base that are halved on the driver."""
 
 
-class Culprit:
+class Search:
     """The search for one index, among the rows that a chunk read (`rows`, under physical names)."""
 
     def __init__(self, context: Context, index: Index, snapshot: Snapshot, rows: DataFrame) -> None:
@@ -38,11 +39,11 @@ class Culprit:
         self._columns = [c for c in base.columns if c.physical in used]
         self._rows = rows
 
-    def found(self) -> str | None:
+    def found(self) -> Culprit | None:
         """The table and the key of a row on which the index's expressions fail; `None` if no single row is to blame."""
         rows = self._few()
         found = None if rows is None else one_row(rows, self._fails_here)
-        return None if found is None else self._shown(found)
+        return None if found is None else self._culprit(found)
 
     def _few(self) -> pa.Table | None:
         """A part of the rows that fails and fits the driver: cut by a hash of the key. Two jobs for each cut."""
@@ -73,8 +74,8 @@ class Culprit:
             return True
         return False
 
-    def _shown(self, row: pa.Table) -> str:
+    def _culprit(self, row: pa.Table) -> Culprit:
         shown: list[Column] = [k for k in self._snapshot.relation.key if not k.hidden]
         shown = shown or [c for c in self._columns if not c.hidden][:3]
         values = ", ".join(f"{c.name} = {short(str(python_value(row[c.physical][0])))}" for c in shown)
-        return f"{self._snapshot.relation.name} ({values})"
+        return Culprit(self._snapshot.relation.name, values)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebla.errors import DuplicateKeyError
+from ebla.errors import Culprit, DuplicateKeyError
 from ebla.indexes import entries
 from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import DELETED, Column, Run
@@ -42,7 +42,7 @@ def violation(index: Index, values: Sequence[object]) -> DuplicateKeyError:
         f"unique index {index.name} of {index.base.name}: expected every value once, found {shown} more than once; "
         "change or delete one of the rows"
     )
-    error.culprit = shown
+    error.culprit = Culprit(None, shown)
     return error
 
 

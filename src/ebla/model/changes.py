@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId, Term, TransactionId, Version
+from ebla.model.failure import Failure
 from ebla.model.lifecycle.index import Permission
+from ebla.model.lifecycle.view import ViewState
 from ebla.model.relation import Column, Constraint, Kind, Node, Run, RunState
 from ebla.model.segments import Segment
 from ebla.model.tasks import Build, Task
@@ -448,6 +450,15 @@ class SetIndexState:
     message: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetViewState:
+    """The next state of a view, with the failure that led to it."""
+
+    view: RelationId
+    state: ViewState
+    failure: Failure | None = None
+
+
 IndexUpdate = CreateIndex | SetIndexState
 
 BuildingUpdate = (
@@ -461,6 +472,7 @@ BuildingUpdate = (
     | ReplaceSegments
     | ForgetSegments
     | MarkBuilt
+    | SetViewState
     | SetProcessingBase
 )
 

@@ -50,7 +50,7 @@ def reached(connection: Connection, relation: Relation, version: int) -> str | N
     # A view that has read every write up to the version shows it, though nobody had a reason to apply it.
     if all(first > version for first in _unread(connection, view)):
         return None
-    stopped = f", stopped: {view.position.message}" if view.position.status == "failed" else ""
+    stopped = f", stopped: {view.position.message}" if view.position.failed else ""
     return f"version {view.position.applied_version}{stopped}{_switched_off(connection, view)}"
 
 

@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ebla.catalog.troubles import Trouble
+from ebla.model.lifecycle.index import Permission, may_read
+from ebla.model.lifecycle.view import Status
 
 STALE_S = 60.0
 """A view that has not read a write for this long is stale."""
@@ -28,7 +30,7 @@ NO_PROCESS = "a process that maintains it: ebla run"
 class View:
     name: str
     handler: str
-    status: str
+    status: Status
     age_s: float | None
     error: str | None
 
@@ -56,7 +58,7 @@ def _retry(trouble: Trouble, now: int) -> str:
 
 def waits_for(
     *,
-    status: str,
+    status: Status,
     age_s: float | None,
     should_run: bool,
     handler: str,
@@ -68,30 +70,30 @@ def waits_for(
     """What a view waits for; `None` if it has all that it needs."""
     if trouble is not None and trouble.final:
         return "a change of its inputs, or FLUSH"
-    if status == "failed":
+    if status == Status.FAILED:
         return "a change of its inputs, or FLUSH"
-    if status != "building" and not age_s and trouble is None:
+    if status != Status.BUILDING and not age_s and trouble is None:
         return None
-    if status != "building" and not should_run:
+    if status != Status.BUILDING and not should_run:
         return f"ALTER HANDLER {handler} SET (should_run = true)"
     if not maintained:
         return NO_PROCESS
     if trouble is not None:
         return _retry(trouble, now)
-    if status == "building":
+    if status == Status.BUILDING:
         return build
     return "the next epoch"
 
 
 def index_waits_for(
-    *, trouble: Trouble | None, detail: str | None, readable: bool, maintained: bool, now: int
+    *, state: Permission, trouble: Trouble | None, detail: str | None, maintained: bool, now: int
 ) -> str | None:
     """What an index waits for; `None` if it can be read."""
-    if readable:
+    if may_read(state):
         return None
     if trouble is not None and trouble.final:
         return "a person: the build failed"
-    if detail is not None and detail.startswith(("BUILD INDEXES", "its removal")):
+    if state in (Permission.ABSENT, Permission.REMOVING_WRITES, Permission.REMOVING_DELETES):
         return detail
     if not maintained:
         return NO_PROCESS
@@ -116,7 +118,7 @@ def needs(
             reason = f"{one.work.value} failed {one.attempts} times in a row: {error_of(one)}"
             found[one.name] = Need(subject=f"{one.kind.value} {one.name}", reason=reason, hint="mend the cause")
     for view in views:
-        if view.status == "failed" and view.name not in found:
+        if view.status == Status.FAILED and view.name not in found:
             reason = view.error or "its epoch failed"
             found[view.name] = Need(subject=f"view {view.name}", reason=reason, hint="mend the row")
     if not maintained:

@@ -58,6 +58,8 @@ class Shown:
     progress: Progress
     rows_expected: int | None = None
     build: Build | None = None
+    deferred: bool = False
+    """Whether it waits for `BUILD INDEXES`."""
     troubled: bool = False
     """Whether it waits because something went wrong, and is tried again."""
     failure: Trouble | None = None
@@ -79,7 +81,7 @@ class Shown:
             "chunk_rows": None if self.build is None else self.build.chunk_rows,
             "concurrency": None if self.build is None else self.build.concurrency,
             "detail": at.detail,
-            "culprit": None if self.failure is None else self.failure.culprit,
+            "culprit": None if self.failure is None or self.failure.culprit is None else str(self.failure.culprit),
             "failed_at": None if self.failure is None else failed.failed_at(self.failure),
         }
 
@@ -134,7 +136,7 @@ def of_view(
     covered = building.segments(connection, view.relation.id)
     applied = None if view.reached is None else view.reached.applied_version
     level = all(s.since == applied for segments in covered.values() for s in segments)
-    if view.reached is not None and view.reached.status == "failed":
+    if view.reached is not None and view.reached.failed:
         why = f"{view.reached.message}; a write that mends the row lets it go on"
         found = _measured(connection, view.relation, build, covered, now, level, None, failed=why)
         return replace(found, failure=troubles.find(connection, view.relation.id, Activity.BUILD))
@@ -152,7 +154,7 @@ def _refreshed(connection: Connection, view: View, refresh: Refresh, now: int, *
         waiting = "RESUME: it is paused"
     elif refresh.cancelled:
         waiting = "RESUME, FLUSH or the next change of a dictionary: it was cancelled"
-    elif view.position is not None and view.position.status == "failed":
+    elif view.position is not None and view.position.failed:
         waiting = f"rows to be mended: {view.position.message}"
     elif not attended and not is_attended(connection, now):
         waiting = waiting or UNATTENDED
@@ -204,7 +206,7 @@ def of_index(
     attended = attended or is_attended(connection, now)
     waiting = wrong or _index_waits_for(connection, index, build, alive, attended=attended)
     found = _measured(connection, index.relation, build, covered, now, True, waiting)
-    return replace(found, troubled=wrong is not None)
+    return replace(found, deferred=index.state is Permission.ABSENT, troubled=wrong is not None)
 
 
 def is_attended(connection: Connection, now: int) -> bool:

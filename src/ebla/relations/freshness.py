@@ -16,7 +16,9 @@ from sqlalchemy import Connection
 from ebla.base.ids import Version
 from ebla.catalog import reads, troubles
 from ebla.catalog.reads import newest_write
+from ebla.model.failure import Failure
 from ebla.model.handlers import owners
+from ebla.model.lifecycle.view import RIGHTS, Status
 from ebla.relations import handlers as stored
 from ebla.relations import views as definition
 from ebla.relations.views import Position, View
@@ -54,7 +56,7 @@ class Freshness:
 
     name: str
     handler: str
-    status: str
+    status: Status
     behind: int | None
     age_s: float | None
     position: Position
@@ -96,7 +98,7 @@ def freshness(connection: Connection, now: int) -> list[Freshness]:
     for view in views:
         position = view.position or Position(applied_version=Version(0), read={})
         if view.damage is not None:
-            position = position.failed(str(view.damage), {})
+            position = position.stopped(Failure(code=type(view.damage).__name__, message=str(view.damage), at=now), {})
         behind, age_s = _unread(connection, view, now) if position.built else (None, None)
         if age_s is not None:
             older = [found[n].age_s or 0.0 for n in view.inputs if n in found]
@@ -104,7 +106,7 @@ def freshness(connection: Connection, now: int) -> list[Freshness]:
         found[view.relation.name.lower()] = Freshness(
             name=view.relation.name,
             handler=handler_of[view.relation.id].name,
-            status="building" if view.position is None and view.damage is None else position.status,
+            status=RIGHTS[view.state].status if view.damage is None else Status.FAILED,
             behind=behind,
             age_s=age_s,
             position=position,

@@ -20,6 +20,7 @@ from ebla.catalog.manifest import Size
 from ebla.catalog.processes import Process
 from ebla.catalog.store import Catalog
 from ebla.catalog.troubles import Trouble
+from ebla.model.lifecycle import view as lifecycle
 from ebla.model.relation import Kind, Node
 from ebla.relations import attention as at
 
@@ -46,7 +47,7 @@ class TableStatus:
 class ViewStatus:
     name: str
     handler: str
-    status: str
+    status: lifecycle.Status
     applied_version: int | None
     behind: int | None
     age_s: float | None
@@ -219,7 +220,7 @@ class _Derived:
                 should_run=handler is None or handler.should_run,
                 handler=one.handler,
                 trouble=trouble,
-                build=None if build is None or one.status != "building" else build.progress.detail,
+                build=None if build is None or one.status is not lifecycle.Status.BUILDING else build.progress.detail,
                 maintained=self._maintained,
                 now=self._now,
             )
@@ -251,9 +252,9 @@ class _Derived:
             trouble = self._trouble(index.name)
             progress = self._shown[index.name].progress
             waits_for = at.index_waits_for(
+                state=index.state,
                 trouble=trouble,
                 detail=progress.detail,
-                readable=progress.percent >= 100,
                 maintained=self._maintained,
                 now=self._now,
             )
@@ -294,8 +295,7 @@ class _Derived:
 
 def _wants_process(one: Shown) -> bool:
     """Whether a build goes on when there is a process: it is neither paused nor waits to be asked for."""
-    deferred = (one.progress.detail or "").startswith("BUILD INDEXES")
-    return one.build is not None and not one.build.paused and not deferred
+    return one.build is not None and not one.build.paused and not one.deferred
 
 
 def _tables(connection: Connection, relations: Sequence[Row[Any]], sizes: Mapping[int, Size]) -> list[TableStatus]:

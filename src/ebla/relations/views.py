@@ -16,8 +16,11 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from ebla.base.ids import RelationId, Version
-from ebla.catalog import reads
+from ebla.catalog import reads, view_states
 from ebla.errors import CatalogError, EblaError, StorageError, UnknownNameError
+from ebla.model import changes as c
+from ebla.model.failure import Failure
+from ebla.model.lifecycle.view import ViewState, behind, is_building
 from ebla.model.refresh import Refresh
 from ebla.model.relation import HIDDEN_KEY, Column, Kind, Relation
 
@@ -32,8 +35,6 @@ class Position:
 
     applied_version: Version
     read: Mapping[str, int]
-    status: str = "ready"
-    message: str | None = None
     epoch: Mapping[str, Any] = field(default_factory=dict)
     """What the last epoch did: plan, rows, seconds."""
     epochs: Mapping[str, int] = field(default_factory=dict)
@@ -45,6 +46,16 @@ class Position:
     """Of a view that failed: up to which version of each input that was. A later one makes it due again."""
     refresh: Refresh | None = None
     """A change of dictionaries that the view has taken in up to a position."""
+    failure: Failure | None = None
+    """What stopped the view, until an epoch succeeds. Stored with its state (`system.view_states`)."""
+
+    @property
+    def failed(self) -> bool:
+        return self.failure is not None
+
+    @property
+    def message(self) -> str | None:
+        return None if self.failure is None else self.failure.message
 
     @property
     def built(self) -> bool:
@@ -55,8 +66,6 @@ class Position:
         value: dict[str, Any] = {
             "applied_version": self.applied_version,
             "read": dict(self.read),
-            "status": self.status,
-            "message": self.message,
             "epoch": dict(self.epoch),
             "epochs": dict(self.epochs),
             "rows_changed": self.rows_changed,
@@ -69,26 +78,25 @@ class Position:
         return json.dumps(value, sort_keys=True)
 
     @classmethod
-    def parse(cls, text: str) -> Position:
+    def parse(cls, text: str, failure: Failure | None = None) -> Position:
         value = json.loads(text)
         return cls(
             applied_version=Version(value["applied_version"]),
             read=value["read"],
-            status=value["status"],
-            message=value["message"],
             epoch=value["epoch"],
             epochs=value.get("epochs", {}),
             rows_changed=value.get("rows_changed", 0),
             failures=value.get("failures", 0),
             tried=value.get("tried", {}),
             refresh=Refresh.parse(value["refresh"]) if "refresh" in value else None,
+            failure=failure,
         )
 
-    def failed(self, message: str, tried: Mapping[str, int]) -> Position:
+    def stopped(self, failure: Failure, tried: Mapping[str, int]) -> Position:
         """What had been tried in vain before stays so: an epoch and a chunk that both fail do not take turns."""
-        before = self.tried if self.status == "failed" else {}
+        before = self.tried if self.failed else {}
         both = {name: max(tried.get(name, 0), before.get(name, 0)) for name in {**before, **tried}}
-        return replace(self, status="failed", message=message, failures=self.failures + 1, tried=both)
+        return replace(self, failure=failure, failures=self.failures + 1, tried=both)
 
     @property
     def failed_in_refresh(self) -> bool:
@@ -96,19 +104,19 @@ class Position:
 
         An epoch that failed on a row of a stream has tried dictionaries at the versions that the view has read.
         """
-        if self.status != "failed" or self.refresh is None:
+        if not self.failed or self.refresh is None:
             return False
         return all(self.tried.get(name, 0) >= version for name, version in self.refresh.to.items())
 
     def still_failed(self, before: Position) -> Position:
         """Behind a chunk: an epoch that failed on a row of a stream would fail again, and its view says so."""
-        if before.status != "failed" or before.failed_in_refresh:
+        if not before.failed or before.failed_in_refresh:
             return self
-        return replace(self, status=before.status, message=before.message, tried=before.tried)
+        return replace(self, failure=before.failure, tried=before.tried)
 
     def forgiven(self) -> Position:
         """As before the failure: it is tried again."""
-        return replace(self, status="ready", message=None, tried={})
+        return replace(self, failure=None, tried={})
 
 
 def advanced(
@@ -152,12 +160,16 @@ class View:
     """What each column of `kept` is, if groups are merged."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """The session's settings under which the view was created, and hence is computed for ever."""
-    building: bool = False
-    """Whether it is still being built."""
+    state: ViewState = ViewState.READY
     reached: Position | None = None
     """How far epochs have brought it, be it built or not."""
     damage: StorageError | None = None
     """Why its stored definition or position cannot be read. Nothing but the relation is known of such a view."""
+
+    @property
+    def building(self) -> bool:
+        """Whether it is still being built."""
+        return is_building(self.state)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -167,6 +179,17 @@ class View:
     @property
     def progress_name(self) -> str:
         return progress_name(self.relation.id)
+
+
+def moved(view: View, position: Position) -> tuple[c.Update, ...]:
+    """The updates that bring a view to a position, and to the state behind it."""
+    to = behind(view.state, failed=position.failed)
+    failure = None if view.reached is None else view.reached.failure
+    step = c.SetViewState(view=view.relation.id, state=to, failure=position.failure)
+    return (
+        c.SetProgress(name=view.progress_name, value=position.text()),
+        *((step,) if to is not view.state or position.failure != failure else ()),
+    )
 
 
 def progress_name(relation: RelationId) -> str:
@@ -254,18 +277,18 @@ def _view(connection: Connection, relation: Relation, stored: str | None) -> Vie
     query = _parsed(str(relation.options["query"]))
     roles = relation.options.get("roles")
     settings = relation.options.get("settings")
-    is_building = relation.id in reads.built_online(connection)
-    reached = None if stored is None else Position.parse(stored)
+    stands = view_states.all_states(connection)[relation.id]
+    reached = None if stored is None else Position.parse(stored, stands.failure)
     return View(
         relation=relation,
         query=query,
         inputs=inputs_of(query),
-        position=_while_building(reached) if is_building else reached,
+        position=_while_building(reached) if is_building(stands.state) else reached,
         stored=stored,
         kept=_parsed(str(relation.options["kept"])) if "kept" in relation.options else query,
         roles=_roles(roles) if isinstance(roles, list) else None,
         settings={str(k): str(v) for k, v in settings.items()} if isinstance(settings, dict) else {},
-        building=is_building,
+        state=stands.state,
         reached=reached,
     )
 
@@ -278,7 +301,7 @@ def _roles(stored: Sequence[Mapping[str, Any]]) -> tuple[Role, ...]:
 
 def _while_building(reached: Position | None) -> Position | None:
     """What others see of a view whose rows are not complete: nothing, or that its build failed."""
-    if reached is None or reached.status != "failed":
+    if reached is None or not reached.failed:
         return None
     return replace(reached, applied_version=Version(0), read={})
 

@@ -7,11 +7,19 @@ import traceback
 from ebla.base.ids import RelationId
 from ebla.catalog import building, reads, troubles
 from ebla.catalog.troubles import Activity, Trouble
+from ebla.errors import EblaError
+from ebla.model.failure import Failure
 from ebla.model.relation import Kind, Relation
 from ebla.spark.faults import fault_of
 from ebla.tables.context import Context
 
 TRACEBACK_MAX = 20_000
+
+
+def failure_of(error: BaseException, now: int) -> Failure:
+    """An error as the state of a view keeps it."""
+    culprit = error.culprit if isinstance(error, EblaError) else None
+    return Failure(code=fault_of(error).code, message=str(error), culprit=culprit, at=now)
 
 
 def note(
@@ -28,7 +36,7 @@ def note(
         final=fault.final if final is None else final,
         code=fault.code,
         message=" ".join(fault.message.split()),
-        culprit=getattr(error, "culprit", None),
+        culprit=error.culprit if isinstance(error, EblaError) else None,
         traceback="".join(traceback.format_exception(error))[-TRACEBACK_MAX:],
         holder=context.holder,
     )

@@ -160,7 +160,7 @@ class Views:
         self._database.waits.wait_indexes([index for index in indexes if not index.readable])
         views = self._require(names)
         for view in views:
-            if view.position is None or view.position.status != "ready":
+            if view.position is None or view.position.failed:
                 raise _stopped(view.relation.name, None if view.position is None else view.position.message)
         versions = [int(v.position.applied_version) for v in views if v.position is not None]
         none = [None] * len(indexes)  # its writers keep it: it is never behind

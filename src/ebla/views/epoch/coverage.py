@@ -266,7 +266,7 @@ class Covering:
             requires.append(c.SegmentsBegin(view=relation.id, tablet=tablet, segments=seen))
             after = sg.advance(seen, self._until)
             updates.append(c.ReplaceSegments(view=relation.id, tablet=tablet, seen=len(seen), segments=after))
-        updates.append(c.SetProgress(name=view.progress_name, value=position.text()))
+        updates += definition.moved(view, position)
         updates.append(c.EndTransaction(transaction=self._work.transaction.id))
         hit("build.before_epoch_commit")
         self._work.commit_decision(

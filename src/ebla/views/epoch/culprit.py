@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ebla.errors import Culprit
 from ebla.model.relation import under_names
 from ebla.relations.views import View
 from ebla.spark import scan as sscan
@@ -29,7 +30,7 @@ HERE_MAX = 10_000
 """Rows of an input that are halved on the driver."""
 
 
-def culprit(view: View, inputs: Inputs, evaluation: Evaluation, leaves: Mapping[int, pa.Table]) -> str | None:
+def culprit(view: View, inputs: Inputs, evaluation: Evaluation, leaves: Mapping[int, pa.Table]) -> Culprit | None:
     """The key of one row of an input that changed, without which the failure would not be; `None` if none is."""
     for number, rows in leaves.items():
         table = view.kept.refs[number].name.lower()
@@ -37,11 +38,11 @@ def culprit(view: View, inputs: Inputs, evaluation: Evaluation, leaves: Mapping[
             continue
         found = one_row(rows, _failure(evaluation, leaves, number))
         if found is not None:
-            return _shown(inputs, table, found)
+            return _culprit(inputs, table, found)
     return None
 
 
-def culprit_anywhere(view: View, inputs: Inputs, evaluation: Evaluation, tables: Collection[str]) -> str | None:
+def culprit_anywhere(view: View, inputs: Inputs, evaluation: Evaluation, tables: Collection[str]) -> Culprit | None:
     """The same among all rows of these inputs."""
     for number, ref in enumerate(view.kept.refs):
         table = ref.name.lower()
@@ -51,7 +52,7 @@ def culprit_anywhere(view: View, inputs: Inputs, evaluation: Evaluation, tables:
         rows = _few_rows(inputs, table, fails)
         found = None if rows is None else one_row(rows, fails)
         if found is not None:
-            return _shown(inputs, table, found)
+            return _culprit(inputs, table, found)
     return None
 
 
@@ -92,8 +93,8 @@ def _few_rows(inputs: Inputs, table: str, fails: Callable[[DataFrame], bool]) ->
     return rf.align(found, under_names(columns))
 
 
-def _shown(inputs: Inputs, table: str, row: pa.Table) -> str:
+def _culprit(inputs: Inputs, table: str, row: pa.Table) -> Culprit:
     relation = inputs.relations[table]
     key = [k.name for k in relation.key if not k.hidden] or row.schema.names[:3]
     values = ", ".join(f"{name} = {short(str(python_value(row[name][0])))}" for name in key if name in row.schema.names)
-    return f"{relation.name} ({values})"
+    return Culprit(relation.name, values)

@@ -187,7 +187,7 @@ def _anything_new(
     connection: Connection, position: Position | None, relations: Mapping[str, Relation], target: Target
 ) -> bool:
     """Whether an input has a commit that a view has not read. The history knows, even of runs that are vacuumed."""
-    if position is None or position.status != "ready":
+    if position is None or position.failed:
         return True
     return _written_since(connection, position.read, relations, target)
 
@@ -313,7 +313,7 @@ def _forget_troubles(
 
 def _is_failed_epoch(position: Position | None) -> bool:
     """Whether an epoch failed on a row, and no chunk: a chunk that goes well changes nothing about it."""
-    return position is not None and position.status == "failed" and not position.failed_in_refresh
+    return position is not None and position.failed and not position.failed_in_refresh
 
 
 def _is_waiting(trouble: Trouble | None, now: int) -> bool:
@@ -324,7 +324,7 @@ def _is_due(
     connection: Connection, view: View, relations: Mapping[str, Relation], target: Target, retry: Container[str]
 ) -> bool:
     """What failed on a row fails again until an input is written to, or a user knows better and asks for it."""
-    if view.position is None or view.position.status != "failed" or view.relation.name.lower() in retry:
+    if view.position is None or not view.position.failed or view.relation.name.lower() in retry:
         return True
     return _written_since(connection, view.position.tried, relations, target)
 
@@ -427,13 +427,14 @@ def _note(context: Context, view: View, error: Exception) -> Trouble:
 
 def stop(context: Context, view: View, error: Exception, tried: Mapping[str, int], work: Activity) -> None:
     """Keep with a view which row or text is to blame. It is tried again when an input has a version behind these."""
-    position = (view.reached or Position(applied_version=Version(0), read={})).failed(str(error), tried)
+    failure = troubled.failure_of(error, context.catalog.clock())
+    position = (view.reached or Position(applied_version=Version(0), read={})).stopped(failure, tried)
     context.catalog.commit(
         c.Decision(
             reason=f"epoch of {view.relation.name} failed",
             relation=view.relation.id,
             requires=(c.ProgressIs(name=view.progress_name, value=view.stored),),
-            updates=(c.SetProgress(name=view.progress_name, value=position.text()),),
+            updates=definition.moved(view, position),
         ),
         node=context.node,
     )

@@ -137,7 +137,7 @@ class RefreshEpoch:
         if work.runs:
             updates.append(c.AddRuns(runs=tuple(work.runs), level1_if_empty=work.bulk))
         updates += work.index_updates()
-        updates.append(c.SetProgress(name=view.progress_name, value=position.text()))
+        updates += definition.moved(view, position)
         updates.append(c.EndTransaction(transaction=work.transaction.id))
         if cut is None:
             hit("epoch.before_commit")
@@ -214,5 +214,5 @@ def _altered(view: View, refresh: Refresh, said: str) -> c.Decision:
         # Not a commit of the view: its rows stay as they are.
         reason=f"refresh of {view.relation.name}: {said}",
         requires=(c.ProgressIs(name=view.progress_name, value=view.stored),),
-        updates=(c.SetProgress(name=view.progress_name, value=replace(view.position, refresh=refresh).text()),),
+        updates=definition.moved(view, replace(view.position, refresh=refresh)),
     )

@@ -494,7 +494,7 @@ class Run:
         if self.work.runs:
             updates.append(c.AddRuns(runs=tuple(self.work.runs), level1_if_empty=self.work.bulk))
         updates += self.work.index_updates()
-        updates.append(c.SetProgress(name=view.progress_name, value=position.text()))
+        updates += definition.moved(view, position)
         updates.append(c.EndTransaction(transaction=self.work.transaction.id))
         requires: list[c.Requirement] = [
             *self.work.requirements(),

@@ -205,7 +205,7 @@ class _Chunk:
         if len(self._parts) == self._base.tablets and all(part.whole for part in self._parts):
             # All at one version: there is nothing for epochs to bring together.
             requires.append(c.ProgressIs(name=self._view.progress_name, value=self._view.stored))
-            updates.append(c.SetProgress(name=self._view.progress_name, value=self._position(gained).text()))
+            updates += definition.moved(self._view, self._position(gained))
         updates.append(c.EndTransaction(transaction=work.transaction.id))
         hit("build.before_chunk_commit")
         rows = sum(part.rows for part in self._parts)

@@ -29,7 +29,7 @@ from ebla.model.refresh import Refresh
 from ebla.model.relation import DELETED, FOREVER, Kind, Relation, Run
 from ebla.relations.readers import least_read, readers
 from ebla.relations.views import Position as Standing
-from ebla.relations.views import View
+from ebla.relations.views import View, moved
 from ebla.storage import runs as rf
 from ebla.tables.context import Context
 from ebla.tables.value_lookup import replaced_rows
@@ -284,7 +284,7 @@ def due(connection: Connection, handlers: Iterable[str] | None = None) -> list[D
 
 def _may_go(position: Standing, gathered: Mapping[str, Version]) -> bool:
     """What failed on a row fails again, until a dictionary has changed once more."""
-    return position.status != "failed" or any(v > position.tried.get(n, 0) for n, v in gathered.items())
+    return not position.failed or any(v > position.tried.get(n, 0) for n, v in gathered.items())
 
 
 def _stream(connection: Connection, view: View, batch: Mapping[str, RelationId], newest: Version) -> Version:
@@ -323,7 +323,7 @@ def move_on(context: Context, due: Due) -> None:
         c.Decision(
             reason=f"dictionaries of {view.relation.name} changed in columns that it does not use",
             requires=(c.ProgressIs(name=view.progress_name, value=view.stored),),
-            updates=(c.SetProgress(name=view.progress_name, value=position.text()),),
+            updates=moved(view, position),
         ),
         node=context.node,
     )

@@ -29,7 +29,7 @@ from ebla.model.refresh import Refresh
 from ebla.model.throttle import Throttle
 from ebla.relations import handlers as stored
 from ebla.relations.cut import cut_of
-from ebla.relations.views import View
+from ebla.relations.views import View, moved
 from ebla.tables import troubles as troubled
 from ebla.tables.context import Context
 from ebla.views.epoch import maintain
@@ -268,7 +268,7 @@ class Refreshes:
             c.Decision(
                 reason=f"refresh of {view.relation.name}: begin, {expected} values of ({', '.join(by)}) to come",
                 requires=(c.ProgressIs(name=view.progress_name, value=view.stored),),
-                updates=(c.SetProgress(name=view.progress_name, value=begun.text()),),
+                updates=moved(view, begun),
             ),
             node=context.node,
         )
