@@ -8,20 +8,29 @@ come, change and go by changes of either table. An index has an entry `(value, k
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from sqlalchemy import Table
 
 from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Term, Version
 from ebla.build.state import Span, State
-from ebla.errors import ConflictError, StaleTermError
+from ebla.catalog import building, indexing, memory, rows
+from ebla.catalog import schema as s
+from ebla.catalog.apply import carry_out
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission, backfill_level, may_read, writer_deletes, writer_inserts
-from ebla.model.segments import Segment, Segments, covering, is_covered
-from ebla.model.tasks import Build, Replica, Task
+from ebla.model.relation import FOREVER
+from ebla.model.segments import Segments, covering, is_covered
+from ebla.model.tasks import LEASE, Build, Replica, Task
+from support.tables import Tables
 
+Found = TypeVar("Found")
 Row = tuple[int, int]
 Rows = Mapping[int, Row | None]
 WORDS = 3
+BUILDING = (s.view_building_tasks, s.view_building_segments, s.view_builds, s.built_views, s.relations)
 
 
 class Violation(AssertionError):
@@ -48,14 +57,20 @@ class History:
         self._of.setdefault(key, []).append((version, value))
 
     def at(self, key: int, version: Version) -> int | None:
-        return next((value for when, value in reversed(self._of.get(key, ())) if when <= version), None)
+        for when, value in reversed(self._of.get(key, ())):
+            if when <= version:
+                return value
+        return None
 
     def keys(self) -> Iterable[int]:
         return self._of
 
     def changed(self, key: int, version: Version) -> Version:
         """When the key last changed, up to a version."""
-        return next((when for when, _ in reversed(self._of.get(key, ())) if when <= version), Version(0))
+        for when, _ in reversed(self._of.get(key, ())):
+            if when <= version:
+                return when
+        return Version(0)
 
 
 @dataclass(kw_only=True)
@@ -103,20 +118,18 @@ class Index:
 
 
 class Catalog:
-    """The catalog's rules for building, as `ebla.catalog.building` has them, on dictionaries."""
+    """The catalog's own rules, on dictionaries; beside it what relations hold, and what must be true of both."""
 
     def __init__(self) -> None:
+        self.tables = Tables()
         self.version = Version(1)
+        memory.put(self.tables, "version", self.version)
+        self.tables.keep()
         self.bases: dict[RelationId, Base] = {}
         self.words = History()
         self.views: dict[RelationId, View] = {}
         self.indexes: dict[RelationId, Index] = {}
         self.dropped: set[RelationId] = set()
-        self.tasks: dict[TaskId, Task] = {}
-        self.builds: dict[RelationId, Build] = {}
-        self.segments: dict[tuple[RelationId, TabletId], list[Segment[str]]] = {}
-        self.built: dict[RelationId, Version] = {}
-        self.processing: RelationId | None = None
         self.term = Term(0)
         self.holder = ""
         self.ever_aborted: set[TaskId] = set()
@@ -126,15 +139,46 @@ class Catalog:
         """Views and indexes that a commit has touched since the last check. The past of a base never changes."""
         self.counts: Counter[str] = Counter()
         """What happened, so that a test can see that everything does."""
-        self._tasks_moved = False
+        self._read: dict[object, tuple[int, Any]] = {}
+        """What was read of tables, with how often they had changed by then."""
+        self._checked = 0
 
     def count(self, what: str) -> None:
         self.counts[what] += 1
 
     # ---- reads ------------------------------------------------------------------------------------------
 
+    def _once(self, table: Table, key: object, read: Callable[[], Found]) -> Found:
+        """What `read` returns, or has returned since the table last changed."""
+        moved = self.tables.moves[table]
+        if key not in self._read or self._read[key][0] != moved:
+            self._read[key] = (moved, read())
+        found: Found = self._read[key][1]
+        return found
+
+    @property
+    def tasks(self) -> dict[TaskId, Task]:
+        """In the order of their turns."""
+        read = lambda: {task.id: task for task in building.tasks(self.tables)}  # noqa: E731
+        return self._once(s.view_building_tasks, "tasks", read)
+
+    @property
+    def builds(self) -> dict[RelationId, Build]:
+        return self._once(s.view_builds, "builds", lambda: building.builds(self.tables))
+
+    @property
+    def built(self) -> dict[RelationId, Version]:
+        return self._once(s.built_views, "built", lambda: building.built(self.tables))
+
+    @property
+    def processing(self) -> RelationId | None:
+        return building.processing_base(self.tables)
+
+    def segments(self, view: RelationId) -> dict[TabletId, Segments[str]]:
+        return self._once(s.view_building_segments, view, lambda: building.segments(self.tables, view))
+
     def covered(self, view: RelationId, tablet: TabletId) -> Segments[str]:
-        return tuple(self.segments.get((view, tablet), ()))
+        return self.segments(view).get(tablet, ())
 
     def row(self, view: View, key: int, version: Version) -> Row | None:
         """What the view's query gives for a key of its base at a version."""
@@ -149,25 +193,34 @@ class Catalog:
         return own if value is None else max(own, self.words.changed(value % WORDS, version))
 
     def state(self, alive: Iterable[NodeId]) -> State:
-        spans = {}
-        for view in self.builds:
-            since = [s.since for (v, _), covered in self.segments.items() if v == view for s in covered]
-            if since:
-                spans[view] = Span(oldest=min(since), newest=max(since))
         applied: dict[RelationId, Version | None] = {v.id: v.applied for v in self.views.values()}
-        held = [i.id for i in self.indexes.values() if backfill_level(i.state) is None]
+        unmoved: dict[RelationId, c.Requirement] = {
+            v.id: c.ProgressIs(name=str(v.id), value=str(v.applied)) for v in self.views.values()
+        }
+        states = indexing.all_states(self.tables)
+        for one in states:
+            unmoved[one.index] = c.IndexIs(
+                index=one.index, state=one.state, since=one.since, read_version=one.read_version
+            )
         return State.of(
-            sorted(self.tasks.values(), key=lambda t: (t.created, t.tablet, t.id)),
-            builds=dict(self.builds),
-            spans=spans,
+            self.tasks.values(),
+            builds=self.builds,
+            spans={view: Span(*span) for view, span in building.spans(self.tables).items() if view in self.builds},
             applied=applied | dict.fromkeys(self.indexes, None),
-            unmoved={v.id: c.ProgressIs(name=str(v.id), value=str(v.applied)) for v in self.views.values()},
-            held=held,
+            unmoved=unmoved,
+            held=[one.index for one in states if backfill_level(one.state) is None],
+            walking=[one.index for one in states if not may_read(one.state)],
             processing=self.processing,
             alive=alive,
         )
 
     # ---- commits ----------------------------------------------------------------------------------------
+
+    def lead(self, holder: str) -> None:
+        """A process takes the lease. Its term is new, whoever had it before."""
+        self.holder, self.term = holder, Term(self.term + 1)
+        self.tables.write(rows.put(s.leases, name=LEASE, holder=holder, term=self.term, expires_at=FOREVER))
+        self.tables.keep()
 
     def commit(
         self,
@@ -175,9 +228,10 @@ class Catalog:
         requires: Iterable[c.Requirement] = (),
         rows: Mapping[RelationId, Rows] | None = None,
     ) -> Version:
-        for requirement in requires:
-            self._check(requirement)
-        self.version = Version(self.version + 1)
+        decision = c.Decision(reason="simulated", updates=tuple(updates), requires=tuple(requires))
+        after = [note for update in decision.updates for note in self._expect(update)]
+        with self.tables.changing():
+            self.version, _ = carry_out(self.tables, decision, 0)
         self.changed += 1
         for view, changes in (rows or {}).items():
             into = self.views[view].rows
@@ -187,120 +241,85 @@ class Catalog:
                     into.pop(key, None)
                 else:
                     into[key] = row
-        for update in updates:
-            self._apply(update)
+        for note in after:
+            note()
         return self.version
 
-    def _check(self, requirement: c.Requirement) -> None:
-        match requirement:
-            case c.TermIs(holder=holder, term=term):
-                if (holder, term) != (self.holder, self.term):
-                    raise StaleTermError(f"expected term {term}, found {self.term}")
-            case c.TasksOpen(tasks=tasks):
-                for task in tasks:
-                    if task not in self.tasks or self.tasks[task].aborted:
-                        raise ConflictError(f"task {task} is not open")
-            case c.SegmentsBegin(view=view, tablet=tablet, segments=expected, exactly=exactly):
-                found = self.covered(view, tablet)
-                if (found if exactly else found[: len(expected)]) != expected:
-                    raise ConflictError(f"view {view} tablet {tablet}: segments have changed")
-            case c.NothingLeftToBuild(view=view):
-                if any(task.view == view for task in self.tasks.values()):
-                    raise ConflictError(f"view {view} has tasks")
-                if view not in self.builds:
-                    raise ConflictError(f"view {view} is not being built")
-            case c.ProgressIs(name=name, value=value):
-                found_view = self.views.get(RelationId(int(name)))
-                if found_view is None or str(found_view.applied) != value:
-                    raise ConflictError(f"view {name} was changed")
-            case _:
-                raise NotImplementedError(requirement)
-
-    def _apply(self, update: c.Update) -> None:
-        self._tasks_moved = True
-        self._suspects |= {getattr(update, "view", None) or RelationId(0)}
+    def _expect(self, update: c.Update) -> list[Callable[[], None]]:
+        """What must be true of an update, as things are before it, to be looked at if its commit succeeds."""
         match update:
-            case c.CreateBuild(build=build, tasks=tasks):
-                self.builds[build.view] = replace(build, created=self.version)
-                self._create(tasks)
-            case c.AlterBuild(view=view, rows_per_minute=rate, concurrency=most, on_hold=on_hold):
-                if view in self.builds:
-                    altered = replace(self.builds[view], rows_per_minute=rate, concurrency=most, on_hold=on_hold)
-                    self.builds[view] = altered
-            case c.CreateTasks(tasks=tasks):
-                self._create(tasks)
+            case c.CreateBuild(tasks=tasks) | c.CreateTasks(tasks=tasks):
+                return [lambda: self._created(tasks)]
             case c.AbortTasks(tasks=ids):
-                for task in ids & self.tasks.keys():
-                    self.tasks[task] = replace(self.tasks[task], aborted=True)
-                    self.ever_aborted.add(task)
-                    self.count("tasks aborted")
+                return [lambda: self._aborted(ids)]
             case c.FinishTasks(tasks=ids):
-                for task in ids & self.tasks.keys():
-                    if not self.tasks[task].aborted:
-                        self._finish(self.tasks.pop(task))
-                        self.count("tasks finished")
-                    else:
-                        self.count("finished tasks that were aborted")
-            case c.RemoveTasks(tasks=ids):
-                for task in ids:
-                    self.tasks.pop(task, None)
-            case c.CoverSegment(view=view, tablet=tablet, segment=segment):
-                self.segments.setdefault((view, tablet), []).append(segment)
-            case c.ReplaceSegments(view=view, tablet=tablet, seen=seen, segments=segments):
-                self.segments[view, tablet][:seen] = segments
+                known = [self.tasks[task] for task in ids & self.tasks.keys()]
+                done = {task.id: self._is_done(task) for task in known}
+                return [lambda: self._finished(known, done)]
             case c.MarkBuilt(view=view):
-                self._mark_built(view)
-            case c.SetProcessingBase(base=base):
-                self.processing = base
+                covered = self.segments(view)
+                return [lambda: self._marked_built(view, covered)]
             case c.SetProgress(name=name, value=value):
-                self.views[RelationId(int(name))].applied = Version(int(value))
-                self._suspects.add(RelationId(int(name)))
+                return [lambda: self._moved(RelationId(int(name)), Version(int(value)))]
+            case c.SetIndexState(index=index):
+                return [lambda: self._stepped(index)]
             case c.DropRelation(relation=relation):
-                self._drop(relation)
+                what = "drops of what was being built" if relation in self.builds else "drops"
+                return [lambda: self._dropped(relation, what)]
+            case c.AlterBuild(view=view) | c.CoverSegment(view=view) | c.ReplaceSegments(view=view):
+                return [lambda: self._suspects.add(view)]
             case _:
-                raise NotImplementedError(update)
+                return []
 
-    def _create(self, tasks: Iterable[Task]) -> None:
+    def _created(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
             invariant("INV-BUILD-7", task.id not in self.ever_created, f"id {task.id} is used again")
             self.ever_created.add(task.id)
-            self.tasks[task.id] = replace(task, created=task.created or self.version)
 
-    def _finish(self, task: Task) -> None:
+    def _aborted(self, ids: Iterable[TaskId]) -> None:
+        for task in self.tasks.keys() & ids:
+            self.ever_aborted.add(task)
+            self.count("tasks aborted")
+
+    def _is_done(self, task: Task) -> bool:
         if task.view is None:
-            done = task.id not in self.bases[task.base].staged
-        else:
-            done = is_covered(self.covered(task.view, task.tablet))
-        invariant("INV-BUILD-3", done, f"task {task.id} was removed as finished and is not done")
+            return task.id not in self.bases[task.base].staged
+        return is_covered(self.covered(task.view, task.tablet))
 
-    def _mark_built(self, view: RelationId) -> None:
+    def _finished(self, tasks: Iterable[Task], done: Mapping[TaskId, bool]) -> None:
+        for task in tasks:
+            if task.aborted:
+                self.count("finished tasks that were aborted")
+            else:
+                invariant("INV-BUILD-3", done[task.id], f"task {task.id} was removed as finished and is not done")
+                self.count("tasks finished")
+
+    def _marked_built(self, view: RelationId, covered: Mapping[TabletId, Segments[str]]) -> None:
+        self._suspects.add(view)
         base = (self.views.get(view) or self.indexes[view]).base
         for tablet in range(base.tablets):
-            found = self.covered(view, TabletId(tablet))
+            found = covered.get(TabletId(tablet), ())
             invariant("INV-BUILD-5", is_covered(found), f"view {view} is built, tablet {tablet} has {found}")
             if view in self.views:
                 level = {s.since for s in found} == {self.views[view].applied}
                 invariant("INV-BUILD-5", level, f"view {view} at {self.views[view].applied} has {found}")
-        if view in self.indexes:
-            self.indexes[view].state = Permission.READ_WRITE_AND_DELETE
-        self._forget(view)
-        self.built[view] = self.version
         self.count("views built" if view in self.views else "indexes built")
 
-    def _forget(self, view: RelationId) -> None:
-        self.builds.pop(view, None)
-        for place in [p for p in self.segments if p[0] == view]:
-            del self.segments[place]
+    def _moved(self, view: RelationId, applied: Version) -> None:
+        self.views[view].applied = applied
+        self._suspects.add(view)
 
-    def _drop(self, relation: RelationId) -> None:
+    def _stepped(self, index: RelationId) -> None:
+        found = indexing.of_index(self.tables, index)
+        assert found is not None
+        self.indexes[index].state = found.state
+        self.indexes[index].read = found.read_version or Version(0)
+
+    def _dropped(self, relation: RelationId, what: str) -> None:
         self.dropped.add(relation)
-        self.count("drops of what was being built" if relation in self.builds else "drops")
-        self._forget(relation)
-        self.built.pop(relation, None)
+        self.count(what)
         self.views.pop(relation, None)
         self.indexes.pop(relation, None)
-        for task in [t for t in self.tasks.values() if t.view == relation]:
-            del self.tasks[task.id]
 
     # ---- writers ----------------------------------------------------------------------------------------
 
@@ -333,31 +352,35 @@ class Catalog:
         for index in self.indexes.values():
             if may_read(index.state) and (everything or index.id in suspects):
                 self._check_index(index)
-        if self._tasks_moved or everything:
-            self._tasks_moved = False
+        moved = sum(self.tables.moves[table] for table in BUILDING)
+        if moved != self._checked or everything:
+            self._checked = moved
             self._check_building()
 
     def _check_building(self) -> None:
-        for view_id in self.builds:
-            self._check_tasks(view_id)
+        places: dict[tuple[RelationId | None, TabletId], list[TaskId]] = {}
+        for one in self.tasks.values():
+            places.setdefault((one.view, one.tablet), []).append(one.id)
         for task in self.ever_aborted & self.tasks.keys():
             invariant("INV-BUILD-7", self.tasks[task].aborted, f"task {task} was aborted and is open")
-        for relation in self.dropped:
-            left = [str(t.id) for t in self.tasks.values() if t.view == relation]
-            left += [str(place) for place in self.segments if place[0] == relation]
-            gone = relation not in self.views and relation not in self.built and relation not in self.builds
-            invariant("INV-BUILD-2", gone and not left, f"dropped relation {relation} left {left}")
+        there = {*self.views, *self.built, *self.builds, *(view for view, _ in places)}
+        left = self.dropped & {*there, *rows.values(self.tables, s.view_building_segments.c.view_id)}
+        invariant("INV-BUILD-2", not left, f"of dropped relations {left} something is left")
+        for view_id in self.builds:
+            self._check_tasks(view_id, places)
 
     def _check_rows(self, view: View) -> None:
         covered = {TabletId(t): self.covered(view.id, TabletId(t)) for t in range(view.base.tablets)}
+        built = view.id in self.built
         for key in view.base.rows.keys():  # noqa: SIM118
-            if view.id in self.built:
+            if built:
                 expected = self.row(view, key, view.applied)
             else:
                 segment = covering(covered[view.base.tablet(key)], text(key))
                 expected = None if segment is None else self.row(view, key, segment.since)
             found = view.rows.get(key)
-            invariant("INV-BUILD-1", found == expected, f"view {view.id} key {key}: expected {expected}, found {found}")
+            if found != expected:
+                raise Violation(f"INV-BUILD-1: view {view.id} key {key}: expected {expected}, found {found}")
 
     def _check_index(self, index: Index) -> None:
         now = ((index.base.rows.at(key, self.version), key) for key in index.base.rows.keys())  # noqa: SIM118
@@ -365,14 +388,15 @@ class Catalog:
         found = index.entries()
         invariant("INV-BUILD-1", found == expected, f"index {index.id}: {sorted(found ^ expected)} differ")
 
-    def _check_tasks(self, view: RelationId) -> None:
+    def _check_tasks(self, view: RelationId, places: Mapping[tuple[RelationId | None, TabletId], list[TaskId]]) -> None:
         base = (self.views.get(view) or self.indexes[view]).base
         for number in range(base.tablets):
             tablet = TabletId(number)
-            found = [t.id for t in self.tasks.values() if t.view == view and t.tablet == tablet]
-            least = 0 if is_covered(self.covered(view, tablet)) else 1
+            found = places.get((view, tablet), [])
+            covered = self.covered(view, tablet)
+            least = 0 if is_covered(covered) else 1
             invariant("INV-BUILD-3", least <= len(found) <= 1, f"view {view} tablet {tablet} has tasks {found}")
-            ends = [s.up_to for s in self.covered(view, tablet)]
+            ends = [s.up_to for s in covered]
             known = [e for e in ends if e is not None]
             sound = known == sorted(set(known)) and None not in ends[:-1]
             invariant("INV-BUILD-4", sound, f"view {view} tablet {tablet} is covered twice: {ends}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,8 @@ from ebla.build import moves
 from ebla.build.coordinator import Answered, Coordinator
 from ebla.build.state import State
 from ebla.build.worker import Worker
+from ebla.catalog import building, indexing
+from ebla.model import changes as c
 from ebla.model import segments
 from ebla.model.lifecycle import index as states
 from ebla.model.lifecycle.index import Permission
@@ -102,6 +105,26 @@ def without_write_and_delete(state):
     return Permission.BACKFILLING
 
 
+class AnyStep:
+    """A life cycle in which every step is allowed."""
+
+    def step(self, *_):
+        pass
+
+
+changes = building.changes
+
+
+def forget_nothing(relation):
+    return ()
+
+
+def replace_all_segments(state, update, version, created):
+    if isinstance(update, c.ReplaceSegments):
+        update = replace(update, seen=len(building.segments_of_tablet(state, update.view, update.tablet)))
+    return changes(state, update, version, created)
+
+
 def see_nothing(worker, state):
     return []
 
@@ -122,6 +145,8 @@ MISTAKES = {
     "a view is marked built though an epoch has moved it": (State, "of", load_without_guard),
     "tombstones from before t_read stay": (world, "begins_empty", keep_old_entries),
     "an index skips WRITE_AND_DELETE": (world, "forward", without_write_and_delete),
+    "the catalog keeps what a dropped view has": (building, "forget", forget_nothing),
+    "the catalog lets an epoch replace segments that it has not seen": (building, "changes", replace_all_segments),
 }
 
 FOUND_BY = {
@@ -135,5 +160,7 @@ FOUND_BY = {
 def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch):
     where, what, mistake = MISTAKES[name]
     monkeypatch.setattr(where, what, mistake)
+    if mistake is without_write_and_delete:  # which the catalog refuses
+        monkeypatch.setattr(indexing, "LIFE", AnyStep())
     with pytest.raises(AssertionError, match=r"seed \d+ at .* INV-BUILD-\d: .*\nfaults: .*\nagain: "):
         list(map(run, [FOUND_BY[name]] if name in FOUND_BY else range(100)))

@@ -19,6 +19,7 @@ from ebla.build.state import State
 from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission, begins_empty, forward
+from ebla.model.relation import Kind
 from ebla.model.tasks import Build, Replica, Task, TaskKind
 from simulation import engine
 from simulation.faults import MS, SECOND, Faults, Network
@@ -149,8 +150,7 @@ class World:
 
     def elect(self) -> None:
         """Somebody takes the lease. Whoever had it does not know yet."""
-        self.catalog.term = Term(self.catalog.term + 1)
-        self.catalog.holder = self.chance.choice(["x", "y"])
+        self.catalog.lead(self.chance.choice(["x", "y"]))
         leader = Leader(self, self.catalog.holder, self.catalog.term)
         self.leaders = [*[one for one in self.leaders if one.alive][-3:], leader]
         leader.step()
@@ -204,11 +204,25 @@ class World:
         hosts = sorted(self.nodes)
         place = {TabletId(t): Replica(self.chance.choice(hosts), self.chance.randrange(SHARDS)) for t in range(tablets)}
         base = Base(id=RelationId(self.relations), tablets=tablets, placement=place)
+        self.catalog.commit((self._new_relation(Kind.TABLE, base),))
         for key in range(rows):
             base.rows.write(key, self.chance.randrange(30), self.catalog.version)
         self.catalog.bases[base.id] = base
 
-    def _begin_build(self, relation: RelationId, base: Base) -> None:
+    def _new_relation(self, kind: Kind, base: Base) -> c.CreateRelation:
+        return c.CreateRelation(
+            number=RelationId(self.relations),
+            name=f"relation {self.relations}",
+            kind=kind,
+            tablets=base.tablets,
+            replication=1,
+            columns=(),
+            placement=(),
+            comment=None,
+            options={},
+        )
+
+    def _begin_build(self, relation: RelationId, base: Base, *before: c.Update) -> None:
         tasks = tuple(
             Task(
                 id=self.new_task(),
@@ -220,7 +234,7 @@ class World:
             )
             for tablet, replica in base.placement.items()
         )
-        self.catalog.commit((c.CreateBuild(build=Build(view=relation, base=base.id), tasks=tasks),))
+        self.catalog.commit((*before, c.CreateBuild(build=Build(view=relation, base=base.id), tasks=tasks)))
 
     def create_view(self) -> None:
         if len(self.catalog.views) >= 3:
@@ -229,7 +243,8 @@ class World:
         base = self.chance.choice(list(self.catalog.bases.values()))
         view = View(id=RelationId(self.relations), base=base, hidden=self.chance.choice([2, 3, 31]))
         self.catalog.views[view.id] = view
-        self._begin_build(view.id, base)
+        nowhere = c.SetProgress(name=str(view.id), value=str(view.applied))
+        self._begin_build(view.id, base, self._new_relation(Kind.VIEW, base), nowhere)
 
     def create_index(self) -> None:
         if len(self.catalog.indexes) >= 2:
@@ -238,7 +253,7 @@ class World:
         base = self.chance.choice(list(self.catalog.bases.values()))
         index = Index(id=RelationId(self.relations), base=base, stepped=self.number())
         self.catalog.indexes[index.id] = index
-        self._begin_build(index.id, base)
+        self._begin_build(index.id, base, self._new_relation(Kind.INDEX, base), c.CreateIndex(base=base.id))
 
     def drop_view(self) -> None:
         relations = sorted([*self.catalog.views, *self.catalog.indexes])
@@ -333,12 +348,11 @@ class World:
                     del self.transactions[number]
                 old = []
             if not old:
-                index.state = forward(index.state) or index.state
+                following = forward(index.state) or index.state
                 index.stepped = self.number()
-                index.read = self.catalog.version
-                if begins_empty(index.state):
+                if begins_empty(following):
                     index.level0.clear()
-                self.catalog.commit(())
+                self.catalog.commit((c.SetIndexState(index=index.id, state=following),))
 
 
 def run(seed: int) -> World:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, cast
 
@@ -28,8 +28,9 @@ class Kind:
     def __init__(self, table: Table) -> None:
         names = [column.name for column in table.columns]
         self.row: Callable[..., Any] = namedtuple(table.name, names, defaults=[None] * len(names))  # type: ignore[misc]
-        self.key = tuple(column.name for column in table.primary_key)
-        self.key_of = operator.attrgetter(*self.key)
+        self.place = {name: number for number, name in enumerate(names)}
+        self.key_of = operator.attrgetter(*(column.name for column in table.primary_key))
+        self.only_key = next(iter(table.primary_key)).name if len(table.primary_key) == 1 else None
 
 
 kind = cache(Kind)
@@ -41,17 +42,25 @@ class Tables:
     def __init__(self) -> None:
         self._rows: dict[Table, dict[Any, Any]] = {table: {} for table in s.metadata.sorted_tables}
         self._undo: list[tuple[Table, Any, Any]] = []
+        self.moves = dict.fromkeys(self._rows, 0)
+        """How often each table has changed."""
         self.write(rows.insert(s.counters, [{"name": name, "value": 0} for name in COUNTERS]))
         self.write(rows.insert(s.meta, [{"key": "cluster_id", "value": "memory"}]))
         self.keep()
 
-    def find(self, table: Table, where: Where) -> Sequence[Any]:
-        found = self._rows[table]
-        key = kind(table).key
-        if all(isinstance(where.get(name), int | str) for name in key):
-            row = found.get(where[key[0]] if len(key) == 1 else tuple(where[name] for name in key))
-            return [row] if row is not None and rows.holds(row, where) else []
-        return [row for row in found.values() if rows.holds(row, where)]
+    def find(self, table: Table, where: Where) -> list[Any]:
+        known, of = self._rows[table], kind(table)
+        if isinstance(key := where.get(of.only_key), int | str):  # type: ignore[arg-type]
+            found = [known[key]] if key in known else []
+        else:
+            found = list(known.values())
+        for name, value in where.items():
+            place = of.place[name]
+            if value is None or isinstance(value, int | str):
+                found = [row for row in found if row[place] == value]
+            else:
+                found = [row for row in found if rows.holds(row[place], value)]
+        return found
 
     def write(self, change: Change) -> int:
         table, key_of = change.table, kind(change.table).key_of
@@ -86,6 +95,7 @@ class Tables:
         self._replace(table, key, row)
 
     def _replace(self, table: Table, key: Any, row: Any) -> None:
+        self.moves[table] += 1
         if row is None:
             del self._rows[table][key]
         else:

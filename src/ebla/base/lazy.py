@@ -29,9 +29,12 @@ class Module:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._module: object = None
 
     def __getattr__(self, name: str) -> object:
-        return getattr(importlib.import_module(self._name), name)
+        if self._module is None:
+            self._module = importlib.import_module(self._name)
+        return getattr(self._module, name)
 
 
 class Absent:

@@ -73,8 +73,9 @@ def counters(state: State) -> Mapping[str, int]:
 def advance(state: State, name: str) -> int:
     """Advance a counter and return its new value. The row lock lasts until the transaction ends."""
     if not isinstance(state, Connection):
-        put(state, name, counters(state)[name] + 1)
-        return counters(state)[name]
+        value = counters(state)[name] + 1
+        put(state, name, value)
+        return value
     more = case((s.counters.c.name == name, s.counters.c.value + 1), else_=s.counters.c.value)
     found = state.execute(update(s.counters).values(value=more).returning(s.counters.c.name, s.counters.c.value))
     return _note(state, {row.name: int(row.value) for row in found})[name]
@@ -82,7 +83,7 @@ def advance(state: State, name: str) -> int:
 
 def put(state: State, name: str, value: int) -> None:
     """Set a counter."""
-    rows.write(state, rows.update(s.counters, {"value": value}, name=name))
+    rows.write(state, rows.put(s.counters, name=name, value=value))
     seen = _seen(state)
     if seen is not None and seen.counters is not None:
         seen.counters[name] = value

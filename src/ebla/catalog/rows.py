@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import product
+from operator import attrgetter
 from typing import Any, Protocol, assert_never
 
 import sqlalchemy as sa
@@ -117,7 +118,8 @@ def delete(table: Table, /, **where: object) -> Delete:
 def find(state: State, table: Table, /, *order: str, **where: object) -> Sequence[Any]:
     """Rows in the order of some columns."""
     if not isinstance(state, Connection):
-        return sorted(state.find(table, where), key=lambda row: [getattr(row, name) for name in order])
+        found = state.find(table, where)
+        return sorted(found, key=attrgetter(*order)) if order else found
     query = sa.select(table).order_by(*(table.c[name] for name in order))
     parts = [state.execute(query.where(condition)).all() for condition in _conditions(table, where)]
     return parts[0] if len(parts) == 1 else [row for part in parts for row in part]
@@ -224,12 +226,8 @@ def _compared(column: ColumnElement[Any], value: object) -> ColumnElement[bool]:
             return column == value
 
 
-def holds(row: Any, where: Where) -> bool:
-    """Whether a row is meant, as the databases find out."""
-    return all(_is(getattr(row, name), value) for name, value in where.items())
-
-
-def _is(found: Any, value: object) -> bool:
+def holds(found: Any, value: object) -> bool:
+    """Whether a column's value is the one that is meant, as the databases find out."""
     match value:
         case AbstractSet():
             return found in value
