@@ -6,6 +6,7 @@ unused columns, bags, groups that empty, NULLs.
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections import Counter
@@ -302,5 +303,7 @@ def test_explain_shows_the_steps(db: ebla.Database) -> None:
     assert '"plan": "incremental"' in json_text
     assert '"few_rows": "driver"' in json_text
     assert mermaid.startswith("flowchart")
+    assert "state: ready; epochs follow every write\n    to failed: a row or the query fails; stores" in text
+    assert [step["to"] for step in json.loads(json_text)["state"]["steps"]] == ["failed", None]
     planned = db.sql("EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT id, count(*) OVER () AS n FROM orders").one()[0]
     assert "full refresh: every row depends on every row of orders" in planned

@@ -14,6 +14,7 @@ from typing import assert_never
 from ebla.algebra.driving import Driving, Growing, HowBuilt, InOnePiece
 from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
 from ebla.algebra.plan import Affected, Difference, EpochPlan, FullRefresh, Incremental, Merge, Term
+from ebla.model.lifecycle.view import LIFE, RIGHTS, ViewState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +138,9 @@ def as_text(
     *,
     direct: bool,
     dictionaries: Dictionaries | None = None,
+    state: ViewState | None = None,
 ) -> str:
-    """`direct`: what few rows make of the view is computed without Spark."""
+    """`direct`: what few rows make of the view is computed without Spark. `state`: of a view that is there."""
     lines = [f"view {name}", f"  build: {built(how)}"]
     if dictionaries is not None:
         lines.append(f"  dictionaries: {dictionaries.text()}")
@@ -149,6 +151,9 @@ def as_text(
         for number, step in enumerate(steps(made), 1):
             marks = [word for word, is_so in (("pruned", step.pruned), ("broadcast", step.broadcast)) if is_so]
             lines.append(f"    {number}. {step.kind}: {step.text}" + (f" [{', '.join(marks)}]" if marks else ""))
+    if state is not None:
+        lines.append(f"  state: {state}; epochs {RIGHTS[state].epochs}")
+        lines += [f"    to {way.after or 'nothing'}: {way.requires}; {way.effect}" for way in LIFE.from_(state)]
     return "\n".join(lines)
 
 
@@ -159,6 +164,7 @@ def as_json(
     *,
     direct: bool,
     dictionaries: Dictionaries | None = None,
+    state: ViewState | None = None,
 ) -> dict[str, object]:
     inputs = {table: _value(made) for table, made in sorted(plans.items())}
     build: dict[str, object] = {"base": how.base, "chunks": not isinstance(how, InOnePiece)}
@@ -166,6 +172,12 @@ def as_json(
     found: dict[str, object] = {"view": name, "build": build, "few_rows": "driver" if direct else "spark"}
     if dictionaries is not None:
         found["dictionaries"] = dictionaries.value()
+    if state is not None:
+        steps_on = [
+            {"to": way.after, "who": way.actor, "requires": way.requires, "does": way.effect}
+            for way in LIFE.from_(state)
+        ]
+        found["state"] = {"now": state, "steps": steps_on}
     return found | {"inputs": inputs}
 
 

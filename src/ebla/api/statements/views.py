@@ -218,7 +218,7 @@ class Views:
         return Result(table=named_like(shown, like), spark=lambda: self._context.spark)
 
     def _explain(self, statement: st.ExplainView) -> Result:
-        dictionaries = None
+        dictionaries = state = None
         if statement.create is not None:
             made = statement.create
             query = made.query
@@ -229,28 +229,15 @@ class Views:
                 view = definition.load(connection, statement.name)
                 relations = {n: reads.relation(connection, n) for n in view.inputs}
                 batch = next((sorted(names) for v, _, names in readers(connection) if v.relation == view.relation), [])
-            how = how_built(view, relations)
+            how, state = how_built(view, relations), view.state
             if batch:
                 dictionaries = explain.Dictionaries(names=tuple(batch), cut=cut_of(view, relations, batch))
             checked = analysis.check(self._context, view.query)
-        plans = checked.plans()
-        return Result(
-            table=pa.table(
-                {
-                    "plan": [
-                        explain.as_text(statement.name, plans, how, direct=checked.direct, dictionaries=dictionaries)
-                    ],
-                    "json": [
-                        json.dumps(
-                            explain.as_json(
-                                statement.name, plans, how, direct=checked.direct, dictionaries=dictionaries
-                            )
-                        )
-                    ],
-                    "mermaid": [explain.as_mermaid(statement.name, plans)],
-                }
-            )
-        )
+        name, plans, direct = statement.name, checked.plans(), checked.direct
+        text = explain.as_text(name, plans, how, direct=direct, dictionaries=dictionaries, state=state)
+        value = explain.as_json(name, plans, how, direct=direct, dictionaries=dictionaries, state=state)
+        drawn = explain.as_mermaid(name, plans)
+        return Result(table=pa.table({"plan": [text], "json": [json.dumps(value)], "mermaid": [drawn]}))
 
 
 def _stopped(view: str, why: str | None) -> ViewStoppedError:
