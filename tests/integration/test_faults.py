@@ -22,6 +22,7 @@ from ebla.catalog.troubles import LOST_JOB, Activity, Trouble
 from ebla.model.lifecycle.index import Permission
 from ebla.spark import write as swrite
 from ebla.views.epoch import maintain
+from ebla.views.epoch.apply import apply_epoch
 from support.indexes import assert_exact, state
 from support.saboteur import Saboteur
 from support.steps import Steps
@@ -119,7 +120,7 @@ def test_the_others_go_on_while_a_view_loses_its_jobs(db: ebla.Database, spark: 
 
 def test_a_surprise_in_one_view_is_that_view_s(db: ebla.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     db.sql(f"CREATE MATERIALIZED VIEW odd AS {PLAIN}; CREATE MATERIALIZED VIEW plain AS {PLAIN}")
-    apply, surprised = maintain.apply_epoch, threading.Event()
+    apply, surprised = apply_epoch, threading.Event()
     surprised.set()
 
     def surprising(context: Any, name: str, *args: Any, **named: Any) -> Any:

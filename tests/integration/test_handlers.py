@@ -19,7 +19,8 @@ import ebla
 from ebla.base.failpoint import EXIT_CODE
 from ebla.catalog import schema as s
 from ebla.views.epoch import maintain
-from ebla.views.epoch.maintain import Chunk, Epoch, Target
+from ebla.views.epoch.attempt import Epoch, Target
+from ebla.views.epoch.refresh import Chunk
 from support.catalogs import dump
 from support.warehouse import eventually, later, named, refused, stored
 

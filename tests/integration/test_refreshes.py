@@ -26,7 +26,7 @@ from ebla.errors import ConflictError
 from ebla.model.handlers import Handler
 from ebla.relations.views import View
 from ebla.values import token, types
-from ebla.views.epoch.inputs import column_of
+from ebla.views.epoch.mutations import column_of
 from ebla.views.handlers.epochs import Locks
 from ebla.views.handlers.refreshes import Refreshes
 from support.warehouse import eventually, refused

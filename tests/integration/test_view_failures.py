@@ -22,10 +22,11 @@ from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.relations import views as definition
 from ebla.tables import writes
-from ebla.views.epoch import culprit, maintain
+from ebla.views.epoch import apply, culprit
 from ebla.views.epoch import run as run_module
+from ebla.views.epoch.apply import apply_epoch
+from ebla.views.epoch.attempt import Target
 from ebla.views.epoch.cost import Estimate, Way
-from ebla.views.epoch.maintain import Target, apply_epoch
 from support.warehouse import eventually
 
 pytestmark = pytest.mark.spark
@@ -140,7 +141,7 @@ def test_a_first_build_names_the_row(
     check(db, view)
 
 
-@pytest.mark.parametrize("way", [Way.WIDE, Way.RECOMPUTE])
+@pytest.mark.parametrize("way", [Way.SPARK, Way.RECOMPUTE])
 def test_large_changes_name_the_row_too(db: ebla.Database, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     create(db, "ratio", "plain")
     monkeypatch.setattr(run_module, "estimate", lambda *_, **__: Estimate(way=way, share=0.3, reason="large"))
@@ -318,7 +319,7 @@ def test_a_vacuum_between_the_look_and_the_epoch_loses_nothing(
 
     db.table("orders").upsert([order(5, total=99)])
     with monkeypatch.context() as patched:
-        patched.setattr(maintain, "opened", late)
+        patched.setattr(apply, "opened", late)
         db.epochs.of_handler("default")
     assert raced
     db.sql("FLUSH plain")

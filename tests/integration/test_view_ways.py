@@ -16,8 +16,8 @@ import ebla
 from ebla.base.ids import Version
 from ebla.model.snapshot import Snapshot
 from ebla.tables import value_lookup as lookup
-from ebla.views.epoch import inputs, maintain
-from ebla.views.epoch import key_changes as told
+from ebla.views.epoch import inputs, key_changes, maintain
+from ebla.views.epoch.attempt import Target
 from ebla.views.epoch.cost import Way
 from ebla.views.epoch.inputs import Inputs
 from ebla.views.epoch.run import Run
@@ -109,7 +109,7 @@ def test_views_are_exact_whichever_way_epochs_take(
     db: ebla.Database, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: Counter[str] = Counter()
-    for name in ("_narrow", "_wide", "_recompute"):
+    for name in ("_on_driver", "_on_spark", "_recompute"):
         original = getattr(Run, name)
 
         def counted(self: Run, *given: Any, name: str = name, original: Any = original) -> Any:
@@ -117,15 +117,15 @@ def test_views_are_exact_whichever_way_epochs_take(
             return original(self, *given)
 
         monkeypatch.setattr(Run, name, counted)
-    if way is not Way.NARROW:
+    if way is not Way.DRIVER:
         force(monkeypatch, way)
     chance = random.Random(7)
     for _ in range(2):
         change(db, chance)
         db.epochs.flush()
         check(db)
-    assert taken[f"_{way}"] >= 2 * len(VIEWS) - 4
-    if way is Way.NARROW:
+    assert taken["_recompute" if way is Way.RECOMPUTE else f"_on_{way}"] >= 2 * len(VIEWS) - 4
+    if way is Way.DRIVER:
         assert not taken["_recompute"]
 
 
@@ -135,16 +135,16 @@ def test_views_are_exact_where_keys_tell_the_change(
     """As if the tables were so large that what changed rows were is not worth a lookup."""
     _, on_spark = prepared
     for name in ("ROWS_MIN", "ROWS_PER_KEY_MAX"):
-        monkeypatch.setattr(told, name, 0)
+        monkeypatch.setattr(key_changes, name, 0)
     taken: Counter[str] = Counter()
-    tell = Inputs.tell_by_keys
+    take = Inputs.take_keys_alone
 
     def counted(self: Inputs, table: str) -> bool:
-        found = tell(self, table)
+        found = take(self, table)
         taken[table] += found
         return found
 
-    monkeypatch.setattr(Inputs, "tell_by_keys", counted)
+    monkeypatch.setattr(Inputs, "take_keys_alone", counted)
     for table in ("customers", "orders", "lines"):
         db.compact(table)
     chance = random.Random(11)
@@ -211,7 +211,7 @@ def test_a_row_whose_scope_changes_is_written_once(db: ebla.Database) -> None:
     for turn in (1, 2, 3):
         db.table("areas").upsert([{"id": n, "place": (n + turn) % 8} for n in range(30)])
         db.table("places").upsert([{"id": n, "name": f"place {n}, {turn}"} for n in range(8)])
-        target = maintain.Target(stream=Version(db.version))
+        target = Target(stream=Version(db.version))
         [done] = maintain.refresh(db.context, {"located": target})
         assert done.plan == "incremental"
         assert bag(db, "SELECT * FROM located") == bag(db, query)

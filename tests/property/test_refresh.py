@@ -23,7 +23,7 @@ from ebla.algebra.shape import shape
 from ebla.relations.cut import by_streams
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
-from ebla.storage.rows import TooWide
+from ebla.storage.rows import TooLarge
 from ebla.views.epoch.narrow import affected, narrowed_to
 from support.duck import DuckEngine, State
 from support.view_queries import KEYS, TABLES, Sql, queries
@@ -59,7 +59,7 @@ class View:
         engine = DuckEngine(old, new)
         plan = of_scope(self._shape, engine.changed_tables(), self._cut)
         if plan is None:
-            raise TooWide("not followed")
+            raise TooLarge("not followed")
         found = affected(plan, engine, rows_max=1000)
         keep = [inside(values) for values in zip(*[c.to_pylist() for c in found.columns], strict=True)]
         values = found.filter(pa.array(keep, pa.bool_()))
@@ -112,5 +112,5 @@ def test_every_part_of_a_view_is_exact_at_its_own_dictionaries(data: Any, sql: S
         # A flush: each part goes on from where it stands.
         view.move(at(new, old), new, between(second, 100))
         assert view.rows == view.query(new, between(0, 100))
-    except TooWide:
+    except TooLarge:
         event("not followed")

@@ -24,8 +24,8 @@ from ebla.algebra.plan import Difference, FullRefresh, Incremental, Merge, Term,
 from ebla.algebra.shape import shape
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
-from ebla.storage.rows import TooWide, distinct
-from ebla.views.epoch.key_changes import told_by_key
+from ebla.storage.rows import TooLarge, distinct
+from ebla.views.epoch.key_changes import needs_keys_alone
 from ebla.views.epoch.narrow import Side, bound, sides
 from support.duck import DuckEngine, Row, State
 from support.spellings import PLAIN, Naming, Spelled, naming, spelled
@@ -64,7 +64,7 @@ def test_an_epoch_leaves_the_view_as_recomputed(sql: Sql, both: tuple[State, Sta
         match made:
             case Incremental():
                 check_incremental(engine, written, made, old, new)
-                told = [t for t in engine.changed_tables() if told_by_key(made, t, names.keys[t])]
+                told = [t for t in engine.changed_tables() if needs_keys_alone(made, t, names.keys[t])]
                 event(f"told by keys: {bool(told)}")
                 check_incremental(KeysAlone(old, new, names, told), written, made, old, new)
             case Difference():
@@ -79,7 +79,7 @@ def test_an_epoch_leaves_the_view_as_recomputed(sql: Sql, both: tuple[State, Sta
                 check_merge(engine, plain.query.text, roles, made, old, new)
             case FullRefresh(reason=why):
                 event(f"full refresh: {why.split(' of ')[0]}")
-    except TooWide as reason:
+    except TooLarge as reason:
         event(f"too wide: {reason}")
 
 
@@ -105,10 +105,10 @@ def test_keys_alone_tell_which_rows_a_change_touches(text: str, both: tuple[Stat
     assume(moved)
     made = plan(understood, moved, KEYS)
     assert isinstance(made, Incremental)
-    told = [t for t in moved if told_by_key(made, t, KEYS[t])]
+    told = [t for t in moved if needs_keys_alone(made, t, KEYS[t])]
     assume(told)
     columns = tuple((name, "") for name, _ in understood.outputs)
-    with contextlib.suppress(TooWide):
+    with contextlib.suppress(TooLarge):
         check_incremental(KeysAlone(old, new, PLAIN, told), Spelled(text, Sql(text, columns), columns), made, old, new)
 
 

@@ -10,12 +10,12 @@ from ebla.views.epoch.cost import Way, estimate
 @pytest.mark.parametrize(
     ("written", "way"),
     [
-        ({"big": 1, "small": 0}, Way.NARROW),
-        ({"big": 1000, "small": 0}, Way.NARROW),
-        ({"big": 300_000, "small": 0}, Way.WIDE),
+        ({"big": 1, "small": 0}, Way.DRIVER),
+        ({"big": 1000, "small": 0}, Way.DRIVER),
+        ({"big": 300_000, "small": 0}, Way.SPARK),
         ({"big": 5_000_000, "small": 0}, Way.RECOMPUTE),
         ({"big": 300_000, "small": 25}, Way.RECOMPUTE),
-        ({"big": 0, "small": 1}, Way.NARROW),
+        ({"big": 0, "small": 1}, Way.DRIVER),
         ({"big": 0, "small": 25}, Way.RECOMPUTE),
     ],
 )
@@ -26,4 +26,4 @@ def test_the_share_of_an_input_that_changed_decides(written: dict[str, int], way
 
 
 def test_a_small_view_is_followed_whatever_the_share() -> None:
-    assert estimate({"t": 5}, {"t": 5}, rows_max=200_000, view_rows=5).way is Way.NARROW
+    assert estimate({"t": 5}, {"t": 5}, rows_max=200_000, view_rows=5).way is Way.DRIVER

@@ -21,7 +21,7 @@ from ebla.model.relation import Kind
 from ebla.relations import handlers as stored
 from ebla.relations.freshness import Freshness, freshness
 from ebla.relations.views import Position, advanced, progress_name
-from ebla.views.epoch.maintain import Epoch
+from ebla.views.epoch.attempt import Epoch
 from support.catalogs import SECOND_US, Clock, add, commit, create, exclusively, new_relation, put_nodes, relation, run
 
 

@@ -12,7 +12,7 @@ from ebla.model.relation import TOKEN
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
 from ebla.values import token as tokens
-from ebla.views.epoch.key_changes import SOME_KEYS, dear, neighbours, told_by_key
+from ebla.views.epoch.key_changes import SOME_KEYS, costs_more, needs_keys_alone, neighbours
 from support.view_queries import KEYS, TABLES
 
 
@@ -33,7 +33,7 @@ def test_keys_tell_a_change_where_nothing_else_of_it_names_rows(text: str, table
     assert isinstance(query, Query)
     made = plan(shape(query, TABLES), [table], KEYS)
     assert isinstance(made, Incremental)
-    assert told_by_key(made, table, KEYS[table]) is told
+    assert needs_keys_alone(made, table, KEYS[table]) is told
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_keys_tell_a_change_where_nothing_else_of_it_names_rows(text: str, table
     ],
 )
 def test_old_rows_are_read_where_that_costs_less_than_to_compute_all_again(stored: int, written: int, so: bool) -> None:
-    assert dear(stored, written) is so
+    assert costs_more(stored, written) is so
 
 
 def test_a_few_keys_are_the_first_of_the_first_tablet() -> None:

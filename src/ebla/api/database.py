@@ -32,7 +32,7 @@ from ebla.spark.result import Result
 from ebla.tables import compaction, vacuum
 from ebla.tables.context import Context
 from ebla.tables.scans import Pins
-from ebla.views.epoch.maintain import Epoch
+from ebla.views.epoch.attempt import Epoch
 from ebla.views.handlers.epochs import Epochs
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ebla.catalog.store import Catalog
 from ebla.model.lifecycle.view import Status
 from ebla.relations import status
 from ebla.relations.freshness import Freshness, freshness
-from ebla.views.epoch.maintain import Epoch
+from ebla.views.epoch.attempt import Epoch
 
 BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 LABELS = ("view", "handler")

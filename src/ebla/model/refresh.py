@@ -172,3 +172,13 @@ def _parts(spans: Sequence[_Span]) -> tuple[Part, ...]:
         for one in spans
         if one.first <= one.last and one.before != one.now
     )
+
+
+def ahead(read: Mapping[str, int], refresh: Refresh, target: Mapping[str, Version]) -> Part:
+    """What a refresh has yet to do, with all other inputs at the target: where the view has read them, if it can be."""
+    return Part(
+        first=TOKEN_MIN if refresh.up_to is None else refresh.up_to + 1,
+        last=TOKEN_MAX,
+        before={n: Version(read[n]) for n in target},
+        now={**target, **{n: Version(v) for n, v in refresh.to.items()}},
+    )

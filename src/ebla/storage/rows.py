@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ebla.values.columns import python_rows
 
 
-class TooWide(Exception):
+class TooLarge(Exception):
     """The change touches more rows than fit this way, or cannot be bounded: the view is computed another way."""
 
 

@@ -16,7 +16,7 @@ from ebla.model.snapshot import Snapshot
 from ebla.spark import scan as sscan
 from ebla.spark.session import local_frame
 from ebla.storage import runs as rf
-from ebla.storage.rows import TooWide
+from ebla.storage.rows import TooLarge
 from ebla.tables.context import Context
 from ebla.tables.lookup import READ, files_of, quoted
 from ebla.values import token as tokens
@@ -43,11 +43,11 @@ def rows_by(
     """Rows whose `by` columns are among the values (columns `c0`, `c1`, … of the table), NULL equal to NULL.
 
     The result has the columns asked for, under their names, in today's types. If there are more than `most` rows it is
-    `TooWide`, and no more than those were brought here.
+    `TooLarge`, and no more than those were brought here.
     """
     found = _rows_by(context, snapshot, by, values, columns, most)
     if most is not None and found.num_rows > most:
-        raise TooWide(f"more than {most} rows of {snapshot.relation.name} to read")
+        raise TooLarge(f"more than {most} rows of {snapshot.relation.name} to read")
     return found
 
 

@@ -17,8 +17,8 @@ SHARE_MAX = 0.4
 
 
 class Way(StrEnum):
-    NARROW = "narrow"
-    WIDE = "wide"
+    DRIVER = "driver"
+    SPARK = "spark"
     RECOMPUTE = "recompute"
 
 
@@ -36,8 +36,8 @@ def estimate(written: Mapping[str, int], sizes: Mapping[str, int], *, rows_max: 
     share = min(1.0, sum(shares.values()))
     rows = sum(written.values())
     if rows <= rows_max and (view_rows * share <= 4 * rows_max or share <= SHARE_MAX):
-        return Estimate(way=Way.NARROW, share=share, reason=f"{rows} rows changed")
+        return Estimate(way=Way.DRIVER, share=share, reason=f"{rows} rows changed")
     if share > SHARE_MAX:
         most = max(shares, key=lambda t: shares[t])
         return Estimate(way=Way.RECOMPUTE, share=share, reason=f"{shares[most]:.0%} of {most} changed")
-    return Estimate(way=Way.WIDE, share=share, reason=f"{rows} rows changed")
+    return Estimate(way=Way.SPARK, share=share, reason=f"{rows} rows changed")

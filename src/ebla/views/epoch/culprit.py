@@ -6,14 +6,14 @@ Spark, by a hash of its key, until what is left fits the driver.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ebla.errors import Culprit
+from ebla.errors import Culprit, SqlError, TypeMismatchError
 from ebla.model.relation import under_names
-from ebla.relations.views import View
 from ebla.spark import scan as sscan
 from ebla.spark.faults import is_final
 from ebla.spark.halving import one_row
@@ -21,7 +21,8 @@ from ebla.storage import runs as rf
 from ebla.values.bounds import short
 from ebla.values.columns import python_value
 from ebla.views.epoch.evaluate import Evaluation
-from ebla.views.epoch.inputs import Inputs, column_of
+from ebla.views.epoch.inputs import Inputs
+from ebla.views.epoch.mutations import column_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,8 +31,9 @@ HERE_MAX = 10_000
 """Rows of an input that are halved on the driver."""
 
 
-def culprit(view: View, inputs: Inputs, evaluation: Evaluation, leaves: Mapping[int, pa.Table]) -> Culprit | None:
+def _among(evaluation: Evaluation, leaves: Mapping[int, pa.Table]) -> Culprit | None:
     """The key of one row of an input that changed, without which the failure would not be; `None` if none is."""
+    view, inputs = evaluation.view, evaluation.inputs
     for number, rows in leaves.items():
         table = view.kept.refs[number].name.lower()
         if rows.num_rows == 0 or inputs.changed(table).num_rows == 0:
@@ -42,11 +44,12 @@ def culprit(view: View, inputs: Inputs, evaluation: Evaluation, leaves: Mapping[
     return None
 
 
-def culprit_anywhere(view: View, inputs: Inputs, evaluation: Evaluation, tables: Collection[str]) -> Culprit | None:
-    """The same among all rows of these inputs."""
-    for number, ref in enumerate(view.kept.refs):
+def _anywhere(evaluation: Evaluation) -> Culprit | None:
+    """The same among all rows of the inputs that may have changed."""
+    inputs = evaluation.inputs
+    for number, ref in enumerate(evaluation.view.kept.refs):
         table = ref.name.lower()
-        if table not in tables:
+        if not inputs.may_have_changed(table):
             continue
         fails = _failure(evaluation, {}, number)
         rows = _few_rows(inputs, table, fails)
@@ -54,6 +57,21 @@ def culprit_anywhere(view: View, inputs: Inputs, evaluation: Evaluation, tables:
         if found is not None:
             return _culprit(inputs, table, found)
     return None
+
+
+@contextmanager
+def naming_culprits(evaluation: Evaluation, leaves: Mapping[int, pa.Table] | None = None) -> Iterator[None]:
+    """Where an expression fails, say for which row of an input that changed, if one alone makes it fail.
+
+    Looks among the rows of the leaves; without them among all rows.
+    """
+    try:
+        yield
+    except (SqlError, TypeMismatchError) as error:
+        found = _anywhere(evaluation) if leaves is None else _among(evaluation, leaves)
+        if found is None:
+            raise
+        raise error.found_at(found) from error
 
 
 def _failure(

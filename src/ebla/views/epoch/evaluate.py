@@ -10,6 +10,8 @@ import duckdb
 import pyarrow as pa
 
 from ebla.algebra.direct import Direct, direct_of_relations
+from ebla.algebra.driving import adding
+from ebla.algebra.nodes import Shape
 from ebla.model.relation import under_names
 from ebla.relations.views import View
 from ebla.spark import scan as sscan
@@ -17,8 +19,9 @@ from ebla.spark import write as swrite
 from ebla.spark.query import over
 from ebla.spark.session import local_frame
 from ebla.storage import runs as rf
-from ebla.storage.rows import TooWide, matching
-from ebla.views.epoch.inputs import Inputs, arrow_schema, column_of
+from ebla.storage.rows import TooLarge, matching
+from ebla.views.epoch.inputs import Inputs
+from ebla.views.epoch.mutations import arrow_schema, column_of
 from ebla.views.epoch.narrow import Bounds, Side, State
 
 if TYPE_CHECKING:
@@ -32,12 +35,12 @@ class Evaluation:
     """One epoch's runs of one query. Rows that several runs, or several views, share become one DataFrame."""
 
     def __init__(self, view: View, inputs: Inputs) -> None:
-        self._view = view
-        self._inputs = inputs
+        self.view = view
+        self.inputs = inputs
 
     @property
     def names(self) -> list[str]:
-        return [col.name for col in self._view.columns]
+        return [col.name for col in self.view.columns]
 
     @property
     def is_direct(self) -> bool:
@@ -45,7 +48,7 @@ class Evaluation:
         return self._direct() is not None
 
     def session(self, *, small: bool) -> SparkSession:
-        return self._inputs.context.view_session(self._view.settings, small=small)
+        return self.inputs.context.view_session(self.view.settings, small=small)
 
     # ---- small: rows come to the driver -----------------------------------------------------------------
 
@@ -57,7 +60,7 @@ class Evaluation:
             if whole:
                 frame = self._few(semi(frame, bounds.scope, self._values(bounds.values)))
             found = self._collected(frame)
-        cursor = self._inputs.context.duck()
+        cursor = self.inputs.context.duck()
         try:
             return matching(cursor, found, bounds.scope, bounds.values)
         finally:
@@ -69,13 +72,13 @@ class Evaluation:
         known = [(sign, rows) for sign, rows in direct if rows is not None]
         if len(known) == len(sides):
             return known
-        small = all(len(side.leaves) + len(side.unread) == len(self._view.kept.refs) for side in sides)
+        small = all(len(side.leaves) + len(side.unread) == len(self.view.kept.refs) for side in sides)
         frames = [
             self.frame(side.leaves, old=side.old, unread=side.unread, small=small).selectExpr("*", f"{place} AS {SIGN}")
             for place, side in enumerate(sides)
         ]
         both = reduce(lambda a, b: a.unionAll(b), frames)
-        with swrite.translated(self._view.relation.name):
+        with swrite.translated(self.view.relation.name):
             found = (both if small else self._few(both)).toArrow()
         self._refuse_many(found)
         marks = found[SIGN].to_numpy()
@@ -85,12 +88,12 @@ class Evaluation:
     def _directly(self, leaves: Mapping[int, pa.Table], unread: Sequence[int] = ()) -> pa.Table | None:
         """The query computed by DuckDB, where all its rows are here and the answer is Spark's; else `None`."""
         made = self._direct()
-        if made is None or len({*leaves, *unread}) != len(self._view.kept.refs):
+        if made is None or len({*leaves, *unread}) != len(self.view.kept.refs):
             return None
-        cursor = self._inputs.context.duck()
+        cursor = self.inputs.context.duck()
         try:
-            for number, ref in enumerate(self._view.kept.refs):
-                relation = self._inputs.relations[ref.name.lower()]
+            for number, ref in enumerate(self.view.kept.refs):
+                relation = self.inputs.relations[ref.name.lower()]
                 nothing = arrow_schema(relation, [col.name for col in relation.visible]).empty_table()
                 cursor.register(f"leaf_{number}", nothing if number in unread else leaves[number])
             found = cursor.sql(made.sql).to_arrow_table()
@@ -102,36 +105,56 @@ class Evaluation:
         return self._aligned(found)
 
     def _direct(self) -> Direct | None:
-        if self._inputs.context.settings.epochs_on_spark:
+        if self.inputs.context.settings.epochs_on_spark:
             return None
-        view = self._view
-        return direct_of_relations(view.kept, self._inputs.relations, view.columns, view.settings)
+        view = self.view
+        return direct_of_relations(view.kept, self.inputs.relations, view.columns, view.settings)
 
     def collected(self, frame: DataFrame) -> pa.Table:
         """Rows of the query, here, if they are not too many."""
         return self._collected(self._few(frame))
 
     def _collected(self, frame: DataFrame) -> pa.Table:
-        with swrite.translated(self._view.relation.name):
+        with swrite.translated(self.view.relation.name):
             found = frame.toArrow()
         self._refuse_many(found)
         return self._aligned(found)
 
+    def whole(self, *, rows_max: int) -> pa.Table | None:
+        """All rows of the query, here, if there are fewer than these."""
+        frame = self.frame({})
+        with swrite.translated(self.view.relation.name):
+            found = frame.limit(rows_max).toArrow()
+        return None if found.num_rows == rows_max else self._aligned(found)
+
+    def chunk_alone(self, shape: Shape | None) -> DataFrame | None:
+        """The query over a chunk's rows alone, if what it gives is what the chunk adds: rows, or parts of sums."""
+        region = self.inputs.region
+        if shape is None or region is None:
+            return None
+        found = adding(shape, region.table, merges=self.view.roles is not None)
+        rows = self.inputs.added(region.table)
+        if found is None or rows is None:
+            return None
+        leaf, others = found
+        visible = [sscan.quoted(col.name) for col in self.inputs.relations[region.table].visible]
+        return self.frame({leaf.number: rows.select(*visible)}, unread=others)
+
     def _few(self, frame: DataFrame) -> DataFrame:
         """Where an input is read whole, nothing else bounds the rows that come here."""
-        return frame.limit(self._inputs.read_max + 1)
+        return frame.limit(self.inputs.read_max + 1)
 
     def _refuse_many(self, found: pa.Table) -> None:
-        if found.num_rows > self._inputs.read_max:
-            raise TooWide(f"more than {self._inputs.read_max} rows of the view")
+        if found.num_rows > self.inputs.read_max:
+            raise TooLarge(f"more than {self.inputs.read_max} rows of the view")
 
     def _aligned(self, table: pa.Table) -> pa.Table:
-        return rf.align(table.rename_columns(self.names), under_names(self._view.columns))
+        return rf.align(table.rename_columns(self.names), under_names(self.view.columns))
 
     def _values(self, values: pa.Table) -> DataFrame:
         from pyspark.sql import functions as F
 
-        return F.broadcast(local_frame(self._inputs.context.spark, values))
+        return F.broadcast(local_frame(self.inputs.context.spark, values))
 
     # ---- frames -----------------------------------------------------------------------------------------
 
@@ -145,19 +168,19 @@ class Evaluation:
     ) -> DataFrame:
         """The query, some mentions of inputs replaced by the rows that matter, some as they were, some empty."""
         frames: dict[int, DataFrame] = {}
-        for number, ref in enumerate(self._view.kept.refs):
+        for number, ref in enumerate(self.view.kept.refs):
             table = ref.name.lower()
             given = leaves.get(number)
             if number in unread:
                 given = self._empty(table)
             if given is None:
-                frames[number] = self._inputs.frame(table, State.OLD if number in old else State.NEW)
+                frames[number] = self.inputs.frame(table, State.OLD if number in old else State.NEW)
             elif isinstance(given, pa.Table):
                 frames[number] = self._as_frame(table, given, small=small)
             else:
                 frames[number] = given
-        with swrite.translated(self._view.relation.name):
-            return over(self.session(small=small), self._view.kept, frames).toDF(*self.names)
+        with swrite.translated(self.view.relation.name):
+            return over(self.session(small=small), self.view.kept, frames).toDF(*self.names)
 
     def _as_frame(self, table: str, rows: pa.Table, *, small: bool) -> DataFrame:
         """The rows as a DataFrame.
@@ -165,17 +188,17 @@ class Evaluation:
         The optimizer copies the rows of a local table with every rule. So many rows of a `small` plan stand behind an
         RDD; in any other plan they must show how few they are, so that they are broadcast.
         """
-        relation = self._inputs.relations[table]
+        relation = self.inputs.relations[table]
         shown = [n for n in rows.schema.names if not column_of(relation, n).hidden]
         schema = sscan.struct(under_names([column_of(relation, n) for n in shown]))
         aside = small and rows.num_rows > LOCAL_ROWS_MAX
-        session = self.session(small=True) if aside else self._inputs.context.spark
-        return self._inputs.round.frame(rows, aside, lambda: sscan.local(session, rows.select(shown), schema))
+        session = self.session(small=True) if aside else self.inputs.context.spark
+        return self.inputs.round.frame(rows, aside, lambda: sscan.local(session, rows.select(shown), schema))
 
     def _empty(self, table: str) -> DataFrame:
         return sscan.empty(
-            self._inputs.context.spark,
-            sscan.struct(under_names(self._inputs.relations[table].visible)),
+            self.inputs.context.spark,
+            sscan.struct(under_names(self.inputs.relations[table].visible)),
         )
 
 

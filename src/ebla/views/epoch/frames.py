@@ -12,18 +12,17 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
-from ebla.algebra.plan import Incremental
+from ebla.algebra.plan import Incremental, by_scope
 from ebla.model.relation import DELETED, Relation
-from ebla.model.snapshot import Snapshot
-from ebla.relations.views import View
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
-from ebla.storage.rows import TooWide
+from ebla.storage.rows import TooLarge
 from ebla.tables import scans
 from ebla.tables.chunk_scan import within
-from ebla.views.epoch.evaluate import Evaluation, semi
-from ebla.views.epoch.inputs import Inputs, column_of
+from ebla.views.epoch.evaluate import semi
+from ebla.views.epoch.mutations import column_of
 from ebla.views.epoch.narrow import State
+from ebla.views.epoch.operands import Operands
 from ebla.views.epoch.region import ranges_of
 
 if TYPE_CHECKING:
@@ -53,14 +52,31 @@ def with_tombstones(
     return both.selectExpr(*shown, f"{_HIT} IS NULL AS {DELETED}")
 
 
-class Wide:
-    def __init__(self, view: View, inputs: Inputs, evaluation: Evaluation, mine: Snapshot, plan: Incremental) -> None:
-        self._view = view
-        self._inputs = inputs
-        self._evaluation = evaluation
-        self._mine = mine
+def over_stored(operands: Operands, found: DataFrame, part: str) -> DataFrame:
+    """Rows to write over all that the view has in a part of its rows: what is found there, and tombstones."""
+    relation = operands.view.relation
+    key = [k.name for k in relation.key]
+    stored = scans.frame_of(operands.context, operands.stored, hidden=True).filter(part)
+    return with_tombstones(relation, stored.select(*[sscan.quoted(n) for n in key]), key, found)
+
+
+class Frames:
+    """One plan over one epoch's operands."""
+
+    def __init__(self, operands: Operands, plan: Incremental) -> None:
+        self._operands = operands
+        self._view = operands.view
+        self._inputs = operands.inputs
         self._plan = plan
         self._scope: DataFrame | None = None
+
+    @classmethod
+    def of_change(cls, operands: Operands, changed: Sequence[str]) -> Frames | None:
+        """Those that follow a change of some inputs, if the view has a key and a scope that it shows."""
+        if operands.shape is None or operands.view.relation.keyless:
+            return None
+        plan = by_scope(operands.shape, changed, operands.keys)
+        return None if plan is None else cls(operands, plan)
 
     def rows(self, span: tuple[int, int] | None = None) -> DataFrame:
         """Rows to write, under physical names with a mark for tombstones.
@@ -91,14 +107,14 @@ class Wide:
     def _rows(self, affected: DataFrame, direct: dict[int, DataFrame] | None) -> DataFrame:
         self._scope = affected
         leaves = direct if direct is not None else self._narrowed()
-        found = self._evaluation.frame(leaves)
+        found = self._operands.evaluation.frame(leaves)
         relation = self._view.relation
         key = [col.name for col in relation.key]
         if self._by_key:
             # One row for each affected value at most: what finds none is a tombstone.
             return with_tombstones(relation, affected, self._plan.scope, found, how="left_outer")
         found = semi(found, self._plan.scope, affected)
-        stored = scans.frame_of(self._inputs.context, self._mine, hidden=True)
+        stored = scans.frame_of(self._inputs.context, self._operands.stored, hidden=True)
         old = semi(stored, self._plan.scope, affected).select(*[sscan.quoted(n) for n in key])
         return with_tombstones(relation, old, key, found)
 
@@ -148,7 +164,7 @@ class Wide:
                 assert self._scope is not None
                 return _numbered(self._scope)
             case WithoutNull():
-                raise TooWide("a large change of the list of NOT IN")
+                raise TooLarge("a large change of the list of NOT IN")
 
     def _now(self, table: str) -> DataFrame:
         return self._inputs.frame(table)

@@ -7,43 +7,43 @@ columns that all of them need, and every view takes its own part.
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebla.base.ids import Version
 from ebla.catalog import reads
-from ebla.model.relation import DELETED, Column, Relation, Run, under_names
+from ebla.model.relation import Relation, Run, under_names
 from ebla.model.snapshot import Snapshot
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
-from ebla.storage.rows import TooWide, difference, matching
+from ebla.storage.rows import TooLarge, difference, matching
 from ebla.tables import scans
 from ebla.tables.context import Context
-from ebla.tables.value_lookup import on_driver, replaced_rows, rows_by
-from ebla.values import types
-from ebla.views.epoch.key_changes import dear, neighbours
+from ebla.tables.value_lookup import fitting, on_driver, rows_by
+from ebla.views.epoch.key_changes import costs_more
+from ebla.views.epoch.mutations import NEW, OLD, SIDE, Mutations, arrow_schema, column_of, of_side
 from ebla.views.epoch.narrow import State
 from ebla.views.epoch.region import Region, base_rows, inside
+from ebla.views.epoch.round import Round
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from sqlalchemy import Connection
 
 
-def column_of(relation: Relation, name: str) -> Column:
-    found = relation.column(name)
-    assert found is not None, (relation.name, name)
-    return found
+def values_as_stored(relation: Relation, names: Sequence[str], values: pa.Table | None) -> pa.Table:
+    """Values in the types of a relation's columns: tokens depend on them. No row has a value that does not fit.
 
-
-def arrow_schema(relation: Relation, names: Sequence[str]) -> pa.Schema:
-    return pa.schema([pa.field(n, types.to_arrow(column_of(relation, n).type)) for n in names])
+    Such a value comes from the other side of an equality of whole numbers, as in INT = BIGINT.
+    """
+    schema = pa.schema([pa.field(f"c{i}", kind.type) for i, kind in enumerate(arrow_schema(relation, names))])
+    if values is None or values.num_rows == 0:
+        return schema.empty_table()
+    return fitting(values, [column_of(relation, name) for name in names]).cast(schema)
 
 
 def digest(table: pa.Table) -> bytes:
@@ -51,75 +51,6 @@ def digest(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
     return hashlib.blake2b(sink.getvalue(), digest_size=16).digest()
-
-
-SIDE = "_ebla_side"
-NEW, OLD, GONE = 1, 0, -1
-"""Sides of written keys: the rows as they are, as they were, and keys that have no row any more."""
-
-
-def _marked(rows: pa.Table, side: int) -> pa.Table:
-    return rows.append_column(SIDE, pa.array([side] * rows.num_rows, pa.int8()))
-
-
-def _of(both: pa.Table, side: int) -> pa.Table:
-    return both.filter(pc.equal(both[SIDE], side))
-
-
-class Round:
-    """What the views that are refreshed together read, each thing once, whichever view asks first."""
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
-        self._lock = threading.Lock()
-        self._known: dict[object, Future[Any]] = {}
-        self._used: dict[str, set[str]] = {}
-        self._found: dict[object, list[pa.Table]] = {}
-
-    def uses(self, used: Mapping[str, frozenset[str]]) -> None:
-        """Say which columns of which inputs a view of this round needs; before the first lookup."""
-        for table, names in used.items():
-            self._used.setdefault(table, set()).update(names)
-
-    def columns(self, relation: Relation, own: frozenset[str]) -> list[str]:
-        """The columns that any view of the round needs, and the key: whole rows as far as they are concerned."""
-        wanted = self._used.get(relation.name.lower(), set()) | own | {k.name for k in relation.key}
-        return [col.name for col in relation.columns if col.name in wanted]
-
-    def frame(self, table: pa.Table, aside: bool, make: Callable[[], DataFrame]) -> DataFrame:
-        """The DataFrame of an Arrow table that several views read; `aside`: not as a part of the plan."""
-        # The table is kept beside its frame, so that its id stays its own.
-        kept: tuple[pa.Table, DataFrame] = self.once(("frame", aside, id(table)), lambda: (table, make()))
-        return kept[1]
-
-    def snapshot(self, connection: Connection, relation: Relation, version: Version) -> Snapshot:
-        """A relation at a version, read by whoever asks first."""
-        name = ("snapshot", relation.id, relation.schema_version, relation.placement_version, version)
-        found: Snapshot = self.once(name, lambda: reads.snapshot(connection, relation, version))
-        return found
-
-    def remember(self, key: object, rows: pa.Table) -> None:
-        """Keep rows of an input that a lookup found, for lookups that ask for some of them by another column."""
-        with self._lock:
-            self._found.setdefault(key, []).append(rows)
-
-    def remembered(self, key: object) -> list[pa.Table]:
-        with self._lock:
-            return list(self._found.get(key, ()))
-
-    def once(self, key: object, make: Callable[[], Any]) -> Any:
-        """What `make` gives, made by whoever asks first; others wait for it."""
-        with self._lock:
-            future = self._known.get(key)
-            mine = future is None
-            if future is None:
-                future = self._known[key] = Future()
-        if mine:
-            try:
-                future.set_result(make())
-            except BaseException as error:
-                future.set_exception(error)
-        return future.result()
 
 
 def unchanged(
@@ -154,7 +85,7 @@ class Inputs:
     """Of one input the view knows only a part: it is being built. Everything here is as if there were no more."""
     _writes: dict[str, list[Run]] = field(default_factory=dict)
     _changes: dict[str, tuple[pa.Table, pa.Table]] = field(default_factory=dict)
-    _told: set[str] = field(default_factory=set)
+    _keys_alone: set[str] = field(default_factory=set)
     """Inputs of whose changes only the keys are known, and the new rows."""
 
     @property
@@ -191,6 +122,10 @@ class Inputs:
             return None
         return base_rows(self.context, self.relations[table], self.now[table].version, region.added, hidden=True)
 
+    def versions(self) -> dict[str, int]:
+        """The version of each input at the epoch."""
+        return {n: int(now.version) for n, now in self.now.items()}
+
     def region_of(self, table: str) -> Region | None:
         return self.region if self.region is not None and self.region.table == table else None
 
@@ -215,7 +150,7 @@ class Inputs:
                 continue
             try:
                 self._writes[table] = self._find_writes(connection, table)
-            except TooWide:
+            except TooLarge:
                 continue  # the plan that needs the writes asks again, and says why there are none
             if self._writes[table]:
                 self.round.snapshot(connection, self.relations[table], since)
@@ -223,11 +158,11 @@ class Inputs:
     def _find_writes(self, connection: Connection, table: str) -> list[Run]:
         relation, since, now = self.relations[table], self.before[table], self.now[table]
         if since is None:
-            raise TooWide("the view is not built yet")
+            raise TooLarge("the view is not built yet")
         if since < now.version and since < reads.horizon(connection, relation):
-            raise TooWide(f"the changes of {table} since version {since} were vacuumed")
+            raise TooLarge(f"the changes of {table} since version {since} were vacuumed")
         if reads.truncated_between(connection, relation, since, now.version):
-            raise TooWide(f"{table} was truncated")
+            raise TooLarge(f"{table} was truncated")
         return reads.writes_between(connection, relation, since, now.version)
 
     def written(self, table: str) -> int:
@@ -235,39 +170,40 @@ class Inputs:
         region = self.region_of(table)
         return sum(run.rows for run in self.writes(table)) + (0 if region is None else region.rows_added)
 
-    def moved(self) -> list[str]:
+    def may_have_changed(self, table: str) -> bool:
+        try:
+            return self.written(table) > 0
+        except TooLarge:
+            return True
+
+    def changed_inputs(self) -> list[str]:
         """Inputs with a change in a column that the view uses."""
         return [t for t in self.relations if any(side.num_rows for side in self.sides(t))]
 
     def changed(self, table: str) -> pa.Table:
-        """New and old rows of the keys that changed; of an input that is told by its keys, those that were written."""
-        if table in self._told:
-            return self._written(table).select([k.name for k in self.relations[table].key])
+        """New and old rows of the keys that changed; of an input that is taken by its keys, those that were written."""
+        if table in self._keys_alone:
+            return self._mutations(table).new().select([k.name for k in self.relations[table].key])
         return pa.concat_tables(self.sides(table))
 
-    def tell_by_keys(self, table: str) -> bool:
+    def take_keys_alone(self, table: str) -> bool:
         """Take an input's change by its keys alone from now on, if that is cheaper; whether it is
         (`views.epoch.key_changes`)."""
-        if table in self._told:
+        if table in self._keys_alone:
             return True
         if table in self._changes or self.region_of(table) is not None or self.written(table) > self.rows_max:
             return False
-        old, relation = self._old(table), self.relations[table]
-        if not dear(sum(run.rows for run in old.level1), self.written(table)) or not on_driver(self.context, old):
+        mutations = self._mutations(table)
+        old = mutations.before()
+        if not costs_more(sum(run.rows for run in old.level1), self.written(table)) or not on_driver(self.context, old):
             return False
-
-        def find() -> pa.Table:
-            key = [k.physical for k in relation.key]
-            return self._find_changes(table, neighbours(self._latest(table), key, relation.tablets))
-
-        some: pa.Table = self.round.once(("some", *self._span(table)), find)
-        if any(side.num_rows for side in self._differing(table, some)):
-            self._told.add(table)
-        return table in self._told
+        if any(side.num_rows for side in self._differing(table, mutations.both_of_few())):
+            self._keys_alone.add(table)
+        return table in self._keys_alone
 
     def sides(self, table: str) -> tuple[pa.Table, pa.Table]:
         """New and old rows of the keys that changed, as far as the view sees them: gained, lost."""
-        assert table not in self._told, f"{table}: what its rows were is not known"
+        assert table not in self._keys_alone, f"{table}: what its rows were is not known"
         if table not in self._changes:
             gained, lost = self._written_sides(table)
             region = self.region_of(table)
@@ -287,66 +223,37 @@ class Inputs:
             nothing = arrow_schema(self.relations[table], names).empty_table()
             return nothing, nothing
         if sum(r.rows for r in runs) > self.rows_max:
-            raise TooWide(f"{sum(r.rows for r in runs)} changed rows of {table}")
-        both: pa.Table = self.round.once(
-            ("changes", *self._span(table)), lambda: self._find_changes(table, self._latest(table))
-        )
-        return self._differing(table, both)
+            raise TooLarge(f"{sum(r.rows for r in runs)} changed rows of {table}")
+        return self._differing(table, self._mutations(table).both())
 
     def _differing(self, table: str, both: pa.Table) -> tuple[pa.Table, pa.Table]:
         names = self.columns(table)
-        return difference(_of(both, NEW).select(names), _of(both, OLD).select(names))
+        return difference(of_side(both, NEW).select(names), of_side(both, OLD).select(names))
 
     def _span(self, table: str) -> tuple[object, ...]:
         """What tells an input's changes from those of others, and from those that other views read."""
         return self.relations[table].id, self.before[table], self.now[table].version
 
-    def _old(self, table: str) -> Snapshot:
+    def _mutations(self, table: str) -> Mutations:
         since = self.before[table]
         assert since is not None
-        with self.context.catalog.reading() as connection:
-            return self.round.snapshot(connection, self.relations[table], since)
-
-    def _latest(self, table: str) -> pa.Table:
-        """The last mutation of each key that was written."""
-        relation, runs, roots = self.relations[table], self.writes(table), self.context.roots_of(self.now[table])
-        found: pa.Table = self.round.once(
-            ("latest", *self._span(table)), lambda: rf.mutations(relation, runs, roots, self.context.cache)
+        return Mutations(
+            round=self.round,
+            relation=self.relations[table],
+            since=since,
+            now=self.now[table],
+            runs=self.writes(table),
+            used=self.used.get(table, frozenset()),
         )
-        return found
 
     def _few(self, table: str, rows: DataFrame) -> pa.Table:
         """Rows that Spark reads, here, with the columns that the view uses."""
         relation, names = self.relations[table], self.columns(table)
         found = rows.select(*[sscan.quoted(n) for n in names]).limit(self.rows_max + 1).toArrow()
         if found.num_rows > self.rows_max:
-            raise TooWide(f"more than {self.rows_max} rows of {table} in a chunk")
+            raise TooLarge(f"more than {self.rows_max} rows of {table} in a chunk")
         aligned = rf.align(found, under_names([column_of(relation, n) for n in names]))
         return aligned.cast(arrow_schema(relation, names))
-
-    def _find_changes(self, table: str, latest: pa.Table) -> pa.Table:
-        """Rows of the keys of some mutations, new and old, and the keys that have none any more."""
-        relation = self.relations[table]
-        names = self.round.columns(relation, self.used.get(table, frozenset()))
-        was = replaced_rows(self.context, self._old(table), latest, names)
-        return pa.concat_tables([self._now(table, latest), _marked(was, OLD)], promote_options="default")
-
-    def _written(self, table: str) -> pa.Table:
-        """All that was written, without what it was."""
-        found: pa.Table = self.round.once(
-            ("written", *self._span(table)), lambda: self._now(table, self._latest(table))
-        )
-        return found
-
-    def _now(self, table: str, latest: pa.Table) -> pa.Table:
-        relation = self.relations[table]
-        names = self.round.columns(relation, self.used.get(table, frozenset()))
-        alive = latest.filter(pc.invert(pc.fill_null(latest[DELETED], False)))
-        physical = [column_of(relation, n).physical for n in names]
-        gained = alive.select(physical).rename_columns(names).cast(arrow_schema(relation, names))
-        dead = latest.filter(pc.fill_null(latest[DELETED], False)).select([k.physical for k in relation.key])
-        dead = dead.rename_columns([k.name for k in relation.key])
-        return pa.concat_tables([_marked(gained, NEW), _marked(dead, GONE)], promote_options="default")
 
     # ---- lookups ----------------------------------------------------------------------------------------
 
@@ -366,7 +273,7 @@ class Inputs:
         if state is State.OLD and any(side.num_rows for side in self.sides(table)):
             found = self._as_it_was(table, by, values, found.select(self.columns(table)))
         if found.num_rows > self.read_max:
-            raise TooWide(f"{found.num_rows} rows of {table} to read")
+            raise TooLarge(f"{found.num_rows} rows of {table} to read")
         # Whole rows may have columns that only other views need: so all of them get the same table, and one DataFrame.
         return found if columns is None else found.select(wanted)
 
@@ -377,15 +284,15 @@ class Inputs:
             found = rows_by(self.context, now, by, values, names, most=self.read_max)
             self.round.remember(self._span(table), found)
             return found
-        known = self._written_rows(table)
+        written = self._written_rows(table)
         sources = [rows for rows in self.round.remembered(self._span(table)) if set(names) <= set(rows.schema.names)]
         parts: list[pa.Table] = []
         left = values
         cursor = self.context.duck()
         try:
-            if known is not None:
-                parts.append(matching(cursor, _of(known, NEW).select(list(names)), by, left))
-                settled = known.filter(pc.not_equal(known[SIDE], OLD)).select(list(by))
+            if written is not None:
+                parts.append(matching(cursor, of_side(written, NEW).select(list(names)), by, left))
+                settled = written.filter(pc.not_equal(written[SIDE], OLD)).select(list(by))
                 left = matching(cursor, left, left.schema.names, settled, negated=True)
             for rows in sources:
                 parts.append(matching(cursor, rows.select(list(names)), by, left))
@@ -398,14 +305,11 @@ class Inputs:
 
     def _written_rows(self, table: str) -> pa.Table | None:
         """What was written since the view last read the input, if that is known already and has all columns."""
-        if table in self._told:
-            return self._written(table)
+        if table in self._keys_alone:
+            return self._mutations(table).new()
         if not any(side.num_rows for side in self._changes.get(table, ())) or not self.writes(table):
             return None
-        known: pa.Table = self.round.once(
-            ("changes", *self._span(table)), lambda: self._find_changes(table, self._latest(table))
-        )
-        return known
+        return self._mutations(table).both()
 
     def _as_it_was(self, table: str, by: Sequence[str], values: pa.Table, found: pa.Table) -> pa.Table:
         """Today's rows without those that changed, and the old ones of those in their place."""

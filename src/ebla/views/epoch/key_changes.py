@@ -1,4 +1,4 @@
-"""Changes that their keys tell: when an epoch need not know what the rows were that a write replaced.
+"""Changes taken by their keys: when an epoch need not know what the rows were that a write replaced.
 
 A write says which keys it wrote, and their new rows. What those rows were is a lookup in the input, and one of many
 keys that lie far apart reads the input from end to end: its price follows the table, not the change. A plan by scope
@@ -33,7 +33,7 @@ GROUP_ROWS = 400_000
 SOME_KEYS = 32
 
 
-def told_by_key(made: Incremental, table: str, key: Sequence[str]) -> bool:
+def needs_keys_alone(made: Incremental, table: str, key: Sequence[str]) -> bool:
     """Whether the plan takes nothing of an input's changed rows but columns of its key."""
     starts = [one for way in made.affected for one in _starts(way.values) if one.table == table]
     return all(set(one.columns) <= set(key) for one in starts)
@@ -52,7 +52,7 @@ def _starts(values: Values) -> Iterator[Changed]:
             pass
 
 
-def dear(stored: int, written: int) -> bool:
+def costs_more(stored: int, written: int) -> bool:
     """Whether to look up so many keys among so many sorted rows costs more than to compute them all again."""
     return min(stored, written * GROUP_ROWS) > max(ROWS_MIN, written * ROWS_PER_KEY_MAX)
 

@@ -5,205 +5,33 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import time
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ebla.algebra.driving import Driving, Growing, InOnePiece
 from ebla.base.ids import RelationId, Version
-from ebla.catalog import history, reads, troubles
-from ebla.catalog import transactions as tx
+from ebla.catalog import reads, troubles
 from ebla.catalog.troubles import Activity, Trouble
 from ebla.errors import CatalogError, ConflictError, MissingDependencyError
 from ebla.model import changes as c
-from ebla.model.relation import FOREVER, Kind, Relation
+from ebla.model.relation import Kind, Relation
 from ebla.relations import views as definition
-from ebla.relations.shapes import how_built, shape_of, used_columns
+from ebla.relations.shapes import shape_of, used_columns
 from ebla.relations.views import Position, View
 from ebla.spark.faults import is_final
 from ebla.tables import troubles as troubled
 from ebla.tables.context import Context
-from ebla.tables.writes import Work, opened
-from ebla.views.epoch.coverage import Covering, Standing, standing
-from ebla.views.epoch.growth import Growth, OnePiece, Piece, growth, in_one_piece
-from ebla.views.epoch.inputs import Round
-from ebla.views.epoch.refresh import Chunk, RefreshEpoch
-from ebla.views.epoch.run import Epoch, Run, Target
+from ebla.views.epoch.apply import NOTHING, Known, anything_new, applied, apply_epoch, written_since
+from ebla.views.epoch.attempt import Epoch, Target
+from ebla.views.epoch.growth import Piece
+from ebla.views.epoch.refresh import Chunk
+from ebla.views.epoch.round import Round
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 log = logging.getLogger("ebla.views")
-
-Known = tuple[View, Mapping[str, Relation]]
-"""A view and its inputs, as the round read them."""
-
-NOTHING = "nothing to do"
-"""The plan of an epoch that found no commit behind the versions that the view has read."""
-
-__all__ = ["Chunk", "Epoch", "Known", "Target", "apply_epoch", "refresh", "stop"]
-
-# ---- the epoch ------------------------------------------------------------------------------------------
-
-
-def apply_epoch(
-    context: Context,
-    name: str,
-    target: Target | None = None,
-    round_: Round | None = None,
-    *,
-    build: Piece | None = None,
-    chunk: Chunk | None = None,
-    repair: bool = False,
-    known: Known | None = None,
-) -> Epoch:
-    """Bring a view up to the newest version of its inputs, or to those of the target. `repair`: compute it anew.
-
-    `chunk`: go on with the view's refresh. `known`: what the round has read of the view, and that it is behind.
-
-    A view that is being built in chunks is brought there as far as it is covered. One that is built in one piece is
-    left alone, unless this is the epoch that builds it (`build`). One that grows gets the chunk that `build` says.
-    """
-    started = time.perf_counter()
-    if known is not None and target is not None:
-        view, relations = known
-        _refuse_behind(view, relations, target)
-        with _at_work(context, view) as work:
-            return Run(view, relations, target, work, round_ or Round(context), started).run()
-    with context.catalog.reading() as connection:
-        found = _look(connection, name, target, build=build, chunk=chunk, repair=repair)
-    view, relations, target = found.view, found.relations, found.target
-    if not found.due:
-        return Epoch(view=view.relation.name, applied_version=_applied(view), plan=NOTHING)
-    with _at_work(context, view) as work:
-        round_ = round_ or Round(context)
-        if found.stands is not None and isinstance(found.how, Driving):
-            return Covering(view, found.how, relations, found.stands, target.stream, work, round_, started).run()
-        if view.position is not None and view.position.refresh is not None and not repair:
-            return RefreshEpoch(view, relations, target, work, round_, started, chunk).run()
-        building = found.building
-        if build is not None and isinstance(found.how, Growing):
-            # What is covered comes to the target first, by an epoch of its own; then nothing but rows is added.
-            apply_epoch(context, name, target, round_)
-            with context.catalog.reading() as connection:
-                view = definition.load(connection, name)
-                relations = {n: reads.relation(connection, n) for n in view.inputs}
-                building = growth(connection, view, found.how.base, build)
-        run = Run(view, relations, target, work, round_, started, building)
-        return run.anew("repair") if repair else run.run()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """A view as an epoch finds it, and whether there is something to do."""
-
-    view: View
-    relations: Mapping[str, Relation]
-    target: Target
-    due: bool
-    how: Driving | Growing | InOnePiece | None = None
-    stands: Standing | None = None
-    building: OnePiece | Growth | None = None
-
-
-def _look(
-    connection: Connection,
-    name: str,
-    target: Target | None,
-    *,
-    build: Piece | None,
-    chunk: Chunk | None,
-    repair: bool,
-) -> _Look:
-    view = definition.load(connection, name)
-    target = target or Target(stream=reads.current_version(connection))
-    relations = {n: reads.relation(connection, n) for n in view.inputs}
-    found = _Look(view=view, relations=relations, target=target, due=True)
-    match how_built(view, relations) if view.building else None:
-        case Driving() as how:
-            stands = standing(connection, view, relations[how.base], relations, target.stream)
-            return replace(found, how=how, stands=stands, due=stands.due)
-        case Growing() as how:
-            target = Target(stream=target.stream)  # dictionaries get their own versions once it is built
-            building = growth(connection, view, how.base)
-            due = build is not None or (building.begun and _anything_new(connection, view.reached, relations, target))
-            return replace(found, how=how, target=target, building=building, due=due)
-        case InOnePiece() as how:
-            if build is None:
-                return replace(found, how=how, due=False)
-            return replace(found, how=how, building=in_one_piece(connection, view))
-        case None:
-            if not repair and chunk is None and not _anything_new(connection, view.position, relations, target):
-                return replace(found, due=False)
-            if chunk is not None and (view.position is None or view.position.refresh is None):
-                return replace(found, due=False)  # another process has ended it
-            _refuse_behind(view, relations, target)
-            return found
-
-
-@contextlib.contextmanager
-def _at_work(context: Context, view: View) -> Iterator[Work]:
-    """The work of an epoch, which leaves nothing if it fails."""
-    work = _begun(context, view)
-    try:
-        with context.kept_alive(work.transaction.id), context.at_work(f"epoch of {view.relation.name}"):
-            yield work
-    except BaseException as error:
-        work.give_up(error)
-        raise
-
-
-def _begun(context: Context, view: View) -> Work:
-    relation, transaction, place = opened(context, view.relation.name, reason=f"{tx.EPOCH}{view.relation.name}")
-    work = Work(context, view.relation, transaction, place)
-    if (relation.id, relation.schema_version) != (view.relation.id, view.relation.schema_version):
-        work.roll_back()
-        raise ConflictError(f"{relation.name}: expected the view that the epoch began with, found another; retry")
-    return work
-
-
-def _applied(view: View) -> Version:
-    return Version(0) if view.position is None else view.position.applied_version
-
-
-def _refuse_behind(view: View, relations: Mapping[str, Relation], target: Target) -> None:
-    """Refuse a target that was chosen before another process brought the view further.
-
-    The view's rows hold what it has read: with a position behind them the next epoch would apply changes twice.
-    """
-    for name, relation in relations.items():
-        seen = 0 if view.position is None else view.position.read.get(name, 0)
-        until = target.batch.get(name, target.stream if relation.kind is Kind.TABLE else FOREVER)
-        if until < seen:
-            raise ConflictError(
-                f"epoch of {view.relation.name}: expected {relation.name} at version {seen} or newer, found {until}; "
-                "another process came first: read again"
-            )
-
-
-def _anything_new(
-    connection: Connection, position: Position | None, relations: Mapping[str, Relation], target: Target
-) -> bool:
-    """Whether an input has a commit that a view has not read. The history knows, even of runs that are vacuumed."""
-    if position is None or position.failed:
-        return True
-    return _written_since(connection, position.read, relations, target)
-
-
-def _written_since(
-    connection: Connection, read: Mapping[str, int], relations: Mapping[str, Relation], target: Target
-) -> bool:
-    """Whether an input has a commit behind these versions, up to the target."""
-    for name, relation in relations.items():
-        seen = read.get(name, 0)
-        until = target.batch.get(name, target.stream if relation.kind is Kind.TABLE else FOREVER)
-        if seen >= until:
-            continue
-        if history.newest_of(connection, relation.id, until) > seen:
-            return True
-    return False
 
 
 def refresh(
@@ -242,7 +70,7 @@ def refresh(
                 round_.uses(used_columns(shape, agenda.inputs[view.relation.id]))
         for view in level:
             if view.relation.id in agenda.idle:
-                done[view.relation.name] = Epoch(view=view.relation.name, applied_version=_applied(view), plan=NOTHING)
+                done[view.relation.name] = Epoch(view=view.relation.name, applied_version=applied(view), plan=NOTHING)
         for epoch in _side_by_side(context, busy, targets, round_, build, chunk, agenda.steady, alone=of_dictionaries):
             done[epoch.view] = epoch
     _forget_troubles(context, agenda, targets, done, chunk)
@@ -288,7 +116,7 @@ def _agenda(
             continue
         due.append(view)
         if chunk is None and all(relation.kind is Kind.TABLE for relation in relations.values()):
-            if not _anything_new(connection, view.position, relations, targets[name]):
+            if not anything_new(connection, view.position, relations, targets[name]):
                 idle.add(number)
             refreshing = view.position is not None and view.position.refresh is not None
             if not view.building and view.damage is None and not refreshing:
@@ -326,7 +154,7 @@ def _is_due(
     """What failed on a row fails again until an input is written to, or a user knows better and asks for it."""
     if view.position is None or not view.position.failed or view.relation.name.lower() in retry:
         return True
-    return _written_since(connection, view.position.tried, relations, target)
+    return written_since(connection, view.position.tried, relations, target)
 
 
 def _levels(views: Sequence[View]) -> list[list[View]]:
@@ -372,7 +200,7 @@ def _side_by_side(
                 _note(context, view, error)
             return Epoch(
                 view=view.relation.name,
-                applied_version=_applied(view),
+                applied_version=applied(view),
                 plan="waiting",
                 reason=str(error) or type(error).__name__,
                 error=error,
@@ -413,7 +241,7 @@ def _apply_or_fail(
             tried |= view.position.refresh.to
         stop(context, view, error, tried, Activity.EPOCH if build is None else Activity.BUILD)
         return Epoch(
-            view=view.relation.name, applied_version=_applied(view), plan="failed", reason=str(error), error=error
+            view=view.relation.name, applied_version=applied(view), plan="failed", reason=str(error), error=error
         )
 
 

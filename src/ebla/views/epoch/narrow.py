@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
 from ebla.algebra.plan import Affected, Incremental, Term
-from ebla.storage.rows import TooWide, distinct, numbered
+from ebla.storage.rows import TooLarge, distinct, numbered
 
 
 class State(Enum):
@@ -108,7 +108,7 @@ def _affected(
     found = [collector.values(a.values) for a in parts]
     values = distinct(pa.concat_tables(found, promote_options="permissive")) if found else _empty(width)
     if values.num_rows > rows_max:
-        raise TooWide(f"{values.num_rows} affected values")
+        raise TooLarge(f"{values.num_rows} affected values")
     return values
 
 
@@ -120,7 +120,7 @@ def _narrowed(
         rows.setdefault(one.leaf, []).append(collector.rows(one, State.OLD if one.leaf in old else State.NEW))
     leaves = {leaf: tables[0] if len(tables) == 1 else _merged(tables) for leaf, tables in rows.items()}
     if sum(t.num_rows for t in leaves.values()) > 4 * rows_max:
-        raise TooWide("the affected rows are made of too many input rows")
+        raise TooLarge("the affected rows are made of too many input rows")
     return leaves
 
 
@@ -149,7 +149,7 @@ class _Collector:
         if wanted not in self._known:
             found = distinct(self._compute(wanted))
             if found.num_rows > self._rows_max:
-                raise TooWide(f"{found.num_rows} values to follow")
+                raise TooLarge(f"{found.num_rows} values to follow")
             self._known[wanted] = found
         return self._known[wanted]
 
@@ -173,7 +173,7 @@ class _Collector:
             case WithoutNull(source=source):
                 found_values = self.values(source)
                 if any(column.null_count for column in found_values.columns):
-                    raise TooWide("a NULL came to, or left, the list of NOT IN")
+                    raise TooLarge("a NULL came to, or left, the list of NOT IN")
                 return found_values
 
     def rows(self, narrowed: Narrowed, state: State) -> pa.Table:

@@ -5,27 +5,20 @@ A chunk of the refresh is such an epoch, in which streams stay where they are (`
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-
 from ebla.base.failpoint import hit
 from ebla.catalog import reads
-from ebla.errors import ConflictError, DuplicateKeyError, SqlError, UsageError
+from ebla.errors import ConflictError, UsageError
 from ebla.model import changes as c
-from ebla.model.refresh import Moved, Refresh, moved
-from ebla.model.relation import Relation
+from ebla.model.refresh import Moved, Refresh, ahead, moved
 from ebla.relations import views as definition
 from ebla.relations.views import View
-from ebla.storage import runs as rf
-from ebla.storage.rows import TooWide
-from ebla.tables import batch as b
-from ebla.tables.writes import Work
-from ebla.views.epoch.inputs import Round
-from ebla.views.epoch.ranges import Cut, Ranges, ahead
-from ebla.views.epoch.run import Epoch, Target
+from ebla.storage.rows import TooLarge
+from ebla.views.epoch.attempt import Attempt, Epoch
+from ebla.views.epoch.ranges import Cut, Ranges
+from ebla.views.epoch.rows import together
 
 REFRESH = "refresh"
 """The plan of an epoch that is a chunk."""
@@ -45,26 +38,14 @@ class Chunk:
 class RefreshEpoch:
     """One attempt. `chunk`: the refresh goes on with it."""
 
-    def __init__(
-        self,
-        view: View,
-        relations: Mapping[str, Relation],
-        target: Target,
-        work: Work,
-        round_: Round,
-        started: float,
-        chunk: Chunk | None,
-    ) -> None:
+    def __init__(self, attempt: Attempt, chunk: Chunk | None) -> None:
+        view = attempt.view
         assert view.position is not None
         assert view.position.refresh is not None
-        self._context = round_.context
-        self._view = view
+        self._attempt = attempt
         self._position = view.position
         self._refresh = view.position.refresh
-        self._work = work
-        self._started = started
         self._chunk = chunk
-        self._until = target.stream
         planned = None if chunk is None else (chunk.up_to, dict(chunk.to))
         stands = (self._refresh.up_to, dict(self._refresh.to))
         if planned is not None and planned != stands:
@@ -72,106 +53,49 @@ class RefreshEpoch:
                 f"refresh of {view.relation.name}: expected it at {planned}, found it at {stands}; "
                 "another process came first: read again"
             )
-        self._ranges = Ranges(view, relations, self._refresh.by, round_)
-        with self._context.catalog.reading() as connection:
+        self._ranges = Ranges(view, attempt.relations, self._refresh.by, attempt.round)
+        with attempt.context.catalog.reading() as connection:
             newest = reads.current_version(connection)
-        self._target = target.versions(relations, newest)
+        self._target = attempt.target.versions(attempt.relations, newest)
 
     def run(self) -> Epoch:
         read, cut = self._position.read, None
         if self._chunk is not None:
             cut = self._ranges.cut(ahead(read, self._refresh, self._target), self._refresh, self._chunk.rows_max)
         todo = moved(read, self._refresh, self._target, None if cut is None else cut.up_to)
+        attempt = self._attempt
         if cut is None or cut.exact:
             try:
-                return self._followed(todo, cut)
-            except TooWide:
+                rows = together(attempt.view, [self._ranges.followed(part) for part in todo.parts])
+            except TooLarge:
                 pass
-        rows = sum(self._ranges.written(part, self._work) for part in todo.parts)
-        gone = sum(run.tombstones for run in self._work.runs)
-        return self._commit(todo, cut, rows - gone, gone, rows)
-
-    def _followed(self, todo: Moved, cut: Cut | None) -> Epoch:
-        found = [self._ranges.followed(part) for part in todo.parts]
-        if not found:
-            return self._commit(todo, cut, 0, 0, 0)
-        gained, doomed = (
-            pa.concat_tables(tables) for tables in zip(*((f.gained, f.doomed) for f in found), strict=True)
-        )
-        if gained.num_rows or doomed.num_rows:
-            relation = self._view.relation
-            physical = [col.physical for col in relation.columns]
-            up = rf.align(gained.rename_columns(physical), relation.columns)
-            down = rf.align(doomed.rename_columns(physical), relation.columns)
-            kinds = pa.chunked_array([pa.array([b.UPSERT] * up.num_rows + [b.DELETE] * down.num_rows, pa.string())])
-            self._work.put(b.ArrowBatch(table=pa.concat_tables([up, down]), kinds=kinds, ordered=False))
-        return self._commit(todo, cut, gained.num_rows, doomed.num_rows, sum(f.rows for f in found))
+            else:
+                attempt.put(rows)
+                return self._commit(todo, cut, rows.gained.num_rows, rows.doomed.num_rows, rows.compared)
+        frames = [frame for part in todo.parts if (frame := self._ranges.frame(part)) is not None]
+        count = sum(attempt.work.put_more(frame) for frame in frames)
+        return self._commit(todo, cut, count - attempt.tombstones, attempt.tombstones, count)
 
     def _commit(self, todo: Moved, cut: Cut | None, gained: int, lost: int, rows: int) -> Epoch:
-        view, relation, work = self._view, self._view.relation, self._work
-        plan, reason = "incremental", None
-        refresh = todo.refresh
-        if cut is not None:
-            plan = REFRESH
-            reason = ", ".join(f"{n} to version {v}" for n, v in sorted(self._refresh.to.items()))
-            refresh = None if refresh is None else self._refresh.advanced(cut.up_to, rows, cut.values)
-        seconds = round(time.perf_counter() - self._started, 4)
-        position = definition.advanced(
-            self._position,
-            applied_version=self._until,
-            read={n: int(v) for n, v in todo.read.items()},
-            plan=plan,
-            reason=reason,
-            gained=gained,
-            lost=lost,
-            seconds=seconds,
-            refresh=refresh,
-        )
-        if cut is not None:
-            position = position.still_failed(self._position)
-        try:
-            work.write_indexes()
-        except DuplicateKeyError as error:
-            raise SqlError(str(error)) from error  # of the view's rows, like an expression that fails
-        updates: list[c.Update] = []
-        if work.runs:
-            updates.append(c.AddRuns(runs=tuple(work.runs), level1_if_empty=work.bulk))
-        updates += work.index_updates()
-        updates += definition.moved(view, position)
-        updates.append(c.EndTransaction(transaction=work.transaction.id))
+        attempt, name, until = self._attempt, self._attempt.view.relation.name, self._attempt.target.stream
         if cut is None:
+            epoch = attempt.epoch(until, "incremental", None, gained, lost)
+            position = epoch.position(self._position, todo.read, todo.refresh)
+            decision = attempt.decision(position, f"epoch of {name} to version {until}: incremental, +{gained} -{lost}")
             hit("epoch.before_commit")
-        else:
-            hit("refresh.before_commit")
-        work.commit_decision(
-            c.Decision(
-                reason=f"{self._said(cut, todo)}, +{gained} -{lost}",
-                relation=relation.id,
-                transaction=work.transaction.id,
-                requires=(*work.requirements(), c.ProgressIs(name=view.progress_name, value=view.stored)),
-                updates=tuple(updates),
-            )
-        )
-        if cut is None:
+            attempt.work.commit_decision(decision)
             hit("epoch.committed")
-        else:
-            hit("refresh.committed")
-        return Epoch(
-            view=relation.name,
-            applied_version=self._until,
-            plan=plan,
-            reason=reason,
-            gained=gained,
-            lost=lost,
-            seconds=seconds,
-        )
-
-    def _said(self, cut: Cut | None, todo: Moved) -> str:
-        """What the commit is, for the history."""
-        name = self._view.relation.name
-        if cut is None:
-            return f"epoch of {name} to version {self._until}: incremental"
-        return f"refresh of {name}: {'the last chunk' if todo.refresh is None else f'a chunk up to {cut.up_to}'}"
+            return epoch
+        reason = ", ".join(f"{n} to version {v}" for n, v in sorted(self._refresh.to.items()))
+        refresh = None if todo.refresh is None else self._refresh.advanced(cut.up_to, rows, cut.values)
+        epoch = attempt.epoch(until, REFRESH, reason, gained, lost)
+        position = epoch.position(self._position, todo.read, refresh).still_failed(self._position)
+        chunk = "the last chunk" if refresh is None else f"a chunk up to {cut.up_to}"
+        decision = attempt.decision(position, f"refresh of {name}: {chunk}, +{gained} -{lost}")
+        hit("refresh.before_commit")
+        attempt.work.commit_decision(decision)
+        hit("refresh.committed")
+        return epoch
 
 
 # ---- statements about a refresh -------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import pyarrow as pa
 from ebla.base.ids import TabletId, Version
 from ebla.catalog import reads
 from ebla.model import segments as sg
-from ebla.model.chunks import Part, spans
+from ebla.model.chunks import Part, position_of, spans
 from ebla.model.relation import Relation
 from ebla.model.segments import Segments
 from ebla.spark import scan as sscan
@@ -74,6 +74,18 @@ def known(covered: Mapping[TabletId, Segments[str]]) -> tuple[Part, ...]:
 def ranges_of(base: Relation, parts: Sequence[Part]) -> list[tuple[int, int]]:
     """The tokens of some parts of a relation, first and last."""
     return spans(parts, lambda tablet: token.token_range(tablet, base.tablets))
+
+
+def region_of_tokens(base: Relation, first: int, last: int) -> Region:
+    """A range of tokens of a relation, as parts of its tablets; nothing of it changes."""
+    parts = []
+    for number in range(base.tablets):
+        begin, end = token.token_range(number, base.tablets)
+        if first <= end and begin <= last:
+            after = None if first <= begin else position_of(first - 1)
+            up_to = None if end <= last else position_of(last)
+            parts.append(Part(tablet=TabletId(number), after=after, up_to=up_to, rows=0))
+    return Region(table=base.name.lower(), known=tuple(parts))
 
 
 def base_rows(

@@ -22,7 +22,7 @@ from ebla.base.failpoint import hit
 from ebla.base.ids import TabletId, TaskId, Version
 from ebla.catalog import building, reads
 from ebla.catalog import transactions as tx
-from ebla.errors import ConflictError, SqlError, TransactionClosedError, TypeMismatchError
+from ebla.errors import ConflictError, TransactionClosedError
 from ebla.model import changes as c
 from ebla.model import segments as sg
 from ebla.model.relation import SPANS_TABLETS, Relation
@@ -36,9 +36,10 @@ from ebla.tables import batch as b
 from ebla.tables.chunk_scan import Reading, Scan
 from ebla.tables.context import Context
 from ebla.tables.writes import Work
-from ebla.views.epoch.culprit import culprit_anywhere
+from ebla.views.epoch.culprit import naming_culprits
 from ebla.views.epoch.evaluate import Evaluation
-from ebla.views.epoch.inputs import Inputs, Round
+from ebla.views.epoch.inputs import Inputs
+from ebla.views.epoch.round import Round
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -144,15 +145,10 @@ class _Chunk:
     def run(self, rows: DataFrame) -> None:
         evaluation = Evaluation(self._view, self._inputs)
         relation = self._view.relation
-        try:
+        with naming_culprits(evaluation):
             found = evaluation.frame({self._filling.driven.leaf: rows})
             fitted = swrite.fitted(found, relation, hidden=True)
             self._work.put(b.FrameBatch(frame=fitted, kind=b.UPSERT, plain=True, rows=None))
-        except (SqlError, TypeMismatchError) as error:
-            place = culprit_anywhere(self._view, self._inputs, evaluation, set(self._filling.relations))
-            if place is None:
-                raise
-            raise error.found_at(place) from error
         hit("build.chunk_written")
         self._commit()
         hit("build.chunk_committed")

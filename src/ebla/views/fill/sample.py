@@ -25,7 +25,7 @@ from ebla.model.snapshot import Snapshot
 from ebla.relations import views as definition
 from ebla.relations.shapes import how_built, shape_of, used_columns
 from ebla.relations.views import Position, View
-from ebla.storage.rows import TooWide, difference, distinct
+from ebla.storage.rows import TooLarge, difference, distinct
 from ebla.tables.context import Context
 from ebla.tables.sample import sample
 from ebla.tables.value_lookup import named, rows_by
@@ -75,7 +75,7 @@ def _grown(context: Context, view: View, plan: Incremental, base: str, inputs: I
     try:
         rows = inputs.lookup(base, [k.name for k in key], keys.slice(0, inputs.rows_max), None, State.NEW)
         due = affected(plan, _AsIfChanged(base, rows, inputs), rows_max=inputs.rows_max)
-    except TooWide:
+    except TooLarge:
         return distinct(shown)  # a row of the base stands for too many
     return distinct(pa.concat_tables([shown, due.rename_columns(shown.schema.names).cast(shown.schema)]))
 
@@ -113,7 +113,7 @@ def _compare(context: Context, view: View, plan: Incremental, values: pa.Table, 
             new = Evaluation(view, inputs).in_scope(bounds, whole=bool(plan.whole))
             old = rows_by(context, mine, plan.scope, values, new.schema.names, most=inputs.read_max)
             break
-        except TooWide:
+        except TooLarge:
             values = values.slice(0, values.num_rows // 4)  # each key stands for many rows
     else:
         return

@@ -35,7 +35,7 @@ from ebla.tables.context import Context
 from ebla.tables.value_lookup import replaced_rows
 from ebla.values import types
 from ebla.values.columns import python_rows
-from ebla.views.epoch.maintain import Target
+from ebla.views.epoch.attempt import Target
 
 LOG_ROWS_MAX = 10_000
 """A commit that changed more rows than this is logged as one that may have changed any."""

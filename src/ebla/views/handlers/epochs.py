@@ -30,8 +30,9 @@ from ebla.relations.readers import among
 from ebla.relations.views import View
 from ebla.tables.context import Context
 from ebla.views.epoch import maintain
+from ebla.views.epoch.apply import Known, apply_epoch
+from ebla.views.epoch.attempt import Epoch, Target
 from ebla.views.epoch.growth import Piece
-from ebla.views.epoch.maintain import Epoch, Known, Target
 from ebla.views.handlers import dictionary
 from ebla.views.handlers.leases import is_gone
 from ebla.views.handlers.refreshes import Advanced, Refreshes
@@ -168,7 +169,7 @@ class Epochs:
             if position is None:
                 return []
             target = Target(stream=position.applied_version, batch={n: Version(v) for n, v in position.read.items()})
-            done = maintain.apply_epoch(self._context, name, target, repair=True)
+            done = apply_epoch(self._context, name, target, repair=True)
         self._on_epoch(done)
         return [done]
 

@@ -25,7 +25,7 @@ from ebla.catalog.troubles import Activity, Trouble
 from ebla.errors import CatalogError, ConflictError
 from ebla.model import changes as c
 from ebla.model.handlers import DICTIONARY, Handler, Tuning, by_name, tuning
-from ebla.model.refresh import Refresh
+from ebla.model.refresh import Refresh, ahead
 from ebla.model.throttle import Throttle
 from ebla.relations import handlers as stored
 from ebla.relations.cut import cut_of
@@ -33,9 +33,11 @@ from ebla.relations.views import View, moved
 from ebla.tables import troubles as troubled
 from ebla.tables.context import Context
 from ebla.views.epoch import maintain
-from ebla.views.epoch.inputs import Round
-from ebla.views.epoch.maintain import Chunk, Epoch, Target
-from ebla.views.epoch.ranges import Ranges, ahead
+from ebla.views.epoch.apply import NOTHING
+from ebla.views.epoch.attempt import Epoch, Target
+from ebla.views.epoch.ranges import Ranges
+from ebla.views.epoch.refresh import Chunk
+from ebla.views.epoch.round import Round
 from ebla.views.handlers import dictionary
 from ebla.views.handlers.dictionary import Due, Running
 from ebla.views.handlers.leases import is_gone
@@ -278,7 +280,7 @@ class Refreshes:
     def _whole(self, context: Context, due: Due) -> list[Epoch]:
         """All of a change in one epoch; where no commit is behind it, the position alone moves."""
         done = self._epoch(context, due.view, Target(stream=due.stream, batch=due.versions))
-        if done and all(epoch.plan == maintain.NOTHING for epoch in done):
+        if done and all(epoch.plan == NOTHING for epoch in done):
             dictionary.move_on(context, due)
         return done
 

@@ -1,0 +1,199 @@
+"""One epoch of one view: what there is to do, and which kind of epoch does it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ebla.algebra.driving import Driving, Growing, InOnePiece
+from ebla.base.ids import Version
+from ebla.catalog import history, reads
+from ebla.catalog import transactions as tx
+from ebla.errors import ConflictError
+from ebla.model.relation import FOREVER, Kind, Relation
+from ebla.relations import views as definition
+from ebla.relations.shapes import how_built
+from ebla.relations.views import Position, View
+from ebla.tables.context import Context
+from ebla.tables.writes import Work, opened
+from ebla.views.epoch.attempt import Attempt, Epoch, Target
+from ebla.views.epoch.coverage import Covering
+from ebla.views.epoch.growth import Growth, OnePiece, Piece, growth, in_one_piece
+from ebla.views.epoch.refresh import Chunk, RefreshEpoch
+from ebla.views.epoch.round import Round
+from ebla.views.epoch.run import Run
+from ebla.views.epoch.standing import Standing, standing
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+Known = tuple[View, Mapping[str, Relation]]
+"""A view and its inputs, as the round read them."""
+
+NOTHING = "nothing to do"
+"""The plan of an epoch that found no commit behind the versions that the view has read."""
+
+
+def apply_epoch(
+    context: Context,
+    name: str,
+    target: Target | None = None,
+    round_: Round | None = None,
+    *,
+    build: Piece | None = None,
+    chunk: Chunk | None = None,
+    repair: bool = False,
+    known: Known | None = None,
+) -> Epoch:
+    """Bring a view up to the newest version of its inputs, or to those of the target. `repair`: compute it anew.
+
+    `chunk`: go on with the view's refresh. `known`: what the round has read of the view, and that it is behind.
+
+    A view that is being built in chunks is brought there as far as it is covered. One that is built in one piece is
+    left alone, unless this is the epoch that builds it (`build`). One that grows gets the chunk that `build` says.
+    """
+    if known is not None and target is not None:
+        view, relations = known
+        _refuse_behind(view, relations, target)
+        with _at_work(context, view, relations, target, round_) as attempt:
+            return Run(attempt).run()
+    with context.catalog.reading() as connection:
+        found = _look(connection, name, target, build=build, chunk=chunk, repair=repair)
+    view, relations, target = found.view, found.relations, found.target
+    if not found.due:
+        return Epoch(view=view.relation.name, applied_version=applied(view), plan=NOTHING)
+    with _at_work(context, view, relations, target, round_) as attempt:
+        if found.stands is not None and isinstance(found.how, Driving):
+            return Covering(attempt, found.how, found.stands).run()
+        if view.position is not None and view.position.refresh is not None and not repair:
+            return RefreshEpoch(attempt, chunk).run()
+        building = found.building
+        if build is not None and isinstance(found.how, Growing):
+            # What is covered comes to the target first, by an epoch of its own; then nothing but rows is added.
+            apply_epoch(context, name, target, attempt.round)
+            with context.catalog.reading() as connection:
+                view = definition.load(connection, name)
+                attempt = replace(attempt, view=view, relations=_inputs_of(connection, view))
+                building = growth(connection, view, found.how.base, build)
+        run = Run(attempt, building)
+        return run.anew("repair") if repair else run.run()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """A view as an epoch finds it, and whether there is something to do."""
+
+    view: View
+    relations: Mapping[str, Relation]
+    target: Target
+    due: bool
+    how: Driving | Growing | InOnePiece | None = None
+    stands: Standing | None = None
+    building: OnePiece | Growth | None = None
+
+
+def _look(
+    connection: Connection,
+    name: str,
+    target: Target | None,
+    *,
+    build: Piece | None,
+    chunk: Chunk | None,
+    repair: bool,
+) -> _Look:
+    view = definition.load(connection, name)
+    target = target or Target(stream=reads.current_version(connection))
+    relations = _inputs_of(connection, view)
+    found = _Look(view=view, relations=relations, target=target, due=True)
+    match how_built(view, relations) if view.building else None:
+        case Driving() as how:
+            stands = standing(connection, view, relations[how.base], relations, target.stream)
+            return replace(found, how=how, stands=stands, due=stands.due)
+        case Growing() as how:
+            target = Target(stream=target.stream)  # dictionaries get their own versions once it is built
+            building = growth(connection, view, how.base)
+            due = build is not None or (building.begun and anything_new(connection, view.reached, relations, target))
+            return replace(found, how=how, target=target, building=building, due=due)
+        case InOnePiece() as how:
+            if build is None:
+                return replace(found, how=how, due=False)
+            return replace(found, how=how, building=in_one_piece(connection, view))
+        case None:
+            if not repair and chunk is None and not anything_new(connection, view.position, relations, target):
+                return replace(found, due=False)
+            if chunk is not None and (view.position is None or view.position.refresh is None):
+                return replace(found, due=False)  # another process has ended it
+            _refuse_behind(view, relations, target)
+            return found
+
+
+def _inputs_of(connection: Connection, view: View) -> dict[str, Relation]:
+    return {n: reads.relation(connection, n) for n in view.inputs}
+
+
+@contextlib.contextmanager
+def _at_work(
+    context: Context, view: View, relations: Mapping[str, Relation], target: Target, round_: Round | None
+) -> Iterator[Attempt]:
+    """An attempt, which leaves nothing if it fails."""
+    work = _begun(context, view)
+    attempt = Attempt(view=view, relations=relations, target=target, work=work, round=round_ or Round(context))
+    try:
+        with context.kept_alive(work.transaction.id), context.at_work(f"epoch of {view.relation.name}"):
+            yield attempt
+    except BaseException as error:
+        work.give_up(error)
+        raise
+
+
+def _begun(context: Context, view: View) -> Work:
+    relation, transaction, place = opened(context, view.relation.name, reason=f"{tx.EPOCH}{view.relation.name}")
+    work = Work(context, view.relation, transaction, place)
+    if (relation.id, relation.schema_version) != (view.relation.id, view.relation.schema_version):
+        work.roll_back()
+        raise ConflictError(f"{relation.name}: expected the view that the epoch began with, found another; retry")
+    return work
+
+
+def applied(view: View) -> Version:
+    return Version(0) if view.position is None else view.position.applied_version
+
+
+def _refuse_behind(view: View, relations: Mapping[str, Relation], target: Target) -> None:
+    """Refuse a target that was chosen before another process brought the view further.
+
+    The view's rows hold what it has read: with a position behind them the next epoch would apply changes twice.
+    """
+    for name, relation in relations.items():
+        seen = 0 if view.position is None else view.position.read.get(name, 0)
+        until = target.batch.get(name, target.stream if relation.kind is Kind.TABLE else FOREVER)
+        if until < seen:
+            raise ConflictError(
+                f"epoch of {view.relation.name}: expected {relation.name} at version {seen} or newer, found {until}; "
+                "another process came first: read again"
+            )
+
+
+def anything_new(
+    connection: Connection, position: Position | None, relations: Mapping[str, Relation], target: Target
+) -> bool:
+    """Whether an input has a commit that a view has not read. The history knows, even of runs that are vacuumed."""
+    if position is None or position.failed:
+        return True
+    return written_since(connection, position.read, relations, target)
+
+
+def written_since(
+    connection: Connection, read: Mapping[str, int], relations: Mapping[str, Relation], target: Target
+) -> bool:
+    """Whether an input has a commit behind these versions, up to the target."""
+    for name, relation in relations.items():
+        seen = read.get(name, 0)
+        until = target.batch.get(name, target.stream if relation.kind is Kind.TABLE else FOREVER)
+        if seen >= until:
+            continue
+        if history.newest_of(connection, relation.id, until) > seen:
+            return True
+    return False

@@ -1,0 +1,162 @@
+"""One attempt of one epoch: what it is given, how it writes rows, and the commit that moves rows and position."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ebla.base.ids import Version
+from ebla.errors import DuplicateKeyError, SqlError
+from ebla.model import changes as c
+from ebla.model.refresh import Refresh
+from ebla.model.relation import Kind, Relation
+from ebla.relations import views as definition
+from ebla.relations.views import Position, View
+from ebla.spark import write as swrite
+from ebla.storage import runs as rf
+from ebla.tables import batch as b
+from ebla.tables.context import Context
+from ebla.tables.writes import Work
+from ebla.views.epoch.round import Round
+from ebla.views.epoch.rows import Rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The versions that an epoch brings a view's inputs to."""
+
+    stream: Version
+    batch: Mapping[str, Version] = field(default_factory=dict)
+    """Inputs (names in lower case) that are read at a version of their own."""
+
+    def versions(self, relations: Mapping[str, Relation], newest: Version) -> dict[str, Version]:
+        """Of all inputs. A view among them is read as it is now: its epoch came first."""
+        return {n: self.batch.get(n, self.stream if r.kind is Kind.TABLE else newest) for n, r in relations.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """What an epoch did."""
+
+    view: str
+    applied_version: Version
+    plan: str
+    reason: str | None = None
+    gained: int = 0
+    lost: int = 0
+    seconds: float = 0.0
+    error: Exception | None = field(default=None, compare=False)
+    """What kept it from being done: a row (the plan is `failed`), or something that may pass (`waiting`)."""
+
+    def position(self, before: Position | None, read: Mapping[str, int], refresh: Refresh | None = None) -> Position:
+        """Where the view stands when the epoch is committed."""
+        return definition.advanced(
+            before,
+            applied_version=self.applied_version,
+            read=read,
+            plan=self.plan,
+            reason=self.reason,
+            gained=self.gained,
+            lost=self.lost,
+            seconds=self.seconds,
+            refresh=refresh,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """The view and its inputs as they were found, where they are brought to, and the transaction."""
+
+    view: View
+    relations: Mapping[str, Relation]
+    target: Target
+    work: Work
+    round: Round
+    """Shared with the views that are refreshed together."""
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def context(self) -> Context:
+        return self.round.context
+
+    # ---- rows -------------------------------------------------------------------------------------------
+
+    def put(self, rows: Rows) -> None:
+        """Write rows and tombstones that are on the driver."""
+        if rows.is_empty:
+            return
+        relation = self.view.relation
+        physical = {col.name: col.physical for col in relation.columns}
+        up, down = (
+            rf.align(table.rename_columns([physical[n] for n in table.schema.names]), relation.columns)
+            for table in (rows.gained, rows.doomed)
+        )
+        kinds = pa.chunked_array([pa.array([b.UPSERT] * up.num_rows + [b.DELETE] * down.num_rows, pa.string())])
+        self.work.put(b.ArrowBatch(table=pa.concat_tables([up, down]), kinds=kinds, ordered=False))
+
+    def put_new(self, frame: DataFrame) -> int:
+        """Write rows that Spark computes, whose keys no other row of the view has; how many."""
+        fitted = swrite.fitted(frame, self.view.relation, hidden=True)
+        self.work.put(b.FrameBatch(frame=fitted, kind=b.UPSERT, plain=True, rows=None))
+        return sum(run.rows for run in self.work.runs)
+
+    @property
+    def tombstones(self) -> int:
+        return sum(run.tombstones for run in self.work.runs)
+
+    # ---- the end ----------------------------------------------------------------------------------------
+
+    def epoch(self, until: Version, plan: str, reason: str | None, gained: int, lost: int) -> Epoch:
+        return Epoch(
+            view=self.view.relation.name,
+            applied_version=until,
+            plan=plan,
+            reason=reason,
+            gained=gained,
+            lost=lost,
+            seconds=round(time.perf_counter() - self.started, 4),
+        )
+
+    def decision(
+        self,
+        position: Position,
+        reason: str,
+        *,
+        emptied: bool = False,
+        requires: Sequence[c.Requirement] = (),
+        updates: Sequence[c.Update] = (),
+    ) -> c.Decision:
+        """Write entries of indexes; the commit of all that was written, with the position. `emptied`: no old row stays.
+
+        It requires that the view stands where the epoch found it: of two epochs that overlap one is refused.
+        """
+        view, work = self.view, self.work
+        try:
+            work.write_indexes(emptied=emptied)
+        except DuplicateKeyError as error:
+            raise SqlError(str(error)) from error  # of the view's rows, like an expression that fails
+        return c.Decision(
+            reason=reason,
+            relation=view.relation.id,
+            transaction=work.transaction.id,
+            requires=(
+                *work.requirements(),
+                c.ProgressIs(name=view.progress_name, value=view.stored),
+                *requires,
+            ),
+            updates=(
+                *([c.TruncateRelation(relation=view.relation.id)] if emptied else []),
+                *([work.run_update()] if work.runs else []),
+                *work.index_updates(),
+                *updates,
+                *definition.moved(view, position),
+                c.EndTransaction(transaction=work.transaction.id),
+            ),
+        )

@@ -1,0 +1,104 @@
+"""A change small enough for the driver, followed to the rows of the view: lookups by DuckDB, one Spark job at most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+import pyarrow as pa
+
+from ebla.algebra.plan import Difference, FullRefresh, Incremental, Merge, Term, plan
+from ebla.errors import SqlError, TypeMismatchError
+from ebla.storage.rows import TooLarge, difference, distinct, numbered, stored_rows, without_keys
+from ebla.views.epoch.culprit import naming_culprits
+from ebla.views.epoch.groups import merged
+from ebla.views.epoch.key_changes import needs_keys_alone
+from ebla.views.epoch.narrow import bound, sides
+from ebla.views.epoch.operands import Operands
+from ebla.views.epoch.rows import Recompute, Rows, no_rows, unchanged
+from ebla.views.epoch.scope import replaced
+
+
+def follow(operands: Operands) -> Rows | Recompute:
+    """Raises `TooLarge` where that turns out not to fit the driver."""
+    by_keys = _by_keys(operands)
+    if by_keys is not None:
+        return _by_scope(operands, by_keys)
+    changed = operands.inputs.changed_inputs()
+    if not changed:
+        return unchanged(operands.view)
+    if operands.shape is None:
+        return Recompute(reason=operands.blocked or "")
+    made = plan(operands.shape, changed, operands.keys, merges=operands.view.roles is not None)
+    match made:
+        case FullRefresh(reason=reason):
+            return Recompute(reason=reason)
+        case Incremental():
+            return _by_scope(operands, made)
+        case Difference(terms=terms):
+            return _by_difference(operands, terms)
+        case Merge(terms=terms):
+            return _by_merge(operands, terms)
+        case _:
+            assert_never(made)
+
+
+def _by_keys(operands: Operands) -> Incremental | None:
+    """The plan, if it needs no more than keys of what changed in some input, and reading more would cost too much.
+
+    Only where the query is computed here: a change that turns out to be none must start no Spark job.
+    """
+    inputs = operands.inputs
+    if operands.shape is None or inputs.region is not None or not operands.evaluation.is_direct:
+        return None
+    written = [n for n in inputs.relations if inputs.written(n)]
+    made = plan(operands.shape, written, operands.keys, merges=operands.view.roles is not None)
+    if not isinstance(made, Incremental) or made.whole:
+        return None
+    taken = [n for n in written if needs_keys_alone(made, n, operands.keys[n]) and inputs.take_keys_alone(n)]
+    return made if taken else None
+
+
+def _by_scope(operands: Operands, made: Incremental) -> Rows:
+    """The rows of all values of the scope that the change affects, computed again."""
+    bounds = bound(made, operands.inputs, rows_max=operands.inputs.rows_max)
+    if bounds.values.num_rows == 0:
+        return unchanged(operands.view)
+    return replaced(operands, bounds, whole=bool(made.whole))
+
+
+def _by_difference(operands: Operands, terms: Sequence[Term]) -> Rows:
+    """What the query gives for the changed rows, new and old."""
+    view = operands.view
+    gained, lost = difference(*_differing(operands, terms))
+    if not view.relation.keyless:
+        return Rows(gained=gained, doomed=without_keys(lost, gained, [k.name for k in view.relation.key]))
+    if lost.num_rows == 0:
+        return Rows(gained=gained, doomed=lost)
+    names = operands.evaluation.names
+    old = operands.stored_by(names, numbered(distinct(lost)), most=operands.inputs.read_max)
+    doomed = stored_rows(old, lost, names)
+    if doomed.num_rows != lost.num_rows:
+        raise TooLarge(f"{lost.num_rows - doomed.num_rows} rows to delete are not there")
+    return Rows(gained=gained, doomed=doomed)
+
+
+def _by_merge(operands: Operands, terms: Sequence[Term]) -> Rows | Recompute:
+    try:
+        came, went = _differing(operands, terms)
+    except (SqlError, TypeMismatchError) as error:
+        return Recompute(reason="an expression fails on the change alone", failed=error)
+    return merged(operands, came, went, steps=len(terms))
+
+
+def _differing(operands: Operands, terms: Sequence[Term]) -> tuple[pa.Table, pa.Table]:
+    """Rows of the query for the terms: those that come, and those that go."""
+    inputs = operands.inputs
+    moved = [n for term in terms for n in term.moved]
+    found = [side for term in terms for side in sides(term, moved, inputs, rows_max=inputs.rows_max)]
+    new = next((side.leaves for side in found if side.sign > 0), {})
+    with naming_culprits(operands.evaluation, new):
+        signed = operands.evaluation.differing(found)
+    nothing = no_rows(operands.view)
+    came, went = (pa.concat_tables([nothing, *(rows for sign, rows in signed if sign == side)]) for side in (1, -1))
+    return came, went
