@@ -450,6 +450,8 @@ IndexStatement = CreateIndex | DropIndex | BuildIndexes | ShowIndexes
 
 CheckStatement = Check | Repair
 
+ColumnStatement = AddColumns | DropColumns | RenameColumn | AlterColumnType
+
 HandlerStatement = CreateHandler | DropHandler | AlterHandler | ShowHandlers
 
 
@@ -475,12 +477,9 @@ Statement = (
     | CreateTable
     | DropTable
     | RenameTable
-    | AddColumns
+    | ColumnStatement
     | AddConstraint
     | DropConstraint
-    | DropColumns
-    | RenameColumn
-    | AlterColumnType
     | SetDefault
     | SetTableComment
     | SetColumnComment

@@ -14,13 +14,12 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from ebla.base.issue import Code, did_you_mean
-from ebla.errors import EblaError
 from ebla.sql.chance import LITERALS, described
 from ebla.sql.cursor import words
-from ebla.sql.lex import Kind, lex, unquote_name
+from ebla.sql.lex import Kind, lex
 from ebla.validate.known import KnownRelation
+from ebla.validate.outputs import outputs, place, type_of
 from ebla.validate.scope import Answer, Found, Output, Outputs, Scope, Source, columns_of
-from ebla.values import types
 
 _UNITS = frozenset(
     unit + plural
@@ -28,7 +27,6 @@ _UNITS = frozenset(
     for plural in ("", "s")
 )
 _COMPARISONS = (exp.EQ, exp.NullSafeEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NEQ)
-_GENERATORS = (exp.UDTF, exp.Explode, exp.Posexplode, exp.Inline, exp.QueryTransform, exp.Anonymous)
 _UNUSUAL = ("pivots", "match", "connect", "into", "sample", "joins")
 _FAMILIES = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint", "float", "double", "decimal"), "number"),
@@ -132,7 +130,7 @@ class Resolver:
                 self.expression(clause, scope, aliases=True, ambiguous=name == "group")
         for window in tree.args.get("windows") or []:
             self.expression(window, scope, aliases=True)
-        return self._outputs(tree, scope)
+        return outputs(self._text, tree, scope)
 
     # ---- FROM -------------------------------------------------------------------------------------------
 
@@ -288,15 +286,7 @@ class Resolver:
             self.add(Code.UNKNOWN_ALIAS, name, message, did_you_mean(name.name, known, "tables in FROM"))
 
     def add(self, code: Code, identifier: exp.Expr, message: str, hint: str) -> None:
-        self.findings.append(Finding(code=code, at=self._place(identifier), message=message, hint=hint))
-
-    def _place(self, identifier: exp.Expr) -> int:
-        """Where an identifier stands. Its token's place is believed only if the text has the name there."""
-        start, end = identifier.meta.get("start"), identifier.meta.get("end")
-        if start is not None and end is not None and unquote_name(self._text[start : end + 1]) == identifier.name:
-            return int(start)
-        tokens = (t for t in lex(self._text) if t.kind in (Kind.WORD, Kind.QUOTED))
-        return next((t.start for t in tokens if unquote_name(t.text).lower() == identifier.name.lower()), 0)
+        self.findings.append(Finding(code=code, at=place(self._text, identifier), message=message, hint=hint))
 
     # ---- types ------------------------------------------------------------------------------------------
 
@@ -307,79 +297,12 @@ class Resolver:
             left, right = one.this, one.expression
             if not isinstance(left, exp.Column) or not isinstance(right, exp.Column):
                 continue
-            ours, theirs = self._type(left, scope), self._type(right, scope)
+            ours, theirs = type_of(left, scope), type_of(right, scope)
             if family(ours) is None or family(theirs) is None or family(ours) == family(theirs):
                 continue
             message = f"expected types that compare as they are, found {left.sql()} {ours} and {right.sql()} {theirs}"
             hint = "give both columns the same type, or say what is meant with CAST"
             self.add(Code.JOIN_TYPE, left.parts[0], message, hint)
-
-    def _type(self, tree: exp.Expr, scope: Scope) -> str | None:
-        match tree:
-            case exp.Paren():
-                return self._type(tree.this, scope)
-            case exp.Column():
-                names = [p.name.lower() for p in tree.parts]
-                found = scope.find(names, aliases=False)
-                plain = len(names) == 1 or (len(names) == 2 and any(s.alias == names[0] for s in found.sources))
-                return found.column.type if found.column is not None and plain else None
-            case exp.Cast():
-                try:
-                    return types.canonical(tree.to.sql("spark"))
-                except EblaError:
-                    return None
-            case exp.Count():
-                return "bigint"
-            case _:
-                return None
-
-    # ---- the result -------------------------------------------------------------------------------------
-
-    def _outputs(self, tree: exp.Select, scope: Scope) -> Outputs:
-        if scope.blind or tree.args.get("kind") or tree.args.get("operation_modifiers"):
-            return None
-        found: list[Output] = []
-        for projection in tree.expressions:
-            more = self._projected(projection, scope)
-            if more is None:
-                return None
-            found += more
-        return tuple(found)
-
-    def _projected(self, tree: exp.Expr, scope: Scope) -> Sequence[Output] | None:
-        match tree:
-            case exp.Star():
-                return self._expanded(tree, [s for s in scope.sources if not s.hidden], scope)
-            case exp.Column(this=exp.Star()):
-                source = scope.source(tree.parts[0].name.lower()) if len(tree.parts) == 2 else None
-                return None if source is None else self._expanded(tree.this, [source], scope)
-            case exp.Alias():
-                at = self._place(tree.args["alias"])
-                return [Output(name=tree.alias, type=self._type(tree.this, scope), at=at)]
-            case exp.Aliases():
-                return [Output(name=i.name, at=self._place(i)) for i in tree.expressions]
-            case exp.Column():
-                last = tree.parts[-1]
-                return [Output(name=last.name, type=self._type(tree, scope), at=self._place(last))]
-            case _ if tree.find(*_GENERATORS) is not None:
-                return None  # may be several columns
-            case _:
-                return [Output(name=None)]
-
-    def _expanded(self, star: exp.Expr, sources: Sequence[Source], scope: Scope) -> Sequence[Output] | None:
-        if scope.merged or scope.merges_all or star.args.get("replace") or star.args.get("rename"):
-            return None
-        left_out = star.args.get("except_") or star.args.get("except") or []
-        if any(not isinstance(i, exp.Identifier | exp.Column) or i.find(exp.Dot) or i.text("table") for i in left_out):
-            return None  # a field of a column: the column stays, with another type
-        without = {i.name.lower() for i in left_out}
-        at = star.meta.get("start", 0)
-        found: list[Output] = []
-        for source in sources:
-            if source.columns is None:
-                return None
-            found += [replace(o, at=at) for n, o in source.columns.items() if n not in without]
-        return found
 
 
 def _column_names(tree: exp.Expr) -> list[str]:

@@ -37,6 +37,27 @@ class World:
         }
         return {**self.relations, **system}
 
+    def readable(self) -> list[str]:
+        return [r.name for r in self.relations.values() if r.kind is not Kind.INDEX]
+
+    def add(self, relation: KnownRelation) -> None:
+        self.relations[relation.name.lower()] = relation
+
+    def remove(self, name: str) -> None:
+        """A relation goes with its indexes, and with the views that read it."""
+        for reader in self.readers(name):
+            self.remove(reader)
+        self.relations.pop(name.lower(), None)
+        for index in [n for n, r in self.relations.items() if r.base == name.lower()]:
+            del self.relations[index]
+        self.rename_in_handlers(name, None)
+
+    def rename_in_handlers(self, name: str, new: str | None) -> None:
+        """A view that goes leaves its handler; one that is renamed stays in it."""
+        for handler, (views, inputs) in self.handlers.items():
+            kept = [new if v.lower() == name.lower() else v for v in views]
+            self.handlers[handler] = (tuple(v for v in kept if v is not None), inputs)
+
     def readers(self, name: str) -> list[str]:
         return sorted(r.name for r in self.relations.values() if name.lower() in r.reads)
 
