@@ -1,0 +1,95 @@
+"""What a SELECT groups: aggregates, windows, and expressions that give several rows of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlglot import exp
+
+from ebla.algebra.nodes import Group, Node, NotUnderstood, Pass, Value
+from ebla.algebra.symbols import Scope, Symbols
+
+_GENERATORS = frozenset({"stack", "inline", "inline_outer", "json_tuple", "posexplode_outer", "explode_outer"})
+
+
+def grouping(symbols: Symbols, tree: exp.Select, node: Node, scope: Scope) -> tuple[Node, dict[str, Value]]:
+    """The aggregation of a SELECT, if it has one, and the values of the expressions it groups by."""
+    group = tree.args.get("group")
+    parts = [*tree.expressions, *([tree.args["having"]] if tree.args.get("having") else [])]
+    aggregates = any(_aggregates(part) for part in parts)
+    if group is None and not aggregates:
+        # A function that sqlglot does not know might aggregate, and then one row would depend on all.
+        unknown = next((f for part in parts for f in part.find_all(exp.Anonymous)), None)
+        if unknown is not None:
+            raise NotUnderstood(f"function {unknown.name}, which may be an aggregate")
+        return node, {}
+    known: dict[str, Value] = {}
+    if group is not None:
+        refuse(group, "grouping_sets", "rollup", "cube", "totals", "all")
+        for one in group.expressions:
+            value = symbols.plain(one, scope)
+            known[one.sql("spark")] = symbols.fresh() if value is None else value
+    by = frozenset(known.values())
+    computed = by - node.values
+    below: Node = Pass(child=node, computed=computed) if computed else node
+    return Group(child=below, by=by), known
+
+
+def windows(symbols: Symbols, tree: exp.Select, node: Node, scope: Scope, known: Mapping[str, Value]) -> Node:
+    every = [w for part in tree.expressions for w in part.find_all(exp.Window)]
+    qualify_ = tree.args.get("qualify")
+    if qualify_ is not None:
+        refuse_subqueries(qualify_)
+        every += list(qualify_.find_all(exp.Window))
+    if not every:
+        return node
+    shared: frozenset[Value] | None = None
+    for window in every:
+        if window.args.get("alias"):
+            raise NotUnderstood("a named window")
+        found = [symbols.plain(p, scope, known) for p in window.args.get("partition_by") or []]
+        by = frozenset(v for v in found if v is not None)
+        shared = by if shared is None else shared & by
+    return Group(child=node, by=shared or frozenset(), keeps_rows=True, what="window function")
+
+
+def generates(tree: exp.Expr) -> bool:
+    return tree.find(exp.Explode, exp.Posexplode, exp.Unnest, exp.Inline) is not None or any(
+        call.name.lower() in _GENERATORS for call in tree.find_all(exp.Anonymous)
+    )
+
+
+def _aggregates(tree: exp.Expr) -> bool:
+    """Whether an expression aggregates: it has an aggregate function that is not a window's, nor of a subquery."""
+    return any(not _inside(found, tree, (exp.Window, exp.Subquery, exp.Exists)) for found in tree.find_all(exp.AggFunc))
+
+
+def _inside(part: exp.Expr, tree: exp.Expr, kinds: tuple[type[exp.Expr], ...]) -> bool:
+    """Whether a part of an expression stands below one of these kinds, within that expression: not above it."""
+    while part is not tree and part.parent is not None:
+        part = part.parent
+        if isinstance(part, kinds):
+            return True
+    return False
+
+
+def refuse_subqueries(tree: exp.Expr) -> None:
+    if tree.find(exp.Subquery, exp.Select, exp.Exists):
+        raise NotUnderstood("a subquery in an expression")
+
+
+def refuse(tree: exp.Expr, *parts: str) -> None:
+    for part in parts:
+        if tree.args.get(part):
+            raise NotUnderstood(part.upper().replace("_", " "))
+
+
+def lateral_view(symbols: Symbols, node: Node, lateral: exp.Lateral, scope: Scope) -> Node:
+    """`LATERAL VIEW explode(…) t AS a, b`: several rows of one, with computed columns."""
+    alias = lateral.args.get("alias")
+    if alias is None or not lateral.args.get("view") or lateral.find(exp.Subquery, exp.Select):
+        raise NotUnderstood("LATERAL")
+    columns = {column.name: symbols.fresh() for column in alias.args.get("columns") or []}
+    made = Pass(child=node, computed=frozenset(columns.values()), multiplies=True)
+    scope.add(alias.name, columns)
+    return made
