@@ -20,13 +20,14 @@ the result with the plans of Spark's own parser.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from enum import Enum, auto
 
-from ebla.errors import SqlError, TypeMismatchError
+from ebla.errors import SqlError
 from ebla.sql.cursor import Cursor, words
-from ebla.sql.lex import Kind, StatementText, Token, quote, unquote_name, unquote_string
+from ebla.sql.expressions import refuse_deep_types, skip_value, version
+from ebla.sql.lex import Kind, StatementText, Token, quote, unquote_name
 from ebla.sql.query import Query, TableRef
-from ebla.values.grammar import DEPTH_MAX, too_deep
 
 Scope = frozenset[str]
 """The names of CTEs in lower case."""
@@ -52,12 +53,6 @@ _CLAUSES = _SET_OPERATORS | words("SELECT WHERE HAVING LIMIT OFFSET QUALIFY")
 _CLAUSES_WITH_BY = words("GROUP ORDER SORT CLUSTER DISTRIBUTE")
 _JOIN_WORDS = words("JOIN INNER CROSS LEFT RIGHT FULL OUTER SEMI ANTI NATURAL ON USING LATERAL")
 _NO_ALIAS = _CLAUSES | _JOIN_WORDS | {"INSERT"}
-_BINARY = words("+ - * / % & | ^ || = == <=> <> != < <= > >= AND OR DIV IS")
-_UNITS = frozenset(
-    unit + plural
-    for unit in words("YEAR QUARTER MONTH WEEK DAY HOUR MINUTE SECOND MILLISECOND MICROSECOND NANOSECOND")
-    for plural in ("", "S")
-)
 _FRAME_ENDS = frozenset({")", ""})
 # What the skimming loop stops at; the end of the text has the empty key.
 _SIGNIFICANT = _FRAME_ENDS | _CLAUSES | _CLAUSES_WITH_BY | words("( , |> :: FROM JOIN TABLE INSERT LATERAL WINDOW")
@@ -124,10 +119,6 @@ def _pieces(query: Query, replacement: Callable[[TableRef], str | None]) -> Iter
     yield query.text[at:], at
 
 
-_NESTED = frozenset({"ARRAY", "MAP", "STRUCT"})
-_WITHIN_TYPES = frozenset({"<", ">", "<>", ",", ":", "(", ")"})
-
-
 class Finder(Cursor):
     """Gathers `refs` while it skims."""
 
@@ -137,28 +128,13 @@ class Finder(Cursor):
         self.begin = 0
 
     def whole(self, frame: Frame) -> None:
-        self._refuse_deep_types()
+        refuse_deep_types(self)
         try:
             self.frame(frame, frozenset())
         except RecursionError:
             raise self.too_deep() from None
         if self.sees(")"):
             raise self.error("expected no ) here: there is no ( that it closes", self.peek())
-
-    def _refuse_deep_types(self) -> None:
-        """A type of a CAST that is nested as deep as no column's may be; Spark's parser would overflow its stack."""
-        depth, begin = 0, 0
-        for number, token in enumerate(self.tokens):
-            if token.key == "<" and self.tokens[number - 1].key in _NESTED:
-                begin = begin if depth else self.tokens[number - 1].start
-                depth += 1
-            elif token.key == ">":
-                depth -= depth > 0
-            elif token.kind is Kind.OP and token.key not in _WITHIN_TYPES:
-                depth = 0  # what was compared with < is no type
-            if depth > DEPTH_MAX:
-                line, column = self.source.place(begin)
-                raise TypeMismatchError(f"{too_deep()} (line {line}, column {column})")
 
     def too_deep(self) -> SqlError:
         return self.error("expected fewer nested parentheses; split the query with WITH", self.peek())
@@ -297,8 +273,8 @@ class Finder(Cursor):
         self.group(Frame.QUERY if is_query else Frame.RELATION, scope)
 
     def named_relation(self, scope: Scope) -> str | None:
-        first = self.at
-        if not self.sees_name() or self.begins_clause() or self.peek().key == "FROM":
+        first = self.peek()
+        if not self.sees_name() or self.begins_clause() or first.key == "FROM":
             self.fail(
                 "a table, a subquery or a table function",
                 "a column with the name of a keyword goes in backquotes",
@@ -307,26 +283,26 @@ class Finder(Cursor):
         if self.sees("("):
             if parts[-1].upper() == "IDENTIFIER":
                 message = "expected the name of a table, found IDENTIFIER(…); write the name itself"
-                raise self.error(message, self.tokens[first])
+                raise self.error(message, first)
             self.group(Frame.ARGUMENTS, scope)
             return self.tail()[1]
         version, timestamp = self.time_travel()
         end = self.peek(-1).end
         alias_at, alias = self.tail()
         if len(parts) > 1 or parts[0].lower() not in scope:
-            self.add(first, parts, end, alias=alias, alias_at=alias_at, version=version, timestamp=timestamp)
+            ref = TableRef(parts=parts, start=first.start, end=end, alias=alias, alias_at=alias_at)
+            self.add(replace(ref, version=version, timestamp=timestamp), first)
         return alias
 
     def table(self, scope: Scope, frame: Frame) -> None:
         """The query `TABLE t`, or the argument `TABLE t`, `TABLE (t)`, `TABLE (query)` of a function."""
-        keyword = self.at
-        self.at += 1
+        keyword = self.next()
         argument = frame is Frame.ARGUMENTS
         if argument and self.sees("(") and self.starts_query(1):
             self.group(Frame.QUERY, scope)
             return
         in_group = argument and self.accept("(")
-        first = self.at
+        first = self.peek()
         parts = self.dotted("the name of a table")
         end = self.peek(-1).end
         if in_group:
@@ -334,40 +310,16 @@ class Finder(Cursor):
         if len(parts) == 1 and parts[0].lower() in scope:
             return
         if argument:
-            self.add(first, parts, end)
+            self.add(TableRef(parts=parts, start=first.start, end=end), first)
         else:
-            self.add(keyword, parts, end, alias_at=end, select=True)
+            self.add(TableRef(parts=parts, start=keyword.start, end=end, alias_at=end, select=True), keyword)
 
-    def add(
-        self,
-        first: int,
-        parts: tuple[str, ...],
-        end: int,
-        *,
-        alias: str | None = None,
-        alias_at: int | None = None,
-        version: int | str | None = None,
-        timestamp: str | None = None,
-        select: bool = False,
-    ) -> None:
-        if len(parts) == 2 and parts[0].lower() == "system":
-            parts = ("system", parts[1])
-        elif len(parts) > 1:
-            raise self.error(
-                f"expected the name of a table, or system.<name>, found {'.'.join(parts)}", self.tokens[first]
-            )
-        self.refs.append(
-            TableRef(
-                parts=parts,
-                start=self.tokens[first].start,
-                end=end,
-                alias=alias,
-                alias_at=alias_at,
-                version=version,
-                timestamp=timestamp,
-                select=select,
-            )
-        )
+    def add(self, ref: TableRef, first: Token) -> None:
+        if len(ref.parts) == 2 and ref.parts[0].lower() == "system":
+            ref = replace(ref, parts=("system", ref.parts[1]))
+        elif len(ref.parts) > 1:
+            raise self.error(f"expected the name of a table, or system.<name>, found {'.'.join(ref.parts)}", first)
+        self.refs.append(ref)
 
     def tail(self) -> tuple[int, str | None]:
         """`[WITH (options)] [TABLESAMPLE (…)] [[AS] alias [(columns)]]`: where an alias goes, and it."""
@@ -390,7 +342,10 @@ class Finder(Cursor):
             self.skip_group()
         return alias_at, alias
 
-    # Time travel and values
+    def value(self, scope: Scope) -> None:
+        skip_value(self, lambda is_query: self.group(Frame.QUERY if is_query else Frame.EXPRESSION, scope))
+
+    # Time travel
 
     def time_travel(self) -> tuple[int | str | None, str | None]:
         """`[FOR] VERSION|SYSTEM_VERSION AS OF n` or `[FOR] TIMESTAMP|SYSTEM_TIME AS OF expression`."""
@@ -402,90 +357,9 @@ class Finder(Cursor):
             return None, None
         self.at += ahead + 3
         if word in _VERSION_WORDS:
-            return self.version(), None
+            return version(self), None
         first, known = self.at, len(self.refs)
         self.value(frozenset())
         if len(self.refs) > known:
             raise self.error("expected a time without a query in it", self.tokens[first])
         return None, self.text(first)
-
-    def version(self) -> int | str:
-        if self.sees(":") and self.sees_name(1):
-            self.at += 1
-            return ":" + self.next().text
-        digits = unquote_string(self.peek().text) if self.peek().kind is Kind.STRING else self.peek().text
-        if not digits.isdecimal():
-            self.fail("the number of a version, or a :parameter")
-        self.at += 1
-        return int(digits)
-
-    def value(self, scope: Scope) -> None:
-        """An expression that an alias may follow: the one place where its end has to be known."""
-        self.operand(scope)
-        while self.peek().key in _BINARY:
-            self.at += 1
-            self.operand(scope)
-
-    def operand(self, scope: Scope) -> None:
-        while self.peek().key in ("-", "+", "~", "!", "NOT"):
-            self.at += 1
-        token = self.peek()
-        if token.key == "(":
-            self.group(Frame.QUERY if self.starts_query(1) else Frame.EXPRESSION, scope)
-        elif token.key == ":" and self.sees_name(1):
-            self.at += 2
-        elif token.key == "?" or token.kind is Kind.NUMBER:
-            self.at += 1
-        elif token.kind is Kind.STRING:
-            self.string("a value")
-        elif token.key == "CASE":
-            self.case(scope)
-        elif token.key == "INTERVAL" and self.begins_value(1):
-            self.interval(scope)
-        elif self.sees_name():
-            self.at += 1
-            if self.peek().kind is Kind.STRING:
-                self.string("a value")
-            else:
-                self.call(scope)
-        else:
-            self.fail("a value")
-        self.postfix(scope)
-
-    def call(self, scope: Scope) -> None:
-        while self.accept("."):
-            self.name("a name")
-        if self.sees("("):
-            self.group(Frame.EXPRESSION, scope)
-
-    def postfix(self, scope: Scope) -> None:
-        while self.peek().key in ("::", "[", "."):
-            match self.next().key:
-                case "::":
-                    self.skip_type()
-                case "[":
-                    self.value(scope)
-                    self.expect("]")
-                case _:
-                    self.name("a field")
-
-    def interval(self, scope: Scope) -> None:
-        self.at += 1
-        self.operand(scope)
-        while self.peek().key in _UNITS:
-            while self.peek().key in _UNITS or (self.sees("TO") and self.peek(1).key in _UNITS):
-                self.at += 1
-            if self.peek().kind in (Kind.NUMBER, Kind.STRING):
-                self.at += 1
-
-    def case(self, scope: Scope) -> None:
-        self.at += 1
-        depth = 1
-        while depth:
-            if self.sees("("):
-                self.group(Frame.QUERY if self.starts_query(1) else Frame.EXPRESSION, scope)
-                continue
-            token = self.next()
-            if token.kind is Kind.END:
-                self.fail("END of CASE")
-            depth += {"CASE": 1, "END": -1}.get(token.key, 0)
