@@ -23,7 +23,7 @@ from bench.data import tpch
 from bench.measure import Result, seconds
 from ebla.catalog import reads
 from ebla.predicates import conditions as c
-from ebla.query.execute import Answer
+from ebla.query.answer import Answer
 from ebla.tables.lookup import literally
 
 MODES = ("AIR", "FOB", "MAIL", "RAIL", "REG AIR", "SHIP", "TRUCK")

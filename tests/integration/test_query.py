@@ -13,7 +13,7 @@ import pytest
 import ebla
 from ebla.predicates import conditions as c
 from ebla.predicates.values import Exact
-from ebla.query.execute import Answer
+from ebla.query.answer import Answer
 from support.first_rows import costs
 from support.folding import fold
 from support.warehouse import connect, damage, file_of, live_runs, refused

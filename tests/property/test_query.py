@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import ebla
 from ebla.predicates import conditions as c
-from ebla.query.execute import Answer
+from ebla.query.answer import Answer
 from support.first_rows import ARROW, COLUMNS, ROWS, STEPS, Row, costs, expected, key_of, requests, values_of
 from support.folding import allow_null_keys, fold
 from support.warehouse import connect

@@ -26,7 +26,7 @@ from ebla.node.presence import Presence
 from ebla.node.runner import Runner
 from ebla.predicates import conditions
 from ebla.predicates.conditions import LIMIT_DEFAULT
-from ebla.query.execute import Reader, result_of
+from ebla.query.execute import Reader
 from ebla.relations.builds import Shown
 from ebla.spark.result import Result
 from ebla.tables import compaction, vacuum
@@ -113,7 +113,7 @@ class Database:
             return conditions.request(found, where=where, order_by=order_by, limit=limit, columns=columns, after=after)
 
         return self.context.catalog.patience.insist(
-            lambda: result_of(self.reader.query(relation, make, at_least=at_least, wait_s=wait_s), self.context)
+            lambda: self.reader.query(relation, make, at_least=at_least, wait_s=wait_s).result(self.context)
         )
 
     def table(self, name: str) -> Table:

@@ -80,7 +80,7 @@ def run(place: str, asked: Asked, *, as_json: bool, explain: bool) -> None:
 
 def _answer(context: Context, asked: Asked, *, as_json: bool, explain: bool) -> None:
     from ebla.predicates import conditions as c
-    from ebla.query.execute import Reader, result_of
+    from ebla.query.execute import Reader
 
     def make(relation: Relation) -> c.Request:
         where: dict[str, list[Condition]] = {}
@@ -101,7 +101,7 @@ def _answer(context: Context, asked: Asked, *, as_json: bool, explain: bool) -> 
         else:
             print(shown.as_text(plan))
         return
-    result = result_of(reader.query(asked.relation, make, at_least=asked.at_least), context)
+    result = reader.query(asked.relation, make, at_least=asked.at_least).result(context)
     sheet = output.Sheet.of(result)
     waits_for, error = _why_old(context, asked.relation) if result.age_s else (None, None)
     if as_json:

@@ -20,7 +20,6 @@ from ebla.model.snapshot import Snapshot
 from ebla.predicates import select
 from ebla.predicates.conditions import Request
 from ebla.query import explain as query_explain
-from ebla.query.execute import result_of
 from ebla.query.streams import TooMany
 from ebla.relations.guard import require_built
 from ebla.spark import comparisons
@@ -128,7 +127,7 @@ class Queries:
             )
         except (select.NotSimple, TooMany, UnknownNameError):
             return None  # Spark reads large relations in parallel, and knows the user's temporary views
-        return result_of(answer, self._context)
+        return answer.result(self._context)
 
     def _request(self, wanted: select.Select, relation: Relation) -> Request:
         """What a SELECT asks for. What indexes say is looked up only if it has more than comparisons of columns."""

@@ -1,0 +1,102 @@
+"""What the catalog says of a relation that is queried, read once for each version."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from ebla.base.ids import NodeId, Version
+from ebla.catalog import reads
+from ebla.errors import SnapshotError, UsageError
+from ebla.model.relation import Relation
+from ebla.model.snapshot import Snapshot
+from ebla.predicates.access import AccessPath
+from ebla.query.fresh import Fresh, fresh, reached
+from ebla.query.paths import index_path, paths_of, unreadable
+from ebla.relations.guard import require_built
+from ebla.storage.files import Root
+from ebla.storage.store import Lru
+from ebla.tables.context import Context
+
+POLL_S = 0.02
+PREPARED_MAX = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What the catalog says of a relation at one version, for as long as that is the newest."""
+
+    version: Version
+    relation: Relation
+    paths: tuple[tuple[AccessPath, Snapshot], ...]
+    """The relation itself comes first."""
+    roots: Mapping[NodeId, Root]
+    fresh: Fresh | None
+    """Of a view."""
+    unreadable: tuple[tuple[str, str], ...] = ()
+    """Indexes that are not among the paths, and why."""
+
+
+class Preparation:
+    """Keeps what it has read for as long as no commit makes a newer version."""
+
+    def __init__(self, context: Context, wake: Callable[[], None]) -> None:
+        self._context = context
+        self._wake = wake
+        self._prepared: Lru[Prepared] = Lru(PREPARED_MAX)
+
+    def of(self, name: str, also: tuple[str, ...] = (), down: tuple[str, ...] = ()) -> Prepared:
+        """Every commit makes a version, so what was read at this version is still so."""
+        if not isinstance(name, str):
+            raise UsageError(f"relation: expected the name of a table or view, found {name!r}")
+        signature = (name.lower(), also, down)
+        with self._context.catalog.reading() as connection:
+            version = reads.current_version(connection)
+            kept = self._prepared.get(signature)
+            if kept is not None and kept.version == version:
+                return kept
+            made = self._read(connection, name, also, down, version)
+        self._prepared.put(signature, made)
+        return made
+
+    def _read(
+        self, connection: Connection, name: str, also: Sequence[str], down: Sequence[str], version: Version
+    ) -> Prepared:
+        relation = reads.relation(connection, name)
+        require_built(connection, relation)
+        paths = paths_of(connection, relation, self._context.indexes)
+        paths += [index_path(relation, reads.relation(connection, other), descending=down) for other in also]
+        found = tuple((path, reads.snapshot(connection, path.relation, version)) for path in paths)
+        return Prepared(
+            version=version,
+            relation=relation,
+            paths=found,
+            roots=self._context.roots_in(connection),
+            fresh=fresh(connection, relation),
+            unreadable=tuple(unreadable(connection, relation, self._context.indexes)),
+        )
+
+    def wait(self, name: str, version: int, wait_s: float) -> None:
+        """Return when the relation shows everything committed up to a version."""
+        deadline = time.monotonic() + wait_s
+        while True:
+            with self._context.catalog.reading() as connection:
+                relation = reads.relation(connection, name)
+                newest = reads.current_version(connection)
+                if version > newest:
+                    raise SnapshotError(
+                        f"{relation.name}: expected at_least up to {newest}, the newest version, found {version}"
+                    )
+                shown = reached(connection, relation, version)
+            if shown is None:
+                return
+            if time.monotonic() >= deadline:
+                raise SnapshotError(
+                    f"view {relation.name}: expected version {version} applied within {wait_s:g} s, found {shown}; "
+                    f"FLUSH {relation.name}, or wait longer"
+                )
+            self._wake()
+            time.sleep(POLL_S)
