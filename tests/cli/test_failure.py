@@ -10,7 +10,7 @@ import pytest
 from ebla import errors
 from ebla.cli import failure
 from ebla.cli.failure import Manner
-from ebla.sql import StatementText
+from ebla.sql.lex import StatementText
 from ebla.sql.parse import parse
 from ebla.validate import Known, Part, refuse, statement_issues
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
-from ebla.sql import find
+from ebla.sql.refs import find
 from ebla.validate import Analysed, Code, script_issues
 from ebla.validate.spark import SparkAnalyser
 from support.valid_queries import KNOWN, TABLES, VALID

@@ -18,8 +18,8 @@ from ebla.base.settings import Settings
 from ebla.catalog.store import Catalog
 from ebla.errors import EblaError
 from ebla.source.options import READ_OPTIONS, WRITE_OPTIONS
-from ebla.sql import split
 from ebla.sql import statements as st
+from ebla.sql.lex import split
 from ebla.sql.parse import parse
 from ebla.tables.loads import OPTIONS
 from ebla.values import types

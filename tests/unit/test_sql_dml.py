@@ -7,19 +7,11 @@ from typing import TypeVar
 import pytest
 
 from ebla.errors import DuplicateNameError, SqlError, UnknownNameError
-from ebla.sql import (
-    Delete,
-    Insert,
-    Merge,
-    Query,
-    Update,
-    delete_query,
-    insert_query,
-    merge_query,
-    rewrite,
-    update_query,
-)
+from ebla.sql.dml import delete_query, insert_query, merge_query, update_query
 from ebla.sql.parse import parse
+from ebla.sql.query import Query
+from ebla.sql.refs import rewrite
+from ebla.sql.statements import Delete, Insert, Merge, Update
 
 COLUMNS = ["id", "name", "odd `column`"]
 KEY = ["id"]

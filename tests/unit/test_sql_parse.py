@@ -7,12 +7,17 @@ import sqlglot
 from sqlglot import exp
 
 from ebla.errors import DuplicateNameError, SqlError, UnknownNameError
-from ebla.sql import (
+from ebla.sql.lex import split
+from ebla.sql.parse import parse
+from ebla.sql.query import Query
+from ebla.sql.refs import find, rewrite
+from ebla.sql.statements import (
     AddColumns,
     AlterColumnType,
     ColumnSpec,
     Compact,
     CreateTable,
+    CreateView,
     Delete,
     Describe,
     DropColumns,
@@ -22,7 +27,6 @@ from ebla.sql import (
     Load,
     Merge,
     MergeClause,
-    Query,
     RenameColumn,
     RenameTable,
     SetColumnComment,
@@ -31,12 +35,7 @@ from ebla.sql import (
     Truncate,
     Update,
     Vacuum,
-    find,
-    rewrite,
-    split,
 )
-from ebla.sql.parse import parse
-from ebla.sql.statements import CreateView
 from support.sql_queries import COMMON, SPARK, TPCH
 
 

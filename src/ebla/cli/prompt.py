@@ -20,9 +20,8 @@ from prompt_toolkit.lexers import Lexer
 
 from ebla.cli import failure, output, script
 from ebla.errors import EblaError, SqlError
-from ebla.sql import quote, split
 from ebla.sql.cursor import words
-from ebla.sql.lex import lex
+from ebla.sql.lex import lex, quote, split
 
 if TYPE_CHECKING:
     from ebla.api.database import Database
