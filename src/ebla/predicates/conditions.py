@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -363,25 +363,6 @@ def after_prefix(text: str) -> str | None:
         if code <= 0x10FFFF:
             return text[:at] + chr(code)
     return None
-
-
-def test_of(condition: Condition) -> Callable[[Any], bool]:
-    """Whether a comparable value fulfils the condition, as Spark would say."""
-    match condition:
-        case IsNull():
-            return lambda value: value is None
-        case NotNull():
-            return lambda value: value is not None
-        case Prefix(text):
-            return lambda value: value is not None and value.startswith(text)
-        case Equals(wanted):
-            ranked = v.rank(wanted)
-            return lambda value: value is not None and v.rank(value) == ranked
-        case OneOf(wanted):
-            ranks = {v.rank(one) for one in wanted}
-            return lambda value: value is not None and v.rank(value) in ranks
-        case Range():
-            return lambda value: value is not None and in_range(v.rank(value), condition)
 
 
 def in_range(found: v.Rank, wanted: Range) -> bool:

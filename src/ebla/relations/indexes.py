@@ -228,10 +228,3 @@ def at_version(connection: Connection, index: Index, version: Version) -> Index:
     """The same index with the columns that its base had at a version."""
     base = reads.relation(connection, index.base.name, version=version)
     return _index(index.relation, base, index.stands)
-
-
-def expression_name(text: str) -> str:
-    """The name under which queries know a column that is an expression."""
-    from ebla.predicates.select import normalized
-
-    return normalized(text)

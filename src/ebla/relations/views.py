@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
@@ -323,18 +324,8 @@ def all_views(connection: Connection) -> list[View]:
     relations = [reads.relation(connection, name) for name in reads.relation_names(connection, Kind.VIEW)]
     stored = reads.progress_of(connection, [progress_name(relation.id) for relation in relations])
     found = {r.name.lower(): _or_damaged(connection, r, stored.get(progress_name(r.id))) for r in relations}
-    ordered: dict[str, View] = {}
-
-    def visit(name: str) -> None:
-        if name in ordered or name not in found:
-            return
-        for needed in found[name].inputs:
-            visit(needed)
-        ordered[name] = found[name]
-
-    for name in found:
-        visit(name)
-    return list(ordered.values())
+    order = TopologicalSorter({name: [n for n in view.inputs if n in found] for name, view in found.items()})
+    return [found[name] for name in order.static_order()]
 
 
 def readers_of(connection: Connection, relation: Relation) -> list[View]:

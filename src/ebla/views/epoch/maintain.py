@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
 from ebla.base.ids import RelationId, Version
@@ -157,17 +158,14 @@ def _is_due(
     return written_since(connection, view.position.tried, relations, target)
 
 
-def _levels(views: Sequence[View]) -> list[list[View]]:
+def _levels(views: Sequence[View]) -> Iterator[list[View]]:
     """Views in rounds: none reads another one of its own round."""
-    depth: dict[str, int] = {}
-    rounds: list[list[View]] = []
-    for view in views:  # each behind those that it reads
-        level = max((depth[n] + 1 for n in view.inputs if n in depth), default=0)
-        depth[view.relation.name.lower()] = level
-        if level == len(rounds):
-            rounds.append([])
-        rounds[level].append(view)
-    return rounds
+    named = {view.relation.name.lower(): view for view in views}
+    sorter = TopologicalSorter({name: named.keys() & {*view.inputs} for name, view in named.items()})
+    sorter.prepare()
+    while ready := sorter.get_ready():
+        yield [named[name] for name in ready]
+        sorter.done(*ready)
 
 
 def _side_by_side(
