@@ -30,7 +30,7 @@ from ebla.sql.parse import parse
 from ebla.sql.query import Query
 from ebla.tables import scans
 from ebla.views.epoch import run
-from ebla.views.epoch.region import inside, known
+from ebla.views.epoch.region import covered_parts, inside
 from support.duck import DuckEngine, State
 from support.relations import relation
 from support.spellings import naming, spelled
@@ -117,7 +117,7 @@ class Watched:
             relations = {n: reads.relation(connection, n) for n in view.inputs}
             how = how_built(view, relations)
             assert isinstance(how, Growing)
-            parts = known(building.segments(connection, view.relation.id))
+            parts = covered_parts(building.segments(connection, view.relation.id))
             snapshot = reads.snapshot(connection, view.relation)
         engine = DuckEngine(self.now, self.now, STORED)
         base = STORED.plain_tables[how.base]

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ebla.model.relation import Kind
-from ebla.validate import Known, KnownRelation, has_errors, ordered, render, script_issues
+from ebla.validate import RelationFacts, Warehouse, has_errors, ordered, render, script_issues
 from support.spellings import naming, spelled
 from support.view_queries import KEYS, TABLES, Sql, queries
 
-KNOWN = Known(
-    relations={n: KnownRelation(name=n, kind=Kind.TABLE, columns=c, key=KEYS[n]) for n, c in TABLES.items()},
+KNOWN = Warehouse(
+    relations={n: RelationFacts(name=n, kind=Kind.TABLE, columns=c, key=KEYS[n]) for n, c in TABLES.items()},
     handlers={"h": ((), ("a",))},
 )
 SCRIPTS = [
@@ -70,11 +70,11 @@ def test_any_mutation_of_a_good_script_is_answered(script: str, data: st.DataObj
 def test_queries_of_the_grammar_of_views_have_no_errors(query: Sql, seed: int) -> None:
     names = naming(seed % 64)
     known = {
-        table.lower(): KnownRelation(
+        table.lower(): RelationFacts(
             name=table, kind=Kind.TABLE, columns=names.schema[table.lower()], key=names.keys[table.lower()]
         )
         for table in names.tables.values()
     }
     text = f"CREATE MATERIALIZED VIEW v AS {spelled(query, names, seed).text}"
-    found = script_issues(text, Known(relations=known))
+    found = script_issues(text, Warehouse(relations=known))
     assert not has_errors(found), render(found, text)

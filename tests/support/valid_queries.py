@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ebla.model.relation import Kind
-from ebla.validate import Known, KnownRelation
+from ebla.validate import RelationFacts, Warehouse
 
 TABLES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "orders": ({"id": "bigint", "customer": "bigint", "total": "decimal(12,2)", "day": "date"}, ("id",)),
@@ -14,17 +14,17 @@ TABLES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "bag": ({"x": "bigint"}, ()),
 }  # fmt: skip
 
-KNOWN = Known(
+KNOWN = Warehouse(
     relations={
-        **{n: KnownRelation(name=n, kind=Kind.TABLE, columns=c, key=k) for n, (c, k) in TABLES.items()},
-        "by_customer": KnownRelation(
+        **{n: RelationFacts(name=n, kind=Kind.TABLE, columns=c, key=k) for n, (c, k) in TABLES.items()},
+        "by_customer": RelationFacts(
             name="by_customer",
             kind=Kind.VIEW,
             columns={"customer": "bigint", "n": "bigint"},
             key=("customer",),
             reads=frozenset({"orders"}),
         ),
-        "rich": KnownRelation(
+        "rich": RelationFacts(
             name="rich", kind=Kind.VIEW, columns={"id": "bigint"}, key=("id",), reads=frozenset({"orders", "customers"})
         ),
     },

@@ -12,7 +12,7 @@ from ebla.model.chunks import Part, position_of
 from ebla.model.segments import Segment
 from ebla.values import token
 from ebla.views.epoch.growth import Growth
-from ebla.views.epoch.region import Region, inside, known
+from ebla.views.epoch.region import Region, covered_parts, inside
 from support.relations import relation
 
 ORDERS = relation("orders", "id", "id bigint", "total bigint", number=1)
@@ -42,16 +42,16 @@ def test_rows_lie_in_a_part_by_their_token() -> None:
 
 def test_a_region_behind_a_chunk_is_one_part_for_each_tablet() -> None:
     covered = {TabletId(0): (segment("4", 3), segment("8", 3)), TabletId(1): (segment(None, 3),), TabletId(2): ()}
-    region = Region(table="orders", known=known(covered), added=(part("8", None),))
-    assert [(p.tablet, p.after, p.up_to, p.rows) for p in region.known] == [(0, None, "8", 10), (1, None, None, 5)]
+    region = Region(table="orders", covered=covered_parts(covered), added=(part("8", None),))
+    assert [(p.tablet, p.after, p.up_to, p.rows) for p in region.covered] == [(0, None, "8", 10), (1, None, None, 5)]
     assert [(p.tablet, p.after, p.up_to, p.rows) for p in region.after] == [(0, None, None, 17), (1, None, None, 5)]
     assert all(p.whole for p in region.after)
     assert (region.rows, region.rows_added) == (22, 7)
 
 
 def test_a_chunk_may_have_more_rows_than_were_counted() -> None:
-    assert Region(table="orders", known=(), added=(part(None, None, rows=0),)).rows_added == 1
-    assert Region(table="orders", known=(part(None, None),)).rows_added == 0
+    assert Region(table="orders", covered=(), added=(part(None, None, rows=0),)).rows_added == 1
+    assert Region(table="orders", covered=(part(None, None),)).rows_added == 0
 
 
 def test_a_chunk_moves_every_segment_and_requires_them_as_they_were() -> None:

@@ -8,14 +8,14 @@ import pytest
 
 from ebla.errors import TypeMismatchError, UsageError
 from ebla.model.relation import Kind, misnamed
-from ebla.validate import Known, KnownRelation, script_issues
+from ebla.validate import RelationFacts, Warehouse, script_issues
 from support.warehouse import connect
 
 CONTROLS = ["\0", "\n", "\r", "\t", "\x1b[31m", "\x7f", "\x9b", "\u2028", "\ud800"]
-KNOWN = Known(
+KNOWN = Warehouse(
     relations={
-        "t": KnownRelation(name="t", kind=Kind.TABLE, columns={"id": "bigint"}, key=("id",)),
-        "w": KnownRelation(name="w", kind=Kind.VIEW, columns={"id": "bigint"}, key=("id",), reads=frozenset({"t"})),
+        "t": RelationFacts(name="t", kind=Kind.TABLE, columns={"id": "bigint"}, key=("id",)),
+        "w": RelationFacts(name="w", kind=Kind.VIEW, columns={"id": "bigint"}, key=("id",), reads=frozenset({"t"})),
     }
 )
 

@@ -18,9 +18,9 @@ from ebla.validate import (
     Analysed,
     Code,
     Issue,
-    Known,
     Refused,
     Severity,
+    Warehouse,
     refuse,
     render,
     require_handler,
@@ -151,7 +151,7 @@ def place(marked: str) -> tuple[str, int, int, int]:
     return marked.replace("§", ""), offset, before.count("\n") + 1, offset - before.rfind("\n")
 
 
-def issues_of(script: str, known: Known = KNOWN, spark: Analysed | Refused | None = None) -> tuple[Issue, ...]:
+def issues_of(script: str, known: Warehouse = KNOWN, spark: Analysed | Refused | None = None) -> tuple[Issue, ...]:
     return script_issues(script, known, None if spark is None else Says(spark))
 
 
@@ -181,7 +181,7 @@ def test_every_code_has_a_case():
 # ---- all at once ----------------------------------------------------------------------------------------
 
 
-def codes(script: str, known: Known = KNOWN, spark: Analysed | Refused | None = None) -> list[tuple[str, int, int]]:
+def codes(script: str, known: Warehouse = KNOWN, spark: Analysed | Refused | None = None) -> list[tuple[str, int, int]]:
     found = issues_of(script, known, spark)
     return [(i.code.value, i.line, i.column) for i in found if i.severity is not Severity.NOTE]
 

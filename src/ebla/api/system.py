@@ -23,7 +23,7 @@ from ebla.relations import builds as shown
 from ebla.relations import freshness
 from ebla.relations import handlers as stored
 from ebla.relations import index_table as indexes
-from ebla.validate.known import KnownRelation
+from ebla.validate.facts import RelationFacts
 from ebla.values import types
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _require_columns(query: Query, columns: Mapping[str, Mapping[str, str]]) -> 
     from ebla.validate.columns import resolve
 
     inputs = {
-        f"system.{name}": KnownRelation(name=f"system.{name}", kind=Kind.TABLE, columns=kinds)
+        f"system.{name}": RelationFacts(name=f"system.{name}", kind=Kind.TABLE, columns=kinds)
         for name, kinds in columns.items()
     }
     for one in resolve(query.text, inputs)[1]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from ebla.catalog.store import Catalog, is_postgres
 from ebla.cli import output, script
 from ebla.relations import handlers as stored
-from ebla.validate import Issue, Known, Severity, render, script_issues, strict, warehouse
-from ebla.validate.known import Columns
+from ebla.validate import Issue, Severity, Warehouse, render, script_issues, strict, warehouse
+from ebla.validate.facts import Columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,14 +37,14 @@ def issues(place: str, text: str) -> tuple[Issue, ...]:
         return script_issues(text, _known(place), SparkAnalyser(session))
 
 
-def _known(place: str) -> Known:
+def _known(place: str) -> Warehouse:
     if not is_postgres(place) and not (Path(place) / "catalog.db").exists():
         output.note(f"there is no warehouse {place}: checked as if it were empty")
-        return Known(system=_system())
+        return Warehouse(system=_system())
     catalog = Catalog.open(place, create=False)
     try:
         with catalog.reading() as connection:
-            found = warehouse.known(connection, handlers=stored.by_names(connection))
+            found = warehouse.read(connection, handlers=stored.by_names(connection))
         return replace(found, system=_system())
     finally:
         catalog.close()

@@ -11,16 +11,16 @@ from ebla.model.relation import Column, Relation
 from ebla.predicates.access import AccessPath, PathColumn, base_path
 from ebla.predicates.select import Spoken, normalized
 from ebla.query.plan import is_expression
-from ebla.relations.indexes import Index, Known
+from ebla.relations.indexes import Index, IndexCache
 
 
-def paths_of(connection: Connection, relation: Relation, indexes: Known) -> list[AccessPath]:
+def paths_of(connection: Connection, relation: Relation, indexes: IndexCache) -> list[AccessPath]:
     """The relation by its primary key, and its readable indexes."""
     found = [index for index in indexes.of_base(connection, relation) if index.readable]
     return [base_path(relation), *(_of_index(index) for index in found)]
 
 
-def unreadable(connection: Connection, relation: Relation, indexes: Known) -> list[tuple[str, str]]:
+def unreadable(connection: Connection, relation: Relation, indexes: IndexCache) -> list[tuple[str, str]]:
     """The other indexes, and why they cannot be read."""
     found = [index for index in indexes.of_base(connection, relation) if not index.readable]
     return [(index.name, f"it cannot be read while it is {index.state}") for index in found]

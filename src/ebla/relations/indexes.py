@@ -175,7 +175,7 @@ def of_base(connection: Connection, base: Relation) -> list[Index]:
     return found
 
 
-class Known:
+class IndexCache:
     """Indexes by base, as they were at the last schema commit: only such a commit changes what they are or may do.
 
     How far one is filled is not known here.

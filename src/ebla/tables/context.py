@@ -21,7 +21,7 @@ from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import EblaError
 from ebla.model.relation import Kind, Relation
-from ebla.relations.indexes import Known
+from ebla.relations.indexes import IndexCache
 from ebla.spark import session as spark_session
 from ebla.spark.sessions import Sessions
 from ebla.spark.tags import Tags
@@ -58,7 +58,7 @@ class Context:
         self.holder = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
         self.cache = LevelZeroCache()
         self.frames = Frames()
-        self.indexes = Known()
+        self.indexes = IndexCache()
         self._maintainer = maintainer
         self.store = Store(settings.read_cache_bytes)
         self.progress: Progress = lambda what, part: None

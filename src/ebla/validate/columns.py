@@ -17,7 +17,7 @@ from ebla.base.issue import Code, did_you_mean
 from ebla.sql.chance import LITERALS, described
 from ebla.sql.cursor import words
 from ebla.sql.lex import Kind, lex
-from ebla.validate.known import KnownRelation
+from ebla.validate.facts import RelationFacts
 from ebla.validate.outputs import outputs, place, type_of
 from ebla.validate.scope import Answer, Found, Output, Outputs, Scope, Source, columns_of
 
@@ -47,7 +47,7 @@ class Finding:
     hint: str
 
 
-def resolve(text: str, inputs: Mapping[str, KnownRelation]) -> tuple[Outputs, list[Finding]]:
+def resolve(text: str, inputs: Mapping[str, RelationFacts]) -> tuple[Outputs, list[Finding]]:
     """The columns of a query over these inputs (by name in lower case), and what is wrong with the names in it.
 
     A system table is an input by its full name, `system.history`.
@@ -71,7 +71,7 @@ def family(kind: str | None) -> str | None:
 
 
 class Resolver:
-    def __init__(self, text: str, inputs: Mapping[str, KnownRelation]) -> None:
+    def __init__(self, text: str, inputs: Mapping[str, RelationFacts]) -> None:
         self._text = text
         self._inputs = inputs
         self.findings: list[Finding] = []

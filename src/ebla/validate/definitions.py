@@ -10,9 +10,9 @@ from ebla.base.issue import Code
 from ebla.errors import EblaError
 from ebla.model.relation import Kind
 from ebla.sql import statements as st
+from ebla.validate.facts import Columns, RelationFacts
 from ebla.validate.handlers import handler_issues
 from ebla.validate.inputs import create_view
-from ebla.validate.known import Columns, KnownRelation
 from ebla.validate.queries import result_columns
 from ebla.validate.rows import read
 from ebla.validate.tree import tree_of
@@ -82,7 +82,7 @@ def _create_table(walk: Walk, made: st.CreateTable) -> None:
     if made.name.lower() in walk.world.relations:
         return
     known: Columns | None = columns if made.query is None else result_columns(made.query.text, walk.world.relations)
-    table = KnownRelation(
+    table = RelationFacts(
         name=made.name, kind=Kind.TABLE, columns=known, key=made.primary_key, made_by=walk.part.number
     )
     for check in made.checks:
@@ -147,7 +147,7 @@ def _alter(walk: Walk, change: st.ColumnStatement) -> None:
     walk.world.add(replace(relation, columns=columns))
 
 
-def _has_unneeded(walk: Walk, relation: KnownRelation, name: str) -> bool:
+def _has_unneeded(walk: Walk, relation: RelationFacts, name: str) -> bool:
     """Whether a table has a column. One that a view needs is reported."""
     if not walk.has_column(relation, name):
         return False
@@ -159,7 +159,7 @@ def _has_unneeded(walk: Walk, relation: KnownRelation, name: str) -> bool:
     return True
 
 
-def _uses(walk: Walk, view: KnownRelation, table: str, column: str) -> bool:
+def _uses(walk: Walk, view: RelationFacts, table: str, column: str) -> bool:
     """Whether a view certainly uses a column. What cannot be told without Spark is told when the statement runs."""
     inputs = {n: r.shape_types() for n, r in walk.world.relations.items() if n in view.reads}
     known = {n: kinds for n, kinds in inputs.items() if kinds is not None}
@@ -196,7 +196,7 @@ def _create_index(walk: Walk, made: st.CreateIndex) -> None:
     if made.where is not None:
         walk.expression(base, made.where)
     walk.world.add(
-        KnownRelation(name=made.name, kind=Kind.INDEX, columns=None, made_by=walk.part.number, base=made.table.lower())
+        RelationFacts(name=made.name, kind=Kind.INDEX, columns=None, made_by=walk.part.number, base=made.table.lower())
     )
 
 

@@ -8,11 +8,11 @@ from ebla.base.issue import Code, Issue, did_you_mean
 from ebla.model.handlers import DEFAULT
 from ebla.model.relation import Kind, misnamed, unprinted
 from ebla.sql import statements as st
-from ebla.validate.known import Handlers, KnownRelation, Part
+from ebla.validate.facts import Handlers, Part, RelationFacts
 
 
 def handler_issues(
-    part: Part, made: st.CreateHandler, relations: Mapping[str, KnownRelation], handlers: Handlers
+    part: Part, made: st.CreateHandler, relations: Mapping[str, RelationFacts], handlers: Handlers
 ) -> list[Issue]:
     """Keys of `relations` and `handlers` are in lower case."""
     if made.if_not_exists and made.name.lower() in handlers:
@@ -36,7 +36,7 @@ def _name(part: Part, made: st.CreateHandler, handlers: Handlers) -> list[Issue]
 
 
 def _views(
-    part: Part, made: st.CreateHandler, relations: Mapping[str, KnownRelation], handlers: Handlers
+    part: Part, made: st.CreateHandler, relations: Mapping[str, RelationFacts], handlers: Handlers
 ) -> list[Issue]:
     if not made.views:
         message = f"handler {made.name}: expected at least one view, found none"
@@ -63,7 +63,7 @@ def _views(
     return issues
 
 
-def _inputs(part: Part, made: st.CreateHandler, relations: Mapping[str, KnownRelation]) -> list[Issue]:
+def _inputs(part: Part, made: st.CreateHandler, relations: Mapping[str, RelationFacts]) -> list[Issue]:
     if not made.inputs:
         message = f"handler {made.name}: expected at least one input, found none"
         hint = "add INPUT t AS STREAM for each table that the views read"

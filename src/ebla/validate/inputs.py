@@ -8,7 +8,7 @@ from ebla.base.issue import Code, Issue, did_you_mean
 from ebla.model.relation import Kind
 from ebla.sql import statements as st
 from ebla.sql.query import TableRef
-from ebla.validate.known import KnownRelation, ViewStep
+from ebla.validate.facts import RelationFacts, ViewStep
 from ebla.validate.state import Definition, path_between
 from ebla.validate.walk import Walk
 
@@ -32,7 +32,7 @@ def create_view(walk: Walk, made: st.CreateView, *, explained: bool = False) -> 
     walk.views.append(replace(step, inputs=inputs))
     if not explained and (made.or_replace or made.name.lower() not in walk.world.relations):
         walk.world.add(
-            KnownRelation(
+            RelationFacts(
                 name=made.name,
                 kind=Kind.VIEW,
                 columns=None,
@@ -82,5 +82,5 @@ def _later_issue(walk: Walk, step: ViewStep, ref: TableRef, at: int, later: Defi
     return step.query_issue(Code.DEFINED_LATER, at, message, "move that statement before this one")
 
 
-def _is_view(relation: KnownRelation | None) -> bool:
+def _is_view(relation: RelationFacts | None) -> bool:
     return relation is not None and relation.kind is Kind.VIEW

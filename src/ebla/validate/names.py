@@ -14,8 +14,8 @@ from ebla.base.issue import Issue, has_errors
 from ebla.sql import statements as st
 from ebla.sql.query import Query
 from ebla.validate.definitions import Definition, define
+from ebla.validate.facts import Part, ViewStep, Warehouse
 from ebla.validate.inputs import create_view
-from ebla.validate.known import Known, Part, ViewStep
 from ebla.validate.queries import QueryStep
 from ebla.validate.rows import change, insert, read
 from ebla.validate.state import World, definitions
@@ -23,7 +23,7 @@ from ebla.validate.walk import Walk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class Followed:
     """What the statements define and read, in order, and what is wrong with names and structure."""
 
     views: Sequence[ViewStep]
@@ -32,8 +32,8 @@ class Checked:
     issues: list[Issue]
 
 
-def check(parts: Sequence[Part], known: Known) -> Checked:
-    world, later = World.of(known), definitions(parts)
+def follow(parts: Sequence[Part], warehouse: Warehouse) -> Followed:
+    world, later = World.of(warehouse), definitions(parts)
     views, queries, issues = list[ViewStep](), list[QueryStep](), list[Issue]()
     for part in parts:
         walk = Walk(part=part, world=world, later=later)
@@ -42,7 +42,7 @@ def check(parts: Sequence[Part], known: Known) -> Checked:
         if not has_errors(walk.issues):
             views += walk.views
             queries += walk.queries
-    return Checked(views=views, queries=queries, issues=issues)
+    return Followed(views=views, queries=queries, issues=issues)
 
 
 def _step(walk: Walk) -> None:

@@ -11,7 +11,7 @@ from sqlglot.errors import SqlglotError
 
 from ebla.base.issue import Code, Issue, did_you_mean
 from ebla.validate.columns import Finding, Resolver, resolve
-from ebla.validate.known import Columns, KnownRelation, Part
+from ebla.validate.facts import Columns, Part, RelationFacts
 from ebla.validate.scope import Output, Scope, Source, columns_of
 
 _LEFT_OUT = frozenset({Code.NOT_DETERMINISTIC, Code.JOIN_TYPE})
@@ -30,20 +30,20 @@ class QueryStep:
     text: str
     begin: int
     """Where the text begins in the statement's."""
-    inputs: Mapping[str, KnownRelation]
-    target: KnownRelation | None = None
+    inputs: Mapping[str, RelationFacts]
+    target: RelationFacts | None = None
     is_expression: bool = False
     wanted: tuple[str, int] | None = None
     """A table, and how many columns of it an INSERT gives."""
 
 
-def result_columns(text: str, inputs: Mapping[str, KnownRelation]) -> Columns | None:
+def result_columns(text: str, inputs: Mapping[str, RelationFacts]) -> Columns | None:
     """The names of a query's columns, whose types are left to Spark; `None` if Spark alone can tell the names, too."""
     found = columns_of(resolve(text, inputs)[0])
     return None if found is None else {str(one.name): None for one in found.values()}
 
 
-def issues(steps: Sequence[QueryStep], present: Callable[[KnownRelation], KnownRelation]) -> list[Issue]:
+def issues(steps: Sequence[QueryStep], present: Callable[[RelationFacts], RelationFacts]) -> list[Issue]:
     """What is wrong with names. `present` knows the columns of views that the same script defines."""
     found: list[Issue] = []
     for step in steps:
@@ -55,7 +55,7 @@ def issues(steps: Sequence[QueryStep], present: Callable[[KnownRelation], KnownR
     return found
 
 
-def _findings(step: QueryStep, inputs: Mapping[str, KnownRelation], target: KnownRelation | None) -> list[Finding]:
+def _findings(step: QueryStep, inputs: Mapping[str, RelationFacts], target: RelationFacts | None) -> list[Finding]:
     resolver = Resolver(step.text, inputs)
     try:
         if target is None:
@@ -83,14 +83,14 @@ def _width(step: QueryStep, found: int | None) -> list[Finding]:
 # ---- changes --------------------------------------------------------------------------------------------
 
 
-def _source(target: KnownRelation, alias: str | None) -> Source:
+def _source(target: RelationFacts, alias: str | None) -> Source:
     columns = None
     if target.columns is not None:
         columns = {name.lower(): Output(name=name, type=kind) for name, kind in target.columns.items()}
     return Source(alias=(alias or target.name).lower(), columns=columns, label=target.name)
 
 
-def _expression(resolver: Resolver, text: str, target: KnownRelation) -> None:
+def _expression(resolver: Resolver, text: str, target: RelationFacts) -> None:
     before = "SELECT "
     tree = sqlglot.parse_one(before + text, dialect="spark")
     scope = Scope(sources=[_source(target, None)])
@@ -102,7 +102,7 @@ def _expression(resolver: Resolver, text: str, target: KnownRelation) -> None:
         resolver.findings.append(Finding(code=one.code, at=at, message=one.message, hint=one.hint))
 
 
-def _change(resolver: Resolver, tree: exp.Expr, target: KnownRelation) -> None:
+def _change(resolver: Resolver, tree: exp.Expr, target: RelationFacts) -> None:
     alias = tree.this.alias or None
     mine = Scope(sources=[_source(target, alias)])
     match tree:
@@ -115,7 +115,7 @@ def _change(resolver: Resolver, tree: exp.Expr, target: KnownRelation) -> None:
             _merge(resolver, tree, target, mine)
 
 
-def _merge(resolver: Resolver, tree: exp.Merge, target: KnownRelation, mine: Scope) -> None:
+def _merge(resolver: Resolver, tree: exp.Merge, target: RelationFacts, mine: Scope) -> None:
     theirs = Scope()
     resolver.relation(tree.args["using"], theirs)
     both = Scope(sources=[*mine.sources, *theirs.sources], blind=theirs.blind)
@@ -135,7 +135,7 @@ def _merge(resolver: Resolver, tree: exp.Merge, target: KnownRelation, mine: Sco
                     _values(resolver, then.expression.expressions, scope)
 
 
-def _assignments(resolver: Resolver, made: Sequence[exp.Expr], target: KnownRelation, scope: Scope) -> None:
+def _assignments(resolver: Resolver, made: Sequence[exp.Expr], target: RelationFacts, scope: Scope) -> None:
     for one in made:
         if isinstance(one, exp.EQ):
             _target_column(resolver, one.this, target)
@@ -148,7 +148,7 @@ def _values(resolver: Resolver, values: Sequence[exp.Expr], scope: Scope) -> Non
             resolver.expression(value, scope, aliases=False)
 
 
-def _target_column(resolver: Resolver, column: exp.Expr, target: KnownRelation) -> None:
+def _target_column(resolver: Resolver, column: exp.Expr, target: RelationFacts) -> None:
     if not isinstance(column, exp.Column) or target.columns is None:
         return
     name = column.parts[-1]

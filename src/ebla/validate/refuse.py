@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ebla.base.issue import Issue, Severity, as_error, render
 from ebla.sql.lex import StatementText
 from ebla.sql.statements import CreateHandler
-from ebla.validate.known import Known, Part
+from ebla.validate.facts import Part, Warehouse
 from ebla.validate.run import statement_issues
 
 
@@ -22,12 +22,12 @@ def refuse(source: StatementText, issues: Sequence[Issue]) -> None:
         raise as_error(issues, render(shown, source.text, line=source.line, column=source.column))
 
 
-def require_handler(made: CreateHandler, known: Known) -> tuple[Issue, ...]:
+def require_handler(made: CreateHandler, warehouse: Warehouse) -> tuple[Issue, ...]:
     """Refuse a CREATE HANDLER that is wrong; returns its warnings, such as an input that no view reads.
 
-    `known` needs the names of all relations, what its views read (`KnownRelation.reads`), and all handlers.
+    `warehouse` needs the names of all relations, what its views read (`RelationFacts.reads`), and all handlers.
     """
     source = made.source or StatementText(text=made.name)
-    issues = statement_issues(Part(source=source, statement=made), known)
+    issues = statement_issues(Part(source=source, statement=made), warehouse)
     refuse(source, issues)
     return issues

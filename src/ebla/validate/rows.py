@@ -11,7 +11,7 @@ from ebla.sql import dml
 from ebla.sql import statements as st
 from ebla.sql.places import shared
 from ebla.sql.query import Query
-from ebla.validate.known import KnownRelation
+from ebla.validate.facts import RelationFacts
 from ebla.validate.queries import QueryStep
 from ebla.validate.walk import Walk
 
@@ -55,7 +55,7 @@ def change(walk: Walk, made: st.Update | st.Delete | st.Merge) -> None:
         walk.queries.append(QueryStep(part=walk.part, text=text, begin=0, inputs=inputs, target=table))
 
 
-def _made(made: st.Update | st.Delete | st.Merge, table: KnownRelation) -> Query | None:
+def _made(made: st.Update | st.Delete | st.Merge, table: RelationFacts) -> Query | None:
     """The query that carries the statement out, which names all that it reads; `None` if its columns are wrong."""
     if table.columns is None:
         return None

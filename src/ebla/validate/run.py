@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ebla.base.issue import Issue, ordered
 from ebla.validate import names, queries, syntax
-from ebla.validate.known import Known, Part
+from ebla.validate.facts import Part, Warehouse
 from ebla.validate.views import Analyser, ViewFacts, Views
 
 
@@ -19,7 +19,7 @@ class Report:
     views: Mapping[int, ViewFacts] = field(default_factory=dict)
 
 
-def script_issues(text: str, known: Known, analyser: Analyser | None = None) -> tuple[Issue, ...]:
+def script_issues(text: str, warehouse: Warehouse, analyser: Analyser | None = None) -> tuple[Issue, ...]:
     """Everything that is wrong with a script, or worth knowing, sorted by place. Changes nothing.
 
     Statements are followed in order, as if each had worked: a view may read what an earlier statement creates. Phases
@@ -27,32 +27,32 @@ def script_issues(text: str, known: Known, analyser: Analyser | None = None) -> 
     out of the later ones, which would only repeat it in other words; the others go on. Without an analyser nothing
     needs Spark, and what only Spark can tell is not told. Never raises for what the text says.
     """
-    return script_report(text, known, analyser).issues
+    return script_report(text, warehouse, analyser).issues
 
 
-def script_report(text: str, known: Known, analyser: Analyser | None = None) -> Report:
+def script_report(text: str, warehouse: Warehouse, analyser: Analyser | None = None) -> Report:
     """A statement that does not parse is left out; what it would have created is taken to be there."""
     parts, issues, lost = syntax.parts(text)
-    made = {name.lower(): relation for name, relation in lost.items() if name.lower() not in known.relations}
-    report = parts_report(parts, replace(known, relations={**known.relations, **made}), analyser)
+    made = {name.lower(): relation for name, relation in lost.items() if name.lower() not in warehouse.relations}
+    report = parts_report(parts, replace(warehouse, relations={**warehouse.relations, **made}), analyser)
     return replace(report, issues=ordered([*issues, *report.issues]))
 
 
-def statement_issues(part: Part, known: Known, analyser: Analyser | None = None) -> tuple[Issue, ...]:
+def statement_issues(part: Part, warehouse: Warehouse, analyser: Analyser | None = None) -> tuple[Issue, ...]:
     """The same for one statement that is parsed already, such as a CREATE HANDLER about to run.
 
-    `known` is the warehouse as the statement finds it; `Part(source=…, statement=…)` carries the text and its place in
-    the script, so that issues point there. Use `ebla.validate.refuse` to raise them as one error.
+    `warehouse` is as the statement finds it; `Part(source=…, statement=…)` carries the text and its place in the
+    script, so that issues point there. Use `ebla.validate.refuse` to raise them as one error.
     """
-    return parts_report([part], known, analyser).issues
+    return parts_report([part], warehouse, analyser).issues
 
 
-def parts_report(parts: Sequence[Part], known: Known, analyser: Analyser | None = None) -> Report:
+def parts_report(parts: Sequence[Part], warehouse: Warehouse, analyser: Analyser | None = None) -> Report:
     """Phases 2 and later, each for the statements in which those before it found no error."""
-    checked = names.check(parts, known)
-    views = Views(steps=checked.views)
-    issues = checked.issues + views.resolve()
-    issues += queries.issues(checked.queries, views.present)
+    followed = names.follow(parts, warehouse)
+    views = Views(steps=followed.views)
+    issues = followed.issues + views.resolve()
+    issues += queries.issues(followed.queries, views.present)
     if analyser is not None:
         issues += views.analyse(analyser)
     issues += views.notes()

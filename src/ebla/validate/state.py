@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from ebla.model.relation import Kind
 from ebla.sql import statements as st
-from ebla.validate.known import Columns, Known, KnownRelation, Part
+from ebla.validate.facts import Columns, Part, RelationFacts, Warehouse
 
 
 @dataclass(slots=True, kw_only=True)
 class World:
     """What there is before a statement. Keys are in lower case."""
 
-    relations: dict[str, KnownRelation]
+    relations: dict[str, RelationFacts]
     handlers: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
     system: Mapping[str, Columns]
 
     @classmethod
-    def of(cls, known: Known) -> World:
+    def of(cls, known: Warehouse) -> World:
         return cls(
             relations={n.lower(): r for n, r in known.relations.items()},
             handlers={n.lower(): (tuple(views), tuple(inputs)) for n, (views, inputs) in known.handlers.items()},
@@ -29,10 +29,10 @@ class World:
     def names(self, kind: Kind | None = None) -> list[str]:
         return [r.name for r in self.relations.values() if kind is None or r.kind is kind]
 
-    def inputs(self) -> dict[str, KnownRelation]:
+    def inputs(self) -> dict[str, RelationFacts]:
         """What a query can read, system tables by their full names."""
         system = {
-            f"system.{name}": KnownRelation(name=f"system.{name}", kind=Kind.TABLE, columns=columns)
+            f"system.{name}": RelationFacts(name=f"system.{name}", kind=Kind.TABLE, columns=columns)
             for name, columns in self.system.items()
         }
         return {**self.relations, **system}
@@ -40,7 +40,7 @@ class World:
     def readable(self) -> list[str]:
         return [r.name for r in self.relations.values() if r.kind is not Kind.INDEX]
 
-    def add(self, relation: KnownRelation) -> None:
+    def add(self, relation: RelationFacts) -> None:
         self.relations[relation.name.lower()] = relation
 
     def remove(self, name: str) -> None:

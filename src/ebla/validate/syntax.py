@@ -9,17 +9,17 @@ from ebla.errors import DuplicateNameError, SqlError, UnknownNameError, UsageErr
 from ebla.model.relation import Kind as Relation
 from ebla.sql.lex import Kind, StatementText, Token, lex, split, unquote_name
 from ebla.sql.parse import SUPPORTED, VERBS, parse
-from ebla.validate.known import KnownRelation, Part, issue_at, place_of
+from ebla.validate.facts import Part, RelationFacts, issue_at, place_of
 
 
-def parts(text: str) -> tuple[list[Part], list[Issue], dict[str, KnownRelation]]:
+def parts(text: str) -> tuple[list[Part], list[Issue], dict[str, RelationFacts]]:
     """The statements that parse, an issue for each that does not, and what those would create, as far as it is known.
 
     The script goes on behind the next `;`.
     """
     found: list[Part] = []
     issues: list[Issue] = []
-    lost: dict[str, KnownRelation] = {}
+    lost: dict[str, RelationFacts] = {}
     try:
         sources = split(text)
     except SqlError as error:
@@ -40,7 +40,7 @@ def parts(text: str) -> tuple[list[Part], list[Issue], dict[str, KnownRelation]]
 _CREATED = {"TABLE": Relation.TABLE, "VIEW": Relation.VIEW, "INDEX": Relation.INDEX}
 
 
-def _created(source: StatementText, number: int) -> KnownRelation | None:
+def _created(source: StatementText, number: int) -> RelationFacts | None:
     """What a CREATE that does not parse would create: the name behind the kind."""
     tokens = lex(source)
     if tokens[0].key != "CREATE":
@@ -53,7 +53,7 @@ def _created(source: StatementText, number: int) -> KnownRelation | None:
     named = next((token for token in words if token.key not in ("IF", "NOT", "EXISTS", "ASYNC")), None)
     if named is None or named.kind not in (Kind.WORD, Kind.QUOTED):
         return None
-    return KnownRelation(name=unquote_name(named.text), kind=kind, columns=None, made_by=number)
+    return RelationFacts(name=unquote_name(named.text), kind=kind, columns=None, made_by=number)
 
 
 def _complete(text: str) -> list[StatementText]:

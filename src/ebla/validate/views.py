@@ -15,7 +15,7 @@ from ebla.model.relation import Kind, misnamed
 from ebla.sql import chance
 from ebla.sql.query import Query
 from ebla.validate.columns import resolve
-from ebla.validate.known import USED_BY_EBLA, KnownRelation, ViewStep, is_reserved_column
+from ebla.validate.facts import USED_BY_EBLA, RelationFacts, ViewStep, is_reserved_column
 from ebla.validate.scope import Output, Outputs
 from ebla.validate.tree import tree_of
 from ebla.values import types
@@ -53,7 +53,7 @@ class ViewFacts:
     """What is known of a view that a script defines."""
 
     outputs: Outputs
-    relation: KnownRelation
+    relation: RelationFacts
     """`columns` is `None` where only Spark could tell."""
     implied: tuple[str, ...] | None = None
     """The key that the query implies, empty for none; `None` where only Spark could tell."""
@@ -73,11 +73,11 @@ class Views:
     failed: set[int] = field(default_factory=set)
     """Statements in which something is wrong: later phases leave them out."""
 
-    def inputs(self, step: ViewStep) -> dict[str, KnownRelation]:
+    def inputs(self, step: ViewStep) -> dict[str, RelationFacts]:
         """A view's inputs, with the columns that views of the same script turned out to have."""
         return {name: self.present(relation) for name, relation in step.inputs.items()}
 
-    def present(self, relation: KnownRelation) -> KnownRelation:
+    def present(self, relation: RelationFacts) -> RelationFacts:
         made = self.facts.get(relation.made_by) if relation.made_by is not None else None
         return (
             relation if made is None or relation.kind is not Kind.VIEW else replace(made.relation, name=relation.name)
@@ -170,7 +170,7 @@ _HINTS = {
 }
 
 
-def recomputing(facts: ViewFacts, inputs: Mapping[str, KnownRelation]) -> Iterable[tuple[str, str]]:
+def recomputing(facts: ViewFacts, inputs: Mapping[str, RelationFacts]) -> Iterable[tuple[str, str]]:
     """Inputs whose change needs a full refresh, with the reason."""
     keys = {n: r.shape_key() for n, r in inputs.items()}
     for name in inputs:
@@ -182,7 +182,7 @@ def recomputing(facts: ViewFacts, inputs: Mapping[str, KnownRelation]) -> Iterab
             yield name, found.reason
 
 
-def _exact(inputs: Mapping[str, KnownRelation]) -> dict[str, list[tuple[str, str]]] | None:
+def _exact(inputs: Mapping[str, RelationFacts]) -> dict[str, list[tuple[str, str]]] | None:
     found: dict[str, list[tuple[str, str]]] = {}
     for name, relation in inputs.items():
         columns = [(n, kind) for n, kind in (relation.columns or {}).items() if kind is not None]
@@ -199,7 +199,7 @@ def _place(outputs: Outputs, column: int) -> int:
 # ---- what follows from the columns ----------------------------------------------------------------------
 
 
-def _facts(step: ViewStep, inputs: Mapping[str, KnownRelation], analysed: Analysed, outputs: Outputs) -> ViewFacts:
+def _facts(step: ViewStep, inputs: Mapping[str, RelationFacts], analysed: Analysed, outputs: Outputs) -> ViewFacts:
     columns = _shown(step, outputs)
     understood, blocked, implied = _followed(step, inputs, analysed, outputs)
     spelled = {n.lower(): n for n in columns or {}}
@@ -208,7 +208,7 @@ def _facts(step: ViewStep, inputs: Mapping[str, KnownRelation], analysed: Analys
     # A column whose type cannot be ordered cannot be a key: the rows get a hidden one.
     if any(kind is not None and not types.is_key_type(kind) for kind in kinds):
         key = []
-    relation = KnownRelation(
+    relation = RelationFacts(
         name=step.create.name,
         kind=Kind.VIEW,
         columns=columns,
@@ -228,7 +228,7 @@ def _settled(
     drawn: Sketch | None,
     analyser: Analyser,
     columns: Mapping[str, Sequence[tuple[str, str]]],
-    view: KnownRelation,
+    view: RelationFacts,
 ) -> Sketch | None:
     """The sketch with the types of all its columns and the view's own names, if groups can be merged exactly."""
     found = None if drawn is None else analyser.analyse(drawn.query, columns)
@@ -253,7 +253,7 @@ def _shown(step: ViewStep, outputs: Outputs) -> dict[str, str | None] | None:
 
 
 def _followed(
-    step: ViewStep, inputs: Mapping[str, KnownRelation], analysed: Analysed, outputs: Outputs
+    step: ViewStep, inputs: Mapping[str, RelationFacts], analysed: Analysed, outputs: Outputs
 ) -> tuple[Shape | None, str | None, tuple[str, ...] | None]:
     """The query's tree or why there is none, and the key that it implies; nothing at all where types are unknown."""
     kinds = {n: r.shape_types() for n, r in inputs.items()}

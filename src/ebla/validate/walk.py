@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ebla.base.issue import Code, Issue, did_you_mean
 from ebla.model.relation import Kind, misnamed
 from ebla.sql.query import TableRef
-from ebla.validate.known import USED_BY_EBLA, KnownRelation, Part, ViewStep, is_reserved_column, is_reserved_name
+from ebla.validate.facts import USED_BY_EBLA, Part, RelationFacts, ViewStep, is_reserved_column, is_reserved_name
 from ebla.validate.queries import QueryStep
 from ebla.validate.state import Definition, World
 
@@ -32,33 +32,33 @@ class Walk:
 
     # ---- relations and handlers -------------------------------------------------------------------------
 
-    def relation(self, name: str) -> KnownRelation | None:
+    def relation(self, name: str) -> RelationFacts | None:
         found = self.world.relations.get(name.lower())
         if found is None:
             self._unknown(Code.UNKNOWN_TABLE, "table", name, self.world.names())
         return found
 
     def _unknown(
-        self, code: Code, what: str, name: str, names: Iterable[str], found: KnownRelation | None = None
+        self, code: Code, what: str, name: str, names: Iterable[str], found: RelationFacts | None = None
     ) -> None:
         wanted, several = ("an index", "indexes") if what == "index" else (f"a {what}", f"{what}s")
         has = "none" if found is None else found.kind.named
         message = f"{what} {name}: expected {wanted} of this name, found {has}"
         self.report(code, self.part.place_of(name), message, did_you_mean(name, names, several))
 
-    def writable(self, name: str) -> KnownRelation | None:
+    def writable(self, name: str) -> RelationFacts | None:
         found = self.relation(name)
         if found is not None and found.kind is not Kind.TABLE:
             self.not_a_table(found)
             return None
         return found
 
-    def not_a_table(self, found: KnownRelation) -> None:
+    def not_a_table(self, found: RelationFacts) -> None:
         message = f"{found.name}: expected a table, found {found.kind.named}"
         hint = f"only the system changes {found.kind.named}: change the tables that it reads"
         self.report(Code.NOT_A_TABLE, self.part.place_of(found.name), message, hint)
 
-    def view(self, name: str, *, optional: bool = False) -> KnownRelation | None:
+    def view(self, name: str, *, optional: bool = False) -> RelationFacts | None:
         found = self.world.relations.get(name.lower())
         if found is not None and found.kind is Kind.VIEW:
             return found
@@ -113,7 +113,7 @@ class Walk:
             hint = "give the column another name"
             self.report(Code.RESERVED_NAME, self.part.place_of(name), message, hint)
 
-    def expression(self, base: KnownRelation, text: str, at: int | None = None) -> None:
+    def expression(self, base: RelationFacts, text: str, at: int | None = None) -> None:
         """Names in an expression over the columns of one relation are looked up in the next phase."""
         begin = max(self.part.source.text.rfind(text), 0) if at is None else at
         self.queries.append(
@@ -138,7 +138,7 @@ class Walk:
                     self.report(Code.UNKNOWN_TABLE, begin + ref.start, message, hint)
         return len(self.issues) == before
 
-    def has_column(self, relation: KnownRelation | None, name: str) -> bool:
+    def has_column(self, relation: RelationFacts | None, name: str) -> bool:
         """Whether a relation has a column. One whose columns only Spark can tell is taken not to."""
         if relation is None or relation.columns is None:
             return False

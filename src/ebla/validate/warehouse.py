@@ -10,20 +10,20 @@ from sqlalchemy import Connection
 from ebla.catalog import indexing, reads
 from ebla.model.relation import Kind, Relation
 from ebla.sql.refs import find
-from ebla.validate.known import Handlers, Known, KnownRelation
+from ebla.validate.facts import Handlers, RelationFacts, Warehouse
 
 
-def known(connection: Connection, names: Collection[str] | None = None, handlers: Handlers | None = None) -> Known:
+def read(connection: Connection, names: Collection[str] | None = None, handlers: Handlers | None = None) -> Warehouse:
     """The relations of a warehouse. With `names` (in lower case) only those in full, of the others only the name."""
     bases = _bases(connection)
     kinds = {name: kind for kind in Kind for name in reads.relation_names(connection, kind)}
-    found: dict[str, KnownRelation] = {}
+    found: dict[str, RelationFacts] = {}
     for name in reads.relation_names(connection):
         if names is None or name.lower() in names:
-            found[name.lower()] = replace(known_relation(reads.relation(connection, name)), base=bases.get(name))
+            found[name.lower()] = replace(relation_facts(reads.relation(connection, name)), base=bases.get(name))
         else:
-            found[name.lower()] = KnownRelation(name=name, kind=kinds[name], columns=None, base=bases.get(name))
-    return Known(relations=found, handlers=handlers or {})
+            found[name.lower()] = RelationFacts(name=name, kind=kinds[name], columns=None, base=bases.get(name))
+    return Warehouse(relations=found, handlers=handlers or {})
 
 
 def _bases(connection: Connection) -> dict[str, str]:
@@ -36,9 +36,9 @@ def _bases(connection: Connection) -> dict[str, str]:
     return found
 
 
-def known_relation(relation: Relation) -> KnownRelation:
+def relation_facts(relation: Relation) -> RelationFacts:
     query = find(str(relation.options["query"])) if relation.kind is Kind.VIEW else None
-    return KnownRelation(
+    return RelationFacts(
         name=relation.name,
         kind=relation.kind,
         columns={c.name: c.type for c in relation.visible},

@@ -39,7 +39,7 @@ def check(
 def checked_part(context: Context, part: Part, query: Query) -> Checked:
     names = list(dict.fromkeys(ref.name.lower() for ref in query.refs))
     with context.catalog.reading() as connection:
-        known = warehouse.known(connection, names)
+        known = warehouse.read(connection, names)
         found = {n: reads.find_relation(connection, n) for n in names}
     settings = view_settings(context.spark)
     report = parts_report([part], known, SparkAnalyser(lambda: context.view_session(settings, small=False)))

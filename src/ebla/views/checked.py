@@ -11,7 +11,7 @@ from ebla.algebra.nodes import Shape
 from ebla.algebra.plan import EpochPlan, FullRefresh, plan
 from ebla.algebra.shape import keys_of
 from ebla.model.relation import HIDDEN_KEY, Column, Relation
-from ebla.validate import KnownRelation
+from ebla.validate import RelationFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Checked:
         return {n: plan(self.shape, [n], keys_of(self.relations), merges=merges) for n in self.relations}
 
 
-def columns_of(view: KnownRelation, drawn: Sketch | None) -> tuple[Column, ...]:
+def columns_of(view: RelationFacts, drawn: Sketch | None) -> tuple[Column, ...]:
     """The columns of the view's relation: those of the query, hidden ones of its groups, and a hidden key."""
     made = [
         Column(

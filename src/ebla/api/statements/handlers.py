@@ -56,7 +56,7 @@ def create(context: Context, statement: st.CreateHandler) -> tuple[Issue, ...] |
         if statement.if_not_exists and not is_reserved(statement.name) and by_name(known, statement.name):
             return None
         nonlocal warned
-        warned = require_handler(statement, warehouse.known(connection, handlers=stored.by_names(connection)))
+        warned = require_handler(statement, warehouse.read(connection, handlers=stored.by_names(connection)))
         made = Handler(
             name=statement.name,
             views=tuple(reads.relation(connection, v).id for v in statement.views),

@@ -29,7 +29,7 @@ from ebla.views.epoch.standing import Standing, standing
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-Known = tuple[View, Mapping[str, Relation]]
+ViewInputs = tuple[View, Mapping[str, Relation]]
 """A view and its inputs, as the round read them."""
 
 NOTHING = "nothing to do"
@@ -45,17 +45,17 @@ def apply_epoch(
     build: Piece | None = None,
     chunk: Chunk | None = None,
     repair: bool = False,
-    known: Known | None = None,
+    loaded: ViewInputs | None = None,
 ) -> Epoch:
     """Bring a view up to the newest version of its inputs, or to those of the target. `repair`: compute it anew.
 
-    `chunk`: go on with the view's refresh. `known`: what the round has read of the view, and that it is behind.
+    `chunk`: go on with the view's refresh. `loaded`: what the round has read of the view, and that it is behind.
 
     A view that is being built in chunks is brought there as far as it is covered. One that is built in one piece is
     left alone, unless this is the epoch that builds it (`build`). One that grows gets the chunk that `build` says.
     """
-    if known is not None and target is not None:
-        view, relations = known
+    if loaded is not None and target is not None:
+        view, relations = loaded
         _refuse_behind(view, relations, target)
         with _at_work(context, view, relations, target, round_) as attempt:
             return Run(attempt).run()

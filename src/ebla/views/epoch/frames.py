@@ -214,7 +214,7 @@ class Frames:
         region = self._inputs.region_of(table)
         if region is None:
             return latest
-        return latest.filter(within([k.physical for k in relation.key], ranges_of(relation, region.known)))
+        return latest.filter(within([k.physical for k in relation.key], ranges_of(relation, region.covered)))
 
 
 def _numbered(frame: DataFrame) -> DataFrame:

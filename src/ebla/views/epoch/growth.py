@@ -20,7 +20,7 @@ from ebla.model import segments as sg
 from ebla.model.chunks import Part
 from ebla.model.segments import Segment, Segments
 from ebla.relations.views import View
-from ebla.views.epoch.region import Region, known
+from ebla.views.epoch.region import Region, covered_parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class Growth:
         return sum(part.rows for part in self.parts)
 
     def region(self) -> Region:
-        return Region(table=self.base, known=known(self.covered), added=self.parts)
+        return Region(table=self.base, covered=covered_parts(self.covered), added=self.parts)
 
     def requires(self) -> list[c.Requirement]:
         tablets = sorted({*self.covered, *(part.tablet for part in self.parts)})

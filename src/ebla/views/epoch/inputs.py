@@ -112,7 +112,7 @@ class Inputs:
         region = self.region_of(table)
         if region is None:
             return scans.frame_of(self.context, snapshot, hidden=hidden)
-        parts = region.known if state is State.OLD else region.after
+        parts = region.covered if state is State.OLD else region.after
         return base_rows(self.context, relation, snapshot.version, parts, hidden=hidden)
 
     def added(self, table: str) -> DataFrame | None:
@@ -208,7 +208,7 @@ class Inputs:
             gained, lost = self._written_sides(table)
             region = self.region_of(table)
             if region is not None:
-                gained, lost = (inside(rows, self.relations[table], region.known) for rows in (gained, lost))
+                gained, lost = (inside(rows, self.relations[table], region.covered) for rows in (gained, lost))
             came = self.added(table)
             self._changes[table] = (
                 gained if came is None else pa.concat_tables([gained, self._few(table, came)]),

@@ -23,7 +23,7 @@ from ebla.relations.views import Position, View
 from ebla.spark.faults import is_final
 from ebla.tables import troubles as troubled
 from ebla.tables.context import Context
-from ebla.views.epoch.apply import NOTHING, Known, anything_new, applied, apply_epoch, written_since
+from ebla.views.epoch.apply import NOTHING, ViewInputs, anything_new, applied, apply_epoch, written_since
 from ebla.views.epoch.attempt import Epoch, Target
 from ebla.views.epoch.growth import Piece
 from ebla.views.epoch.refresh import Chunk
@@ -39,7 +39,7 @@ def refresh(
     context: Context,
     targets: Mapping[str, Target],
     *,
-    known: Sequence[Known] | None = None,
+    loaded: Sequence[ViewInputs] | None = None,
     retry: Container[str] = (),
     build: Piece | None = None,
     at_once: bool = False,
@@ -48,7 +48,7 @@ def refresh(
 ) -> list[Epoch]:
     """One epoch for each of these views (names in lower case), each behind the views that it reads.
 
-    `known`: the views with their inputs, if they have been read already, each behind those that it reads.
+    `loaded`: the views with their inputs, if they have been read already, each behind those that it reads.
     Views that do not read each other share what they read and run side by side. What goes wrong with one is its own,
     whatever it is: it is recorded, and the others go on. A view that failed on a row is tried again when an input was
     written to, one with any other trouble when its pause is over; both also when a user asks for them (`retry`,
@@ -57,10 +57,10 @@ def refresh(
     their own.
     """
     with context.catalog.reading() as connection:
-        if known is None:
+        if loaded is None:
             read = [v for v in definition.all_views(connection) if v.relation.name.lower() in targets]
-            known = [(v, {n: reads.relation(connection, n) for n in v.inputs}) for v in read]
-        agenda = _agenda(connection, known, targets, retry, context.catalog.clock(), at_once=at_once, chunk=chunk)
+            loaded = [(v, {n: reads.relation(connection, n) for n in v.inputs}) for v in read]
+        agenda = _agenda(connection, loaded, targets, retry, context.catalog.clock(), at_once=at_once, chunk=chunk)
     done: dict[str, Epoch] = {}
     for level in _levels(agenda.due):
         round_ = Round(context)
@@ -88,7 +88,7 @@ class _Agenda:
     due: Sequence[View]
     idle: Container[RelationId]
     """Views that are due, and have nothing new to read."""
-    steady: Mapping[RelationId, Known]
+    steady: Mapping[RelationId, ViewInputs]
     """Views that read tables only and are followed as usual: what was read of them need not be read again."""
     inputs: Mapping[RelationId, Mapping[str, Relation]]
     troubles: Mapping[RelationId, Trouble]
@@ -96,7 +96,7 @@ class _Agenda:
 
 def _agenda(
     connection: Connection,
-    known: Sequence[Known],
+    loaded: Sequence[ViewInputs],
     targets: Mapping[str, Target],
     retry: Container[str],
     now: int,
@@ -104,10 +104,10 @@ def _agenda(
     at_once: bool,
     chunk: Chunk | None,
 ) -> _Agenda:
-    inputs = {v.relation.id: relations for v, relations in known}
+    inputs = {v.relation.id: relations for v, relations in loaded}
     met = {t.relation: t for t in troubles.everything(connection, list(inputs)) if t.work is Activity.EPOCH}
-    due, idle, steady = list[View](), set[RelationId](), dict[RelationId, Known]()
-    for view, relations in known:
+    due, idle, steady = list[View](), set[RelationId](), dict[RelationId, ViewInputs]()
+    for view, relations in loaded:
         number, name = view.relation.id, view.relation.name.lower()
         if name not in targets:
             continue
@@ -175,16 +175,16 @@ def _side_by_side(
     round_: Round,
     build: Piece | None,
     chunk: Chunk | None,
-    known: Mapping[RelationId, Known],
+    loaded: Mapping[RelationId, ViewInputs],
     *,
     alone: bool,
 ) -> list[Epoch]:
     def one(view: View) -> Epoch | None:
         name = view.relation.name.lower()
         try:
-            of_view = known.get(view.relation.id) if _of(build, name) is None else None
+            of_view = loaded.get(view.relation.id) if _of(build, name) is None else None
             return _apply_or_fail(
-                context, view, targets[name], round_, build=_of(build, name), chunk=chunk, known=of_view
+                context, view, targets[name], round_, build=_of(build, name), chunk=chunk, loaded=of_view
             )
         except (CatalogError, MissingDependencyError):
             raise  # of this process, not of the view
@@ -223,11 +223,11 @@ def _apply_or_fail(
     *,
     build: Piece | None,
     chunk: Chunk | None,
-    known: Known | None,
+    loaded: ViewInputs | None,
 ) -> Epoch:
     """An epoch whose expressions fail stops its view and no other; what went wrong is kept with the view."""
     try:
-        return apply_epoch(context, view.relation.name, target, round_, build=build, chunk=chunk, known=known)
+        return apply_epoch(context, view.relation.name, target, round_, build=build, chunk=chunk, loaded=loaded)
     except Exception as error:
         if isinstance(error, ConflictError | CatalogError) or not is_final(error):
             raise

@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """What an epoch sees of one input: the rows in `known` as they were and are, and those in `added` as they are."""
+    """What an epoch sees of one input: the rows in `covered` as they were and are, and those in `added` as they are."""
 
     table: str
-    known: tuple[Part, ...]
+    covered: tuple[Part, ...]
     added: tuple[Part, ...] = ()
 
     @property
     def after(self) -> tuple[Part, ...]:
         """What is known behind the epoch, one part for each tablet: a chunk begins where the tablet was left."""
         found: dict[TabletId, Part] = {}
-        for part in (*self.known, *self.added):
+        for part in (*self.covered, *self.added):
             before = found.get(part.tablet)
             found[part.tablet] = (
                 part if before is None else replace(before, up_to=part.up_to, rows=before.rows + part.rows)
@@ -54,7 +54,7 @@ class Region:
     @property
     def rows(self) -> int:
         """How many rows of the input the view knows behind the epoch, about."""
-        return sum(part.rows for part in (*self.known, *self.added))
+        return sum(part.rows for part in (*self.covered, *self.added))
 
     @property
     def rows_added(self) -> int:
@@ -62,7 +62,7 @@ class Region:
         return max(1, sum(part.rows for part in self.added)) if self.added else 0
 
 
-def known(covered: Mapping[TabletId, Segments[str]]) -> tuple[Part, ...]:
+def covered_parts(covered: Mapping[TabletId, Segments[str]]) -> tuple[Part, ...]:
     """What segments cover, as parts."""
     return tuple(
         Part(tablet=tablet, after=None, up_to=segments[-1].up_to, rows=sg.rows(segments))
@@ -85,7 +85,7 @@ def region_of_tokens(base: Relation, first: int, last: int) -> Region:
             after = None if first <= begin else position_of(first - 1)
             up_to = None if end <= last else position_of(last)
             parts.append(Part(tablet=TabletId(number), after=after, up_to=up_to, rows=0))
-    return Region(table=base.name.lower(), known=tuple(parts))
+    return Region(table=base.name.lower(), covered=tuple(parts))
 
 
 def base_rows(

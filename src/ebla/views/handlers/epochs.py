@@ -30,7 +30,7 @@ from ebla.relations.readers import among
 from ebla.relations.views import View
 from ebla.tables.context import Context
 from ebla.views.epoch import maintain
-from ebla.views.epoch.apply import Known, apply_epoch
+from ebla.views.epoch.apply import ViewInputs, apply_epoch
 from ebla.views.epoch.attempt import Epoch, Target
 from ebla.views.epoch.growth import Piece
 from ebla.views.handlers import dictionary
@@ -117,9 +117,9 @@ class Epochs:
                         for n in mine.keys() - waiting
                         if n in views
                     }
-                    known = _known(connection, views, targets)
+                    loaded = _with_inputs(connection, views, targets)
                 hit("handler.before_epoch")
-                return self._refresh(targets, views, known=known)
+                return self._refresh(targets, views, loaded=loaded)
 
     def _wait_for_others(self, views: Iterable[RelationId]) -> None:
         """Let other processes end the epochs that they have begun on these views: then there may be nothing to do.
@@ -225,7 +225,7 @@ class Epochs:
             views = _views(connection)
             newest = reads.current_version(connection)
             batch = {v.relation.name.lower(): inputs for v, _, inputs in among(connection, views.values())}
-            known = _known(connection, views, [n for n in chosen if n in views])
+            loaded = _with_inputs(connection, views, [n for n in chosen if n in views])
         built = None if build is None else build.view
         # A view among the inputs is read as its own epoch, which comes first, leaves it.
         targets = {
@@ -233,7 +233,7 @@ class Epochs:
             for n in chosen
             if n in views and wanted(views[n][0]) and (n == built or not views[n][0].building)
         }
-        return self._refresh(targets, views, retry=asked, build=build, at_once=True, known=known)
+        return self._refresh(targets, views, retry=asked, build=build, at_once=True, loaded=loaded)
 
     def _refresh(
         self,
@@ -243,16 +243,16 @@ class Epochs:
         build: Piece | None = None,
         *,
         at_once: bool = False,
-        known: Sequence[Known] | None = None,
+        loaded: Sequence[ViewInputs] | None = None,
     ) -> list[Epoch]:
-        """Epochs in order; handlers that set their own limits get them. `known`: what was read behind their locks."""
+        """Epochs in order; handlers that set their own limits get them. `loaded`: what was read behind their locks."""
         if not targets:
             return []
         limits = {n: tuning(views[n][1], self._context.settings).batch_rows_max for n in views if n in targets}
         done: list[Epoch] = []
         if len(set(limits.values())) == 1:
             context = self._context.tuned(batch_rows_max=next(iter(limits.values())))
-            done = maintain.refresh(context, targets, known=known, retry=retry, build=build, at_once=at_once)
+            done = maintain.refresh(context, targets, loaded=loaded, retry=retry, build=build, at_once=at_once)
         else:
             for name, limit in limits.items():  # `views` are in the order of their inputs
                 context = self._context.tuned(batch_rows_max=limit)
@@ -326,7 +326,9 @@ def _views(connection: Connection) -> dict[str, tuple[View, Handler]]:
     return {v.relation.name.lower(): (v, handler_of[v.relation.id]) for v in views}
 
 
-def _known(connection: Connection, views: Mapping[str, tuple[View, Handler]], names: Collection[str]) -> list[Known]:
+def _with_inputs(
+    connection: Connection, views: Mapping[str, tuple[View, Handler]], names: Collection[str]
+) -> list[ViewInputs]:
     """Some views with their inputs, in the order of `views`."""
     chosen = [view for name, (view, _) in views.items() if name in names]
     return [(view, {n: reads.relation(connection, n) for n in view.inputs}) for view in chosen]

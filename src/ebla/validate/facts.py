@@ -19,7 +19,7 @@ Columns = Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownRelation:
+class RelationFacts:
     """A table or view as far as it is known. `columns` are the visible ones; `None` if only Spark can tell them."""
 
     name: str
@@ -54,10 +54,10 @@ Handlers = Mapping[str, tuple[Sequence[str], Sequence[str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class Warehouse:
     """The warehouse before the first statement. Keys of `relations` are in lower case."""
 
-    relations: Mapping[str, KnownRelation] = field(default_factory=dict)
+    relations: Mapping[str, RelationFacts] = field(default_factory=dict)
     handlers: Handlers = field(default_factory=dict)
     system: Mapping[str, Columns] = field(default_factory=dict)
     """System tables; none if they are not known."""
@@ -120,7 +120,7 @@ class ViewStep:
 
     part: Part
     create: CreateView
-    inputs: Mapping[str, KnownRelation]
+    inputs: Mapping[str, RelationFacts]
     explained: bool = False
     """EXPLAIN CREATE: nothing comes to be."""
 
