@@ -46,8 +46,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         catalog = db.context.catalog
         base = relation(catalog, "t")
         roles = [{"column": "id", "call": "group", "type": "bigint"}]
-        kept = {"query": "SELECT id FROM t", "inputs": [int(base.id)], "kept": "SELECT id FROM t", "roles": roles}
-        exclusively(catalog, replace(new_relation("v", kind=Kind.VIEW), options=kept))
+        kept = {"query": "SELECT id FROM t", "kept": "SELECT id FROM t", "roles": roles}
+        exclusively(catalog, replace(new_relation("v", kind=Kind.VIEW), options=kept, reads=(base.id,)))
         plain = options([], [], None, unique=False, placed_by=[], settings={})
         index = replace(new_relation("by_price", kind=Kind.INDEX), options=plain)
         exclusively(catalog, index, c.CreateIndex(base=base.id))

@@ -352,7 +352,7 @@ def test_where_files_go_follows_the_views_of_a_table(catalog: Catalog):
             return relation_tasks.destination_of(connection, table, Arrival.LOAD)
 
     def new_view(name: str, *inputs: Relation) -> Relation:
-        created = replace(new_relation(name, kind=Kind.VIEW), options={"inputs": [int(i.id) for i in inputs]})
+        created = replace(new_relation(name, kind=Kind.VIEW), reads=tuple(i.id for i in inputs))
         build = c.CreateBuild(build=Build(view=NO_VIEW, base=inputs[0].id), tasks=(), of_created=True)
         exclusively(catalog, created, build)
         return relation(catalog, name)

@@ -41,9 +41,9 @@ def catalog(tmp_path: Path, clock: Clock) -> Iterator[Catalog]:
 
 
 def make_view(catalog: Catalog, name: str, *inputs: str) -> RelationId:
-    ids = [int(relation(catalog, i).id) for i in inputs]
+    ids = tuple(relation(catalog, i).id for i in inputs)
     text = "SELECT 1 AS n FROM " + ", ".join(inputs)
-    made = replace(new_relation(name, kind=Kind.VIEW), options={"query": text, "inputs": ids})
+    made = replace(new_relation(name, kind=Kind.VIEW), options={"query": text}, reads=ids)
     exclusively(catalog, made)
     return relation(catalog, name).id
 

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, Version
-from ebla.catalog import building, ddl, handlers, indexing, memory, rows, runs, sessions, topology
+from ebla.catalog import building, ddl, guards, handlers, indexing, memory, rows, runs, sessions, topology
 from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError, UnknownNameError
 from ebla.model import changes as c
@@ -20,11 +20,7 @@ from ebla.model.lifecycle.index import Permission
 def check(state: State, requirement: c.Requirement, now: int) -> None:
     """Raise unless the requirement holds."""
     if isinstance(requirement, c.ExclusiveVersionIs):
-        found = memory.counters(state)["exclusive_version"]
-        if found != requirement.version:
-            raise ConflictError(
-                f"schema and topology: expected version {requirement.version}, found {found}; reload and retry"
-            )
+        guards.check(state, requirement)
     elif isinstance(requirement, c.SchemaWithinOne | c.PlacementIs):
         ddl.check(state, requirement)
     elif isinstance(requirement, c.RunRequirement):
@@ -86,6 +82,8 @@ def carry_out(state: State, decision: c.Decision, now: int) -> tuple[Version, Re
         hit("catalog.commit.applied")
     if decision.exclusive:
         memory.put(state, "exclusive_version", version)
+        for change in guards.changes(decision, version):
+            rows.write(state, change)
     return version, created
 
 

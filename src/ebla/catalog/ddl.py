@@ -73,6 +73,7 @@ def create(state: State, new: c.CreateRelation, relation: RelationId, version: V
         _insert_columns(relation, new.columns, version),
         _insert_placement(relation, new.placement),
         *((view_states.create(relation, version),) if new.kind is Kind.VIEW else ()),
+        rows.insert(s.dependencies, [{"relation_id": relation, "input_id": one} for one in sorted({*new.reads})]),
         rows.delete(s.troubles, relation_id=failed),
     )
 
@@ -130,6 +131,7 @@ def _drop(state: State, relation: RelationId, version: Version) -> tuple[Change,
         *(change for index in indexes for change in _drop(state, index, version)),
         *indexing.forget(relation),
         rows.update(s.relations, {"dropped_version": version, "horizon": version}, relation_id=relation),
+        rows.delete(s.dependencies, relation_id=relation),
         runs.end_all(relation, version),
         *building.forget(relation),
         rows.delete(s.troubles, relation_id=relation, retry_at=rows.Not(None)),

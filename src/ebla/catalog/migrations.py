@@ -18,7 +18,7 @@ from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.schema import CreateColumn
 
 from ebla.base.failpoint import hit
-from ebla.catalog import schema
+from ebla.catalog import reads, schema
 from ebla.errors import CatalogError
 from ebla.model.lifecycle.view import ViewState, behind
 from ebla.model.relation import Kind
@@ -118,7 +118,7 @@ def _store_view_states(connection: Connection) -> None:
         if number in known:
             continue
         stored = positions.get(f"view/{number}")
-        position = {} if stored is None else _object(stored.value)
+        position = {} if stored is None else reads.options_of(stored.value)
         if stored is not None and position.get("applied_version", 0) > 0 and number not in building | built:
             connection.execute(insert(schema.built_views), {"view_id": number, "built_version": stored.version})
             built.add(number)
@@ -137,13 +137,24 @@ def _store_view_states(connection: Connection) -> None:
             connection.execute(this.values(value=json.dumps(position, sort_keys=True)))
 
 
-def _object(stored: str) -> dict[str, Any]:
-    """Nothing where the text is damaged: it stays as it is, and the view says so."""
-    try:
-        found = json.loads(stored)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+def _add_dependencies(connection: Connection) -> None:
+    """What views read stood in their options. One whose options are damaged has nothing that could be moved."""
+    schema.metadata.create_all(connection, tables=[schema.dependencies])
+    relations, known = schema.relations, schema.dependencies
+    living = select(relations.c.relation_id, relations.c.options).where(relations.c.dropped_version.is_(None))
+    there = {tuple(row) for row in connection.execute(select(known.c.relation_id, known.c.input_id))}
+    read = {
+        (row.relation_id, int(number))
+        for row in connection.execute(living)
+        for number in reads.options_of(row.options).get("inputs", ())
+    }
+    new = [{"relation_id": relation, "input_id": number} for relation, number in sorted(read - there)]
+    if new:
+        connection.execute(insert(known), new)
+
+
+def _add_guards(connection: Connection) -> None:
+    schema.metadata.create_all(connection, tables=[schema.guards])
 
 
 MIGRATIONS: tuple[Migration, ...] = (
@@ -157,6 +168,8 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=8, name="add defaults of columns", run=_add_defaults),
     Migration(number=9, name="count changes of shape", run=_count_shapes),
     Migration(number=10, name="store states of views", run=_store_view_states),
+    Migration(number=11, name="add dependencies of relations", run=_add_dependencies),
+    Migration(number=12, name="add guards of scopes", run=_add_guards),
 )
 
 

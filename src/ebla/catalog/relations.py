@@ -7,8 +7,7 @@ from typing import Any
 
 from ebla.base.ids import NodeId, RelationId, TabletId
 from ebla.catalog import schema as s
-from ebla.catalog.reads import options_of
-from ebla.catalog.rows import State, find
+from ebla.catalog.rows import State, find, values
 from ebla.model.relation import Kind
 from ebla.model.tasks import Replica
 
@@ -31,12 +30,15 @@ def kinds(state: State, relations: Iterable[RelationId]) -> dict[RelationId, Kin
 
 def inputs(state: State, views: Collection[RelationId] | None = None) -> dict[RelationId, list[RelationId]]:
     """The relations that views read: some views, or all that are there."""
-    living: dict[str, object] = {"kind": Kind.VIEW.value, "dropped_version": None}
-    which = living if views is None else {"relation_id": frozenset(views)}
-    return {
-        RelationId(row.relation_id): [RelationId(i) for i in options_of(row.options).get("inputs", [])]
-        for row in find(state, s.relations, **which)
-    }
+    read: dict[RelationId, list[RelationId]] = {}
+    for row in find(state, s.dependencies, **({} if views is None else {"relation_id": frozenset(views)})):
+        read.setdefault(RelationId(row.relation_id), []).append(RelationId(row.input_id))
+    return read
+
+
+def readers(state: State, relation: RelationId) -> set[RelationId]:
+    """The views that read a relation directly."""
+    return values(state, s.dependencies.c.relation_id, input_id=relation)
 
 
 def first_replicas(state: State, relation: RelationId) -> dict[TabletId, Replica]:

@@ -120,6 +120,24 @@ def folded(name: str) -> str:
     return name.lower()
 
 
+# Which relations a view reads.
+dependencies = Table(
+    "dependencies",
+    metadata,
+    Column("relation_id", BigInteger, nullable=False),
+    Column("input_id", BigInteger, nullable=False),
+    PrimaryKeyConstraint("relation_id", "input_id"),
+    Index("dependencies_by_input", "input_id"),
+)
+
+# The last exclusive commit in each scope (`ebla.model.scopes`).
+guards = Table(
+    "guards",
+    metadata,
+    Column("scope", Text, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+)
+
 columns = Table(
     "columns",
     metadata,

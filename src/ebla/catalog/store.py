@@ -371,7 +371,7 @@ def _guarded(connection: Connection, make: Callable[[Connection, Version], c.Dec
     decision = make(connection, at)
     if decision is None:
         return None
-    guard = c.ExclusiveVersionIs(version=at)
+    guard = c.ExclusiveVersionIs(version=at, scopes=decision.guards)
     return replace(decision, requires=(guard, *decision.requires), exclusive=True)
 
 

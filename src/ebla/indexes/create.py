@@ -23,6 +23,7 @@ from ebla.indexes.analysis import check
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission, back
 from ebla.model.relation import Kind, Relation
+from ebla.model.scopes import SCHEMA, of_relation
 from ebla.model.tasks import PACE, Build, pace
 from ebla.relations import indexes as definition
 from ebla.relations.guard import refuse_if_replaced, require_built
@@ -84,6 +85,7 @@ def create_index(context: Context, statement: CreateIndex) -> Index | None:
         return c.Decision(
             reason=f"create index {statement.name} on {current.name}",
             updates=(made, c.CreateIndex(base=current.id, deferred=deferred), *build),
+            guards=frozenset({SCHEMA, of_relation(current.id)}),
         )
 
     if context.catalog.decide(decide, node=context.node) is None:
@@ -182,12 +184,12 @@ def begin_removal(
         if unless_readable and found.readable:
             return None
         if found.state is Permission.ABSENT:
-            return c.Decision(reason=reason, relation=index, updates=(c.DropRelation(relation=index),))
-        to = back(found.state)
-        assert to is not None
-        return c.Decision(
-            reason=reason, relation=index, updates=(c.SetIndexState(index=index, state=to, message=message),)
-        )
+            step: c.Update = c.DropRelation(relation=index)
+        else:
+            to = back(found.state)
+            assert to is not None
+            step = c.SetIndexState(index=index, state=to, message=message)
+        return c.Decision(reason=reason, relation=index, updates=(step,), guards=frozenset({of_relation(index)}))
 
     return context.catalog.decide(decide, node=context.node) is not None
 

@@ -15,6 +15,7 @@ from ebla.model.failure import Failure
 from ebla.model.lifecycle.index import Permission
 from ebla.model.lifecycle.view import ViewState
 from ebla.model.relation import Column, Constraint, Kind, Node, Run, RunState
+from ebla.model.scopes import Scope
 from ebla.model.segments import Segment
 from ebla.model.tasks import Build, Task
 
@@ -23,9 +24,13 @@ from ebla.model.tasks import Build, Task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExclusiveVersionIs:
-    """No topology or schema commit has happened since the decision read its state."""
+    """No exclusive commit has happened since the decision read its state, in the scopes that it was made from.
+
+    No scopes: in none at all.
+    """
 
     version: Version
+    scopes: frozenset[Scope] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +225,7 @@ class CreateRelation:
     """The identifier is given by the commit; `Committed.relation` returns it.
 
     `number` is one that `transactions.begin_new` has taken: the relation's first files are there already.
+    `reads` are the relations that a view reads.
     """
 
     name: str
@@ -231,6 +237,7 @@ class CreateRelation:
     comment: str | None
     options: Mapping[str, object]
     number: RelationId | None = None
+    reads: tuple[RelationId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -522,12 +529,18 @@ ROWS_ONLY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A change that someone has decided on. `exclusive` ones are topology and schema commits."""
+    """A change that someone has decided on. `exclusive` ones are topology and schema commits.
+
+    `guards` are the scopes that an exclusive decision was made from, none for everything; `moves` those that it moves
+    beyond what its updates say.
+    """
 
     reason: str
     updates: tuple[Update, ...]
     requires: tuple[Requirement, ...] = ()
     exclusive: bool = False
+    guards: frozenset[Scope] = frozenset()
+    moves: frozenset[Scope] = frozenset()
     relation: RelationId | None = None
     transaction: TransactionId | None = None
 

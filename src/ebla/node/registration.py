@@ -15,6 +15,7 @@ from ebla.catalog.store import FILE, Catalog, is_postgres
 from ebla.errors import CatalogError, NodeConflictError
 from ebla.model import changes as c
 from ebla.model.relation import Node
+from ebla.model.scopes import TOPOLOGY
 from ebla.storage.files import Root
 
 DEFAULT_ROOT = "./data"
@@ -50,7 +51,8 @@ def join(catalog: Catalog, settings: Settings) -> None:
         _refuse_shared_roots(catalog, {**{n: k.root for n, k in known.items()}, **wanted})
         if not fresh:
             return None
-        return c.Decision(reason=f"join {', '.join(sorted(wanted))}", updates=tuple(fresh))
+        joined = f"join {', '.join(sorted(wanted))}"
+        return c.Decision(reason=joined, updates=tuple(fresh), guards=frozenset({TOPOLOGY}))
 
     catalog.decide(decide, node=NodeId(settings.node))
     for name, root in wanted.items():

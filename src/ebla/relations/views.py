@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ebla.base.ids import RelationId, Version
 from ebla.catalog import reads, view_states
+from ebla.catalog import relations as relation_rows
 from ebla.errors import CatalogError, EblaError, StorageError, UnknownNameError
 from ebla.model import changes as c
 from ebla.model.failure import Failure
@@ -199,14 +200,13 @@ def progress_name(relation: RelationId) -> str:
 
 def options(
     query: str,
-    inputs: Sequence[RelationId],
     extra: Mapping[str, object],
     *,
     settings: Mapping[str, str],
     kept: Query | None = None,
     roles: Sequence[Role] | None = None,
 ) -> dict[str, object]:
-    made: dict[str, object] = {"query": query, "inputs": [int(i) for i in inputs], "settings": dict(settings), **extra}
+    made: dict[str, object] = {"query": query, "settings": dict(settings), **extra}
     if kept is not None and roles is not None:
         made |= {"kept": kept.text, "roles": [asdict(role) for role in roles]}
     return made
@@ -330,9 +330,5 @@ def all_views(connection: Connection) -> list[View]:
 
 def readers_of(connection: Connection, relation: Relation) -> list[View]:
     """The views that read a relation directly."""
-    found = []
-    for view in all_views(connection):
-        ids = view.relation.options.get("inputs")
-        if isinstance(ids, list) and int(relation.id) in ids:
-            found.append(view)
-    return found
+    readers = relation_rows.readers(connection, relation.id)
+    return [view for view in all_views(connection) if view.relation.id in readers]

@@ -38,6 +38,7 @@ from ebla.errors import (
 )
 from ebla.model import changes as c
 from ebla.model.relation import DELETED, Column, Constraint, Relation, Run, misnamed, under_names
+from ebla.model.scopes import of_relation
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite
@@ -359,6 +360,7 @@ def _change(
             reason=f"alter table {current.name}: {reason}",
             relation=current.id,
             updates=(c.SetConstraints(relation=current.id, constraints=wanted),),
+            guards=frozenset({of_relation(current.id)}),
         )
 
     context.catalog.decide(decide, node=context.node)

@@ -18,6 +18,7 @@ from ebla.catalog import transactions as tx
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError, UsageError
 from ebla.model import changes as c
 from ebla.model.relation import HIDDEN_KEY, RESERVED, Column, Constraint, Default, Kind, Node, Relation, misnamed
+from ebla.model.scopes import SCHEMA, TOPOLOGY, of_relation
 from ebla.relations import indexes as definition
 from ebla.relations.guard import dropping, refuse_if_read
 from ebla.sql.lex import Kind as TokenKind
@@ -183,7 +184,9 @@ def create_table(
             comment=comment,
             options=rest,
         )
-        return c.Decision(reason=f"{'replace' if gone else 'create'} table {name}", updates=(*gone, created))
+        guards = frozenset() if gone else frozenset({SCHEMA, TOPOLOGY})
+        reason = f"{'replace' if gone else 'create'} table {name}"
+        return c.Decision(reason=reason, updates=(*gone, created), guards=guards)
 
     return context.catalog.decide(decide, node=context.node) is not None
 
@@ -278,6 +281,7 @@ def rename_table(context: Context, name: str, new: str, kind: Kind = Kind.TABLE)
             reason=f"rename {kind} {relation.name} to {new}",
             relation=relation.id,
             updates=(c.RenameRelation(relation=relation.id, name=new),),
+            guards=frozenset({of_relation(relation.id)}),
         )
 
     context.catalog.decide(decide, node=context.node)
@@ -290,6 +294,7 @@ def comment_table(context: Context, name: str, comment: str | None) -> None:
             reason=f"comment on table {relation.name}",
             relation=relation.id,
             updates=(c.SetRelationComment(relation=relation.id, comment=comment),),
+            guards=frozenset({of_relation(relation.id)}),
         )
 
     context.catalog.decide(decide, node=context.node)
@@ -342,6 +347,8 @@ def reshape(
             reason=f"alter table {current.name}: {reason}{more}",
             relation=current.id,
             updates=(*views, *indexes, c.SetColumns(relation=current.id, columns=columns, outdates_writes=outdates)),
+            # Whether a view needs a column also follows from the other relations that it reads.
+            guards=frozenset() if needed or dropped else frozenset({of_relation(current.id)}),
         )
 
     context.catalog.decide(decide, node=context.node)

@@ -78,10 +78,10 @@ def _relation(connection: Connection, new: NewView, name: str) -> c.CreateRelati
         comment=None,
         options=definition.options(
             new.query.text,
-            [one.id for one in read],
             new.created,
             settings=checked.settings,
             kept=None if checked.drawn is None else checked.drawn.query,
             roles=None if checked.drawn is None else checked.drawn.roles,
         ),
+        reads=tuple(one.id for one in read),
     )

@@ -14,6 +14,7 @@ from ebla.indexes import create as index_create
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Kind
+from ebla.model.scopes import of_relation
 from ebla.model.tasks import Build, held, pace
 from ebla.relations import builds as shown
 from ebla.relations import failed_builds as failed
@@ -60,7 +61,8 @@ class Builds:
                 concurrency=given.get("concurrency", build.concurrency),
                 on_hold=build.on_hold,
             )
-            return c.Decision(reason=f"build of {name}: {said}", relation=build.view, updates=(update,))
+            guards = frozenset({of_relation(build.view)})
+            return c.Decision(reason=f"build of {name}: {said}", relation=build.view, updates=(update,), guards=guards)
 
         self._context.catalog.decide(decide, node=self._context.node)
         self._database.builder.wake()

@@ -13,6 +13,7 @@ from ebla.catalog import reads
 from ebla.errors import UnknownNameError, UsageError
 from ebla.model import changes as c
 from ebla.model.handlers import DEFAULT, DICTIONARY, Handler, Input, by_name, is_reserved, with_settings
+from ebla.model.scopes import HANDLERS
 from ebla.relations import handlers as stored
 from ebla.spark.result import Result, named_like
 from ebla.sql import statements as st
@@ -83,7 +84,8 @@ def drop(context: Context, name: str, *, if_exists: bool = False) -> bool:
             if if_exists:
                 return None
             raise _unknown(connection, name)
-        return c.Decision(reason=f"drop handler {found.name}", updates=(c.RemoveHandler(name=found.name),))
+        gone = c.RemoveHandler(name=found.name)
+        return c.Decision(reason=f"drop handler {found.name}", updates=(gone,), guards=frozenset({HANDLERS}))
 
     return context.catalog.decide(decide, node=context.node) is not None
 
@@ -99,7 +101,7 @@ def alter(context: Context, name: str, options: Mapping[str, object]) -> None:
             raise _unknown(connection, name)
         changed = with_settings(found, options)
         reason = f"alter handler {found.name}: {', '.join(options)}"
-        return c.Decision(reason=reason, updates=(stored.put(changed),))
+        return c.Decision(reason=reason, updates=(stored.put(changed),), guards=frozenset({HANDLERS}))
 
     context.catalog.decide(decide, node=context.node)
 

@@ -1,0 +1,63 @@
+"""Guards of exclusive decisions: the rules by which they are checked, and what a commit moves.
+
+The table `guards` has the version of the last exclusive commit in each scope; the counter `exclusive_version` that of
+the last one in any. Where they differ, a process of an older release has committed, which moves no scope: then
+everything counts as moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ebla.base.ids import Version
+from ebla.catalog import memory, rows
+from ebla.catalog import schema as s
+from ebla.catalog.rows import Change, State
+from ebla.errors import ConflictError
+from ebla.model import changes as c
+from ebla.model.scopes import EVERYTHING, HANDLERS, SCHEMA, TOPOLOGY, Scope, around, of_relation
+
+
+def check(state: State, requirement: c.ExclusiveVersionIs) -> None:
+    newest = memory.counters(state)["exclusive_version"]
+    if newest <= requirement.version:
+        return
+    scopes = requirement.scopes or frozenset({EVERYTHING})
+    moved = {row.scope: row.version for row in rows.find(state, s.guards)}
+    for scope in sorted(scopes):
+        known = scope != EVERYTHING and newest == max(moved.values(), default=0)
+        found = max(moved.get(one, 0) for one in around(scope)) if known else newest
+        if found > requirement.version:
+            what = "schema and topology" if scope == EVERYTHING else scope
+            raise ConflictError(f"{what}: expected version {requirement.version}, found {found}; reload and retry")
+
+
+def changes(decision: c.Decision, version: Version) -> list[Change]:
+    """What an exclusive commit moves: the scopes of its updates, or everything where they have none."""
+    scopes = {scope for update in decision.updates for scope in _moved(update)} | decision.moves
+    return [rows.put(s.guards, scope=scope, version=version) for scope in sorted(scopes or {EVERYTHING})]
+
+
+def _moved(update: c.Update) -> Iterator[Scope]:
+    match update:
+        case c.CreateRelation(reads=inputs):
+            yield SCHEMA
+            yield from map(of_relation, inputs)
+        case c.DropRelation(relation=relation) | c.RenameRelation(relation=relation):
+            yield from (SCHEMA, of_relation(relation))
+        case c.CreateIndex(base=base):
+            yield of_relation(base)
+        case c.SetIndexState(index=index):
+            yield of_relation(index)
+        case c.PutHandler() | c.RemoveHandler():
+            yield HANDLERS
+        case c.PutNode():
+            yield TOPOLOGY
+        case _ if isinstance(update, c.RelationUpdate):
+            yield of_relation(update.relation)
+        case c.AlterBuild(view=view) | c.MarkBuilt(view=view) | c.SetViewState(view=view):
+            yield of_relation(view)
+        case c.CreateBuild(build=build, of_created=False):
+            yield of_relation(build.view)
+        case _:
+            pass
