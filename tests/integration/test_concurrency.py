@@ -351,7 +351,8 @@ def test_every_failpoint_of_the_core_is_died_at():
     tested |= {"vacuum.horizon_set", "write.tablets_written", "compact.files_written"}
     # Those of test_staging, test_index_crashes and test_constraints.
     tested |= {"staging.staged", "staging.before_flip", "staging.flipped", "write.indexes_written", "constraint.added"}
-    source = [*(ROOT / "src/ebla/tables").glob("*.py"), ROOT / "src/ebla/catalog/store.py"]
+    commits = [ROOT / "src/ebla/catalog/store.py", ROOT / "src/ebla/catalog/apply.py"]
+    source = [*(ROOT / "src/ebla/tables").glob("*.py"), *commits]
     assert tested == {name for file in source for name in re.findall(r'hit\("([^"]+)"\)', file.read_text())}
 
 

@@ -28,7 +28,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from ebla.base.rights import make_directory, make_file
 from ebla.catalog import migrations
-from ebla.catalog.failures import BUSY_TIMEOUT_S, FILE, without_password
+from ebla.catalog.failures import BUSY_TIMEOUT_S, FILE, unavailable, without_password
 from ebla.errors import CatalogError
 
 PATIENCE = {
@@ -147,6 +147,17 @@ class Still(sqlite3.Connection):
 
     def moved(self) -> bool:
         return stamp(self.file) != self.stamp
+
+
+def require_still(connection: Connection, where: str) -> None:
+    """What was read beside SQLite's log holds only if no writer changed the file meanwhile."""
+    if connection.invalidated or connection.closed:
+        return
+    raw = connection.connection.driver_connection
+    if isinstance(raw, Still) and raw.moved():
+        raise unavailable(
+            f"{where}/{FILE}: expected no writer while a user without write permission reads, found one; retry"
+        )
 
 
 def stamp(file: Path) -> tuple[int, ...]:

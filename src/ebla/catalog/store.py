@@ -11,25 +11,24 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
-from sqlalchemy import Connection, Engine, inspect, select
+from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import DatabaseError, DBAPIError
 
 from ebla.base import lazy
 from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId, Version
 from ebla.base.rights import PRIVATE
-from ebla.catalog import engines, failures, history, memory, migrations
+from ebla.catalog import engines, failures, history, memory, opening
 from ebla.catalog import schema as s
-from ebla.catalog.engines import CREATE_HINT, is_postgres
-from ebla.catalog.failures import BUSY_TIMEOUT_S, FILE, without_password
+from ebla.catalog.engines import is_postgres
+from ebla.catalog.failures import FILE, without_password
 from ebla.catalog.patience import Patience
 from ebla.errors import CatalogError, CatalogUnavailableError, ConflictError
 
@@ -40,7 +39,6 @@ else:
 
 __all__ = ["FILE", "Catalog", "insisted", "is_postgres", "now_us"]
 
-POLL_S = 0.005
 NOBODY = NodeId("")
 
 Done = TypeVar("Done")
@@ -114,7 +112,7 @@ class Catalog:
     ) -> Self:
         catalog = cls(engine, url, clock, retry_s=retry_s, read_only=read_only)
         try:
-            catalog.patience.insist(lambda: catalog._prepare(create=create, write_ahead=write_ahead))
+            catalog.patience.insist(lambda: opening.prepare(catalog, create=create, write_ahead=write_ahead))
             catalog._has_answered = True
         except DatabaseError as error:
             engine.dispose()
@@ -126,57 +124,6 @@ class Catalog:
             raise
         return catalog
 
-    def _prepare(self, *, create: bool, write_ahead: bool) -> None:
-        where = without_password(self.where)
-        with self.reading() as connection:
-            empty = migrations.is_empty(connection)
-            if empty and not create:
-                raise CatalogError(f"{where}: expected an Ebla catalog, found none; {CREATE_HINT}")
-            newest = None if empty else self._newest_migration(connection, where)
-            if newest is not None and self.read_only is None:
-                self.read_only = _only_reads(connection)
-        expected = migrations.MIGRATIONS[-1].number
-        if self.read_only is not None:
-            migrations.require_known(newest, where)
-            if newest != expected:
-                raise CatalogError(
-                    f"{where}: expected a catalog of schema {expected}, found {newest}, which this user cannot bring "
-                    "up to date; let a user who may write open it once with this release"
-                )
-            return
-        # Only now is the place known to be ours or empty: another program's database must stay as it was.
-        if write_ahead and self.engine.dialect.name == "sqlite":
-            self._use_write_ahead_log()
-        if newest != expected:
-            with self.writing() as connection:
-                self._create_namespace(connection)
-                migrations.migrate(connection, self.clock(), where)
-
-    def _create_namespace(self, connection: Connection) -> None:
-        # Not CREATE … IF NOT EXISTS, which asks for a right on the database even where there is nothing to create.
-        namespace = migrations.namespace(connection)
-        if namespace is not None and not inspect(connection).has_schema(namespace):
-            connection.exec_driver_sql(f"CREATE SCHEMA {namespace}")
-
-    def _use_write_ahead_log(self) -> None:
-        """The file remembers it. While another process looks at the file, SQLite refuses at once instead of waiting."""
-        deadline = time.monotonic() + BUSY_TIMEOUT_S
-        while True:
-            with self._answering(), self.engine.connect() as connection:
-                raw: Any = connection.connection.driver_connection
-                try:
-                    raw.execute("PRAGMA journal_mode = WAL")
-                    return
-                except sqlite3.OperationalError as error:
-                    if "locked" not in str(error) or time.monotonic() > deadline:
-                        raise failures.of_sqlite(error, self.where) or error from error
-            time.sleep(POLL_S)
-
-    def _newest_migration(self, connection: Connection, where: str) -> int | None:
-        migrations.require_ebla(connection, where)
-        numbers = list(connection.execute(select(s.migrations.c.number)).scalars())
-        return max(numbers, default=None)
-
     def close(self) -> None:
         self.patience.end()
         self.engine.dispose()
@@ -187,12 +134,12 @@ class Catalog:
     def reading(self) -> Iterator[Connection]:
         """One consistent read of the catalog. A database that does not answer at its beginning is waited for."""
         connection = self.patience.insist(self._begin_read)
-        with self._answering(), contextlib.closing(connection):
+        with self.answering(), contextlib.closing(connection):
             try:
                 yield connection
                 connection.commit()
             finally:
-                self._require_still(connection)
+                engines.require_still(connection, self.where)
 
     def read(self, use: Callable[[Connection], Done]) -> Done:
         """One consistent read that is done again as a whole where the database falls silent in the middle of it."""
@@ -204,7 +151,7 @@ class Catalog:
         return self.patience.insist(once)
 
     def _begin_read(self) -> Connection:
-        with self._answering():
+        with self.answering():
             raw = self.engine.connect()
             postgres = raw.dialect.name == "postgresql"
             with _closed_on_error(raw):
@@ -222,14 +169,14 @@ class Catalog:
         and a stricter default of the database would not.
         """
         connection = self.patience.insist(self._begin_write)
-        with self._answering(), contextlib.closing(connection):
+        with self.answering(), contextlib.closing(connection):
             yield connection
             connection.commit()
 
     def _begin_write(self) -> Connection:
         if self.read_only is not None:
             raise failures.read_only(self.where, self.read_only)
-        with self._answering():
+        with self.answering():
             raw = self.engine.connect()
             postgres = raw.dialect.name == "postgresql"
             with _closed_on_error(raw):
@@ -243,7 +190,7 @@ class Catalog:
                 return connection
 
     @contextlib.contextmanager
-    def _answering(self) -> Iterator[None]:
+    def answering(self) -> Iterator[None]:
         """Say in our words what the database says. A commit that it was silent about may have happened."""
         try:
             yield
@@ -252,16 +199,6 @@ class Catalog:
             if ours is None:
                 raise
             raise ours from error
-
-    def _require_still(self, connection: Connection) -> None:
-        """What was read beside SQLite's log holds only if no writer changed the file meanwhile."""
-        if connection.invalidated or connection.closed:
-            return
-        raw = connection.connection.driver_connection
-        if isinstance(raw, engines.Still) and raw.moved():
-            raise failures.unavailable(
-                f"{self.where}/{FILE}: expected no writer while a user without write permission reads, found one; retry"
-            )
 
     # ---- commits ----------------------------------------------------------------------------------------
 
@@ -373,16 +310,6 @@ def _guarded(connection: Connection, make: Callable[[Connection, Version], c.Dec
         return None
     guard = c.ExclusiveVersionIs(version=at, scopes=decision.guards)
     return replace(decision, requires=(guard, *decision.requires), exclusive=True)
-
-
-def _only_reads(connection: Connection) -> str | None:
-    """Why a user of PostgreSQL cannot write: the server is a standby, or the rights are missing."""
-    if connection.dialect.name != "postgresql":
-        return None
-    allowed = f"has_table_privilege('{migrations.NAMESPACE}.{s.counters.name}', 'UPDATE')"
-    if connection.exec_driver_sql("SHOW transaction_read_only").scalar() == "on":
-        return "the server is a standby, or the session may only read"
-    return None if connection.exec_driver_sql(f"SELECT {allowed}").scalar() else "no right to change its tables"
 
 
 @contextlib.contextmanager
