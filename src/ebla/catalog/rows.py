@@ -143,15 +143,19 @@ def values(state: State, column: Column[Any], /, **where: object) -> set[Any]:
 
 
 def greatest(state: State, column: Column[Any], /, **where: object) -> int | None:
-    if not isinstance(state, Connection):
-        return max(values(state, column, **where), default=None)
-    return _aggregate(state, sa.func.max(column), column.table, where)
+    return max(_bounds(state, column, sa.func.max(column), where), default=None)
 
 
 def least(state: State, column: Column[Any], /, **where: object) -> int | None:
-    if not isinstance(state, Connection):
-        return min(values(state, column, **where), default=None)
-    return _aggregate(state, sa.func.min(column), column.table, where)
+    return min(_bounds(state, column, sa.func.min(column), where), default=None)
+
+
+def _bounds(state: State, column: Column[Any], bound: ColumnElement[Any], where: Where) -> list[int]:
+    """A bound of each part that is asked for, or all values: those that are not NULL."""
+    if isinstance(state, Connection):
+        asked = (state.execute(sa.select(bound).where(one)).scalar() for one in _conditions(column.table, where))
+        return [found for found in asked if found is not None]
+    return [found for found in values(state, column, **where) if found is not None]
 
 
 def extremes(state: State, column: Column[Any], /, *, by: Column[Any], **where: object) -> dict[Any, tuple[int, int]]:
@@ -164,12 +168,6 @@ def extremes(state: State, column: Column[Any], /, *, by: Column[Any], **where: 
     for row in state.find(column.table, where):
         found.setdefault(getattr(row, by.name), []).append(getattr(row, column.name))
     return {key: (min(those), max(those)) for key, those in found.items()}
-
-
-def _aggregate(connection: Connection, what: ColumnElement[Any], table: Any, where: Where) -> int | None:
-    (condition,) = _conditions(table, where)
-    found: int | None = connection.execute(sa.select(what).where(condition)).scalar()
-    return found
 
 
 # ---- writing --------------------------------------------------------------------------------------------
