@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -54,17 +55,17 @@ def apply_epoch(
     A view that is being built in chunks is brought there as far as it is covered. One that is built in one piece is
     left alone, unless this is the epoch that builds it (`build`). One that grows gets the chunk that `build` says.
     """
+    started = time.perf_counter()
     if loaded is not None and target is not None:
-        view, relations = loaded
-        _refuse_behind(view, relations, target)
-        with _at_work(context, view, relations, target, round_) as attempt:
-            return Run(attempt).run()
-    with context.catalog.reading() as connection:
-        found = _look(connection, name, target, build=build, chunk=chunk, repair=repair)
-    view, relations, target = found.view, found.relations, found.target
+        _refuse_behind(*loaded, target)
+        found = _Look(view=loaded[0], relations=loaded[1], target=target, due=True)
+    else:
+        with context.catalog.reading() as connection:
+            found = _look(connection, name, target, build=build, chunk=chunk, repair=repair)
+    view = found.view
     if not found.due:
         return Epoch(view=view.relation.name, applied_version=applied(view), plan=NOTHING)
-    with _at_work(context, view, relations, target, round_) as attempt:
+    with _at_work(context, found, round_ or Round(context), started) as attempt:
         if found.stands is not None and isinstance(found.how, Driving):
             return Covering(attempt, found.how, found.stands).run()
         if view.position is not None and view.position.refresh is not None and not repair:
@@ -72,7 +73,7 @@ def apply_epoch(
         building = found.building
         if build is not None and isinstance(found.how, Growing):
             # What is covered comes to the target first, by an epoch of its own; then nothing but rows is added.
-            apply_epoch(context, name, target, attempt.round)
+            apply_epoch(context, name, attempt.target, attempt.round)
             with context.catalog.reading() as connection:
                 view = definition.load(connection, name)
                 attempt = replace(attempt, view=view, relations=_inputs_of(connection, view))
@@ -134,15 +135,13 @@ def _inputs_of(connection: Connection, view: View) -> dict[str, Relation]:
 
 
 @contextlib.contextmanager
-def _at_work(
-    context: Context, view: View, relations: Mapping[str, Relation], target: Target, round_: Round | None
-) -> Iterator[Attempt]:
+def _at_work(context: Context, found: _Look, round_: Round, started: float) -> Iterator[Attempt]:
     """An attempt, which leaves nothing if it fails."""
+    view, relations, target = found.view, found.relations, found.target
     work = _begun(context, view)
-    attempt = Attempt(view=view, relations=relations, target=target, work=work, round=round_ or Round(context))
     try:
         with context.kept_alive(work.transaction.id), context.at_work(f"epoch of {view.relation.name}"):
-            yield attempt
+            yield Attempt(view=view, relations=relations, target=target, work=work, round=round_, started=started)
     except BaseException as error:
         work.give_up(error)
         raise

@@ -80,7 +80,8 @@ class Attempt:
     work: Work
     round: Round
     """Shared with the views that are refreshed together."""
-    started: float = field(default_factory=time.perf_counter)
+    started: float
+    """When the epoch began, by the performance counter."""
 
     @property
     def context(self) -> Context:
