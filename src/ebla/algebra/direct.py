@@ -59,7 +59,7 @@ _DIGITS_MAX = 38
 
 
 class _Unlike(Exception):
-    """Something that the engines may compute differently, or that nobody has compared."""
+    """Something that the engines may compute differently, or that no test compares."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,8 +100,8 @@ class Select:
     """A query of the shape, with names as written; nothing is looked up yet."""
 
     relation: str
-    shown: tuple[tuple[str, str], ...] | None
-    """Columns and the names they are shown under; `None` for all."""
+    outputs: tuple[tuple[str, str], ...] | None
+    """Columns and the names that they get; `None` for all."""
     where: tuple[Compared | Said, ...] = ()
     order: tuple[tuple[str, bool], ...] = ()
     limit: int | None = None
@@ -129,7 +129,7 @@ class _Parser:
     def select(self) -> Select:
         cursor = self._cursor
         self._need("SELECT")
-        shown = None if cursor.accept("*") else self._shown()
+        outputs = None if cursor.accept("*") else self._outputs()
         self._need("FROM")
         relation = self._name()
         self._alias = relation
@@ -140,10 +140,10 @@ class _Parser:
         limit = self._limit() if cursor.accept("LIMIT") else None
         if cursor.peek().kind is not Kind.END:
             raise NotSimple
-        names = None if shown is None else tuple((self._bare(name), name_as) for name, name_as in shown)
+        names = None if outputs is None else tuple((self._bare(name), name_as) for name, name_as in outputs)
         return Select(
             relation=relation,
-            shown=names,
+            outputs=names,
             where=tuple(self._of_relation(one) for one in where),
             order=tuple((self._bare(name), down) for name, down in order),
             limit=limit,
@@ -193,7 +193,7 @@ class _Parser:
         if any(name.strip("`") == self._alias.lower() and dot == "." for name, dot in itertools.pairwise(parts)):
             raise NotSimple
 
-    def _shown(self) -> tuple[tuple[str, str], ...]:
+    def _outputs(self) -> tuple[tuple[str, str], ...]:
         found: list[tuple[str, str]] = []
         while True:
             column = self._column()
@@ -467,12 +467,12 @@ def _bound(select: Select, relation: Relation, spoken: Spoken, zone: str | None)
             )
         return one.text
 
-    shown = relation.visible
-    if select.shown is not None:
+    outputs = relation.visible
+    if select.outputs is not None:
         # ORDER BY would see the new name of a column before the relation's own.
-        if any(name_as != name and name_as.lower() in map(str.lower, columns) for name, name_as in select.shown):
+        if any(name_as != name and name_as.lower() in map(str.lower, columns) for name, name_as in select.outputs):
             raise NotSimple
-        shown = tuple(replace(column_of(name), name=name_as) for name, name_as in select.shown)
+        outputs = tuple(replace(column_of(name), name=name_as) for name, name_as in select.outputs)
     conditions = [filter_of(one) for one in select.where]
     where = tuple(one for one in conditions if isinstance(one, c.Filter))
     order: list[c.By] = []
@@ -488,7 +488,7 @@ def _bound(select: Select, relation: Relation, spoken: Spoken, zone: str | None)
         where=where,
         order=c.whole_order(relation, order) if order else (),
         asked=len(order),
-        columns=shown,
+        columns=outputs,
         limit=limit,
         any_order=not order,
         said=frozenset(one for one in conditions if isinstance(one, str)),

@@ -47,7 +47,7 @@ def reached(connection: Connection, relation: Relation, version: int) -> str | N
         return f"that its build failed: {view.position.message}"
     if view.position.applied_version >= version:
         return None
-    # A view that has read every write up to the version shows it, though nobody had a reason to apply it.
+    # A view that has read every write up to the version shows it, though no epoch has applied it.
     if all(first > version for first in _unread(connection, view)):
         return None
     stopped = f", stopped: {view.position.message}" if view.position.failed else ""

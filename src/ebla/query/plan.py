@@ -95,7 +95,7 @@ class Fitted:
 
 
 def lacks(path: AccessPath, request: Request) -> str | None:
-    """Why the path cannot serve the request: it lacks rows that are wanted, or what they are told by."""
+    """Why the path cannot serve the request: it lacks rows that are wanted, or the columns that select them."""
     unsaid = sorted(path.promises - request.texts)
     if unsaid:
         return f"it has only rows with {in_words(unsaid[0])}, which the query does not say in these words"

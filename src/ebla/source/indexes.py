@@ -60,7 +60,7 @@ class Alone(Context):
         )
 
     def close(self) -> None:
-        """All but the catalog, which is somebody else's."""
+        """Close all but the catalog, which belongs to the caller."""
         self._heart.stop()
         self._close_duck()
 
@@ -89,7 +89,7 @@ class Indexed:
     upkeep: Upkeep = field(init=False)
     made: dict[RelationId, list[Run]] = field(default_factory=dict)
     at: Version = NOT_YET
-    """Up to where the keys are known to be nobody else's."""
+    """Up to this version no other writer has committed one of the keys."""
 
     def __post_init__(self) -> None:
         with self.context.catalog.reading() as connection:

@@ -43,7 +43,7 @@ class Request:
     starting: int | None = None
     versions_max: int | None = None
     patient: bool = True
-    """The lease of a write is as long as a Spark job may take, because nobody has set a shorter one."""
+    """The lease of a write is as long as a Spark job may take, unless an option sets a shorter one."""
 
 
 def parse(options: Mapping[str, str], *, writing: bool = False) -> Request:

@@ -304,7 +304,7 @@ def _option_value(cursor: Cursor) -> object:
 
 
 def _expect_table(cursor: Cursor, verb: str) -> None:
-    """TABLE; who writes VIEW, as in databases that have both kinds, is told the word that is missing."""
+    """TABLE. For VIEW, which other databases have too, the error names the word that is missing."""
     if cursor.accept("TABLE"):
         return
     hint = ""

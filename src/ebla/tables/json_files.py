@@ -132,7 +132,7 @@ class JsonFiles:
 
     def _object(self, found: Any, part: Range, line: int) -> dict[str, Any]:
         if not isinstance(found, dict):
-            raise LoadError(f"{_where(part, line)}: expected an object, found {jsons.shown(found)[:80]}")
+            raise LoadError(f"{_where(part, line)}: expected an object, found {jsons.text_of(found)[:80]}")
         return found
 
     def _table(self, rows: Sequence[dict[str, Any]], lines: Sequence[int], part: Range) -> pa.Table:
@@ -169,7 +169,7 @@ class JsonFiles:
                 relation.visible,
                 store=lambda values, tree: jsons.store(values, tree, self.how),
                 relation=relation.name,
-                show=jsons.shown,
+                show=jsons.text_of,
             )
         except TypeMismatchError as error:
             refused = error.refused

@@ -160,7 +160,7 @@ def _has_unneeded(walk: Walk, relation: RelationFacts, name: str) -> bool:
 
 
 def _uses(walk: Walk, view: RelationFacts, table: str, column: str) -> bool:
-    """Whether a view certainly uses a column. What cannot be told without Spark is told when the statement runs."""
+    """Whether a view certainly uses a column. What only Spark can tell is an error when the statement runs."""
     inputs = {n: r.shape_types() for n, r in walk.world.relations.items() if n in view.reads}
     known = {n: kinds for n, kinds in inputs.items() if kinds is not None}
     if view.query is None or len(known) < len(view.reads):

@@ -25,7 +25,7 @@ def script_issues(text: str, warehouse: Warehouse, analyser: Analyser | None = N
     Statements are followed in order, as if each had worked: a view may read what an earlier statement creates. Phases
     are syntax, names and structure, columns, analysis by Spark, notes. A statement with an error in one phase is left
     out of the later ones, which would only repeat it in other words; the others go on. Without an analyser nothing
-    needs Spark, and what only Spark can tell is not told. Never raises for what the text says.
+    needs Spark, and what only Spark can tell is left out. Never raises for what the text says.
     """
     return script_report(text, warehouse, analyser).issues
 

@@ -24,7 +24,7 @@ VALUE_LENGTH = 64
 BOUND_CHARS = 1024
 """A bound of more characters ends with fewer columns."""
 MESSAGE_CHARS = 200
-"""A value in a message is shown to its first so many characters."""
+"""A value in a message is cut to this many characters."""
 
 LAST_CHARACTER = 0x10FFFF
 SURROGATES = range(0xD800, 0xE000)
@@ -32,10 +32,10 @@ SURROGATES = range(0xD800, 0xE000)
 
 def key_json(values: Sequence[object]) -> str:
     """A key as text, whole."""
-    return json.dumps([shown(v) for v in values], ensure_ascii=False)
+    return json.dumps([as_json(v) for v in values], ensure_ascii=False)
 
 
-def shown(value: object) -> object:
+def as_json(value: object) -> object:
     """A value as JSON has it."""
     match value:
         case None | bool() | int() | str():
@@ -52,7 +52,7 @@ def shown(value: object) -> object:
 
 def in_message(value: object) -> str:
     """A value as messages show it: a long one by its beginning and its length."""
-    return short(repr(shown(value)))
+    return short(repr(as_json(value)))
 
 
 def short(text: str) -> str:

@@ -129,8 +129,8 @@ class Lenient:
 
     def _unexpected(self, expected: str) -> Unreadable:
         rest = self._text[self._at :]
-        shown = rest if len(rest) <= SHOWN_MAX else rest[: SHOWN_MAX - 3] + "..."
-        return Unreadable(f"expected {expected}, found {shown or 'the end'}", self._at)
+        beginning = rest if len(rest) <= SHOWN_MAX else rest[: SHOWN_MAX - 3] + "..."
+        return Unreadable(f"expected {expected}, found {beginning or 'the end'}", self._at)
 
     def _take(self, character: str) -> bool:
         self._skip()
@@ -295,7 +295,7 @@ def _part(name: str, found: Any, tree: Type, how: texts.How) -> Any:
     try:
         return value(found, tree, how)
     except Unfit as why:
-        raise Unfit(f"{name}: expected {tree}, found {shown(found)}: {why}") from None
+        raise Unfit(f"{name}: expected {tree}, found {text_of(found)}: {why}") from None
 
 
 def _struct(found: dict[str, Any], tree: Type, how: texts.How) -> dict[str, Any]:
@@ -327,14 +327,14 @@ def _kind(found: Any) -> str:
             return "a text"
 
 
-def shown(found: Any) -> str:
+def text_of(found: Any) -> str:
     """The value as JSON."""
     match found:
         case Number():
             return str(found)
         case dict():
-            return "{" + ", ".join(f"{json.dumps(name)}: {shown(one)}" for name, one in found.items()) + "}"
+            return "{" + ", ".join(f"{json.dumps(name)}: {text_of(one)}" for name, one in found.items()) + "}"
         case list():
-            return "[" + ", ".join(map(shown, found)) + "]"
+            return "[" + ", ".join(map(text_of, found)) + "]"
         case _:
             return json.dumps(found)

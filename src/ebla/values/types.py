@@ -256,7 +256,7 @@ def _match_names(found: Iterable[object], columns: Columns, relation: str) -> di
 
 
 def _ungiven(column: ColumnSpec, rows: int) -> pa.Array:
-    """The values of a column that nobody gives: its default, or NULL."""
+    """The values of a column that a write leaves out: its default, or NULL."""
     kind, default = to_arrow(column.type), getattr(column, "default", None)
     return pa.nulls(rows, kind) if default is None else pa.repeat(scalar(default, parse(column.type), kind), rows)
 

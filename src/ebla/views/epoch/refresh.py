@@ -126,7 +126,7 @@ def alteration(view: View, given: Mapping[str, int | None], on_hold: bool | None
 
 
 def cancellation(view: View) -> c.Decision:
-    """`CANCEL BUILD`: the refresh stays where it is, until a dictionary changes again or somebody asks for it."""
+    """`CANCEL BUILD`: the refresh stays where it is, until a dictionary changes again or a user resumes it."""
     assert view.position is not None
     assert view.position.refresh is not None
     return _altered(view, replace(view.position.refresh, cancelled=True, on_hold=False), "cancel")
