@@ -17,6 +17,7 @@ from ebla.cli.main import run as run_command
 from ebla.model import changes as c
 from ebla.model.failure import Failure
 from ebla.model.handlers import Handler, Input
+from ebla.model.plans import Plan
 from ebla.model.relation import Kind
 from ebla.relations import handlers as stored
 from ebla.relations.freshness import Freshness, freshness
@@ -49,7 +50,7 @@ def make_view(catalog: Catalog, name: str, *inputs: str) -> RelationId:
 
 
 def epoch(
-    catalog: Catalog, view: RelationId, before: Position | None, plan: str = "incremental", **read: int
+    catalog: Catalog, view: RelationId, before: Position | None, plan: Plan = Plan.INCREMENTAL, **read: int
 ) -> Position:
     position = advanced(
         before,
@@ -113,10 +114,10 @@ def test_a_view_is_no_younger_than_what_it_reads(catalog: Catalog, clock: Clock)
 
 def test_counters_go_on_from_the_last_position():
     read = {"orders": 4}
-    one = advanced(None, applied_version=Version(4), read=read, plan="full refresh", reason="first build", gained=9,
+    one = advanced(None, applied_version=Version(4), read=read, plan=Plan.FULL_REFRESH, reason="first build", gained=9,
                    lost=0, seconds=1.0)  # fmt: skip
     stopped = one.stopped(Failure(code="DIVIDE_BY_ZERO", message="no", at=0), {})
-    two = advanced(stopped, applied_version=Version(5), read=read, plan="incremental", reason=None,
+    two = advanced(stopped, applied_version=Version(5), read=read, plan=Plan.INCREMENTAL, reason=None,
                    gained=1, lost=2, seconds=0.1)  # fmt: skip
     assert (two.rows_changed, two.failures, two.failed, two.message) == (12, 1, False, None)
     assert two.epochs == {"full refresh": 1, "incremental": 1}
@@ -166,10 +167,10 @@ def test_dropped_relations_leave_the_handlers_that_name_them(catalog: Catalog):
 def test_metrics_are_those_of_the_catalog_and_of_this_process(catalog: Catalog):
     view = make_view(catalog, "card", "orders")
     make_view(catalog, "loose", "other")
-    at = epoch(catalog, view, None, plan="full refresh", orders=3)
+    at = epoch(catalog, view, None, plan=Plan.FULL_REFRESH, orders=3)
     epoch(catalog, view, at, orders=4)
     metrics = Metrics(catalog)
-    for plan in ("incremental", "nothing to do"):
+    for plan in (Plan.INCREMENTAL, Plan.NOTHING):
         metrics.observe(Epoch(view="card", applied_version=Version(4), plan=plan, seconds=0.2))
     text = metrics.text()
     for line in (

@@ -15,6 +15,7 @@ from ebla.algebra.driving import Driving, Growing, HowBuilt, InOnePiece
 from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
 from ebla.algebra.plan import Affected, Difference, EpochPlan, FullRefresh, Incremental, Merge, Term
 from ebla.model.lifecycle.view import LIFE, RIGHTS, ViewState
+from ebla.model.plans import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +98,8 @@ def _way(values: Values, phase: str) -> list[Step]:
             return []
 
 
-def name_of(made: EpochPlan) -> str:
-    return "full refresh" if isinstance(made, FullRefresh) else "incremental"
+def name_of(made: EpochPlan) -> Plan:
+    return Plan.FULL_REFRESH if isinstance(made, FullRefresh) else Plan.INCREMENTAL
 
 
 def built(how: HowBuilt) -> str:

@@ -51,12 +51,12 @@ class Builder:
         self.loop.wake()
 
     def adopt(self) -> None:
-        """Give views of a catalog from before there were tasks what they lack: a mark that they are built, or tasks."""
+        """Give views of a catalog from before there were tasks the tasks that they lack."""
 
         def decide(connection: Connection, at: Version) -> c.Decision | None:
-            known = building.builds(connection).keys() | building.built(connection).keys()
-            views = [v for v in definition.all_views(connection) if v.relation.id not in known and v.damage is None]
-            updates = tuple(update for view in views for update in self._lacking(connection, view))
+            builds = building.builds(connection)
+            views = [v for v in definition.all_views(connection) if v.building and v.relation.id not in builds]
+            updates = tuple(self._tasks_of(connection, view) for view in views)
             return (
                 c.Decision(reason="views from before there were building tasks", updates=updates) if updates else None
             )
@@ -64,12 +64,12 @@ class Builder:
         self._context.catalog.decide(decide, node=self._context.node)
         replace_views.exchange(self._context)
 
-    def _lacking(self, connection: Connection, view: View) -> tuple[c.Update, ...]:
+    def _tasks_of(self, connection: Connection, view: View) -> c.CreateBuild:
         how = how_built(view, {n: reads.relation(connection, n) for n in view.inputs})
         base = None if how.base is None else reads.relation(connection, how.base)
         tasks = first_tasks(connection, base, self._context.node, together=not isinstance(how, Driving))
         build = Build(view=view.relation.id, base=NO_RELATION if base is None else base.id)
-        return (c.CreateBuild(build=build, tasks=tuple(replace(task, view=view.relation.id) for task in tasks)),)
+        return c.CreateBuild(build=build, tasks=tuple(replace(task, view=view.relation.id) for task in tasks))
 
     def stop(self) -> None:
         self.loop.stop()

@@ -41,7 +41,7 @@ class Metrics:
 
     def observe(self, done: Epoch) -> None:
         """An epoch of this process ended."""
-        if done.plan != "nothing to do":
+        if not done.idle:
             self._seconds.labels(view=done.view, plan=done.plan).observe(done.seconds)
 
     def text(self) -> str:

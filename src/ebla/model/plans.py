@@ -10,8 +10,6 @@ class Plan(StrEnum):
     """The change was followed."""
     FULL_REFRESH = "full refresh"
     """The view was computed anew, because the change could not be followed or would have cost more."""
-    REPAIR = "repair"
-    """The view was computed anew, because a user asked for it."""
     BUILD = "build"
     """A chunk of a view that is being built, or an epoch of what is covered of it."""
     REFRESH = "refresh"

@@ -20,6 +20,7 @@ from ebla.catalog import reads, troubles
 from ebla.catalog.troubles import Activity
 from ebla.errors import ConflictError, EblaError
 from ebla.model.handlers import DICTIONARY, by_name, owners, tuning
+from ebla.model.plans import Plan
 from ebla.model.relation import Kind
 from ebla.relations import handlers as stored
 from ebla.tables.context import Context
@@ -268,7 +269,7 @@ class Runner:
 
     def _epoch_here(self, name: str) -> None:
         for one in self._epochs.of_handler(name):
-            if one.plan not in ("nothing to do", "unchanged"):
+            if one.plan not in (Plan.NOTHING, Plan.UNCHANGED):
                 log.info("handler=%s view=%s epoch=%s version=%d +%d -%d", name, one.view, one.plan,
                          one.applied_version, one.gained, one.lost)  # fmt: skip
 

@@ -19,14 +19,13 @@ from ebla.catalog.reads import newest_write
 from ebla.model.failure import Failure
 from ebla.model.handlers import owners
 from ebla.model.lifecycle.view import RIGHTS, Status
+from ebla.model.plans import Plan
 from ebla.relations import handlers as stored
 from ebla.relations import views as definition
 from ebla.relations.views import Position, View
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-FULL_REFRESH = "full refresh"
 
 COLUMNS = {
     "name": "string",
@@ -78,7 +77,7 @@ class Freshness:
             "lost": epoch.get("lost"),
             "rows_changed": at.rows_changed,
             "epochs": sum(at.epochs.values()),
-            "full_refreshes": at.epochs.get(FULL_REFRESH, 0),
+            "full_refreshes": at.epochs.get(Plan.FULL_REFRESH, 0),
             "last_plan": epoch.get("plan"),
             "last_reason": epoch.get("reason"),
             "last_epoch_s": epoch.get("seconds"),

@@ -23,6 +23,7 @@ from ebla.errors import CatalogError, EblaError, StorageError, UnknownNameError
 from ebla.model import changes as c
 from ebla.model.failure import Failure
 from ebla.model.lifecycle.view import ViewState, behind, is_building
+from ebla.model.plans import Plan
 from ebla.model.refresh import Refresh
 from ebla.model.relation import HIDDEN_KEY, Column, Kind, Relation
 
@@ -126,7 +127,7 @@ def advanced(
     *,
     applied_version: Version,
     read: Mapping[str, int],
-    plan: str,
+    plan: Plan,
     reason: str | None,
     gained: int,
     lost: int,

@@ -117,9 +117,9 @@ class Views:
         done = self._epochs.flush(*names)
         asked = {n.lower() for n in names}
         for one in done:
-            if one.plan == "failed" and one.view.lower() in asked:
+            if one.stopped and one.view.lower() in asked:
                 raise _stopped(one.view, one.reason)
-            if one.plan == "waiting" and asked and one.error is not None:
+            if one.waits and asked and one.error is not None:
                 raise _waits(one.view, one.error) from one.error  # one that was asked for, or that one of them reads
         return Result(
             table=pa.table(

@@ -13,6 +13,7 @@ from ebla.base.ids import Version
 from ebla.catalog import history, reads
 from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError
+from ebla.model.plans import Plan
 from ebla.model.relation import FOREVER, Kind, Relation
 from ebla.relations import views as definition
 from ebla.relations.shapes import how_built
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 ViewInputs = tuple[View, Mapping[str, Relation]]
 """A view and its inputs, as the round read them."""
-
-NOTHING = "nothing to do"
-"""The plan of an epoch that found no commit behind the versions that the view has read."""
 
 
 def apply_epoch(
@@ -64,7 +62,7 @@ def apply_epoch(
             found = _look(connection, name, target, build=build, chunk=chunk, repair=repair)
     view = found.view
     if not found.due:
-        return Epoch(view=view.relation.name, applied_version=applied(view), plan=NOTHING)
+        return Epoch(view=view.relation.name, applied_version=applied(view), plan=Plan.NOTHING)
     with _at_work(context, found, round_ or Round(context), started) as attempt:
         if found.stands is not None and isinstance(found.how, Driving):
             return Covering(attempt, found.how, found.stands).run()

@@ -12,6 +12,7 @@ import pyarrow as pa
 from ebla.base.ids import Version
 from ebla.errors import DuplicateKeyError, SqlError
 from ebla.model import changes as c
+from ebla.model.plans import Plan
 from ebla.model.refresh import Refresh
 from ebla.model.relation import Kind, Relation
 from ebla.relations import views as definition
@@ -47,13 +48,28 @@ class Epoch:
 
     view: str
     applied_version: Version
-    plan: str
+    plan: Plan
     reason: str | None = None
     gained: int = 0
     lost: int = 0
     seconds: float = 0.0
     error: Exception | None = field(default=None, compare=False)
     """What kept it from being done: a row (the plan is `failed`), or something that may pass (`waiting`)."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a row or the text of the query is to blame."""
+        return self.plan is Plan.FAILED
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is tried again after a pause."""
+        return self.plan is Plan.WAITING
+
+    @property
+    def idle(self) -> bool:
+        """Whether it found nothing to read."""
+        return self.plan is Plan.NOTHING
 
     def position(self, before: Position | None, read: Mapping[str, int], refresh: Refresh | None = None) -> Position:
         """Where the view stands when the epoch is committed."""
@@ -114,7 +130,7 @@ class Attempt:
 
     # ---- the end ----------------------------------------------------------------------------------------
 
-    def epoch(self, until: Version, plan: str, reason: str | None, gained: int, lost: int) -> Epoch:
+    def epoch(self, until: Version, plan: Plan, reason: str | None, gained: int, lost: int) -> Epoch:
         return Epoch(
             view=self.view.relation.name,
             applied_version=until,

@@ -15,6 +15,7 @@ from ebla.algebra.plan import of_scope
 from ebla.base.failpoint import hit
 from ebla.base.ids import Version
 from ebla.catalog import reads
+from ebla.model.plans import Plan
 from ebla.storage.rows import TooLarge
 from ebla.tables import scans
 from ebla.tables.chunk_scan import within
@@ -100,7 +101,7 @@ class Covering:
 
     def _commit(self, reason: str | None, gained: int, lost: int) -> Epoch:
         attempt, until = self._attempt, self._until
-        epoch = attempt.epoch(until, "build", reason or "catching up", gained, lost)
+        epoch = attempt.epoch(until, Plan.BUILD, reason or "catching up", gained, lost)
         decision = attempt.decision(
             epoch.position(self._view.reached, {n: int(until) for n in attempt.relations}),
             f"epoch of {self._view.relation.name}, being built, to version {until}: +{gained} -{lost}",

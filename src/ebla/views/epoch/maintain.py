@@ -16,6 +16,7 @@ from ebla.catalog import reads, troubles
 from ebla.catalog.troubles import Activity, Trouble
 from ebla.errors import CatalogError, ConflictError, MissingDependencyError
 from ebla.model import changes as c
+from ebla.model.plans import Plan
 from ebla.model.relation import Kind, Relation
 from ebla.relations import views as definition
 from ebla.relations.shapes import shape_of, used_columns
@@ -23,7 +24,7 @@ from ebla.relations.views import Position, View
 from ebla.spark.faults import is_final
 from ebla.tables import troubles as troubled
 from ebla.tables.context import Context
-from ebla.views.epoch.apply import NOTHING, ViewInputs, anything_new, applied, apply_epoch, written_since
+from ebla.views.epoch.apply import ViewInputs, anything_new, applied, apply_epoch, written_since
 from ebla.views.epoch.attempt import Epoch, Target
 from ebla.views.epoch.growth import Piece
 from ebla.views.epoch.refresh import Chunk
@@ -71,7 +72,9 @@ def refresh(
                 round_.uses(used_columns(shape, agenda.inputs[view.relation.id]))
         for view in level:
             if view.relation.id in agenda.idle:
-                done[view.relation.name] = Epoch(view=view.relation.name, applied_version=applied(view), plan=NOTHING)
+                done[view.relation.name] = Epoch(
+                    view=view.relation.name, applied_version=applied(view), plan=Plan.NOTHING
+                )
         for epoch in _side_by_side(context, busy, targets, round_, build, chunk, agenda.steady, alone=of_dictionaries):
             done[epoch.view] = epoch
     _forget_troubles(context, agenda, targets, done, chunk)
@@ -199,7 +202,7 @@ def _side_by_side(
             return Epoch(
                 view=view.relation.name,
                 applied_version=applied(view),
-                plan="waiting",
+                plan=Plan.WAITING,
                 reason=str(error) or type(error).__name__,
                 error=error,
             )
@@ -239,7 +242,7 @@ def _apply_or_fail(
             tried |= view.position.refresh.to
         stop(context, view, error, tried, Activity.EPOCH if build is None else Activity.BUILD)
         return Epoch(
-            view=view.relation.name, applied_version=applied(view), plan="failed", reason=str(error), error=error
+            view=view.relation.name, applied_version=applied(view), plan=Plan.FAILED, reason=str(error), error=error
         )
 
 

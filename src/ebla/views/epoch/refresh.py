@@ -12,6 +12,7 @@ from ebla.base.failpoint import hit
 from ebla.catalog import reads
 from ebla.errors import ConflictError, UsageError
 from ebla.model import changes as c
+from ebla.model.plans import Plan
 from ebla.model.refresh import Moved, Refresh, ahead, moved
 from ebla.relations import views as definition
 from ebla.relations.views import View
@@ -19,9 +20,6 @@ from ebla.storage.rows import TooLarge
 from ebla.views.epoch.attempt import Attempt, Epoch
 from ebla.views.epoch.ranges import Cut, Ranges
 from ebla.views.epoch.rows import together
-
-REFRESH = "refresh"
-"""The plan of an epoch that is a chunk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +77,7 @@ class RefreshEpoch:
     def _commit(self, todo: Moved, cut: Cut | None, gained: int, lost: int, rows: int) -> Epoch:
         attempt, name, until = self._attempt, self._attempt.view.relation.name, self._attempt.target.stream
         if cut is None:
-            epoch = attempt.epoch(until, "incremental", None, gained, lost)
+            epoch = attempt.epoch(until, Plan.INCREMENTAL, None, gained, lost)
             position = epoch.position(self._position, todo.read, todo.refresh)
             decision = attempt.decision(position, f"epoch of {name} to version {until}: incremental, +{gained} -{lost}")
             hit("epoch.before_commit")
@@ -88,7 +86,7 @@ class RefreshEpoch:
             return epoch
         reason = ", ".join(f"{n} to version {v}" for n, v in sorted(self._refresh.to.items()))
         refresh = None if todo.refresh is None else self._refresh.advanced(cut.up_to, rows, cut.values)
-        epoch = attempt.epoch(until, REFRESH, reason, gained, lost)
+        epoch = attempt.epoch(until, Plan.REFRESH, reason, gained, lost)
         position = epoch.position(self._position, todo.read, refresh).still_failed(self._position)
         chunk = "the last chunk" if refresh is None else f"a chunk up to {cut.up_to}"
         decision = attempt.decision(position, f"refresh of {name}: {chunk}, +{gained} -{lost}")

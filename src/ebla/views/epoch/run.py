@@ -12,6 +12,7 @@ from ebla.base.failpoint import hit
 from ebla.base.ids import Version
 from ebla.catalog import reads
 from ebla.errors import SqlError, TypeMismatchError
+from ebla.model.plans import Plan
 from ebla.storage.rows import TooLarge
 from ebla.views.epoch.attempt import Attempt, Epoch
 from ebla.views.epoch.cost import Estimate, Way, estimate
@@ -66,14 +67,14 @@ class Run:
     def run(self) -> Epoch:
         inputs = self._operands.inputs
         if self._stands is None or not self._stands.built:
-            return self._recompute(FIRST_BUILD, "build")
+            return self._recompute(FIRST_BUILD, Plan.BUILD)
         try:
             written = {n: inputs.written(n) for n in inputs.relations}
         except TooLarge as reason:
             return self._recompute(str(reason))
         changed = [n for n, rows in written.items() if rows]
         if not changed:
-            return self._commit("unchanged", None, 0, 0)
+            return self._commit(Plan.UNCHANGED, None, 0, 0)
         sizes = {n: inputs.size(n) for n in inputs.relations}
         view_rows = self._operands.stored.rows_at_most
         guess = estimate(written, sizes, rows_max=inputs.rows_max, view_rows=view_rows)
@@ -112,7 +113,7 @@ class Run:
         except TooLarge as why:
             return self._recompute(str(why))
         gone = self._attempt.tombstones
-        return self._commit("incremental", reason, rows - gone, gone)
+        return self._commit(Plan.INCREMENTAL, reason, rows - gone, gone)
 
     def _chunk(self, changed: Sequence[str], guess: Estimate) -> Epoch:
         """A chunk that is too large for the driver, by what it adds if that can be told, else as any large change."""
@@ -123,7 +124,7 @@ class Run:
         if operands.view.roles is None:
             with naming_culprits(operands.evaluation):
                 gained = self._attempt.put_new(added)
-            return self._commit("incremental", None, gained, 0)
+            return self._commit(Plan.INCREMENTAL, None, gained, 0)
         try:
             with naming_culprits(operands.evaluation):
                 came = operands.evaluation.collected(added)
@@ -134,7 +135,7 @@ class Run:
             return self._as_estimated(changed, guess)  # many groups are better found by Spark
         return self._apply(found)
 
-    def _recompute(self, reason: str, plan: str = "full refresh", failed: Exception | None = None) -> Epoch:
+    def _recompute(self, reason: str, plan: Plan = Plan.FULL_REFRESH, failed: Exception | None = None) -> Epoch:
         """Compute the view anew. `failed`: what stopped an attempt to follow the change, and may know the row."""
         if failed is None:
             with naming_culprits(self._operands.evaluation):
@@ -144,7 +145,7 @@ class Run:
         except (SqlError, TypeMismatchError) as error:
             raise failed from error
 
-    def _anew(self, reason: str, plan: str) -> Epoch:
+    def _anew(self, reason: str, plan: Plan) -> Epoch:
         few = self._few_anew()
         if few is not None:
             return self._put(few, plan, reason)
@@ -163,17 +164,17 @@ class Run:
 
     def _apply(self, found: Rows | Recompute) -> Epoch:
         if isinstance(found, Recompute):
-            return self._recompute(found.reason, "full refresh", found.failed)
-        return self._put(found, "unchanged" if found.is_empty else "incremental", None)
+            return self._recompute(found.reason, Plan.FULL_REFRESH, found.failed)
+        return self._put(found, Plan.UNCHANGED if found.is_empty else Plan.INCREMENTAL, None)
 
-    def _put(self, rows: Rows, plan: str, reason: str | None) -> Epoch:
+    def _put(self, rows: Rows, plan: Plan, reason: str | None) -> Epoch:
         self._attempt.put(rows)
         return self._commit(plan, reason, rows.gained.num_rows, rows.doomed.num_rows)
 
-    def _commit(self, plan: str, reason: str | None, gained: int, lost: int, *, emptied: bool = False) -> Epoch:
+    def _commit(self, plan: Plan, reason: str | None, gained: int, lost: int, *, emptied: bool = False) -> Epoch:
         growth, building, attempt = self._growth, self._building, self._attempt
         if growth is not None:
-            plan, reason = "build", reason or plan
+            plan, reason = Plan.BUILD, reason or plan
             if growth.parts:
                 hit("build.chunk_written")
         epoch = attempt.epoch(self._until, plan, reason, gained, lost)
@@ -199,7 +200,7 @@ class Run:
             hit("build.epoch_committed")
         return epoch
 
-    def _history(self, plan: str) -> str:
+    def _history(self, plan: Plan) -> str:
         """What the commit is, for the history."""
         name = self._attempt.view.relation.name
         if self._growth is None:

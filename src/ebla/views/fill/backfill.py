@@ -25,6 +25,7 @@ from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError, TransactionClosedError
 from ebla.model import changes as c
 from ebla.model import segments as sg
+from ebla.model.plans import Plan
 from ebla.model.relation import SPANS_TABLETS, Relation
 from ebla.model.segments import Segment
 from ebla.relations import views as definition
@@ -219,7 +220,7 @@ class _Chunk:
             self._view.reached,
             applied_version=self._version,
             read={n: int(self._version) for n in self._filling.relations},
-            plan="build",
+            plan=Plan.BUILD,
             reason="first build",
             gained=gained,
             lost=0,

@@ -63,7 +63,7 @@ class ViewFiller:
 
     def _build(self, view: View, piece: Piece) -> None:
         for done in self.epochs.build(piece):
-            if done.view == view.relation.name and done.plan == "failed":
+            if done.view == view.relation.name and done.stopped:
                 raise Stopped(done.reason) from done.error
 
     @property

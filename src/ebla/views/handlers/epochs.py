@@ -183,7 +183,7 @@ class Epochs:
                 return []
             done = self._refresh({name.lower(): Target(stream=newest)}, views, at_once=True)
         for one in done:
-            if one.plan == "waiting" and one.error is not None:
+            if one.waits and one.error is not None:
                 raise one.error
         return done
 

@@ -33,7 +33,6 @@ from ebla.relations.views import View, moved
 from ebla.tables import troubles as troubled
 from ebla.tables.context import Context
 from ebla.views.epoch import maintain
-from ebla.views.epoch.apply import NOTHING
 from ebla.views.epoch.attempt import Epoch, Target
 from ebla.views.epoch.ranges import Ranges
 from ebla.views.epoch.refresh import Chunk
@@ -187,7 +186,7 @@ class Refreshes:
                 epochs = self._act(again)
         finally:
             self._free(one)
-        if any(epoch.plan == "failed" for epoch in epochs):
+        if any(epoch.stopped for epoch in epochs):
             return epochs, None  # on a row: until an input has changed
         if one.in_trouble:
             troubles.clear(self._context.catalog, one.view.relation.id, Activity.DICTIONARY)
@@ -280,7 +279,7 @@ class Refreshes:
     def _whole(self, context: Context, due: Due) -> list[Epoch]:
         """All of a change in one epoch; where no commit is behind it, the position alone moves."""
         done = self._epoch(context, due.view, Target(stream=due.stream, batch=due.versions))
-        if done and all(epoch.plan == NOTHING for epoch in done):
+        if done and all(epoch.idle for epoch in done):
             dictionary.move_on(context, due)
         return done
 
