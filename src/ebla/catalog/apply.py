@@ -78,7 +78,8 @@ def carry_out(state: State, decision: c.Decision, now: int) -> tuple[Version, Re
         if isinstance(update, c.CreateRelation):
             created = update.number or RelationId(memory.advance(state, "relation"))
         for change in changes(state, update, version, now, created):
-            rows.write(state, change)
+            if not rows.write(state, change) and isinstance(update, c.EndTransaction):
+                check(state, c.TransactionOpen(transaction=update.transaction), now)  # says what it is instead
         hit("catalog.commit.applied")
     if decision.exclusive:
         memory.put(state, "exclusive_version", version)

@@ -72,9 +72,9 @@ def oldest_needed(state: State, now: int) -> Version | None:
 def changes(state: State, update: c.SessionUpdate, version: Version, now: int) -> tuple[Change, ...]:
     match update:
         case c.EndTransaction(transaction=transaction):
-            _check_transaction(state, transaction, now)
+            still_open = {"transaction_id": transaction, "state": "open", "expires_at": Above(now)}
             ended = {"state": "committed", "ended_at": now, "committed_version": version}
-            return (rows.update(s.transactions, ended, transaction_id=transaction),)
+            return (rows.update(s.transactions, ended, **still_open),)
         case c.OpenSession(session=session, purpose=purpose):
             row = {"session_id": session, "purpose": purpose, "opened_version": version}
             return (rows.insert(s.sessions, [row]),)
