@@ -27,7 +27,9 @@ from ebla.storage import runs as rf
 from ebla.storage.files import MARKER
 from ebla.tables import batch as b
 from ebla.tables import chunk_scan as scanned
-from ebla.tables.writes import begin
+from ebla.tables.sink import Sink
+from ebla.tables.transaction import begin
+from ebla.tables.writes import commit
 from support.processes import Processes, Sharing
 from support.steps import Steps
 from support.warehouse import eventually, later, named, refused, shown, stored
@@ -521,11 +523,11 @@ def test_b14_every_chunk_advances_over_long_runs_of_tombstones(spark: SparkSessi
 def test_a_view_that_differs_from_its_query_never_becomes_readable(db: ebla.Database, steps: Steps, kind: str) -> None:
     def damage(number: int) -> None:
         if number == 0:
-            work = begin(db.context, "card", reason="damage")
-            relation = work.relation
+            sink = Sink(begin(db.context, "card", reason="damage"))
+            relation = sink.relation
             row = pa.table({"id": pa.array([3], pa.int64())})
-            work.put(b.ArrowBatch(table=rf.align(row, relation.columns), kinds=kind, ordered=False))
-            work.commit("damage", reads_target=False)
+            sink.put(b.ArrowBatch(table=rf.align(row, relation.columns), kinds=kind, ordered=False))
+            commit(sink, "damage", reads_target=False)
 
     steps.at("build.before_check", damage)
     missing, spurious = ("1 missing", "0 too many") if kind == b.DELETE else ("1 missing", "1 too many")

@@ -25,6 +25,7 @@ from ebla.catalog import schema as s
 from ebla.errors import DuplicateKeyError
 from ebla.storage import runs as rf
 from ebla.tables import writes as w
+from ebla.tables.sink import Sink
 from support import table_tasks as tasks
 from support.processes import ROOT
 from support.warehouse import begin, connect, later, named, open_transactions, rows, stored
@@ -160,14 +161,14 @@ def test_a_statement_is_not_starved_by_writers_of_other_keys(db, bare):
 @pytest.mark.spark
 def test_a_conflict_that_cannot_be_resolved_is_an_error_that_says_with_what(db, monkeypatch):
     db.table("t").upsert([{"id": 1, "n": 0}])
-    real = w.Work.commit
+    real = w.commit
 
-    def interfere(self, reason, *, reads_target):
+    def interfere(sink, reason, *, reads_target):
         if reads_target:
             db.table("t").upsert([{"id": 1, "n": 99}])
-        return real(self, reason, reads_target=reads_target)
+        return real(sink, reason, reads_target=reads_target)
 
-    monkeypatch.setattr(w.Work, "commit", interfere)
+    monkeypatch.setattr(w, "commit", interfere)
     message = r"t: expected id = 1 unchanged since version \d+, found a newer write"
     hasty = connect(db.context.catalog.where, db.spark, write_attempts=2)
     with hasty, pytest.raises(ebla.ConflictError, match=message):
@@ -361,7 +362,7 @@ def test_every_failpoint_of_the_core_is_died_at():
 
 def test_a_writer_taken_for_dead_cannot_commit_and_starts_over(bare, monkeypatch):
     """Its lease ran out while it wrote (it was asleep), and its files were swept. It is run again by itself."""
-    real = w.Work.put
+    real = Sink.put
     slept: list[int] = []
 
     def oversleep(self, batch):
@@ -374,7 +375,7 @@ def test_a_writer_taken_for_dead_cannot_commit_and_starts_over(bare, monkeypatch
                 other.vacuum(retain_s=0)
                 assert not stored(other)
 
-    monkeypatch.setattr(w.Work, "put", oversleep)
+    monkeypatch.setattr(Sink, "put", oversleep)
     bare.table("t").upsert(tasks.batch(1, 1))
     assert slept
     assert content(bare) == {row["id"]: (1, 1) for row in tasks.batch(1, 0)}

@@ -17,6 +17,8 @@ from ebla.model.relation import Column
 from ebla.tables import batch as b
 from ebla.tables import compaction, ddl
 from ebla.tables import writes as w
+from ebla.tables.sink import Sink
+from ebla.tables.transaction import join
 from support.warehouse import begin, connect, eventually, live_runs, open_transactions, refused, rows, stored
 
 if TYPE_CHECKING:
@@ -237,10 +239,10 @@ def test_a_writer_one_state_behind_still_commits(db):
         relation = reads.relation(connection, "t")
     transaction = begin(db, "t")
     db.sql("ALTER TABLE t ADD COLUMN x INT")
-    work = w.Work(db.context, relation, transaction)
+    sink = Sink(join(db.context, transaction, relation))
     table = db.table("t")._fit(relation, [{"id": 3, "n": 30, "name": "c"}], only_key=False)
-    work.put(b.ArrowBatch(table=table, kinds=b.UPSERT, ordered=True))
-    assert work.commit("late", reads_target=False).version == db.version
+    sink.put(b.ArrowBatch(table=table, kinds=b.UPSERT, ordered=True))
+    assert w.commit(sink, "late", reads_target=False).version == db.version
     assert rows(db, "t") == [(1, 10, "a", None), (2, 20, "b", None), (3, 30, "c", None)]
 
 
@@ -264,14 +266,14 @@ def test_a_change_waits_for_an_old_transaction_and_goes_on_when_it_ends(db):
 def test_a_change_aborts_an_old_transaction_after_the_grace_period(db):
     with db.context.catalog.reading() as connection:
         relation = reads.relation(connection, "t")
-    work = w.Work(db.context, relation, begin(db, "t"))
+    sink = Sink(join(db.context, begin(db, "t"), relation))
     table = db.table("t")._fit(relation, [{"id": 3}], only_key=False)
-    work.put(b.ArrowBatch(table=table, kinds=b.UPSERT, ordered=True))
+    sink.put(b.ArrowBatch(table=table, kinds=b.UPSERT, ordered=True))
     db.sql("ALTER TABLE t ADD COLUMN x INT; ALTER TABLE t ADD COLUMN y INT")
     assert not open_transactions(db)
-    with pytest.raises(TransactionClosedError, match=f"transaction {work.transaction.id}: expected open") as caught:
-        work.commit("too late", reads_target=False)
-    work.give_up(caught.value)
+    with pytest.raises(TransactionClosedError, match=f"transaction {sink.transaction.id}: expected open") as caught:
+        w.commit(sink, "too late", reads_target=False)
+    sink.transaction.give_up(caught.value)
     assert rows(db, "SELECT id FROM t") == [(1,), (2,)]
     db.vacuum(retain_s=0)
     assert len(stored(db)) == len(live_runs(db, "t"))
@@ -311,13 +313,13 @@ def test_a_table_altered_while_a_write_begins_loses_nothing(db, monkeypatch, wha
 
 
 def test_a_write_to_a_table_that_is_dropped_meanwhile_leaves_nothing(db, monkeypatch):
-    real = w.Work.put
+    real = Sink.put
 
     def drop_first(self, batch):
         real(self, batch)
         db.sql("DROP TABLE IF EXISTS t")
 
-    monkeypatch.setattr(w.Work, "put", drop_first)
+    monkeypatch.setattr(Sink, "put", drop_first)
     with pytest.raises(UnknownNameError, match="found dropped; nothing was written"):
         db.table("t").upsert([{"id": 3}])
     monkeypatch.undo()

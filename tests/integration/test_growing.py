@@ -17,7 +17,9 @@ import ebla
 from ebla.base.failpoint import EXIT_CODE
 from ebla.storage import runs as rf
 from ebla.tables import batch as b
-from ebla.tables.writes import begin
+from ebla.tables.sink import Sink
+from ebla.tables.transaction import begin
+from ebla.tables.writes import commit
 from support.processes import Sharing
 from support.steps import Steps
 from support.warehouse import eventually, later, named, shown, stored
@@ -240,11 +242,11 @@ def test_a_view_that_grew_and_differs_from_its_query_never_becomes_readable(
 ) -> None:
     def damage(number: int) -> None:
         if number == 0:
-            work = begin(db.context, "sums", reason="damage")
-            relation = work.relation
+            sink = Sink(begin(db.context, "sums", reason="damage"))
+            relation = sink.relation
             row = pa.table({"customer": pa.array([1], pa.int64()), "n": pa.array([99], pa.int64())})
-            work.put(b.ArrowBatch(table=rf.align(row, relation.columns), kinds=kind, ordered=False))
-            work.commit("damage", reads_target=False)
+            sink.put(b.ArrowBatch(table=rf.align(row, relation.columns), kinds=kind, ordered=False))
+            commit(sink, "damage", reads_target=False)
 
     steps.at("build.before_check", damage)
     too_many = "0 too many" if kind == b.DELETE else "1 too many"

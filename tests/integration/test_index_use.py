@@ -25,7 +25,7 @@ from ebla.errors import (
 from ebla.model.lifecycle.index import Permission
 from ebla.storage.files import Root
 from ebla.tables import batch as b
-from ebla.tables import compare, writes
+from ebla.tables import commit, compare, writes
 from support.folding import fold
 from support.indexes import assert_exact, begin_index, damage, entries, step_until
 from support.warehouse import connect, live_runs, refused
@@ -381,7 +381,8 @@ def test_writers_of_one_row_do_not_wait_for_each_other(db: ebla.Database, monkey
         if point == "write.indexes_written" and passed.count(point) == 1:
             db.table("t").upsert([{"id": 7, "name": "between", "total": 1}])
 
-    monkeypatch.setattr(writes, "hit", meanwhile)
+    for module in (writes, commit):
+        monkeypatch.setattr(module, "hit", meanwhile)
     db.table("t").upsert([{"id": 7, "name": "last", "total": 50}])
     assert passed.count("write.begun") == 2  # neither was run again
     assert [row for row in entries(db, "by_total") if row[1] == 7] == [(50, 7)]

@@ -21,8 +21,9 @@ from ebla.model.lifecycle.index import Permission
 from ebla.relations import indexes as definition
 from ebla.storage import runs as rf
 from ebla.tables import batch as b
-from ebla.tables.writes import Work
-from ebla.tables.writes import opened as begin_write
+from ebla.tables.sink import Sink
+from ebla.tables.transaction import begin as begin_write
+from ebla.tables.writes import commit
 from ebla.values import types
 from support.folding import fold
 from support.indexes import STATES, assert_exact, begin_index, damage, entries, state, step_until
@@ -153,14 +154,13 @@ def test_i3_an_old_transaction_is_waited_for_named_and_aborted(db: ebla.Database
 def test_i3_a_writer_from_before_the_index_leaves_no_phantom(db: ebla.Database):
     """It began without the index, and is asked to start over when the index has gone two steps."""
     write(db, *range(10))
-    relation, transaction, _ = begin_write(db.context, "t", reason="old writer")
-    work = Work(db.context, relation, transaction)
+    sink = Sink(begin_write(db.context, "t", reason="old writer"))
     begin_index(db, "CREATE INDEX i ON t (n)")
-    work.put(b.ArrowBatch(table=_arrow(db, [row(3, n=333)]), kinds=b.UPSERT, ordered=True))
+    sink.put(b.ArrowBatch(table=_arrow(db, [row(3, n=333)]), kinds=b.UPSERT, ordered=True))
     db.sql("WAIT FOR i")
     with pytest.raises(TransactionClosedError, match=r"expected open, found aborted"):
-        work.commit("old writer", reads_target=False)
-    work.roll_back()
+        commit(sink, "old writer", reads_target=False)
+    sink.transaction.roll_back()
     assert state(db, "i") is READABLE
     assert_exact(db, "i")
 
@@ -168,8 +168,7 @@ def test_i3_a_writer_from_before_the_index_leaves_no_phantom(db: ebla.Database):
 def test_i3_a_writer_two_steps_behind_is_refused_by_its_commit(db: ebla.Database):
     """Even if nobody aborted it: the commit itself knows the states that it was planned with."""
     write(db, *range(10))
-    relation, transaction, _ = begin_write(db.context, "t", reason="old writer")
-    work = Work(db.context, relation, transaction)
+    sink = Sink(begin_write(db.context, "t", reason="old writer"))
     begin_index(db, "CREATE INDEX i ON t (n)")
     with db.context.catalog.reading() as connection:
         index = definition.load(connection, "i")
@@ -179,10 +178,10 @@ def test_i3_a_writer_two_steps_behind_is_refused_by_its_commit(db: ebla.Database
             updates=(c.SetIndexState(index=index.id, state=Permission.WRITE_AND_DELETE),),
         )
     )
-    work.put(b.ArrowBatch(table=_arrow(db, [row(3, n=333)]), kinds=b.UPSERT, ordered=True))
+    sink.put(b.ArrowBatch(table=_arrow(db, [row(3, n=333)]), kinds=b.UPSERT, ordered=True))
     with pytest.raises(ConflictError, match=r"expected absent or the step behind it, found write_and_delete"):
-        work.commit("old writer", reads_target=False)
-    work.roll_back()
+        commit(sink, "old writer", reads_target=False)
+    sink.transaction.roll_back()
 
 
 def _arrow(db: ebla.Database, rows: list[dict[str, Any]]) -> Any:

@@ -44,12 +44,13 @@ from ebla.errors import (
     UsageError,
 )
 from ebla.model.lifecycle.index import Permission
-from ebla.source import indexes as source_indexes
+from ebla.source import commit as source_commit
 from ebla.source import read as source_read
 from ebla.source import write as source_write
 from ebla.source.data_source import EblaDataSource
 from ebla.storage.files import MARKER
 from ebla.tables import ddl
+from ebla.tables.commit import Commit
 from ebla.values import types
 from support.indexes import assert_exact, begin_index, step_until
 
@@ -663,15 +664,15 @@ def test_a_write_that_comes_between_costs_no_entry(
     """Entries are made again only where a unique index has to be asked again."""
     table = indexed(db, f"{kind} i ON orders (name)")
     made = []
-    real = source_indexes.Indexed.make
+    real = source_commit.follow
 
-    def make(self: source_indexes.Indexed) -> None:
-        real(self)
-        made.append(self.at)
+    def make(commit: Commit) -> None:
+        real(commit)
+        made.append(commit.seen)
         if len(made) == 1:
             table.upsert([order(key, "between")])
 
-    monkeypatch.setattr(source_indexes.Indexed, "make", make)
+    monkeypatch.setattr(source_commit, "follow", make)
     written(db, "orders", [some(6)])
     assert len(made) == (2 if key == 6 and kind == "UNIQUE INDEX" else 1)
     assert_exact(db, "i")

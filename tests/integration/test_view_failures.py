@@ -21,7 +21,7 @@ from ebla.catalog import memory
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.relations import views as definition
-from ebla.tables import writes
+from ebla.tables import transaction
 from ebla.views.epoch import apply, culprit
 from ebla.views.epoch import run as run_module
 from ebla.views.epoch.apply import apply_epoch
@@ -307,7 +307,7 @@ def test_a_vacuum_between_the_look_and_the_epoch_loses_nothing(
     db: ebla.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(db, "plain")
-    real, raced = writes.opened, list[bool]()
+    real, raced = transaction.begin, list[bool]()
 
     def late(*args: Any, **named: Any) -> Any:
         if not raced:
@@ -319,7 +319,7 @@ def test_a_vacuum_between_the_look_and_the_epoch_loses_nothing(
 
     db.table("orders").upsert([order(5, total=99)])
     with monkeypatch.context() as patched:
-        patched.setattr(apply, "opened", late)
+        patched.setattr(apply, "begin", late)
         db.epochs.of_handler("default")
     assert raced
     db.sql("FLUSH plain")

@@ -16,7 +16,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 
 import ebla
 from ebla.tables import value_lookup as lookup
-from ebla.tables.writes import Work
+from ebla.tables.sink import Sink
 from support.warehouse import shown
 
 pytestmark = pytest.mark.spark
@@ -236,13 +236,13 @@ def test_v7_one_dictionary_row_fans_out_to_300_000_rows_and_none_comes_to_the_dr
         f"INPUT customers AS BATCH WITH (dictionary_rows_per_scan = {per_scan}, batch_rows_max = 1000)"
     )
     written: list[int] = []
-    more = Work.put_more
+    more = Sink.put_more
 
-    def noted(work: Work, frame: DataFrame) -> int:
-        written.append(more(work, frame))
+    def noted(sink: Sink, frame: DataFrame) -> int:
+        written.append(more(sink, frame))
         return written[-1]
 
-    monkeypatch.setattr(Work, "put_more", noted)
+    monkeypatch.setattr(Sink, "put_more", noted)
     collected = Collected(monkeypatch)
     db.table("customers").upsert([{"id": 1, "name": "everywhere"}])
     refreshing = threading.Thread(target=lambda: db.epochs.of_dictionaries({"shop"}))

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from ebla.catalog import reads
 from ebla.errors import DuplicateKeyError
-from ebla.tables import writes
+from ebla.tables import sink
 from ebla.values import token as tokens
 from support.warehouse import connect, named, open_transactions, stored
 
@@ -45,7 +45,7 @@ KEYS = {
 VALUES_OF_KEY = {"id": st.integers(0, 5), "name": st.sampled_from(["", "a", "B", "é", "🙂 it's"])}
 NUMBERS = st.none() | st.integers(-2, 3)
 TEXTS = st.none() | st.sampled_from(["", "x", "ü", "two words"])
-SMALL = writes.SMALL_BYTES
+SMALL = sink.SMALL_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class Tables(RuleBasedStateMachine):
     def create(self) -> None:
         setup = self.setup
         self.columns = KEYS[setup.key]
-        writes.SMALL_BYTES = setup.small_bytes
+        sink.SMALL_BYTES = setup.small_bytes
         self.db = connect(
             self.folder / "warehouse",
             self.spark,
@@ -144,7 +144,7 @@ class Tables(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """At the end every version that is left is what it was, and no file is there that nobody owns."""
-        writes.SMALL_BYTES = SMALL
+        sink.SMALL_BYTES = SMALL
         if not hasattr(self, "model"):
             return
         for version in range(self._oldest(), self.db.version + 1):

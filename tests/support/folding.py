@@ -20,7 +20,8 @@ from ebla.spark.write import TabletFile
 from ebla.storage import runs as rf
 from ebla.storage.store import single
 from ebla.tables import compaction
-from ebla.tables.writes import Work, begin
+from ebla.tables.sink import Sink
+from ebla.tables.transaction import begin
 from ebla.values import token as tokens
 from ebla.values.columns import plain_type
 
@@ -52,22 +53,22 @@ def fold(
     tablets: Collection[int] | None = None,
 ) -> None:
     """Compact some tablets of a table. The runs are sorted downwards in the key columns named."""
-    work = begin(db.context, name, reason=f"compact {name}")
-    relation, transaction = work.relation, work.transaction
+    sink = Sink(begin(db.context, name, reason=f"compact {name}"))
+    relation, transaction = sink.relation, sink.transaction
     chosen = None if tablets is None else [TabletId(t) for t in sorted(tablets)]
     with db.context.catalog.reading() as connection:
         snapshot = reads.snapshot(connection, relation, transaction.snapshot, chosen)
-    files = _write(work, snapshot, snapshot_rows(db, snapshot), row_group_rows, descending)
-    work.runs = work.adopt(work.home(), files, level=1, source=RunSource.COMPACTION)
-    work.commit_decision(compaction._decision(work, snapshot, compaction.plan_fold(snapshot, set(snapshot.tablets))))
+    files = _write(sink, snapshot, snapshot_rows(db, snapshot), row_group_rows, descending)
+    sink.runs = sink.files.adopt(files, level=1, source=RunSource.COMPACTION)
+    compaction.commit_fold(sink, snapshot, compaction.plan_fold(snapshot, set(snapshot.tablets)))
 
 
 def _write(
-    work: Work, snapshot: Snapshot, rows: pa.Table, row_group_rows: int, descending: Collection[str]
+    sink: Sink, snapshot: Snapshot, rows: pa.Table, row_group_rows: int, descending: Collection[str]
 ) -> list[TabletFile]:
     relation: Relation = snapshot.relation
     numbers = tokens.tablets_of(tokens.tokens(rows, [c.physical for c in relation.placed_by]), relation.tablets)
-    root, scratch = work.home(), work.next_scratch()
+    root, scratch = sink.files.home(), sink.files.next_scratch()
     root.make_parent(f"{scratch}/x")
     files: list[TabletFile] = []
     for tablet in snapshot.tablets:

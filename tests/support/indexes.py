@@ -18,8 +18,9 @@ from ebla.sql import statements as st
 from ebla.sql.parse import parse
 from ebla.storage import runs as rf
 from ebla.tables import batch as b
-from ebla.tables.writes import Work
-from ebla.tables.writes import opened as begin_write
+from ebla.tables.sink import Sink
+from ebla.tables.transaction import begin
+from ebla.tables.writes import commit
 from ebla.values.columns import python_values
 from support.folding import snapshot_rows
 
@@ -93,9 +94,8 @@ def assert_exact(db: ebla.Database, *names: str) -> None:
 
 def damage(db: ebla.Database, name: str, wrong: list[tuple[dict[str, Any], str]]) -> None:
     """Write rows (physical names) and tombstones into an index or a view, as nobody but the system may."""
-    relation, transaction, _ = begin_write(db.context, name, reason="damage")
-    work = Work(db.context, relation, transaction)
-    table = pa.Table.from_pylist([row for row, _ in wrong], schema=rf.physical_schema(relation.columns))
+    sink = Sink(begin(db.context, name, reason="damage"))
+    table = pa.Table.from_pylist([row for row, _ in wrong], schema=rf.physical_schema(sink.relation.columns))
     kinds = pa.chunked_array([pa.array([kind for _, kind in wrong], pa.string())])
-    work.put(b.ArrowBatch(table=table, kinds=kinds, ordered=False))
-    work.commit("damage", reads_target=False)
+    sink.put(b.ArrowBatch(table=table, kinds=kinds, ordered=False))
+    commit(sink, "damage", reads_target=False)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from ebla.build import engine, loop
-from ebla.indexes import chunk, validate, walk
+from ebla.indexes import chunk, tablet_commits, validate, walk
 from ebla.views.epoch import coverage as covering
 from ebla.views.epoch import run
-from ebla.views.fill import backfill
+from ebla.views.fill import backfill, chunk_commit
 
 
 class Steps:
@@ -20,7 +20,7 @@ class Steps:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.passed: Counter[str] = Counter()
         self._actions: dict[str, Callable[[int], object]] = {}
-        for module in (engine, loop, backfill, covering, run, chunk, validate, walk):
+        for module in (engine, loop, backfill, chunk_commit, covering, run, chunk, tablet_commits, validate, walk):
             monkeypatch.setattr(module, "hit", self._hit)
 
     def at(self, point: str, action: Callable[[int], object]) -> None:

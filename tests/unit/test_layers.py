@@ -108,7 +108,7 @@ def test_layers_beyond_the_bound_are_given_up(tmp_path: Path) -> None:
     store = Store(layers_bytes_max=2 * whole.bytes)
     for version in range(1, 41):
         level0.layers(store, path, level0.snapshot(version))
-    assert whole.bytes < store._layers._size <= 2 * whole.bytes
+    assert whole.bytes < store._layers.size <= 2 * whole.bytes
 
 
 def test_threads_share_layers(tmp_path: Path) -> None:

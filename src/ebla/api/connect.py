@@ -56,6 +56,6 @@ def connect(
     except BaseException:
         catalog.close()
         raise
-    opened = Database(Context(catalog, loaded, spark, EntryMaintainer()), Role(role))
+    opened = Database(Context.open(catalog, loaded, spark, EntryMaintainer()), Role(role))
     OPEN.add(opened)
     return opened

@@ -1,1 +1,1 @@
-"""What all packages stand on: identifiers, settings, issues, pauses, failpoints, lazy imports, rights of files."""
+"""What all packages stand on: ids, settings, issues, pauses, caches, failpoints, lazy imports, rights of files."""

@@ -73,7 +73,7 @@ def run(place: str, asked: Asked, *, as_json: bool, explain: bool) -> None:
     from ebla.catalog.store import Catalog
     from ebla.tables.context import Context
 
-    context = Context(Catalog.open(place, create=False), settings.load(), None)
+    context = Context.open(Catalog.open(place, create=False), settings.load())
     with contextlib.closing(context):
         _answer(context, asked, as_json=as_json, explain=explain)
 

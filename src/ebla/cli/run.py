@@ -161,7 +161,7 @@ def _watch(database: Database, stop: threading.Event, lines: deque[str]) -> None
         while not stop.is_set():
             found = looks.look()
             if found is not None:
-                doing = database.context.doing
+                doing = database.context.activities.now()
                 live.update(display(found, doing, list(lines), time.monotonic() - began), refresh=True)
             stop.wait(LOOK_S)
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ebla.base.ids import RelationId, TabletId
 from ebla.indexes import entries
-from ebla.model.relation import Relation, Run
+from ebla.model.relation import Relation
 from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
@@ -25,7 +25,7 @@ from ebla.spark import write as swrite
 from ebla.storage import runs as rf
 from ebla.storage.files import Root
 from ebla.tables.context import Context
-from ebla.tables.writes import Work
+from ebla.tables.sink import Sink
 from ebla.values import bounds, types
 
 if TYPE_CHECKING:
@@ -55,26 +55,24 @@ def fill(
     context: Context,
     frame: DataFrame,
     base: Relation,
-    works: Mapping[RelationId, tuple[Index, Work]],
+    sinks: Mapping[RelationId, tuple[Index, Sink]],
     tablets: Sequence[TabletId],
     *,
     tablet_rows: int,
-) -> dict[RelationId, list[Run]]:
+) -> None:
     """Write level 1 of the indexes for all rows of some tablets of their base (physical names). Nothing is committed.
 
     `tablet_rows`: how many rows the largest tablet has, about.
     """
-    indexes = [index for index, _ in works.values()]
+    indexes = [index for index, _ in sinks.values()]
     rows = entries.computed(frame, base, indexes)
     with swrite.translated(base.name):
         if tablet_rows > TASK_ROWS_MAX:
-            found = _by_spark(context, rows, works, tablets)
+            found = _by_spark(context, rows, sinks, tablets)
         else:
-            found = _by_tasks(context, rows, base, works, tablets)
-    made: dict[RelationId, list[Run]] = {}
-    for number, (_, work) in works.items():
-        work.runs = made[number] = work.adopt(work.home(), found.get(number, []), level=1)
-    return made
+            found = _by_tasks(context, rows, base, sinks, tablets)
+    for number, (_, sink) in sinks.items():
+        sink.runs = sink.files.adopt(found.get(number, []), level=1)
 
 
 # ---- one task for each tablet ---------------------------------------------------------------------------
@@ -84,11 +82,11 @@ def _by_tasks(
     context: Context,
     rows: DataFrame,
     base: Relation,
-    works: Mapping[RelationId, tuple[Index, Work]],
+    sinks: Mapping[RelationId, tuple[Index, Sink]],
     tablets: Sequence[TabletId],
 ) -> dict[RelationId, list[swrite.TabletFile]]:
-    parts = [_part(index, work) for index, work in works.values()]
-    home = next(iter(works.values()))[1].home()
+    parts = [_part(index, sink) for index, sink in sinks.values()]
+    home = next(iter(sinks.values()))[1].files.home()
     placed = sscan.tablet_sql(sscan.token_sql(base.key), base.tablets)
     task = _Task(home.location, context.settings.fsync, context.settings.index_row_group_bytes, parts)
     with_tablet = rows.selectExpr("*", f"{placed} AS {_TABLET}")
@@ -105,7 +103,7 @@ def _by_tasks(
     return found
 
 
-def _part(index: Index, work: Work) -> Part:
+def _part(index: Index, sink: Sink) -> Part:
     values = {item.physical: entries.value_name(index, item.physical) for item in index.expressions}
     relation = index.relation
     return Part(
@@ -113,7 +111,7 @@ def _part(index: Index, work: Work) -> Part:
         columns=tuple((values.get(c.physical, c.physical), c.physical, c.type) for c in relation.columns),
         flag=None if index.where is None else entries.flag_name(index),
         key=tuple((c.physical, c.physical in relation.descending) for c in relation.key),
-        scratch=work.next_scratch(),
+        scratch=sink.files.next_scratch(),
     )
 
 
@@ -181,19 +179,15 @@ def _facts_schema() -> pa.Schema:
 def _by_spark(
     context: Context,
     rows: DataFrame,
-    works: Mapping[RelationId, tuple[Index, Work]],
+    sinks: Mapping[RelationId, tuple[Index, Sink]],
     tablets: Sequence[TabletId],
 ) -> dict[RelationId, list[swrite.TabletFile]]:
-    kept = rows.persist() if len(works) > 1 else rows
+    kept = rows.persist() if len(sinks) > 1 else rows
     found: dict[RelationId, list[swrite.TabletFile]] = {}
     try:
-        for number, (index, work) in works.items():
+        for number, (index, sink) in sinks.items():
             frame = ssession.rebind(entries.entries_of(kept, index), context.writer)
-            size = context.settings.index_row_group_bytes
-            scratch = work.next_scratch()
-            found[number] = swrite.write_tablets(
-                frame, index.relation, work.home(), scratch, row_group_bytes=size, index=tablets
-            )
+            found[number] = sink.files.cut(frame, tablets)
     finally:
         if kept is not rows:
             kept.unpersist()

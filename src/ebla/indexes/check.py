@@ -30,7 +30,9 @@ from ebla.tables import parts as pt
 from ebla.tables.compare import Compared
 from ebla.tables.context import Context
 from ebla.tables.parts import Pace, Part
-from ebla.tables.writes import Work, begin, until_committed
+from ebla.tables.sink import Sink
+from ebla.tables.transaction import begin
+from ebla.tables.writes import commit, until_committed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,34 +75,33 @@ def _size(context: Context, name: str) -> tuple[Index, int]:
 
 
 def _mended(context: Context, name: str, part: Part) -> tuple[Version, Mapping[str, int]]:
-    work = begin(context, name, reason=f"repair index {name}")
-    transaction = work.transaction
+    transaction = begin(context, name, reason=f"repair index {name}")
     try:
         with context.kept_alive(transaction.id), pt.stoppable(context.spark):
             with context.catalog.reading() as connection:
                 index, base, stored = _read(connection, transaction.snapshot, name, part)
             frame = differences(context, index, base, stored, None, part).persist()
             try:
-                return base.version, _mend(work, index, frame)
+                return base.version, _mend(Sink(transaction), index, frame)
             finally:
                 frame.unpersist()
     except BaseException as error:
-        work.give_up(error)
+        transaction.give_up(error)
         raise
 
 
-def _mend(work: Work, index: Index, frame: DataFrame) -> Mapping[str, int]:
+def _mend(sink: Sink, index: Index, frame: DataFrame) -> Mapping[str, int]:
     with swrite.translated(index.name):
         wrong = compare.counted(frame)
     if not wrong:
-        work.roll_back()
+        sink.transaction.roll_back()
         return wrong
     kind = f"IF({compare.DIFFERENCE} = '{compare.SPURIOUS}', '{b.DELETE}', '{b.UPSERT}') AS {b.KIND}"
     names = [sscan.quoted(c.physical) for c in index.relation.columns]
     # A row that has several wrong entries gets the right one once.
     mended = frame.dropDuplicates([c.physical for c in index.relation.identity]).selectExpr(*names, kind)
-    work.put(b.FrameBatch(frame=mended, kind=None, rows=sum(wrong.values())))
-    work.commit(f"repair index {index.name}", reads_target=True)
+    sink.put(b.FrameBatch(frame=mended, kind=None, rows=sum(wrong.values())))
+    commit(sink, f"repair index {index.name}", reads_target=True)
     return wrong
 
 

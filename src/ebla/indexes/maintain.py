@@ -14,21 +14,19 @@ tablets by Spark are read back from their files and stay in Spark: one projectio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebla.base.ids import NodeId, TransactionId
+from ebla.base.ids import TransactionId
 from ebla.indexes import entries
 from ebla.model.lifecycle.index import writer_inserts
-from ebla.model.relation import DELETED, ROW_TXN, Relation, Run
+from ebla.model.relation import DELETED, ROW_TXN, Relation
 from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
-from ebla.storage.files import Root
 from ebla.storage.store import single
 from ebla.tables import batch as b
 from ebla.tables.context import Context
@@ -47,14 +45,20 @@ class Change:
     lost: pa.Table
     """The keys of the base's rows."""
 
+    def mutations(self, index: Index) -> tuple[pa.Table, pa.Array]:
+        """Rows of the index, and what is done with each."""
+        table = pa.concat_tables([self.gained, rf.align(self.lost, index.relation.columns)])
+        kinds = [b.UPSERT] * self.gained.num_rows + [b.DELETE] * self.lost.num_rows
+        return table, pa.array(kinds, pa.string())
+
 
 # ---- on the driver --------------------------------------------------------------------------------------
 
 
 def changes(
     context: Context, upkeep: Upkeep, table: pa.Table, kinds: pa.Array, transaction: TransactionId, *, emptied: bool
-) -> list[tuple[Index, Change]]:
-    """The entries that settled rows bring, and the rows that have none any more. `emptied`: there were no others."""
+) -> list[Change]:
+    """Of each index, what settled rows bring and which have no entry any more. `emptied`: there were no others."""
     base, indexes = upkeep.base, upkeep.indexes
     names = [column.physical for column in entries.needed(base, indexes)]
     comes = pc.not_equal(kinds, b.DELETE)
@@ -75,7 +79,7 @@ def changes(
             change = Change(
                 gained=rows.filter(taken), lost=pa.concat_tables([new.filter(unwanted).select(key), deleted])
             )
-        made.append((index, change))
+        made.append(change)
     return made
 
 
@@ -85,23 +89,6 @@ def _may_replace(base: Relation, table: pa.Table, kinds: pa.Array, transaction: 
     if base.keyless:
         old = pc.and_(old, pc.not_equal(single(table[ROW_TXN]), transaction))
     return old
-
-
-def level0(
-    context: Context,
-    index: Index,
-    change: Change,
-    transaction: TransactionId,
-    roots: Mapping[NodeId, Root],
-    *,
-    first: int = 0,
-) -> list[Run]:
-    """One level 0 file for each set of replicas, as of any write."""
-    table = pa.concat_tables([change.gained, rf.align(change.lost, index.relation.columns)])
-    if table.num_rows == 0:
-        return []
-    kinds = pa.array([b.UPSERT] * change.gained.num_rows + [b.DELETE] * change.lost.num_rows, pa.string())
-    return b.level0_runs(table, kinds, index.relation, transaction, roots, first=first, cache=context.cache)
 
 
 # ---- in Spark -------------------------------------------------------------------------------------------

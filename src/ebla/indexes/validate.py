@@ -142,10 +142,9 @@ def _by_physical_names(snapshot: Snapshot) -> Snapshot:
 
 
 def _compare_sample(context: Context, index: Index, base: Snapshot, mine: Snapshot) -> None:
-    key = index.base.key
-    values = distinct(
-        pa.concat_tables([sample(context, base, key, key), sample(context, mine, index.relation.placed_by, key)])
-    )
+    key, roots = index.base.key, context.roots()
+    known = [sample(roots, base, key, key), sample(roots, mine, index.relation.placed_by, key)]
+    values = distinct(pa.concat_tables(known))
     if values.num_rows == 0:
         return
     should = entries.of_keys(context, index, base, values)

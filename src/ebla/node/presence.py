@@ -68,7 +68,7 @@ class Presence:
             self._look()
 
     def _look(self) -> None:
-        now = Said(maintains=self._context.maintains, doing=self._context.doing)
+        now = Said(maintains=self._context.maintains, doing=self._context.activities.now())
         if not is_due(time.monotonic(), self._opened_s, self._lease_s, self._said, self._said_s, now):
             return
         try:

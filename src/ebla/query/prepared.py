@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, Version
+from ebla.base.lru import Lru
 from ebla.catalog import reads
 from ebla.errors import SnapshotError, UsageError
 from ebla.model.relation import Relation
@@ -18,7 +19,6 @@ from ebla.query.fresh import Fresh, fresh, reached
 from ebla.query.paths import index_path, paths_of, unreadable
 from ebla.relations.guard import require_built
 from ebla.storage.files import Root
-from ebla.storage.store import Lru
 from ebla.tables.context import Context
 
 POLL_S = 0.02
@@ -74,7 +74,7 @@ class Preparation:
             version=version,
             relation=relation,
             paths=found,
-            roots=self._context.roots_in(connection),
+            roots=self._context.nodes.read(connection),
             fresh=fresh(connection, relation),
             unreadable=tuple(unreadable(connection, relation, self._context.indexes)),
         )

@@ -3,7 +3,7 @@
 One write's way. Spark asks for a writer: the columns are checked and a transaction begins (a catalog row with a lease)
 → every task fits its rows to the columns and writes runs whose names carry the transaction and the task's attempt →
 the driver gets the messages of one attempt per task, refuses a key that stands twice in them, makes the entries of the
-table's indexes (`ebla.source.indexes`), and commits all of it.
+table's indexes (`ebla.source.commit`), and commits all of it.
 Files of other attempts are never named by the manifest, and a sweep removes them.
 
 A task with few rows writes one level 0 run that spans tablets. One with many sorts them in pieces to local disk and
@@ -33,10 +33,9 @@ from ebla.base.ids import NodeId, TabletId, Token
 from ebla.catalog import indexing
 from ebla.catalog import transactions as tx
 from ebla.errors import CatalogUnavailableError, TypeMismatchError
-from ebla.model import changes as c
 from ebla.model.relation import ROW_SEQ, ROW_TXN, SPANS_TABLETS, TOKEN, Relation, Run
 from ebla.relations import indexes as definition
-from ebla.source.indexes import Alone, Indexed, refuse_what_needs_spark
+from ebla.source.commit import commit, refuse_what_needs_spark
 from ebla.source.options import Origin, Request
 from ebla.storage import runs as rf
 from ebla.storage.files import Root, owner, run_path
@@ -145,7 +144,7 @@ class EblaWriter(DataSourceArrowWriter):
                 self._refuse_duplicates((*level0, *tablets))
                 hit("source.commit.checked")
                 if level0 or tablets or self.overwrite:
-                    self._commit(origin, level0, tablets)
+                    commit(origin, self.transaction, self.relation, level0, tablets, emptied=self.overwrite)
                 else:
                     self._roll_back(origin)
             except BaseException:
@@ -153,61 +152,9 @@ class EblaWriter(DataSourceArrowWriter):
                     self._roll_back(origin)  # else the lease ends by itself
                 raise
 
-    def _commit(self, origin: Origin, level0: tuple[Run, ...], tablets: tuple[Run, ...]) -> None:
-        """Rows and the entries of all indexes that there are by now, in one commit."""
-        context = Alone(origin.catalog, origin.settings)
-        indexed = Indexed(
-            context=context,
-            relation=self.relation,
-            transaction=self.transaction.id,
-            runs=(*level0, *tablets),
-            roots={node: Root(location) for node, location in self.roots.items()},
-            emptied=self.overwrite,
-        )
-
-        def decide(requires: Sequence[c.Requirement], updates: Sequence[c.Update]) -> None:
-            origin.catalog.commit(self._decision(level0, tablets, requires, updates), node=origin.node)
-
-        try:
-            if indexed.upkeep.indexes:
-                indexed.commit(decide)
-            else:
-                decide([indexed.upkeep.requirement()], [])
-        finally:
-            context.close()
-
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         with Origin(self.request) as origin:
             self._roll_back(origin)
-
-    def _decision(
-        self,
-        level0: tuple[Run, ...],
-        tablets: tuple[Run, ...],
-        requires: Sequence[c.Requirement],
-        updates: Sequence[c.Update],
-    ) -> c.Decision:
-        relation, transaction = self.relation, self.transaction.id
-        # Updates are applied in order: the table is emptied before the new rows are there.
-        emptied = (c.TruncateRelation(relation=relation.id),) if self.overwrite else ()
-        return c.Decision(
-            reason=self.transaction.reason,
-            relation=relation.id,
-            transaction=transaction,
-            requires=(
-                c.TransactionOpen(transaction=transaction),
-                c.SchemaWithinOne(relation=relation.id, schema_version=relation.schema_version),
-                c.PlacementIs(relation=relation.id, placement_version=relation.placement_version),
-                *requires,
-            ),
-            updates=(
-                *emptied,
-                c.AddRuns(runs=tablets, level1_if_empty=True),
-                c.AddRuns(runs=level0),
-                *updates,
-                c.EndTransaction(transaction=transaction),
-            ),
-        )
 
     def _refuse_duplicates(self, runs: Sequence[Run]) -> None:
         """Rows of a DataFrame have no order, so of two rows with one key neither is the last."""

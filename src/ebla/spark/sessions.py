@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ebla.base.settings import Settings
+from ebla.errors import UsageError
 from ebla.spark import session as spark_session
 
 if TYPE_CHECKING:
@@ -16,16 +17,24 @@ if TYPE_CHECKING:
 class Sessions:
     """Safe to use from several threads. A Spark that Ebla started and that is gone is started again at the next use.
 
-    `on_launch` is called before Spark is started, `on_loss` when one is gone with all frames made in it.
+    `on_launch` is called before Spark is started, `on_loss` when one is gone with all frames made in it. Where none may
+    be started, `refusal` says to what needs one what to do instead.
     """
 
     def __init__(
-        self, given: SparkSession | None, settings: Settings, on_launch: Callable[[], None], on_loss: Callable[[], None]
+        self,
+        given: SparkSession | None,
+        settings: Settings,
+        on_launch: Callable[[], None],
+        on_loss: Callable[[], None],
+        *,
+        refusal: str | None = None,
     ) -> None:
         self._given = given
         self._settings = settings
         self._on_launch = on_launch
         self._on_loss = on_loss
+        self._refusal = refusal
         self._started: spark_session.Started | None = None
         self._writer: SparkSession | None = None
         self._of_views: dict[object, SparkSession] = {}
@@ -50,6 +59,8 @@ class Sessions:
             spark_session.require_running(self._given)
             spark_session.remember_classes(self._given)
             return self._given, False
+        if self._refusal is not None:
+            raise UsageError(self._refusal)
         with self._lock:
             if self._started is not None and self._started.can_restart and not self._started.is_running:
                 self._started = self._writer = None

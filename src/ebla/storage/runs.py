@@ -5,9 +5,8 @@ Large data never comes here; `ebla.spark` moves it. What comes here is bounded b
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,7 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ebla.base.ids import NodeId, RunId
-from ebla.errors import CorruptRunError, DuplicateKeyError
+from ebla.base.lru import Lru
+from ebla.errors import ConflictError, CorruptRunError, DuplicateKeyError, StorageError, StorageFullError
 from ebla.model.relation import DELETED, TOKEN, Column, Relation, Run
 from ebla.model.snapshot import BEGINNING, Snapshot
 from ebla.storage.files import Root
@@ -46,27 +46,13 @@ class LevelZeroCache:
     """Level 0 run files as Arrow tables, least recently used out first. Runs never change, so nothing goes stale."""
 
     def __init__(self, bytes_max: int = 256 * 2**20) -> None:
-        self._bytes_max = bytes_max
-        self._tables: OrderedDict[str, pa.Table] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
+        self._tables: Lru[pa.Table] = Lru(bytes_max)
 
     def get(self, path: str) -> pa.Table | None:
-        with self._lock:
-            table = self._tables.get(path)
-            if table is not None:
-                self._tables.move_to_end(path)
-            return table
+        return self._tables.get(path)
 
     def put(self, path: str, table: pa.Table) -> None:
-        with self._lock:
-            if path in self._tables or table.nbytes > self._bytes_max:
-                return
-            self._tables[path] = table
-            self._bytes += table.nbytes
-            while self._bytes > self._bytes_max:
-                _, dropped = self._tables.popitem(last=False)
-                self._bytes -= dropped.nbytes
+        self._tables.put(path, table, table.nbytes)
 
 
 def readable_node(roots: Mapping[NodeId, Root], run: Run, preferred: Sequence[NodeId] = ()) -> NodeId | None:
@@ -131,6 +117,22 @@ def distrust_damaged(snapshot: Snapshot, roots: Mapping[NodeId, Root]) -> bool:
             found = True
     require_copies(snapshot, roots)
     return found
+
+
+@contextlib.contextmanager
+def reading(snapshots: Sequence[Snapshot], roots: Mapping[NodeId, Root]) -> Iterator[None]:
+    """Where Spark fails on a damaged copy of a run and there is another, start over with that one."""
+    try:
+        yield
+    except StorageFullError:
+        raise
+    except StorageError as error:
+        damaged = [s.relation.name for s in snapshots if distrust_damaged(s, roots)]
+        if damaged:
+            raise ConflictError(
+                f"{damaged[0]}: expected every copy of its runs sound, found one damaged; retry with another copy"
+            ) from error
+        raise
 
 
 def compact_ranges(numbers: Sequence[int]) -> str:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ebla.base.ids import NodeId, RunId, TabletId
+from ebla.base.lru import Lru
 from ebla.errors import CorruptRunError
 from ebla.model.relation import Column, Relation, Run
 from ebla.model.snapshot import Snapshot
@@ -32,35 +32,6 @@ from ebla.values import types
 COLUMNS_BYTES_MAX = 256 * 2**20
 FOOTERS_MAX = 4096
 LAYERS_BYTES_MAX = 256 * 2**20
-
-Kept = TypeVar("Kept")
-
-
-class Lru(Generic[Kept]):
-    """Things by name, up to a size."""
-
-    def __init__(self, size_max: int) -> None:
-        self._size_max = size_max
-        self._size = 0
-        self._kept: OrderedDict[Hashable, tuple[Kept, int]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, name: Hashable) -> Kept | None:
-        with self._lock:
-            found = self._kept.get(name)
-            if found is None:
-                return None
-            self._kept.move_to_end(name)
-            return found[0]
-
-    def put(self, name: Hashable, thing: Kept, size: int = 1) -> None:
-        with self._lock:
-            before = self._kept.pop(name, None)
-            self._size += size - (before[1] if before is not None else 0)
-            self._kept[name] = thing, size
-            while self._size > self._size_max and len(self._kept) > 1:
-                _, (_, gone) = self._kept.popitem(last=False)
-                self._size -= gone
 
 
 @dataclass(frozen=True, kw_only=True)

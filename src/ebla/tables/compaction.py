@@ -18,10 +18,11 @@ from ebla.model.lifecycle.index import may_compact
 from ebla.model.relation import SPANS_TABLETS, TOKEN, Kind, Relation, RunSource
 from ebla.model.snapshot import BEGINNING, Snapshot
 from ebla.spark import scan as sscan
-from ebla.spark import write as swrite
 from ebla.storage import runs as rf
+from ebla.tables.commit import Commit
 from ebla.tables.context import Context
-from ebla.tables.writes import Work, begin
+from ebla.tables.sink import Sink
+from ebla.tables.transaction import begin
 from ebla.values import token as tokens
 
 
@@ -69,26 +70,27 @@ def compact(context: Context, name: str, *, attempts: int = 5) -> Compacted:
 
 
 def _compact(context: Context, name: str) -> Compacted:
-    work = begin(context, name, reason=f"compact {name}")
-    relation, transaction = work.relation, work.transaction
+    transaction = begin(context, name, reason=f"compact {name}")
+    relation = transaction.relation
     try:
         if relation.kind is Kind.INDEX and not _may_fold(context, relation):
-            work.roll_back()
+            transaction.roll_back()
             return Compacted(relation=relation.name, tablets=0, folded_runs=0, version=None)
         with context.kept_alive(transaction.id), context.at_work(f"compaction of {relation.name}"):
-            snapshot = work.snapshot()
+            snapshot = transaction.snapshot_of(relation)
             crowded = _crowded(snapshot)
             if not snapshot.level0 and not crowded:
-                work.roll_back()
+                transaction.roll_back()
                 return Compacted(relation=relation.name, tablets=0, folded_runs=0, version=None)
             fold = plan_fold(snapshot, _touched(context, snapshot) | crowded)
             context.progress(f"compacting {len(fold.rewritten)} tablets of {relation.name}", None)
-            with work.reading([snapshot]):
-                _rewrite(context, work, snapshot, fold)
+            sink = Sink(transaction)
+            with rf.reading([snapshot], transaction.roots):
+                _rewrite(context, sink, snapshot, fold)
             hit("compact.files_written")
-            version = work.commit_decision(_decision(work, snapshot, fold))
+            version = commit_fold(sink, snapshot, fold)
     except BaseException as error:
-        work.give_up(error)
+        transaction.give_up(error)
         raise
     return Compacted(
         relation=relation.name,
@@ -127,38 +129,29 @@ def _touched(context: Context, snapshot: Snapshot) -> set[TabletId]:
     return found & set(snapshot.tablets)
 
 
-def _rewrite(context: Context, work: Work, snapshot: Snapshot, fold: Fold) -> None:
+def _rewrite(context: Context, sink: Sink, snapshot: Snapshot, fold: Fold) -> None:
     if not fold.rewritten:
         return
-    relation, part = snapshot.relation, snapshot
+    relation, part, roots = snapshot.relation, snapshot, sink.transaction.roots
     if fold.settled:
         with context.catalog.reading() as connection:
             part = reads.snapshot(connection, relation, snapshot.version, fold.rewritten)
-    rows = sscan.merged(context.writer, part, work.roots, context.cache, rows_max=context.settings.level0_rows_max)
-    home = work.home()
-    scratch = work.next_scratch()
-    files = swrite.write_tablets(
-        rows, relation, home, scratch, row_group_bytes=context.row_group_bytes(relation), index=fold.rewritten
-    )
-    work.runs = work.adopt(home, files, level=1, source=RunSource.COMPACTION)
+    rows = sscan.merged(context.writer, part, roots, context.cache, rows_max=context.settings.level0_rows_max)
+    files = sink.files.cut(rows, fold.rewritten)
+    sink.runs = sink.files.adopt(files, level=1, source=RunSource.COMPACTION)
 
 
-def _decision(work: Work, snapshot: Snapshot, fold: Fold) -> c.Decision:
-    relation = snapshot.relation
-    tablets = (*fold.rewritten, *fold.settled)
-    return c.Decision(
-        reason=f"compact {relation.name}: {len(snapshot.level0)} level 0 runs into {len(fold.rewritten)} tablets",
-        relation=relation.id,
-        transaction=work.transaction.id,
+def commit_fold(sink: Sink, snapshot: Snapshot, fold: Fold) -> Version:
+    """Put the new runs in the place of those that were folded, if these are what readers still see."""
+    relation = snapshot.relation.id
+    tablets, ended = (*fold.rewritten, *fold.settled), fold.ended_level1 | fold.ended_level0
+    decision = Commit(sink).decision(
+        f"compact {snapshot.relation.name}: {len(snapshot.level0)} level 0 runs into {len(fold.rewritten)} tablets",
+        rows=(c.EndRuns(relation=relation, runs=ended), *sink.added()),
         requires=(
-            *work.requirements(),
-            c.RunsLive(relation=relation.id, runs=fold.ended_level1 | fold.ended_level0),
-            *(c.CutoffIs(relation=relation.id, tablet=t, cutoff=snapshot.cutoffs.get(t, BEGINNING)) for t in tablets),
+            c.RunsLive(relation=relation, runs=ended),
+            *(c.CutoffIs(relation=relation, tablet=t, cutoff=snapshot.cutoffs.get(t, BEGINNING)) for t in tablets),
         ),
-        updates=(
-            c.EndRuns(relation=relation.id, runs=fold.ended_level1 | fold.ended_level0),
-            c.AddRuns(runs=tuple(work.runs)),
-            *(c.SetCutoff(relation=relation.id, tablet=t, cutoff=snapshot.version) for t in tablets),
-            c.EndTransaction(transaction=work.transaction.id),
-        ),
+        updates=[c.SetCutoff(relation=relation, tablet=t, cutoff=snapshot.version) for t in tablets],
     )
+    return sink.transaction.commit(decision)

@@ -3,140 +3,39 @@
 Every write comes by here with the rows that it would leave, before its commit: few rows on the driver, many as the
 files that Spark has cut them into. DuckDB evaluates a condition where its answer is Spark's to the last digit
 (`ebla.algebra.direct`), Spark any other, under the settings of the session that declared it.
-
-Adding one to a table with rows takes two states, as adding an index does. First the condition is there and every new
-writer keeps it; once no writer is at work that does not know it, the rows that are there are looked at. If one breaks
-it, the condition goes again. A process that dies between leaves a condition that new rows keep and old ones were not
-held against; adding it again goes on from there.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Connection
 
 from ebla.algebra.direct import Direct, direct
-from ebla.base.failpoint import hit
-from ebla.base.ids import NodeId, Version
-from ebla.catalog import reads
+from ebla.base.ids import NodeId
 from ebla.errors import (
-    ConflictError,
     ConstraintError,
-    DuplicateNameError,
-    EblaError,
-    TypeMismatchError,
-    UnknownNameError,
     UsageError,
 )
-from ebla.model import changes as c
-from ebla.model.relation import DELETED, Column, Constraint, Relation, Run, misnamed, under_names
-from ebla.model.scopes import of_relation
+from ebla.model.relation import DELETED, Column, Constraint, Relation, Run, under_names
 from ebla.spark import scan as sscan
-from ebla.spark import session as ssession
 from ebla.spark import write as swrite
-from ebla.sql import chance
 from ebla.sql.lex import Kind as TokenKind
 from ebla.sql.lex import lex, quote, unquote_name
 from ebla.sql.refs import find
-from ebla.sql.statements import CheckSpec
 from ebla.storage.files import Root
-from ebla.tables import ddl
 from ebla.tables.context import Context
-from ebla.values import bounds, types
+from ebla.values import bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ROW = "_ebla_row"
 """The number of a row among those that are looked at."""
-
-# ---- declaring ------------------------------------------------------------------------------------------
-
-
-def declared(context: Context, table: str, columns: Sequence[Column], specs: Iterable[CheckSpec]) -> list[Constraint]:
-    """The constraints of a new table, named and analysed. Spark is asked only where DuckDB's answer may differ."""
-    made: list[Constraint] = []
-    spelled = [replace(column, type=types.canonical(column.type)) for column in columns]
-    for spec in specs:
-        made.append(analysed(context, table, spelled, spec, made))
-    return made
-
-
-def analysed(
-    context: Context, table: str, columns: Sequence[Column], spec: CheckSpec, others: Sequence[Constraint]
-) -> Constraint:
-    name = spec.name if spec.name is not None else _free_name(table, spec, columns, others)
-    wrong = misnamed(name)
-    if wrong is not None:
-        raise UsageError(f"constraint {name!r}: {wrong}; choose another name")
-    if any(other.name.lower() == name.lower() for other in others):
-        raise DuplicateNameError(f"{table}: expected a new name for a constraint, found {name} there already")
-    for called, _ in chance.calls(spec.text):
-        raise _not_deterministic(table, name, called)
-    made = Constraint(name=name, text=spec.text, settings=dict(context.expression_settings()))
-    if direct_of(table, columns, made) is None:
-        _analyse(context, table, columns, made)
-    return made
-
-
-def _free_name(table: str, spec: CheckSpec, columns: Sequence[Column], others: Sequence[Constraint]) -> str:
-    used = columns_of(spec.text, columns)
-    stem = "_".join([table, *([used[0].name] if len(used) == 1 else []), "check"])
-    taken = {other.name.lower() for other in others}
-    number, name = 1, stem
-    while name.lower() in taken:
-        number += 1
-        name = f"{stem}{number}"
-    return name
-
-
-def _analyse(context: Context, table: str, columns: Sequence[Column], made: Constraint) -> None:
-    """Refuse what is no deterministic condition of one row. Nothing runs."""
-    spark = context.view_session(made.settings, small=True)
-    rows = sscan.empty(spark, sscan.struct(under_names(columns))).alias(table)
-    try:
-        with swrite.translated(f"constraint {made.name}"):
-            frame = rows.selectExpr(f"({made.text}) AS c")
-            plan = frame._jdf.queryExecution().analyzed()
-    except EblaError as error:
-        if "TABLE_OR_VIEW_NOT_FOUND" in str(error):
-            raise _not_of_one_row(table, made) from error
-        if "UNRESOLVED_COLUMN" in str(error):
-            have = ", ".join(column.name for column in columns)
-            raise UnknownNameError(f"{error}; {table} has columns {have}") from error
-        raise
-    patterns = ssession.tree_patterns(spark)
-    if not plan.deterministic() or plan.containsPattern(patterns.CURRENT_LIKE()):
-        raise _not_deterministic(table, made.name, made.text)
-    below = rows._jdf.queryExecution().analyzed()
-    is_projection = str(plan.nodeName()) == "Project" and str(plan.child().nodeName()) == str(below.nodeName())
-    if not is_projection or plan.containsPattern(patterns.PLAN_EXPRESSION()):
-        raise _not_of_one_row(table, made)
-    kind = types.from_spark(frame.schema.fields[0].dataType)
-    if kind != "boolean":
-        raise TypeMismatchError(f"{table}: constraint {made.name}: expected a condition, found {kind}")
-
-
-def _not_deterministic(table: str, name: str, what: str) -> UsageError:
-    return UsageError(
-        f"{table}: constraint {name}: expected a deterministic condition, found {what}; "
-        "a row must be right or wrong whenever it is looked at"
-    )
-
-
-def _not_of_one_row(table: str, made: Constraint) -> UsageError:
-    return UsageError(
-        f"{table}: constraint {made.name}: expected a condition of one row, "
-        "found an aggregate, a window, a generator or a subquery"
-    )
 
 
 def columns_of(text: str, columns: Iterable[Column]) -> list[Column]:
@@ -231,10 +130,10 @@ def refuse_in_runs(
         spark = context.view_session(constraint.settings, small=False)
         schema = sscan.struct(relation.columns)
         rows = sscan.files(spark, paths, schema.add(DELETED, "boolean") if deletes else schema)
-        _refuse_frame(rows.filter(f"NOT {DELETED}") if deletes else rows, relation, constraint)
+        refuse_frame(rows.filter(f"NOT {DELETED}") if deletes else rows, relation, constraint)
 
 
-def _refuse_frame(rows: DataFrame, relation: Relation, constraint: Constraint) -> None:
+def refuse_frame(rows: DataFrame, relation: Relation, constraint: Constraint) -> None:
     """Refuse rows under physical names."""
     shown = _shown_columns(relation, constraint)
     named = rows.selectExpr(*sscan.renamed([(col.physical, col.name) for col in relation.columns]))
@@ -281,111 +180,3 @@ def _python(value: pa.Scalar) -> Any:
         return value.as_py()
     except (ValueError, OverflowError):  # a date beyond Python's calendar
         return str(value.cast(pa.int64()) if not pa.types.is_date(value.type) else value.cast(pa.int32()))
-
-
-# ---- adding and dropping --------------------------------------------------------------------------------
-
-
-def add_constraint(context: Context, name: str, spec: CheckSpec) -> None:
-    with context.catalog.reading() as connection:
-        relation = reads.relation(connection, name)
-    ddl.require_table(relation)
-    begun = next((k for k in relation.constraints if _is_begun(k, spec)), None)
-    ours = begun is None
-    if begun is None:
-        begun = replace(analysed(context, relation.name, relation.visible, spec, relation.constraints), checked=False)
-        _change(context, relation, lambda known: (*known, begun), f"add constraint {begun.name}")
-        hit("constraint.added")
-    try:
-        _refuse_old(context, name, begun)
-    except BaseException as error:  # a row that breaks it, or one that it fails on, or a statement that is cancelled
-        if ours or isinstance(error, ConstraintError):  # one that was found begun may be another statement's
-            with contextlib.suppress(EblaError):
-                _change(context, relation, lambda known: _without(known, begun.name), f"no constraint {begun.name}")
-        raise
-    checked = replace(begun, checked=True)
-
-    def kept(known: Sequence[Constraint]) -> tuple[Constraint, ...]:
-        if not any((k.name, k.text) == (checked.name, checked.text) for k in known):
-            raise ConflictError(
-                f"{relation.name}: expected constraint {checked.name} to be there once its rows were looked at, found "
-                "that another statement removed it; add it again"
-            )
-        return tuple(checked if k.name == checked.name else k for k in known)
-
-    _change(context, relation, kept, f"constraint {begun.name} is kept by all rows")
-
-
-def _is_begun(known: Constraint, spec: CheckSpec) -> bool:
-    """Whether a process died while it added this very constraint."""
-    return not known.checked and spec.name is not None and (known.name, known.text) == (spec.name, spec.text)
-
-
-def drop_constraint(context: Context, name: str, constraint: str, *, if_exists: bool) -> None:
-    with context.catalog.reading() as connection:
-        relation = reads.relation(connection, name)
-    ddl.require_table(relation)
-    found = next((k for k in relation.constraints if k.name.lower() == constraint.lower()), None)
-    if found is None:
-        if if_exists:
-            return
-        have = ", ".join(k.name for k in relation.constraints) or "none"
-        raise UnknownNameError(f"{relation.name}: expected one of its constraints ({have}), found {constraint}")
-    _change(context, relation, lambda known: _without(known, found.name), f"drop constraint {found.name}")
-
-
-def _without(known: Sequence[Constraint], name: str) -> tuple[Constraint, ...]:
-    return tuple(one for one in known if one.name != name)
-
-
-def _change(
-    context: Context,
-    relation: Relation,
-    change: Callable[[Sequence[Constraint]], tuple[Constraint, ...]],
-    reason: str,
-) -> None:
-    """One commit that writers who planned before it are at most one state behind of."""
-    ddl.barrier(context, _present(context, relation))
-
-    def decide(connection: Connection, at: Version) -> c.Decision | None:
-        current = reads.relation_by_id(connection, relation.id)
-        if current is None:
-            raise UnknownNameError(f"{relation.name}: expected to be there, found dropped")
-        wanted = change(current.constraints)
-        if wanted == current.constraints:
-            return None
-        if len({one.name.lower() for one in wanted}) < len(wanted):
-            raise DuplicateNameError(f"{current.name}: expected a new name for a constraint, found it there already")
-        return c.Decision(
-            reason=f"alter table {current.name}: {reason}",
-            relation=current.id,
-            updates=(c.SetConstraints(relation=current.id, constraints=wanted),),
-            guards=frozenset({of_relation(current.id)}),
-        )
-
-    context.catalog.decide(decide, node=context.node)
-
-
-def _present(context: Context, relation: Relation) -> Relation:
-    with context.catalog.reading() as connection:
-        return reads.relation_by_id(connection, relation.id) or relation
-
-
-def _refuse_old(context: Context, name: str, constraint: Constraint) -> None:
-    """Look at the rows that are there, once every writer at work knows the constraint."""
-    with context.catalog.reading() as connection:
-        relation = reads.relation(connection, name)
-    ddl.barrier(context, relation)
-    with context.catalog.reading() as connection:
-        snapshot = reads.snapshot(connection, relation)
-        staged = reads.staged_runs(connection, relation.id, range(relation.tablets))  # type: ignore[arg-type]
-    if staged:
-        raise ConstraintError(
-            f"{relation.name}: expected that all its rows are visible, found a load that is staged; "
-            "SHOW PROGRESS says how far it is: add the constraint when it is done"
-        )
-    if not snapshot.level0 and not snapshot.level1:
-        return
-    spark = context.view_session(constraint.settings, small=False)
-    rows = sscan.merged(spark, snapshot, context.roots(), context.cache, rows_max=context.settings.level0_rows_max)
-    _refuse_frame(rows, relation, constraint)

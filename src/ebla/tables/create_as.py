@@ -25,9 +25,11 @@ from ebla.model.snapshot import Snapshot
 from ebla.spark import write as swrite
 from ebla.sql.statements import CreateTable
 from ebla.tables import batch as b
-from ebla.tables import constraints, ddl
+from ebla.tables import constraint_ddl, ddl
 from ebla.tables.context import Context
-from ebla.tables.writes import Work, Written, until_committed
+from ebla.tables.sink import Sink
+from ebla.tables.transaction import join
+from ebla.tables.writes import Written, until_committed
 from ebla.values import types
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transa
         node=context.node,
         holder=context.holder,
         reason=f"create table {statement.name}",
-        lease_us=context.lease_us,
+        lease_us=context.leases.lease_us,
     )
     try:
         found = rows(transaction)
@@ -80,9 +82,9 @@ def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transa
             created_version=transaction.snapshot,
             comment=statement.comment,
         )
-        declared = constraints.declared(context, table.name, table.visible, statement.checks)
+        declared = constraint_ddl.declared(context, table.name, table.visible, statement.checks)
         table = replace(table, options=ddl.kept_constraints(declared))
-        work = Filling(context, table, transaction)
+        opened = join(context, transaction, table)
     except BaseException:
         tx.abort(context.catalog, transaction.id)
         raise
@@ -90,11 +92,12 @@ def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transa
         with context.kept_alive(transaction.id):
             with swrite.translated(table.name):  # Spark computes constants while it plans
                 frame, plain = swrite.fitted(found.frame, table), swrite.is_plain(found.frame)
-            work.put(b.FrameBatch(frame=frame, kind=b.UPSERT, plain=plain, reads=found.reads))
+            sink = Sink(opened)
+            sink.put(b.FrameBatch(frame=frame, kind=b.UPSERT, plain=plain, reads=found.reads))
             hit("write.files_written")
-            return _commit(statement, work, {snapshot.relation.id for snapshot in found.reads})
+            return _commit(statement, sink, {snapshot.relation.id for snapshot in found.reads})
     except BaseException as error:
-        work.give_up(error)
+        opened.give_up(error)
         raise
 
 
@@ -121,26 +124,16 @@ def _replaced(connection: Connection, statement: CreateTable) -> tuple[c.Update,
     )
 
 
-class Filling(Work):
-    """The write of a relation that is not there yet."""
-
-    def commit_creation(self, decide: Callable[[Connection, Version], c.Decision | None]) -> c.Committed | None:
-        self._committing = True
-        committed = self.context.catalog.decide(decide, node=self.context.node)
-        if committed is not None:
-            self.forget_scratch()
-        return committed
-
-
-def _commit(statement: CreateTable, work: Filling, read: Collection[RelationId]) -> Written | None:
-    table = work.relation
+def _commit(statement: CreateTable, sink: Sink, read: Collection[RelationId]) -> Written | None:
+    """Not by `Commit`, which requires that the relation is there."""
+    table, transaction = sink.relation, sink.transaction
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         gone = _replaced(connection, statement)
         if gone is None:
             return None
         unchanged = [
-            c.NoWritesSince(relation=one.relation, version=work.transaction.snapshot)
+            c.NoWritesSince(relation=one.relation, version=transaction.snapshot)
             for one in gone
             if isinstance(one, c.DropRelation) and one.relation in read
         ]
@@ -155,17 +148,15 @@ def _commit(statement: CreateTable, work: Filling, read: Collection[RelationId])
             options=table.options,
             number=table.id,
         )
-        return c.Decision(
-            reason=f"{'replace' if gone else 'create'} table {table.name} as a query",
-            transaction=work.transaction.id,
-            requires=(c.TransactionOpen(transaction=work.transaction.id), *unchanged),
-            updates=(*gone, created, work.run_update(), c.EndTransaction(transaction=work.transaction.id)),
+        return transaction.decision(
+            f"{'replace' if gone else 'create'} table {table.name} as a query",
+            requires=unchanged,
+            updates=(*gone, created, *sink.added()),
         )
 
-    committed = work.commit_creation(decide)
+    committed = transaction.decide(decide)
     if committed is None:
-        work.roll_back()
+        transaction.roll_back()
         return None
-    rows = sum(run.rows for run in work.runs)
     made = replace(table, created_version=committed.version, horizon=committed.version)
-    return Written(version=committed.version, rows=rows, relation=made, level0_runs=len(work.runs))
+    return Written(version=committed.version, rows=sink.rows, relation=made, level0_runs=len(sink.runs))

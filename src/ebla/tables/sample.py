@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from ebla.base.ids import NodeId
 from ebla.model.relation import Column
 from ebla.model.snapshot import Snapshot
 from ebla.storage import runs as rf
-from ebla.tables.context import Context
+from ebla.storage.files import Root
 from ebla.values import types
 
 KEYS = 200
@@ -17,13 +18,14 @@ RUNS = 4
 """So many rows, from so many runs."""
 
 
-def sample(context: Context, snapshot: Snapshot, columns: Sequence[Column], key: Sequence[Column]) -> pa.Table:
+def sample(
+    roots: Mapping[NodeId, Root], snapshot: Snapshot, columns: Sequence[Column], key: Sequence[Column]
+) -> pa.Table:
     """Values of some columns in rows of some runs, as columns `c0`, `c1`, … with the types of a key."""
     names = [f"c{i}" for i in range(len(key))]
     schema = pa.schema([pa.field(n, types.to_arrow(k.type)) for n, k in zip(names, key, strict=True)])
     runs = [*snapshot.level1, *snapshot.level0]
     step = max(1, len(runs) // RUNS)
-    roots = context.roots()
     copies = rf.require_copies(snapshot, roots)
     found = [schema.empty_table()]
     for run in runs[::step][:RUNS]:

@@ -18,11 +18,10 @@ from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Relation
 from ebla.model.snapshot import Snapshot
-from ebla.relations.indexes import Index
+from ebla.relations.indexes import Index, IndexCache
 
 if TYPE_CHECKING:
-    from ebla.tables.context import Context
-    from ebla.tables.writes import Work
+    from ebla.tables.commit import Commit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +33,8 @@ class Upkeep:
     known: dict[RelationId, Permission] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, context: Context, connection: Connection, base: Relation) -> Upkeep:
-        found = context.indexes.of_base(connection, base)
+    def read(cls, indexes: IndexCache, connection: Connection, base: Relation) -> Upkeep:
+        found = indexes.of_base(connection, base)
         return cls(
             base=base,
             indexes=tuple(i for i in found if i.maintained),
@@ -47,16 +46,16 @@ class Upkeep:
 
 
 class IndexMaintainer(Protocol):
-    """Makes the entries of a write's rows. The write has a follower, a write of its own, for each index."""
+    """Makes the entries of a write's rows. Its commit has a follower, a sink of its own, for each index."""
 
-    def follow_rows(self, work: Work, table: pa.Table, kinds: pa.Array, *, emptied: bool) -> None:
-        """Write what settled rows on the driver do to each index. `emptied`: nothing of the old rows stays."""
+    def follow_rows(self, commit: Commit, table: pa.Table, kinds: pa.Array, *, emptied: bool) -> None:
+        """Add what settled rows on the driver do to each index. `emptied`: nothing of the old rows stays."""
         ...
 
-    def follow_files(self, work: Work, before: Snapshot | None, *, emptied: bool) -> None:
+    def follow_files(self, commit: Commit, before: Snapshot | None, *, emptied: bool) -> None:
         """The same for rows that lie in the write's files; `before` is the relation as the transaction found it."""
         ...
 
-    def refuse_shared(self, work: Work, since: Version, until: Version) -> None:
-        """Raise `ConflictError` if a value of a unique index is also in what others wrote between two versions."""
+    def refuse_shared(self, commit: Commit, since: Version, until: Version) -> None:
+        """Raise `Overtaken` if a value of a unique index is also in what others wrote between two versions."""
         ...

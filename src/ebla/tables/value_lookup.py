@@ -101,7 +101,7 @@ class _Lookup:
         self._read = ", ".join(
             quoted(p) for p in dict.fromkeys(c.physical for c in (*keyed, *shown, *snapshot.relation.identity))
         )
-        self._roots = context.roots_of(snapshot)
+        self._roots = context.nodes.of(snapshot.roots)
         self._changed = rf.mutations(
             snapshot.relation, snapshot.level0, self._roots, context.cache, snapshot, self._tokens()
         )

@@ -14,7 +14,7 @@ from ebla.catalog import reads
 from ebla.model.relation import Column, Constraint, Kind, Relation
 from ebla.spark.result import Result, named_like
 from ebla.sql import statements as st
-from ebla.tables import compaction, constraints, ddl, defaults
+from ebla.tables import compaction, constraint_ddl, ddl, defaults
 from ebla.values import types
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ class Tables:
                     constraints=self._constraints(statement),
                 )
             case st.AddConstraint(table=table, check=check):
-                constraints.add_constraint(context, table, check)
+                constraint_ddl.add_constraint(context, table, check)
             case st.DropConstraint(table=table, name=name, if_exists=if_exists):
-                constraints.drop_constraint(context, table, name, if_exists=if_exists)
+                constraint_ddl.drop_constraint(context, table, name, if_exists=if_exists)
             case st.DropTable(name=name, if_exists=if_exists, cascade=cascade):
                 ddl.drop_table(context, name, if_exists=if_exists, cascade=cascade)
             case st.RenameTable(table=table, new_name=new):
@@ -75,7 +75,7 @@ class Tables:
                 if reads.find_relation(connection, statement.name) is not None:
                     return ()
         columns = [_column(spec) for spec in statement.columns]
-        return constraints.declared(self._context, statement.name, columns, statement.checks)
+        return constraint_ddl.declared(self._context, statement.name, columns, statement.checks)
 
     def maintain(self, statement: st.Compact | st.Vacuum) -> Result:
         if isinstance(statement, st.Vacuum):

@@ -19,7 +19,8 @@ from ebla.relations import views as definition
 from ebla.relations.shapes import how_built
 from ebla.relations.views import Position, View
 from ebla.tables.context import Context
-from ebla.tables.writes import Work, opened
+from ebla.tables.sink import Sink
+from ebla.tables.transaction import OpenTransaction, begin
 from ebla.views.epoch.attempt import Attempt, Epoch, Target
 from ebla.views.epoch.coverage import Covering
 from ebla.views.epoch.growth import Growth, OnePiece, Piece, growth, in_one_piece
@@ -136,22 +137,23 @@ def _inputs_of(connection: Connection, view: View) -> dict[str, Relation]:
 def _at_work(context: Context, found: _Look, round_: Round, started: float) -> Iterator[Attempt]:
     """An attempt, which leaves nothing if it fails."""
     view, relations, target = found.view, found.relations, found.target
-    work = _begun(context, view)
+    transaction = _begun(context, view)
     try:
-        with context.kept_alive(work.transaction.id), context.at_work(f"epoch of {view.relation.name}"):
-            yield Attempt(view=view, relations=relations, target=target, work=work, round=round_, started=started)
+        with context.kept_alive(transaction.id), context.at_work(f"epoch of {view.relation.name}"):
+            sink = Sink(transaction)
+            yield Attempt(view=view, relations=relations, target=target, sink=sink, round=round_, started=started)
     except BaseException as error:
-        work.give_up(error)
+        transaction.give_up(error)
         raise
 
 
-def _begun(context: Context, view: View) -> Work:
-    relation, transaction, place = opened(context, view.relation.name, reason=f"{tx.EPOCH}{view.relation.name}")
-    work = Work(context, view.relation, transaction, place)
+def _begun(context: Context, view: View) -> OpenTransaction:
+    transaction = begin(context, view.relation.name, reason=f"{tx.EPOCH}{view.relation.name}")
+    relation = transaction.relation
     if (relation.id, relation.schema_version) != (view.relation.id, view.relation.schema_version):
-        work.roll_back()
+        transaction.roll_back()
         raise ConflictError(f"{relation.name}: expected the view that the epoch began with, found another; retry")
-    return work
+    return transaction
 
 
 def applied(view: View) -> Version:

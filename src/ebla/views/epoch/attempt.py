@@ -20,8 +20,9 @@ from ebla.relations.views import Position, View
 from ebla.spark import write as swrite
 from ebla.storage import runs as rf
 from ebla.tables import batch as b
+from ebla.tables.commit import Commit
 from ebla.tables.context import Context
-from ebla.tables.writes import Work
+from ebla.tables.sink import Sink
 from ebla.views.epoch.round import Round
 from ebla.views.epoch.rows import Rows
 
@@ -93,7 +94,7 @@ class Attempt:
     view: View
     relations: Mapping[str, Relation]
     target: Target
-    work: Work
+    sink: Sink
     round: Round
     """Shared with the views that are refreshed together."""
     started: float
@@ -116,17 +117,17 @@ class Attempt:
             for table in (rows.gained, rows.doomed)
         )
         kinds = pa.chunked_array([pa.array([b.UPSERT] * up.num_rows + [b.DELETE] * down.num_rows, pa.string())])
-        self.work.put(b.ArrowBatch(table=pa.concat_tables([up, down]), kinds=kinds, ordered=False))
+        self.sink.put(b.ArrowBatch(table=pa.concat_tables([up, down]), kinds=kinds, ordered=False))
 
     def put_new(self, frame: DataFrame) -> int:
         """Write rows that Spark computes, whose keys no other row of the view has; how many."""
         fitted = swrite.fitted(frame, self.view.relation, hidden=True)
-        self.work.put(b.FrameBatch(frame=fitted, kind=b.UPSERT, plain=True, rows=None))
-        return sum(run.rows for run in self.work.runs)
+        self.sink.put(b.FrameBatch(frame=fitted, kind=b.UPSERT, plain=True, rows=None))
+        return self.sink.rows
 
     @property
     def tombstones(self) -> int:
-        return sum(run.tombstones for run in self.work.runs)
+        return sum(run.tombstones for run in self.sink.runs)
 
     # ---- the end ----------------------------------------------------------------------------------------
 
@@ -154,26 +155,16 @@ class Attempt:
 
         It requires that the view stands where the epoch found it: of two epochs that overlap one is refused.
         """
-        view, work = self.view, self.work
+        view, commit = self.view, Commit(self.sink, emptied=emptied)
         try:
-            work.write_indexes(emptied=emptied)
+            commit.follow()
         except DuplicateKeyError as error:
             raise SqlError(str(error)) from error  # of the view's rows, like an expression that fails
-        return c.Decision(
-            reason=reason,
-            relation=view.relation.id,
-            transaction=work.transaction.id,
-            requires=(
-                *work.requirements(),
-                c.ProgressIs(name=view.progress_name, value=view.stored),
-                *requires,
-            ),
-            updates=(
-                *([c.TruncateRelation(relation=view.relation.id)] if emptied else []),
-                *([work.run_update()] if work.runs else []),
-                *work.index_updates(),
-                *updates,
-                *definition.moved(view, position),
-                c.EndTransaction(transaction=work.transaction.id),
-            ),
+        return commit.decision(
+            reason,
+            requires=(c.ProgressIs(name=view.progress_name, value=view.stored), *requires),
+            updates=(*updates, *definition.moved(view, position)),
         )
+
+    def commit(self, decision: c.Decision) -> None:
+        self.sink.transaction.commit(decision)

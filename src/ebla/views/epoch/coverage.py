@@ -94,7 +94,7 @@ class Covering:
         base = scans.frame_of(attempt.context, operands.inputs.now[self._driven.base])
         base = base.filter(within([k.name for k in self._base.key], ranges))
         found = operands.evaluation.frame({self._driven.leaf: base})
-        rows = attempt.work.put_more(over_stored(operands, found, within(self._driven.scope, ranges)))
+        rows = attempt.sink.put_more(over_stored(operands, found, within(self._driven.scope, ranges)))
         return self._commit(reason, rows - attempt.tombstones, attempt.tombstones)
 
     # ---- the end ----------------------------------------------------------------------------------------
@@ -109,6 +109,6 @@ class Covering:
             updates=self._stands.updates(until),
         )
         hit("build.before_epoch_commit")
-        attempt.work.commit_decision(decision)
+        attempt.commit(decision)
         hit("build.epoch_committed")
         return epoch

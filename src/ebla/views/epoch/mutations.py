@@ -82,7 +82,7 @@ class Mutations:
     def _latest(self) -> pa.Table:
         """The last mutation of each key."""
         context = self.round.context
-        roots = context.roots_of(self.now)
+        roots = context.nodes.of(self.now.roots)
         found: pa.Table = self.round.once(
             ("latest", *self.span), lambda: rf.mutations(self.relation, self.runs, roots, context.cache)
         )

@@ -71,7 +71,7 @@ class RefreshEpoch:
                 attempt.put(rows)
                 return self._commit(todo, cut, rows.gained.num_rows, rows.doomed.num_rows, rows.compared)
         frames = [frame for part in todo.parts if (frame := self._ranges.frame(part)) is not None]
-        count = sum(attempt.work.put_more(frame) for frame in frames)
+        count = sum(attempt.sink.put_more(frame) for frame in frames)
         return self._commit(todo, cut, count - attempt.tombstones, attempt.tombstones, count)
 
     def _commit(self, todo: Moved, cut: Cut | None, gained: int, lost: int, rows: int) -> Epoch:
@@ -81,7 +81,7 @@ class RefreshEpoch:
             position = epoch.position(self._position, todo.read, todo.refresh)
             decision = attempt.decision(position, f"epoch of {name} to version {until}: incremental, +{gained} -{lost}")
             hit("epoch.before_commit")
-            attempt.work.commit_decision(decision)
+            attempt.commit(decision)
             hit("epoch.committed")
             return epoch
         reason = ", ".join(f"{n} to version {v}" for n, v in sorted(self._refresh.to.items()))
@@ -91,7 +91,7 @@ class RefreshEpoch:
         chunk = "the last chunk" if refresh is None else f"a chunk up to {cut.up_to}"
         decision = attempt.decision(position, f"refresh of {name}: {chunk}, +{gained} -{lost}")
         hit("refresh.before_commit")
-        attempt.work.commit_decision(decision)
+        attempt.commit(decision)
         hit("refresh.committed")
         return epoch
 

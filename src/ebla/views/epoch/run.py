@@ -108,7 +108,7 @@ class Run:
             return self._recompute(self._operands.blocked or reason)
         try:
             with naming_culprits(self._operands.evaluation):
-                rows = self._attempt.work.put_more(frames.rows())
+                rows = self._attempt.sink.put_more(frames.rows())
             hit("epoch.slice_written")
         except TooLarge as why:
             return self._recompute(str(why))
@@ -191,7 +191,7 @@ class Run:
             hit("build.before_chunk_commit")
         else:
             hit("build.before_epoch_commit")
-        attempt.work.commit_decision(decision)
+        attempt.commit(decision)
         if growth is None:
             hit("epoch.committed")
         elif growth.parts:

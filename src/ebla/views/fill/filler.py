@@ -23,7 +23,7 @@ from ebla.tables.context import Context
 from ebla.views.epoch import maintain
 from ebla.views.epoch.growth import Piece
 from ebla.views.fill import backfill
-from ebla.views.fill.backfill import Filling
+from ebla.views.fill.chunk_commit import Filling
 from ebla.views.handlers.epochs import Epochs
 
 

@@ -57,8 +57,8 @@ def check(context: Context, name: str) -> None:
         base = relations[how.base]
         plan = of_scope(shape, (), how.scope)
         assert plan is not None, "nothing changed, so there is nothing to follow"
-        values = sample(context, now[how.base], base.key, base.key)
-        shown = sample(context, mine, named(view.relation, how.scope), base.key)
+        values = sample(context.roots(), now[how.base], base.key, base.key)
+        shown = sample(context.roots(), mine, named(view.relation, how.scope), base.key)
         _compare(context, view, plan, distinct(pa.concat_tables([values, shown])), inputs, mine)
         return
     grown = by_scope(shape, [how.base], keys_of(relations))
@@ -69,9 +69,9 @@ def check(context: Context, name: str) -> None:
 def _grown(context: Context, view: View, plan: Incremental, base: str, inputs: Inputs, mine: Snapshot) -> pa.Table:
     """Values of the scope: of rows that the view has, and of those that rows of the base should have made."""
     scope = named(view.relation, plan.scope)
-    shown = sample(context, mine, scope, scope)
+    shown = sample(context.roots(), mine, scope, scope)
     key = inputs.relations[base].key
-    keys = sample(context, inputs.now[base], key, key)
+    keys = sample(context.roots(), inputs.now[base], key, key)
     try:
         rows = inputs.lookup(base, [k.name for k in key], keys.slice(0, inputs.rows_max), None, State.NEW)
         due = affected(plan, _AsIfChanged(base, rows, inputs), rows_max=inputs.rows_max)

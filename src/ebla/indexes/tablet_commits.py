@@ -1,0 +1,97 @@
+"""The commits of a chunk that was filled for several indexes: each tablet on its own, in one transaction.
+
+A commit brings the runs of a tablet, of all indexes that are still filled as they were when the chunk began, and covers
+the tablet. What was committed before an error or a crash stays and is not done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ebla.base.failpoint import hit
+from ebla.base.ids import RelationId, TabletId, TaskId, Version
+from ebla.catalog import building
+from ebla.errors import ConflictError
+from ebla.indexes import walk
+from ebla.model import changes as c
+from ebla.model import segments as sg
+from ebla.model.chunks import Part
+from ebla.model.relation import Run
+from ebla.relations.indexes import Index
+from ebla.tables.sink import Sink
+from ebla.tables.transaction import OpenTransaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TabletCommits:
+    transaction: OpenTransaction
+    base: RelationId
+    version: Version
+    """At which the base was read."""
+    sinks: Mapping[RelationId, tuple[Index, Sink]]
+    covered: Mapping[RelationId, Mapping[TabletId, sg.Segments[str]]]
+    """As it was when the chunk began."""
+    tasks: Mapping[RelationId, frozenset[TaskId]]
+
+    def run(self, parts: Sequence[Part]) -> None:
+        """Record every tablet on its own. An index that went or moved meanwhile holds up none of the others."""
+        with self.transaction.context.catalog.reading() as connection:
+            tasks = {t.id: t for t in building.tasks(connection) if t.view in self.sinks and not t.aborted}
+        for part in parts:
+            due = {
+                number: task
+                for number in self.sinks
+                for task in self.tasks[number]
+                if task in tasks and tasks[task].tablet == part.tablet
+            }
+            try:
+                self._cover(part, due)
+            except ConflictError:
+                for number, task in due.items():
+                    try:
+                        self._cover(part, {number: task})
+                    except ConflictError:
+                        self._forget(number, part)
+            for number in self.sinks.keys() - due.keys():
+                self._forget(number, part)
+            hit("index.tablet_filled")
+        # What it brought is committed; it holds nothing any more.
+        self.transaction.commit(self.transaction.decision(self.transaction.record.reason))
+
+    def _of_tablet(self, index: RelationId, part: Part) -> list[Run]:
+        return [run for run in self.sinks[index][1].runs if run.tablet == part.tablet]
+
+    def _forget(self, index: RelationId, part: Part) -> None:
+        self.sinks[index][1].files.remove(self._of_tablet(index, part))
+
+    def _cover(self, part: Part, tasks: Mapping[RelationId, TaskId]) -> None:
+        if not tasks:
+            return
+        requires: list[c.Requirement] = [c.TasksOpen(tasks=frozenset(tasks.values()))]
+        updates: list[c.Update] = []
+        for number in tasks:
+            index = self.sinks[number][0]
+            seen = self.covered[number].get(part.tablet, ())
+            segment: sg.Segment[str] = sg.Segment(up_to=part.up_to, since=self.version, rows=part.rows)
+            sg.cover(seen, segment)  # refuses a chunk that does not advance
+            requires += [
+                walk.as_found(index),
+                c.SegmentsBegin(view=number, tablet=part.tablet, segments=seen, exactly=True),
+            ]
+            updates += [
+                c.AddRuns(runs=tuple(self._of_tablet(number, part))),
+                c.CoverSegment(view=number, tablet=part.tablet, segment=segment),
+            ]
+        if part.up_to is None:
+            updates.append(c.FinishTasks(tasks=frozenset(tasks.values())))
+        names = ", ".join(self.sinks[number][0].name for number in tasks)
+        self.transaction.commit(
+            self.transaction.decision(
+                f"fill index {names}: tablet {part.tablet} at version {self.version}",
+                relation=self.base,
+                requires=requires,
+                updates=updates,
+                ends=False,
+            )
+        )

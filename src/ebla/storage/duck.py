@@ -1,0 +1,32 @@
+"""One DuckDB in memory, which is started when it is first asked."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+class Duck:
+    """Cursors of one DuckDB. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._lock = threading.Lock()
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        with self._lock:
+            if self._connection is None:
+                import duckdb
+
+                self._connection = duckdb.connect(":memory:", config={"threads": max(2, os.cpu_count() or 2)})
+                # At a prompt, and under `python -m`, DuckDB takes itself for interactive and draws on the screen.
+                self._connection.execute("SET enable_progress_bar = false")
+            return self._connection.cursor()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()

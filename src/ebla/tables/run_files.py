@@ -1,0 +1,140 @@
+"""The files that one transaction writes of one relation: runs under the root of every replica, and scratch before them.
+
+A run's name has the relation, the transaction and a number. So the names of all files that a transaction may have
+written are known from the count of numbers that were given out, even where writing one failed half way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ebla.base.ids import NodeId, TabletId, TransactionId
+from ebla.base.settings import Settings
+from ebla.model.relation import Kind, Relation, Run, RunSource
+from ebla.spark.write import TabletFile, write_tablets
+from ebla.storage import runs as rf
+from ebla.storage.files import Root, run_path, scratch_path
+from ebla.tables import batch as b
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class RunFiles:
+    """The files of one relation in one transaction, and how to be rid of them."""
+
+    def __init__(
+        self, relation: Relation, transaction: TransactionId, roots: Mapping[NodeId, Root], settings: Settings
+    ) -> None:
+        self.relation = relation
+        self._transaction = transaction
+        self._roots = roots
+        self._settings = settings
+        self._numbers = 0
+        self._scratches = 0
+        self._scratch: list[str] = []
+
+    # ---- runs -------------------------------------------------------------------------------------------
+
+    def level0(
+        self, table: pa.Table, kinds: pa.Array, *, cache: rf.LevelZeroCache, by_tablet: bool = False
+    ) -> list[Run]:
+        """Write settled rows as level 0: one run for each set of replicas, or for each tablet."""
+        relation = self.relation
+        first = self._given(relation.tablets if by_tablet else len(relation.replica_sets()))
+        return b.level0_runs(
+            table, kinds, relation, self._transaction, self._roots, by_tablet=by_tablet, first=first, cache=cache
+        )
+
+    def cut(self, frame: DataFrame, tablets: Sequence[TabletId] | None = None) -> list[TabletFile]:
+        """Let Spark write one sorted file for each tablet, or for each of some, to scratch. One shuffle, one job."""
+        # Of an index small row groups: a page of a query reads one of each tablet.
+        is_index, settings = self.relation.kind is Kind.INDEX, self._settings
+        size = settings.index_row_group_bytes if is_index else settings.row_group_bytes
+        scratch = self.next_scratch()
+        return write_tablets(frame, self.relation, self.home(), scratch, row_group_bytes=size, index=tablets)
+
+    def adopt(
+        self,
+        files: Sequence[TabletFile],
+        *,
+        level: int,
+        deletes: bool = False,
+        source: RunSource = RunSource.WRITE,
+    ) -> list[Run]:
+        """Give Spark's files their run names, check and measure them, and put a copy under every replica's root."""
+        relation, root, roots = self.relation, self.home(), self._roots
+
+        def one(item: tuple[int, TabletFile]) -> Run | None:
+            number, file = item
+            facts = file.facts or rf.inspect_sorted(root, file.path, relation, unique=not relation.keyless)
+            if facts.rows == 0:
+                root.remove(file.path)
+                return None
+            tombstones = b.tombstones_in(root, file.path) if deletes else 0
+            run = b.tablet_run(
+                relation, self._transaction, number, file.tablet, facts, level=level, tombstones=tombstones,
+                source=source,
+            )  # fmt: skip
+            root.move(file.path, run.path)
+            root.flush(run.path)
+            for node in run.nodes:
+                if roots[node].location != root.location:
+                    root.copy_to(roots[node], run.path)
+            if all(roots[node].location != root.location for node in run.nodes):
+                root.remove(run.path)
+            return run
+
+        done = rf.in_threads(one, list(enumerate(files, start=self._given(len(files)))))
+        return [run for run in done if run is not None]
+
+    def _given(self, count: int) -> int:
+        """Give out numbers; the first of them."""
+        first = self._numbers
+        self._numbers += count
+        return first
+
+    # ---- scratch ----------------------------------------------------------------------------------------
+
+    def home(self) -> Root:
+        """The root that Spark writes to first: this node's, or that of a node that holds the relation."""
+        own = self._roots.get(NodeId(self._settings.node))
+        return own if own is not None else self._roots[self.relation.placement[0][0]]
+
+    @property
+    def has_scratch(self) -> bool:
+        return self._scratches > 0
+
+    def next_scratch(self) -> str:
+        self._scratches += 1
+        path = scratch_path(self.relation.id, self._transaction, self._scratches)
+        self._scratch.append(path)
+        self.home().make_parent(path)  # by us, not by Spark, which would let others in
+        return path
+
+    def forget_scratch(self) -> None:
+        while self._scratch:
+            self.home().remove_tree(self._scratch[-1])
+            self._scratch.pop()
+
+    # ---- the end ----------------------------------------------------------------------------------------
+
+    def remove(self, runs: Sequence[Run]) -> None:
+        """Remove the files of some runs."""
+        for run in runs:
+            self._remove(run.path)
+
+    def remove_all(self, keep: Collection[str] = ()) -> None:
+        """Remove every file that may have been written, but for these paths."""
+        for number in range(self._numbers):
+            path = run_path(self.relation.id, self._transaction, number)
+            if path not in keep:
+                self._remove(path)
+        self.forget_scratch()
+
+    def _remove(self, path: str) -> None:
+        for root in self._roots.values():
+            root.remove(path)
