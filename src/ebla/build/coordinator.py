@@ -20,10 +20,8 @@ left of the batch, then sends the next. A call that nobody answers is repeated, 
 gathered, and removed in one commit 200 ms after the first; until the state shows that they are gone they stay
 remembered.
 
-Errors: a call that fails makes its replica wait, a task that fails waits itself, so that it cannot hold up the others
-of its batch. Both wait twice as long each time, up to a cap. Where the catalog says when a relation in trouble is tried
-again, that counts: users see it, and a leader that comes new keeps to it. A worker that has seen a newer term ends this
-reign.
+Errors: a call that fails makes its replica wait, a task that fails waits itself (`ebla.build.pauses`). A worker that
+has seen a newer term ends this reign.
 """
 
 from __future__ import annotations
@@ -34,11 +32,12 @@ from typing import assert_never
 
 from ebla.base.backoff import Backoff
 from ebla.base.ids import RelationId, TaskId, Term
+from ebla.build.pauses import Pauses
 from ebla.build.state import ByTablet, Room, State
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
 from ebla.model.lifecycle.task import LIFE, TaskState
-from ebla.model.tasks import LEASE, Replica, Task
+from ebla.model.tasks import LEASE, Replica
 
 MS = 1_000
 
@@ -135,21 +134,6 @@ class _Flight:
     """When the worker was last called; `None`: it must be called again now."""
 
 
-@dataclass(slots=True)
-class _Backoff:
-    failures: int
-    until_us: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Paced:
-    """A task that gave way."""
-
-    until_us: int
-    rate: int | None
-    """Of its build at that time: with another one it need not wait."""
-
-
 class Coordinator:
     """One leader's reign. All that it knows besides the state may be lost without harm."""
 
@@ -161,9 +145,7 @@ class Coordinator:
         self._flights: dict[Replica, _Flight] = {}
         self._finished: dict[TaskId, None] = {}
         self._gathering_us: int | None = None
-        self._slow_replicas: dict[Replica, _Backoff] = {}
-        self._slow_tasks: dict[TaskId, _Backoff] = {}
-        self._paced: dict[TaskId, _Paced] = {}
+        self._pauses = Pauses(Backoff(self.limits.backoff_us, self.limits.backoff_us_max))
 
     def step(self, state: State, events: Iterable[Event], now_us: int) -> Decision:
         for event in events:
@@ -210,14 +192,14 @@ class Coordinator:
                 self._answered(event, state, now_us)
             case CallFailed(replica=replica):
                 self._flights.pop(replica, None)
-                self._slow_replicas[replica] = self._longer(self._slow_replicas.get(replica), now_us)
+                self._pauses.call_failed(replica, now_us)
             case TermRefused(term=term):
                 self.resigned = self.resigned or term > self.term
             case _:
                 assert_never(event)
 
     def _answered(self, answer: Answered, state: State, now_us: int) -> None:
-        self._slow_replicas.pop(answer.replica, None)
+        self._pauses.answered(answer.replica)
         flight = self._flights.get(answer.replica)
         # An answer that comes late or twice is as true as the first: a finished task stays finished.
         for task_id in answer.finished:
@@ -225,16 +207,15 @@ class Coordinator:
                 self._finished[task_id] = None
                 if self._gathering_us is None:
                     self._gathering_us = now_us
-            self._slow_tasks.pop(task_id, None)
+            self._pauses.finished(task_id)
         for task_id in answer.failed:
             if flight is not None and task_id in flight.ids:  # not counted twice
-                self._slow_tasks[task_id] = self._longer(self._slow_tasks.get(task_id), now_us)
+                self._pauses.task_failed(task_id, now_us)
         if flight is None:
             return
         for task_id, wait_us in answer.waits_us.items():
             if task_id in flight.ids and state.is_open(task_id):
-                rate = state.rate_of(state.tasks[task_id])
-                self._paced[task_id] = _Paced(until_us=now_us + wait_us, rate=rate)
+                self._pauses.gave_way(task_id, now_us + wait_us, state.rate_of(state.tasks[task_id]))
         settled = [t for t in flight.ids if t in answer.finished or t in answer.failed or t in answer.waits_us]
         for task_id in settled:
             del flight.ids[task_id]
@@ -243,12 +224,7 @@ class Coordinator:
         elif not answer.finished and not answer.failed and not answer.waits_us:
             # Nothing of it runs: the worker is busy with other tasks, or sees an abort that this state does not show.
             del self._flights[answer.replica]
-            self._slow_replicas[answer.replica] = _Backoff(failures=0, until_us=now_us + self.limits.backoff_us)
-
-    def _longer(self, before: _Backoff | None, now_us: int) -> _Backoff:
-        failures = 1 if before is None else before.failures + 1
-        wait_us = int(Backoff(self.limits.backoff_us, self.limits.backoff_us_max).after(failures))
-        return _Backoff(failures=failures, until_us=now_us + wait_us)
+            self._pauses.was_busy(answer.replica, now_us)
 
     def _forget_what_is_gone(self, state: State) -> None:
         """The state rules: tasks that it does not have, or that were aborted, are nobody's business any more."""
@@ -256,19 +232,13 @@ class Coordinator:
             del self._finished[task_id]
         if not self._finished:
             self._gathering_us = None
-        for task_id in [t for t in self._slow_tasks if not state.is_open(t)]:
-            del self._slow_tasks[task_id]
-        for task_id, paced in list(self._paced.items()):
-            if not state.is_open(task_id) or state.rate_of(state.tasks[task_id]) != paced.rate:
-                del self._paced[task_id]
+        self._pauses.forget_what_is_gone(state)
         for replica, flight in list(self._flights.items()):
             for task_id in [t for t in flight.ids if not state.is_open(t) or state.is_paused(state.tasks[t])]:
                 del flight.ids[task_id]
             if not flight.ids or replica.host not in state.alive:
                 del self._flights[replica]
         self._let_go_of_too_many(state)
-        for replica in [r for r in self._slow_replicas if r.host not in state.alive]:
-            del self._slow_replicas[replica]  # it starts afresh when it comes back
 
     def _let_go_of_too_many(self, state: State) -> None:
         """A concurrency that was lowered holds at once: the oldest stay, and workers stop the others by themselves."""
@@ -304,17 +274,9 @@ class Coordinator:
         if any(flight.base == state.processing for flight in self._flights.values()):
             return state.processing
         oldest = self._oldest(state, now_us)
-        if oldest is None and state.processing is not None and self._has_paced(state, state.processing):
+        if oldest is None and state.processing is not None and self._pauses.has_paced(state, state.processing):
             return state.processing  # it will go on soon, and nothing else is to be done meanwhile
         return oldest
-
-    def _has_paced(self, state: State, base: RelationId) -> bool:
-        return any(
-            task_id in self._paced and not state.is_paused(task)
-            for _, by_tablet in state.replicas(base)
-            for group in by_tablet.values()
-            for task_id, task in group.items()
-        )
 
     def _oldest(self, state: State, now_us: int) -> RelationId | None:
         """The base of the oldest task that can be done, or that is done and not yet removed."""
@@ -328,29 +290,13 @@ class Coordinator:
     def _oldest_of(self, state: State, base: RelationId, now_us: int) -> int | None:
         found: int | None = None
         for replica, by_tablet in state.replicas(base):
-            if self._waits(self._slow_replicas.get(replica), now_us):
+            if self._pauses.holds(replica, now_us):
                 continue
             tasks = (task for group in by_tablet.values() for task in group.values())
-            first = next((task for task in tasks if self._can(state, task, now_us)), None)
+            first = next((task for task in tasks if self._pauses.may_work(state, task, now_us)), None)
             if first is not None and (found is None or first.created < found):
                 found = first.created
         return found
-
-    def _can(self, state: State, task: Task, now_us: int) -> bool:
-        """Not one that waits, by the rate of its build or after an error.
-
-        The catalog knows best how long after an error: users see it, and may ask for it now.
-        """
-        if state.is_paused(task) or self._waits(self._paced.get(task.id), now_us):
-            return False
-        again_us = state.tried_at_us(task)
-        if again_us is not None:
-            return now_us >= again_us
-        return not self._waits(self._slow_tasks.get(task.id), now_us)
-
-    @staticmethod
-    def _waits(pause: _Backoff | _Paced | None, now_us: int) -> bool:
-        return pause is not None and now_us < pause.until_us
 
     # ---- calls ------------------------------------------------------------------------------------------
 
@@ -365,14 +311,13 @@ class Coordinator:
         for replica, by_tablet in state.replicas(base):
             flight = self._flights.get(replica)
             if flight is None:
-                if not more or self._waits(self._slow_replicas.get(replica), now_us):
+                if not more or self._pauses.holds(replica, now_us):
                     continue
                 ids = self._batch(state, by_tablet, now_us, room)
                 if not ids:
                     continue
                 flight = self._flights[replica] = _Flight(base=base, ids=ids, asked_us=None)
-                for task_id in ids:
-                    self._paced.pop(task_id, None)
+                self._pauses.called(ids)
             if flight.asked_us is None or now_us >= flight.asked_us + self.limits.answer_us:
                 flight.asked_us = now_us
                 calls.append(Call(replica=replica, term=self.term, ids=tuple(flight.ids)))
@@ -386,11 +331,8 @@ class Coordinator:
         for (_, kind_here), group in by_tablet.items():
             if kind is not None and kind_here is not kind:
                 continue
-            due = [
-                t
-                for t, task in group.items()
-                if LIFE.allows(self._state_of(state, t), TaskState.WORKING) and self._can(state, task, now_us)
-            ]
+            idle = [t for t in group if LIFE.allows(self._state_of(state, t), TaskState.WORKING)]
+            due = [t for t in idle if self._pauses.may_work(state, group[t], now_us)]
             if room:
                 due = [t for t in due if room.has(group[t])]
             if not due:
@@ -413,8 +355,7 @@ class Coordinator:
 
         What is due already and was not done now is waiting for the state to change; looking at once would not help.
         """
-        times = [backoff.until_us for backoff in (*self._slow_replicas.values(), *self._slow_tasks.values())]
-        times += [paced.until_us for paced in self._paced.values()]
+        times = [*self._pauses.ends_us()]
         times += [f.asked_us + self.limits.answer_us for f in self._flights.values() if f.asked_us is not None]
         times += state.retry_us.values()
         if self._gathering_us is not None:
