@@ -10,7 +10,7 @@ from ebla.base import lazy
 from ebla.base.ids import NodeId, RelationId, Version
 from ebla.catalog import rows
 from ebla.catalog import schema as s
-from ebla.catalog.rows import State
+from ebla.catalog.rows import AtMost, State
 
 if TYPE_CHECKING:
     from ebla.model import changes as c
@@ -65,17 +65,14 @@ def commit(state: State, version: int) -> Any | None:
 
 
 def newest_until(connection: Connection, time_us: int) -> Version:
-    """The newest version that was committed up to a time; 0 if there is none."""
+    """The newest version that was committed up to a time; 0 if there is none. Looked for from the newest backwards."""
     older = select(s.history.c.version).where(s.history.c.committed_at <= time_us)
     return Version(connection.execute(older.order_by(s.history.c.version.desc()).limit(1)).scalar() or 0)
 
 
-def newest_of(connection: Connection, relation: RelationId, until: int) -> int:
+def newest_of(state: State, relation: RelationId, until: int) -> int:
     """The newest commit of a relation up to a version, even if vacuum has removed its runs; 0 if there is none."""
-    newest = select(func.max(s.history.c.version)).where(
-        s.history.c.relation_id == relation, s.history.c.version <= until
-    )
-    return int(connection.execute(newest).scalar() or 0)
+    return rows.greatest(state, s.history.c.version, relation_id=relation, version=AtMost(until)) or 0
 
 
 def last_writes(connection: Connection) -> dict[int, int]:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sqlalchemy import Connection, delete, insert, select, update
-
 from ebla.base.ids import NodeId
+from ebla.catalog import rows
 from ebla.catalog import schema as s
+from ebla.catalog.rows import Above, AtMost, State
 from ebla.catalog.store import Catalog, insisted
 
 
@@ -64,24 +64,20 @@ def report(
             "seen_at": now,
             "expires_at": now + lease_us,
         }
-        renewed = connection.execute(update(s.processes).where(s.processes.c.holder == holder).values(**values))
-        if renewed.rowcount == 0:
+        if not rows.write(connection, rows.update(s.processes, values, holder=holder)):
             fixed = {"holder": holder, "node_id": node, "host": host, "pid": pid, "started_at": now}
-            connection.execute(insert(s.processes), {**fixed, **values})
-        connection.execute(delete(s.processes).where(s.processes.c.expires_at < now - 10 * lease_us))
+            rows.write(connection, rows.insert(s.processes, [fixed | values]))
+        rows.write(connection, rows.delete(s.processes, expires_at=AtMost(now - 10 * lease_us - 1)))
 
 
 @insisted
 def leave(catalog: Catalog, holder: str) -> None:
     with catalog.writing() as connection:
-        connection.execute(delete(s.processes).where(s.processes.c.holder == holder))
+        rows.write(connection, rows.delete(s.processes, holder=holder))
 
 
-def alive(connection: Connection, now: int) -> list[Process]:
+def alive(state: State, now: int) -> list[Process]:
     """The processes whose lease holds, the oldest first."""
-    rows = connection.execute(
-        select(s.processes).where(s.processes.c.expires_at > now).order_by(s.processes.c.started_at)
-    )
     return [
         Process(
             holder=row.holder,
@@ -95,5 +91,5 @@ def alive(connection: Connection, now: int) -> list[Process]:
             seen_at=row.seen_at,
             expires_at=row.expires_at,
         )
-        for row in rows
+        for row in rows.find(state, s.processes, "started_at", expires_at=Above(now))
     ]

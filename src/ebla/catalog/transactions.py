@@ -72,9 +72,10 @@ def begin(
     """Open a transaction on a relation, or on none."""
     number, schema_version = (None, 0) if target is None else (target.id, target.schema_version)
     with catalog.writing() as connection:
-        return _begin(
-            connection, catalog, number, schema_version, node=node, holder=holder, reason=reason, lease_us=lease_us,
-            session=session,
+        opened = TransactionId(memory.advance(connection, "transaction"))
+        return _open(
+            connection, catalog, opened, number, schema_version, node=node, holder=holder, reason=reason,
+            lease_us=lease_us, session=session,
         )  # fmt: skip
 
 
@@ -95,7 +96,7 @@ def begin_on(
         relation = reads.relation(connection, name)
         transaction = _open(
             connection, catalog, number, relation.id, relation.schema_version, node=node, holder=holder,
-            reason=reason, lease_us=lease_us, session=None,
+            reason=reason, lease_us=lease_us,
         )  # fmt: skip
         return relation, transaction, look(connection, relation)
 
@@ -108,26 +109,8 @@ def begin_new(catalog: Catalog, *, node: NodeId, holder: str, reason: str, lease
     """
     with catalog.writing() as connection:
         number = RelationId(memory.advance(connection, "relation"))
-        return _begin(connection, catalog, number, 1, node=node, holder=holder, reason=reason, lease_us=lease_us)
-
-
-def _begin(
-    connection: Connection,
-    catalog: Catalog,
-    target: RelationId | None,
-    schema_version: int,
-    *,
-    node: NodeId,
-    holder: str,
-    reason: str,
-    lease_us: int,
-    session: str | None = None,
-) -> Transaction:
-    number = TransactionId(memory.advance(connection, "transaction"))
-    return _open(
-        connection, catalog, number, target, schema_version, node=node, holder=holder, reason=reason,
-        lease_us=lease_us, session=session,
-    )  # fmt: skip
+        opened = TransactionId(memory.advance(connection, "transaction"))
+        return _open(connection, catalog, opened, number, 1, node=node, holder=holder, reason=reason, lease_us=lease_us)
 
 
 def _open(
@@ -141,7 +124,7 @@ def _open(
     holder: str,
     reason: str,
     lease_us: int,
-    session: str | None,
+    session: str | None = None,
 ) -> Transaction:
     snapshot = Version(memory.counters(connection)["version"])
     now = catalog.clock()
