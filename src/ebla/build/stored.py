@@ -100,10 +100,11 @@ def positions(connection: Connection, views: Iterable[RelationId]) -> dict[Relat
         except (ValueError, KeyError, TypeError):  # damaged: this build waits, and no other
             found[view] = Reached(applied_version=Version(0), text=text, failed=True)
             continue
+        stands = states.get(view)  # a view that is dropped meanwhile has none
         found[view] = Reached(
             applied_version=position.applied_version,
             text=text,
-            failed=not RIGHTS[states[view].state].tasks_run,
+            failed=stands is not None and not RIGHTS[stands.state].tasks_run,
             tried=min(position.tried.values(), default=None),
         )
     return found
