@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from ebla.base.ids import NodeId, RelationId, TabletId, Version
-from ebla.catalog import building, loads, processes, reads, troubles
-from ebla.catalog import transactions as tx
+from ebla.base.ids import NodeId, RelationId, TabletId
+from ebla.catalog import building, loads, reads, troubles
 from ebla.catalog.troubles import Activity, Trouble
 from ebla.model import chunks
 from ebla.model import segments as sg
 from ebla.model.lifecycle.index import Permission
-from ebla.model.progress import UNATTENDED, Measured, Phase, Progress, progress, refreshed, waiting_for
+from ebla.model.progress import UNATTENDED, Measured, Phase, Progress, progress, refreshed
 from ebla.model.refresh import Refresh
 from ebla.model.relation import Relation
 from ebla.model.segments import Segments
 from ebla.model.tablets import token_range
-from ebla.model.tasks import LEASE, Build
+from ebla.model.tasks import Build
+from ebla.relations import build_obstacles as obstacles
 from ebla.relations import failed_builds as failed
 from ebla.relations import indexes as index_definition
 from ebla.relations import views as definition
@@ -140,23 +140,23 @@ def of_view(
         why = f"{view.reached.message}; a write that mends the row lets it go on"
         found = _measured(connection, view.relation, build, covered, now, level, None, failed=why)
         return replace(found, failure=troubles.find(connection, view.relation.id, Activity.BUILD))
-    wrong = _trouble(connection, view.relation.id, now)
-    attended = attended or is_attended(connection, now)
-    waiting = wrong or _waiting_for(connection, view, build, builds, alive, attended=attended)
+    wrong = obstacles.trouble(connection, view.relation.id, now)
+    attended = attended or obstacles.is_attended(connection, now)
+    waiting = wrong or obstacles.of_view(connection, view, build, builds, alive, attended=attended)
     found = _measured(connection, view.relation, build, covered, now, level, waiting)
     return replace(found, troubled=wrong is not None)
 
 
 def _refreshed(connection: Connection, view: View, refresh: Refresh, now: int, *, attended: bool) -> Shown:
     """A view in the middle of a refresh. `base` names the dictionaries."""
-    wrong = waiting = _trouble(connection, view.relation.id, now, Activity.DICTIONARY)
+    wrong = waiting = obstacles.trouble(connection, view.relation.id, now, Activity.DICTIONARY)
     if refresh.on_hold or refresh.rows_per_minute == 0:
         waiting = "RESUME: it is paused"
     elif refresh.cancelled:
         waiting = "RESUME, FLUSH or the next change of a dictionary: it was cancelled"
     elif view.position is not None and view.position.failed:
         waiting = f"rows to be mended: {view.position.message}"
-    elif not attended and not is_attended(connection, now):
+    elif not attended and not obstacles.is_attended(connection, now):
         waiting = waiting or UNATTENDED
     at = refreshed(
         rows=refresh.rows,
@@ -202,18 +202,11 @@ def of_index(
         return of_failure(failure)
     if build is None:
         build = Build(view=index.id, base=index.base.id, created=index.stands.since)
-    wrong = _trouble(connection, index.id, now)
-    attended = attended or is_attended(connection, now)
-    waiting = wrong or _index_waits_for(connection, index, build, alive, attended=attended)
+    wrong = obstacles.trouble(connection, index.id, now)
+    attended = attended or obstacles.is_attended(connection, now)
+    waiting = wrong or obstacles.of_index(connection, index, build, alive, attended=attended)
     found = _measured(connection, index.relation, build, covered, now, True, waiting)
     return replace(found, deferred=index.state is Permission.ABSENT, troubled=wrong is not None)
-
-
-def is_attended(connection: Connection, now: int) -> bool:
-    """Whether a process builds, or will as soon as it has looked."""
-    if tx.leader(connection, LEASE, now) is not None:
-        return True
-    return any(process.maintains for process in processes.alive(connection, now))
 
 
 def _measured(
@@ -270,88 +263,6 @@ def _done(now: int) -> Measured:
         started_us=None,
         now_us=now,
     )
-
-
-def _trouble(connection: Connection, number: RelationId, now: int, work: Activity = Activity.BUILD) -> str | None:
-    """What went wrong with work that will be tried again."""
-    found = troubles.find(connection, number, work)
-    return None if found is None or found.final else troubles.obstacle(found, now)
-
-
-def _waiting_for(
-    connection: Connection,
-    view: View,
-    build: Build,
-    builds: Mapping[RelationId, Build],
-    alive: Collection[NodeId] | None,
-    *,
-    attended: bool,
-) -> str | None:
-    for name in view.inputs:
-        read = reads.find_relation(connection, name)
-        if read is not None and read.id in builds:
-            return f"the build of {read.name}"
-    return _tasks_wait_for(connection, build, alive, attended=attended)
-
-
-def _tasks_wait_for(
-    connection: Connection, build: Build, alive: Collection[NodeId] | None, *, attended: bool
-) -> str | None:
-    hosts = {task.replica.host for task in building.tasks_of(connection, build.view)}
-    if not hosts:
-        return None if attended else UNATTENDED
-    down = [] if alive is None or hosts & set(alive) else _roots(connection, hosts)
-    other: Relation | None = None
-    processing = building.processing_base(connection)
-    if processing is not None and processing != build.base:
-        other = reads.relation_by_id(connection, processing)
-    return waiting_for(
-        paused=build.paused,
-        other_base=None if other is None else other.name,
-        roots_down=down,
-        transactions=(),
-        attended=attended,
-    )
-
-
-def _roots(connection: Connection, hosts: Collection[NodeId]) -> list[str]:
-    roots = reads.roots(connection)
-    return [f"storage root {roots[host]} of node {host}" for host in hosts if host in roots]
-
-
-def _index_waits_for(
-    connection: Connection,
-    index: Index,
-    build: Build,
-    alive: Collection[NodeId] | None,
-    *,
-    attended: bool,
-) -> str | None:
-    """What keeps an index from its next step, or its tasks from beginning."""
-    since = index.stands.since
-    match index.state:
-        case Permission.ABSENT:
-            return f"BUILD INDEXES ON {index.base.name}"
-        case Permission.REMOVING_WRITES | Permission.REMOVING_DELETES:
-            return f"its removal: {index.stands.message or 'it was dropped'}"
-        case Permission.BACKFILLING:
-            if building.tasks_of(connection, index.id) or not index.unique:
-                return _tasks_wait_for(connection, build, alive, attended=attended)
-            # Writers who may not have seen all entries: those from before the last tablet came.
-            runs = reads.snapshot(connection, index.relation).level1
-            since = max((run.begin_version for run in runs), default=Version(0))
-        case Permission.DELETE_ONLY | Permission.WRITE_AND_DELETE | Permission.READ_WRITE_AND_DELETE:
-            pass
-        case _:
-            assert_never(index.state)
-    blockers = tx.begun_before(connection, index.base.id, since)
-    named = [f"transaction {one.transaction} ({one.reason}, {one.holder})" for one in blockers]
-    if named:
-        return ", ".join(sorted(named))
-    waiting = _tasks_wait_for(connection, build, alive, attended=attended)
-    if index.state is Permission.BACKFILLING:
-        return waiting
-    return waiting or f"its next state, behind {index.state}"
 
 
 def table(connection: Connection, now: int) -> pa.Table:
