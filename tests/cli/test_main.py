@@ -188,7 +188,7 @@ def test_who_stops_waiting_for_a_build_is_told_that_it_goes_on(place, monkeypatc
         raise KeyboardInterrupt
 
     ebla.connect(place).close()
-    monkeypatch.setattr("ebla.api.statements.views.Views._built", interrupted)
+    monkeypatch.setattr("ebla.api.statements.arrivals.Arrivals.built", interrupted)
     said = "interrupted; only the waiting ended: the build goes on; CANCEL BUILD ends it"
     assert run(["-w", place, "sql", "WAIT FOR v"]) == 130
     assert capsys.readouterr().err == f"error: {said}\n"

@@ -256,7 +256,7 @@ def test_b5_a_worker_that_has_finished_answers_at_once_and_b6_an_old_term_is_ref
     db: ebla.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db.sql(f"CREATE ASYNC MATERIALIZED VIEW card WITH (chunk_rows = 4) AS {CARD}")
-    catalog, nodes = db.context.catalog, db.builder.loop.nodes
+    catalog, nodes = db.context.catalog, db.builder.nodes
     first = tx.lead(catalog, LEASE, "a leader that dies", 1_000_000)
     assert first is not None
     with catalog.reading() as connection:
@@ -300,11 +300,11 @@ def test_b6_one_that_waits_for_nothing_leaves_no_lease_behind(
     db.sql(f"CREATE ASYNC MATERIALIZED VIEW card WITH (rows_per_minute = 0) AS {CARD}")
     loop, leading, lead = db.builder.loop, threading.Event(), tx.lead
 
-    def slow_lead(*args: Any) -> tx.Lease | None:
+    def slow_lead(*args: Any, **options: Any) -> tx.Lease | None:
         leading.set()
         time.sleep(3 * LOOK_AGAIN_S)
         try:
-            return lead(*args)
+            return lead(*args, **options)
         finally:
             leading.clear()
 
@@ -593,4 +593,4 @@ def test_a_view_of_another_node_is_named_in_the_error(db: ebla.Database) -> None
     with pytest.raises(
         ebla.UnknownNameError, match="node nowhere: expected one whose storage root this process reaches"
     ):
-        db.builder.loop.nodes.work_on_view_building_tasks(NodeId("nowhere"), term.term, 0, [])
+        db.builder.nodes.work_on_view_building_tasks(NodeId("nowhere"), term.term, 0, [])

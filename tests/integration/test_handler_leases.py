@@ -16,9 +16,9 @@ from sqlalchemy import select
 import ebla
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
+from ebla.catalog.leadership import is_gone
 from ebla.relations import views as definition
 from ebla.relations.views import View
-from ebla.views.handlers.leases import Leases, is_gone
 from support.processes import Processes
 from support.warehouse import HOUR_US, connect, eventually, rows
 
@@ -35,19 +35,21 @@ def held_until(db: ebla.Database) -> int:
 
 def test_one_of_two_has_the_lease_until_it_gives_it_back(tmp_path: Path):
     with connect(tmp_path / "w") as db, connect(tmp_path / "w") as other:
-        mine, theirs = Leases(db.context), Leases(other.context)
-        assert mine.take(NAME) == 0.0
-        assert theirs.take(NAME) > 0
-        assert mine.take(NAME) == 0.0
+        mine, theirs = db.context.leadership, other.context.leadership
+        taken = mine.take(NAME)
+        assert taken is not None
+        assert theirs.take(NAME) is None
+        assert mine.take(NAME) == taken
         mine.stop()
-        assert theirs.take(NAME) == 0.0
-        theirs.stop()
+        assert theirs.take(NAME) is not None
+        mine.lost(NAME)
+        assert mine.held(NAME) is None
 
 
 def test_a_lease_is_renewed_while_its_work_goes_on(tmp_path: Path):
     with connect(tmp_path / "w", leader_lease_s=0.3) as db:
-        leases = Leases(db.context)
-        assert leases.take(NAME) == 0.0
+        leases = db.context.leadership
+        assert leases.take(NAME) is not None
         until = held_until(db)
         with leases.working(NAME):
             eventually(lambda: held_until(db) > until)

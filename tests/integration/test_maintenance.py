@@ -155,12 +155,12 @@ def test_many_writes_are_compacted_in_the_background(spark, tmp_path):
         db.sql("CREATE TABLE t (id BIGINT, n INT, PRIMARY KEY (id))")
         for number in range(9):
             db.table("t").upsert([{"id": number % 3, "n": number}])
-        assert db.maintainer.wait_idle()
-        assert not db.maintainer.due("t")
+        assert db.background.compactor.wait_idle()
+        assert not db.background.compactor.due("t")
         assert len([r for r in live_runs(db, "t") if r.level == 0]) < 4
         assert rows(db, "t") == [(0, 6), (1, 7), (2, 8)]
         db.sql("INSERT INTO t VALUES (7, 7); DROP TABLE t")  # a wake-up for what is gone does nothing
-        assert db.maintainer.wait_idle()
+        assert db.background.compactor.wait_idle()
 
 
 def test_what_other_processes_left_is_compacted_when_spark_is_there(spark, tmp_path):
@@ -176,15 +176,15 @@ def test_what_other_processes_left_is_compacted_when_spark_is_there(spark, tmp_p
 
         write()
         with connect(where, spark, **limits) as db:
-            assert db.maintainer.wait_idle()
-            assert not db.maintainer.due("t")
-            assert not db.maintainer.due("by_n")
+            assert db.background.compactor.wait_idle()
+            assert not db.background.compactor.due("t")
+            assert not db.background.compactor.due("by_n")
             assert [r.level for r in live_runs(db, "few")] == [0]
             write()
-            assert db.maintainer.due("t")
+            assert db.background.compactor.due("t")
             db.context.on_spark()
-            assert db.maintainer.wait_idle()
-            assert not db.maintainer.due("t")
+            assert db.background.compactor.wait_idle()
+            assert not db.background.compactor.due("t")
             assert rows(db, "t") == [(n, n) for n in range(5)]
 
 

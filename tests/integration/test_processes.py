@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import ebla
 from ebla.catalog import transactions as tx
 from ebla.model.tasks import LEASE
-from ebla.node.runner import lease_of
+from ebla.node.jobs import service_of
 from support.processes import Child, Sharing
 from support.warehouse import connect, eventually, rows
 
@@ -117,12 +117,12 @@ def test_a_handlers_epochs_run_in_one_process_and_move_when_it_dies(
                 for number in range(1, 5):
                     write_and_wait(db, 100 * many + number)
                 counts[many] = jobs.numTotalJobs() - before
-                held = holder_of(db, lease_of("default"))
+                held = holder_of(db, service_of("default"))
                 assert held in children
                 if many > 1:
                     children[held].kill()
                     write_and_wait(db, 100 * many + 5)
-                    assert holder_of(db, lease_of("default")) in children.keys() - {held}
+                    assert holder_of(db, service_of("default")) in children.keys() - {held}
         assert len(set(counts.values())) == 1, f"Spark jobs of four writes, by the number of processes: {counts}"
         assert_exact(db, "sums", SUMS)
 

@@ -136,7 +136,7 @@ def test_the_answers_are_those_of_spark(tmp_path, spark):
     wrong = []
     with filled(tmp_path / "w", spark) as db:
         for text in WITHOUT_SPARK:
-            expected = db._executor._queries._read(find(text), {}).frame.toArrow()
+            expected = db.statements.queries.snapshots.read(find(text), {}).frame.toArrow()
             found = alone(db, text)
             assert found is not None, text
             same_types = found.schema.types == expected.schema.types

@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 from sqlalchemy import update
 
 import ebla
+from ebla.api.adoption import adopt
 from ebla.base.ids import Version
-from ebla.build.engine import PATIENCE
+from ebla.build.trouble import PATIENCE
 from ebla.catalog import memory
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
@@ -241,7 +242,7 @@ def test_a_view_whose_definition_cannot_be_read_is_its_own_trouble(db: ebla.Data
     with pytest.raises(ebla.StorageError, match="expected a stored definition"):
         db.sql("FLUSH sums")
     db.epochs.of_dictionaries({"default"})
-    db.builder.adopt()
+    adopt(db.context)
     db.sql("SHOW PROGRESS; SELECT * FROM system.build_progress")
 
     store(json.dumps(dict(sums.relation.options)), sums.stored)

@@ -21,7 +21,7 @@ from ebla.algebra.keys import view_key
 from ebla.algebra.merge import sketch
 from ebla.algebra.nodes import NotUnderstood
 from ebla.algebra.shape import shape
-from ebla.build import engine
+from ebla.build import chunk
 from ebla.catalog import building, reads
 from ebla.model.relation import Column
 from ebla.relations import views as definition
@@ -163,7 +163,7 @@ def test_random_views_grow_chunk_by_chunk(
             put(db, last[0], first, STORED)
             watched = Watched(db, sql, first, to_come)
             monkeypatch.setattr(run, "hit", watched.hit)
-            monkeypatch.setattr(engine, "hit", watched.hit)
+            monkeypatch.setattr(chunk, "hit", watched.hit)
             db.sql(f"CREATE MATERIALIZED VIEW v WITH (chunk_rows = {chunk_rows}) AS {text}")
             if watched.errors:
                 raise watched.errors[0]

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ebla.build import engine, loop
+from ebla.build import chunk as build_chunk
+from ebla.build import engine, leader, node, settling
 from ebla.indexes import chunk, tablet_commits, validate, walk
 from ebla.views.epoch import coverage as covering
 from ebla.views.epoch import run
@@ -20,7 +21,8 @@ class Steps:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.passed: Counter[str] = Counter()
         self._actions: dict[str, Callable[[int], object]] = {}
-        for module in (engine, loop, backfill, chunk_commit, covering, run, chunk, tablet_commits, validate, walk):
+        builds = (engine, build_chunk, leader, node, settling)
+        for module in (*builds, backfill, chunk_commit, covering, run, chunk, tablet_commits, validate, walk):
             monkeypatch.setattr(module, "hit", self._hit)
 
     def at(self, point: str, action: Callable[[int], object]) -> None:

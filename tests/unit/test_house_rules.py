@@ -21,7 +21,7 @@ DECISION_MODULES = [
     "query/plan.py",
 ]
 # Of building, all but what reads the catalog and runs the loops. Time, chance and identifiers are given to it.
-BUILD_EFFECTS = {"__init__", "stored", "cuts", "engine", "node", "pace", "reach", "loop"}
+BUILD_EFFECTS = {"__init__", "stored", "cuts", "engine", "batch", "node", "pace", "reach", "loop", "trouble"}
 BUILD_DECISIONS = [path.stem for path in sorted((EBLA / "build").glob("*.py")) if path.stem not in BUILD_EFFECTS]
 EFFECTS = {"pyspark", "sqlalchemy"}
 GIVEN = {"time", "datetime", "random", "uuid", "threading"}

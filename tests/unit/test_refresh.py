@@ -19,7 +19,7 @@ from ebla.relations.cut import by_streams
 from ebla.relations.views import Position
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
-from ebla.views.handlers.refreshes import Pace, done, planned
+from ebla.views.handlers.pace import Pace, done, planned
 
 READ = MappingProxyType({"orders": 10, "countries": 4, "customers": 6})
 BEGUN = Refresh(to={"countries": 9}, by=("id",), expected=100, started_us=7)

@@ -9,21 +9,13 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ebla.api.builder import Builder
 from ebla.api.executor import Executor
-from ebla.api.metrics import Metrics
-from ebla.api.statements.builds import Builds
-from ebla.api.statements.indexes import Indexes
-from ebla.api.statements.views import Views
+from ebla.api.maintenance import Maintenance
 from ebla.api.table import Table
-from ebla.api.waits import Waits
 from ebla.catalog import reads
 from ebla.catalog.processes import Role
 from ebla.errors import CatalogUnavailableError
 from ebla.model.relation import Kind, Relation
-from ebla.node.maintainer import Maintainer
-from ebla.node.presence import Presence
-from ebla.node.runner import Runner
 from ebla.predicates import conditions
 from ebla.predicates.conditions import LIMIT_DEFAULT
 from ebla.query.execute import Reader
@@ -32,8 +24,6 @@ from ebla.spark.result import Result
 from ebla.tables import compaction, vacuum
 from ebla.tables.context import Context
 from ebla.tables.scans import Pins
-from ebla.views.epoch.attempt import Epoch
-from ebla.views.handlers.epochs import Epochs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,43 +34,16 @@ class Database:
 
     def __init__(self, context: Context, role: Role = Role.PYTHON) -> None:
         self.context = context
-        self._presence = Presence(context, role)
         self.pins = Pins(context)
-        self.maintainer = Maintainer(context, self._wake_runner)
-        self._metrics = Metrics(context.catalog)
-        self.epochs = Epochs(context, self._on_epoch)
-        self.runner = Runner(context, self.epochs)
-        self.builder = Builder(self)
-        self.waits = Waits(context, self.builder.loop)
-        self.builds = Builds(self)
-        self.views = Views(self)
-        self.reader = Reader(context, self._wake_runner)
-        self.indexes = Indexes(self)
-        self._executor = Executor(self)
-        self.runner.also_wakes = self.builder.wake
-        context.on_spark = self._on_spark
-        if not context.catalog.read_only:
-            self.builder.adopt()
-            self._presence.start()
-        self.wake()  # what was written, or begun and not ended, while nobody was here
-        if context.has_spark:
-            self.maintainer.wake_all()
+        self._maintenance = kept = Maintenance(context)
+        self.epochs, self.background, self.builder, self.waits = kept.epochs, kept.background, kept.builder, kept.waits
+        self.reader = Reader(context, self.background.wake_runner)
+        self.statements = Executor(self)
+        kept.begin(role)
 
     def wake(self) -> None:
         """Look whether there is anything to build or to bring up to date."""
-        self.runner.wake()
-        self.builder.wake()
-
-    def _on_spark(self) -> None:
-        self.wake()
-        self.maintainer.wake_all()
-
-    def _wake_runner(self) -> None:
-        self.runner.wake()
-
-    def _on_epoch(self, done: Epoch) -> None:
-        self._metrics.observe(done)
-        self.maintainer.wake(done.view)
+        self.background.wake()
 
     # ---- statements and tables --------------------------------------------------------------------------
 
@@ -89,7 +52,7 @@ class Database:
 
         `:name` in the text stands for the parameter of that name; values are bound, never put into the text.
         """
-        return self._executor.run(text, parameters)
+        return self.statements.run(text, parameters)
 
     def query(
         self,
@@ -135,11 +98,11 @@ class Database:
 
     def progress(self, name: str) -> Shown:
         """How far the build of a view or an index is."""
-        return self.builds.progress(name)
+        return self.statements.views.progress.of(name)
 
     def metrics(self) -> str:
         """How fresh the views are and what it costs, in Prometheus' text format."""
-        return self._metrics.text()
+        return self._maintenance.metrics.text()
 
     # ---- upkeep -----------------------------------------------------------------------------------------
 
@@ -154,12 +117,9 @@ class Database:
         """Finish background work, release pins, and stop Spark if Ebla started it."""
         OPEN.discard(self)
         self.context.catalog.patience.end()
-        self.builder.stop()
-        self.runner.stop()
-        self.maintainer.stop()
+        self._maintenance.end()
         with contextlib.suppress(CatalogUnavailableError):  # their leases end by themselves
             self.pins.release_all()
-        self._presence.stop()
         self.context.close()
 
     def __enter__(self) -> Self:

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, assert_never
 
 from ebla.api import checks
 from ebla.api.statements import handlers as jobs
-from ebla.api.statements.answers import columns, row
 from ebla.api.statements.changes import Changes
-from ebla.api.statements.queries import Parameters, Queries
+from ebla.api.statements.filling import Filling
+from ebla.api.statements.indexes import Indexes
+from ebla.api.statements.queries import Queries
 from ebla.api.statements.tables import Tables
+from ebla.api.statements.versions import Parameters
+from ebla.api.statements.views import Views
 from ebla.errors import EblaError, SqlError, UsageError
 from ebla.spark import faults
 from ebla.spark.result import Result
@@ -17,18 +20,22 @@ from ebla.sql import statements as st
 from ebla.sql.lex import StatementText, split
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
-from ebla.tables import ddl
 
 if TYPE_CHECKING:
     from ebla.api.database import Database
 
 
 class Executor:
+    """The statements of one open database."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
         self._context = database.context
-        self._queries = Queries(database)
-        self._changes = Changes(database, self._queries)
+        self.queries = Queries(database)
+        self._changes = Changes(database, self.queries.snapshots)
+        self._filling = Filling(database, self.queries.snapshots)
+        self.views = Views(database)
+        self._indexes = Indexes(database)
         self._tables = Tables(database)
 
     def run(self, text: str, parameters: Parameters) -> Result:
@@ -58,16 +65,14 @@ class Executor:
     def _one(self, statement: st.Statement, source: StatementText, parameters: Parameters) -> Result:
         match statement:
             case Query():
-                return self._queries.query(statement, parameters)
+                return self.queries.query(statement, parameters)
             case st.Explain():
-                return self._queries.explain(statement, parameters)
+                return self.queries.explain(statement, parameters)
             case st.Insert() | st.Update() | st.Delete() | st.Merge():
                 return self._changes.change(statement, source, parameters)
             case st.Load():
-                return self._changes.load(statement, parameters)
-            case st.Truncate(table=table):
-                return row(self._context, version=int(ddl.truncate(self._context, table)))
-            case st.Compact() | st.Vacuum():
+                return self._filling.load(statement, parameters)
+            case st.Truncate() | st.Compact() | st.Vacuum():
                 return self._tables.maintain(statement)
             case st.ShowTables(like=like):
                 return self._tables.show_tables(like)
@@ -87,15 +92,15 @@ class Executor:
                 | st.CancelBuild()
                 | st.ShowProgress()
             ):
-                return self._database.views.run(statement)
+                return self.views.run(statement)
             case st.CreateIndex() | st.DropIndex() | st.BuildIndexes() | st.ShowIndexes():
-                return self._database.indexes.run(statement)
+                return self._indexes.run(statement)
             case st.Check() | st.Repair():
                 return checks.run(self._database, statement)
             case st.Describe(name=name, system=is_system):
                 return self._tables.describe(name, is_system=is_system)
             case st.CreateTable(query=Query()):
-                return self._changes.create_filled(statement, parameters)
+                return self._filling.create_filled(statement, parameters)
             case (
                 st.CreateTable()
                 | st.DropTable()
@@ -110,7 +115,6 @@ class Executor:
                 | st.SetTableComment()
                 | st.SetColumnComment()
             ):
-                self._tables.define(statement)
-                return columns(self._context, {})
+                return self._tables.define(statement)
             case _:
                 assert_never(statement)

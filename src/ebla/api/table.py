@@ -74,7 +74,7 @@ class Table:
         if not wait or not written.staged:
             return written
         visible = self._database.waits.wait_visible(written)
-        self._database.maintainer.wake(written.relation.name)
+        self._database.background.written(written.relation.name)
         return visible
 
     def _write(self, make: Any, reason: str) -> Written:
@@ -83,7 +83,7 @@ class Table:
             return batch
 
         written = write(self._context, self.name, with_transaction, reason=reason, reads_target=False)
-        self._database.maintainer.wake(written.relation.name)
+        self._database.background.written(written.relation.name)
         return written
 
     def _batch(self, relation: Relation, rows: Any, kind: str) -> b.ArrowBatch | b.FrameBatch:

@@ -13,7 +13,10 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 
+from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId, RelationId, TaskId, Term
+from ebla.build.coordinator import Answered, Call, CallFailed, Event
+from ebla.build.coordinator import TermRefused as Refused
 from ebla.build.engine import SparkEngine
 from ebla.build.pace import Paces
 from ebla.build.ports import Filler
@@ -52,13 +55,13 @@ class LocalNode:
         self._numbers = itertools.count(1)
         self.engine = SparkEngine(context, host, fillers, paces, self, context.catalog.clock)
 
-    def call(self, term: Term, shard: int, ids: Collection[TaskId]) -> Answer:
-        """`work_on_view_building_tasks`: waits for the answer."""
+    def call(self, term: Term, shard: int, ids: Collection[TaskId]) -> Future[Answer]:
+        """`work_on_view_building_tasks`."""
         with self._lock:
             number = next(self._numbers)
             future = self._calls[number] = Future()
             self._carry_out(self._worker.called(number, term, shard, ids, self._load()))
-        return future.result()
+        return future
 
     def observed(self, state: State) -> None:
         with self._lock:
@@ -108,6 +111,18 @@ class LocalNode:
                     self._calls.pop(number).set_exception(TermRefused(said, term))
 
 
+def _event(call: Call, future: Future[Answer]) -> Event:
+    """What came of a call, for the coordinator."""
+    try:
+        answer = future.result()
+        hit("build.answered")
+    except TermRefused as refused:
+        return Refused(term=refused.term)
+    except BaseException as error:  # a cancelled call, too: the node is closing
+        return CallFailed(replica=call.replica, error=str(error))
+    return Answered(replica=call.replica, finished=answer.finished, failed=answer.failed, waits_us=answer.waits_us)
+
+
 class LocalNodes:
     """Calls to nodes without a network: all that this process reaches. Safe to use from several threads."""
 
@@ -116,13 +131,34 @@ class LocalNodes:
         self._make = make
         self._lock = threading.Lock()
         self._nodes: dict[NodeId, LocalNode] = {}
+        self._sent: set[Call] = set()
 
     @property
     def alive(self) -> frozenset[NodeId]:
         return self._reach()
 
     def work_on_view_building_tasks(self, host: NodeId, term: Term, shard: int, ids: Collection[TaskId]) -> Answer:
-        return self._node(host).call(term, shard, ids)
+        """Call a worker and wait for its answer."""
+        return self._node(host).call(term, shard, ids).result()
+
+    def send(self, call: Call, answered: Callable[[Event], None]) -> None:
+        """Call a worker. A call that it has not answered yet is not sent again: here no message is lost."""
+        with self._lock:
+            if call in self._sent:
+                return
+            self._sent.add(call)
+
+        def end(future: Future[Answer]) -> None:
+            with self._lock:
+                self._sent.discard(call)
+            answered(_event(call, future))
+
+        try:
+            future = self._node(call.replica.host).call(call.term, call.replica.shard, call.ids)
+        except Exception as error:
+            future = Future()
+            future.set_exception(error)
+        future.add_done_callback(end)
 
     def _node(self, host: NodeId) -> LocalNode:
         with self._lock:

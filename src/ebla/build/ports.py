@@ -6,13 +6,14 @@ protocols differs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from ebla.base.ids import NodeId, RelationId, TaskId, Term, Version
-from ebla.build.coordinator import Decision
+from ebla.base.ids import RelationId, TaskId, Version
+from ebla.build.coordinator import Call, Event
 from ebla.build.state import State
-from ebla.build.worker import Answer
+from ebla.catalog.transactions import Lease
+from ebla.model import changes as c
 from ebla.model.relation import Relation
 from ebla.model.tasks import Task
 
@@ -20,26 +21,73 @@ if TYPE_CHECKING:
     from ebla.tables.chunk_scan import Reading, Scan
 
 
-class Clock(Protocol):
-    def now_us(self) -> int: ...
-
-
 class Rpc(Protocol):
-    """Calls between nodes. A call may be lost, come late or come twice; so may its answer."""
+    """Calls between nodes: `work_on_view_building_tasks(term, shard, ids)`."""
 
-    def work_on_view_building_tasks(self, host: NodeId, term: Term, shard: int, ids: Collection[TaskId]) -> Answer:
-        """Wait until some of the tasks are finished, or none is running any more. Repeating the call is safe."""
+    def send(self, call: Call, answered: Callable[[Event], None]) -> None:
+        """Call a worker, which answers when some of the tasks are finished, or none is running any more.
+
+        A call may be lost, come late or come twice; so may its answer. Repeating it is safe.
+        """
         ...
+
+
+class Nodes(Rpc, Protocol):
+    """The nodes that this process reaches."""
+
+    def observed(self, state: State) -> None:
+        """The catalog may have changed: workers here stop what must not go on."""
+        ...
+
+    def let_go(self) -> None:
+        """Another process leads, or nothing is to be built here: workers stop all batches."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class Store(Protocol):
-    """The catalog, as the coordinator's loop uses it."""
+    """The catalog, as the loop uses it."""
 
     def load(self) -> State: ...
 
-    def commit(self, decision: Decision) -> bool:
-        """Make the updates true if the term still holds; False: read the state again."""
+    def commit(self, decision: c.Decision) -> None:
+        """Make the updates true. `StaleTermError`: another process leads; `ConflictError`: read the state again."""
         ...
+
+    def forgive(self, state: State) -> bool:
+        """Let builds go on that failed on a row, and one of whose inputs was written to since; whether there is one."""
+        ...
+
+
+class Leases(Protocol):
+    """Which process leads (`ebla.catalog.leadership`)."""
+
+    def held(self, name: str) -> Lease | None: ...
+
+    def take(self, name: str) -> Lease | None: ...
+
+    def lost(self, name: str) -> None: ...
+
+    def give_back(self, name: str) -> None: ...
+
+
+class Settling(Protocol):
+    """Views and indexes whose tasks are done, on the way to one version and to be checked (`ebla.build.settling`)."""
+
+    def look(self, state: State, now_us: int) -> None: ...
+
+    def forget(self) -> None: ...
+
+
+class Walked(Protocol):
+    """What came of a step of indexes from state to state."""
+
+    @property
+    def moved(self) -> bool: ...
+
+    @property
+    def wait_us(self) -> int | None: ...
 
 
 class Engine(Protocol):

@@ -106,7 +106,7 @@ class Looks:
         if found.version != self._seen:
             self._seen = found.version
             for name in (*(t.name for t in found.tables), *(v.name for v in found.views)):
-                self._database.maintainer.wake(name)
+                self._database.background.written(name)
         return found
 
 

@@ -95,4 +95,4 @@ def _unmaintained(statement: CreateView | CreateIndex) -> str | None:
 def settle(database: Database) -> None:
     """Let a compaction that the statements made due finish: a process that ends cannot do it later."""
     with progress.shown(database, "finishing"):
-        database.maintainer.wait_idle()
+        database.background.compactor.wait_idle()

@@ -1,6 +1,6 @@
 """A process's row in `system.processes`: that it is alive, whether it maintains, and what it is doing.
 
-One thread looks at what the process does and writes where that has changed, or where a third of the lease is over. A
+A service looks at what the process does and writes where that has changed, or where a third of the lease is over. A
 process that maintains nothing has no row for its first seconds: a command that reads and ends writes nothing, and needs
 no right to.
 """
@@ -11,12 +11,11 @@ import contextlib
 import logging
 import os
 import socket
-import threading
-import time
 from dataclasses import dataclass
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from ebla.base.services import HEARTS
 from ebla.catalog import processes
 from ebla.catalog.processes import Role
 from ebla.errors import EblaError
@@ -48,35 +47,35 @@ def is_due(now_s: float, opened_s: float, lease_s: float, said: Said | None, sai
 
 
 class Presence:
-    """The thread that keeps the row of one open database."""
+    """The service that keeps the row of one open database."""
+
+    name = "presence"
+    wanted = True
 
     def __init__(self, context: Context, role: Role) -> None:
         self._context = context
         self._role = role
         self._lease_s = LEASES * context.settings.leader_lease_s
-        self._opened_s = time.monotonic()
+        self._opened_s = context.services.clock()
         self._said: Said | None = None
         self._said_s = 0.0
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="ebla-presence", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        self._context.services.add(self, lane=HEARTS)
+        self._context.services.wake(self.name)
 
-    def _loop(self) -> None:
-        while not self._stopping.wait(LOOK_S):
-            self._look()
-
-    def _look(self) -> None:
+    def step(self, now_s: float) -> float:
+        if now_s < self._opened_s + LOOK_S:
+            return self._opened_s + LOOK_S
         now = Said(maintains=self._context.maintains, doing=self._context.activities.now())
-        if not is_due(time.monotonic(), self._opened_s, self._lease_s, self._said, self._said_s, now):
-            return
-        try:
-            self._report(now)
-        except (EblaError, OSError, SQLAlchemyError) as error:
-            # A reader without the right to write, or a database that does not answer: the others miss this row only.
-            log.debug("presence: expected to write its row, found reason=%s", error)
-        self._said_s = time.monotonic()
+        if is_due(now_s, self._opened_s, self._lease_s, self._said, self._said_s, now):
+            try:
+                self._report(now)
+            except (EblaError, OSError, SQLAlchemyError) as error:
+                # A reader without the right to write, or a database that does not answer: others miss this row only.
+                log.debug("presence: expected to write its row, found reason=%s", error)
+            self._said_s = self._context.services.clock()
+        return now_s + LOOK_S
 
     def _report(self, now: Said) -> None:
         processes.report(
@@ -93,10 +92,7 @@ class Presence:
         self._said = now
 
     def stop(self) -> None:
-        """Write no more, and take the row away."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        """Take the row away."""
         if self._said is not None:
             with contextlib.suppress(EblaError, OSError, SQLAlchemyError):  # the row runs out
                 processes.leave(self._context.catalog, self._context.holder)

@@ -13,6 +13,7 @@ while the query lives. A query that stops leaves it, so that it can go on from i
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,6 +30,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from ebla.base.ids import Version
+from ebla.base.services import Scheduler
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.catalog.reads import newest_write
@@ -174,6 +176,9 @@ def _shown(relation: Relation) -> str:
 class Keeper:
     """The open catalog of a living query, and its one pin, renewed in the background."""
 
+    name = "stream-pin"
+    wanted = True
+
     def __init__(self, request: Request) -> None:
         self.origin = Origin(request)
         self._reason = f"stream of {request.table}"
@@ -181,9 +186,9 @@ class Keeper:
         self._version: Version | None = None
         self._moved_at = 0
         self._lock = threading.Lock()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name="ebla-stream-pin", daemon=True)
-        self._thread.start()
+        self._services = Scheduler()
+        self._services.add(self)
+        self._services.wake(self.name)
 
     def hold(self, version: Version | None) -> Version:
         """Move the pin to a version, or to the newest; the old one goes after the new one is there."""
@@ -212,18 +217,16 @@ class Keeper:
             tx.unpin(origin.catalog, [before])
         return at
 
-    def _renew(self) -> None:
-        while not self._stopped.wait(self.origin.settings.pin_lease_s / 3):
-            with self._lock:
-                if self._version is None:
-                    continue
-                try:
-                    self._place(self._version)
-                except (EblaError, SQLAlchemyError, OSError):
-                    continue  # a database that does not answer gets another beat
+    def step(self, now_s: float) -> float:
+        """Renew the pin; a database that does not answer gets another beat."""
+        with self._lock, contextlib.suppress(EblaError, SQLAlchemyError, OSError):
+            if self._version is not None:
+                self._place(self._version)
+        return now_s + self.origin.settings.pin_lease_s / 3
+
+    def stop(self) -> None:
+        """Leave the pin to its lease: the query may go on from its checkpoint."""
 
     def close(self) -> None:
-        """Leave the pin to its lease: the query may go on from its checkpoint."""
-        self._stopped.set()
-        self._thread.join(timeout=5)
+        self._services.close(timeout_s=5)
         self.origin.close()

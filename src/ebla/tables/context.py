@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from ebla.base.activities import Activities
 from ebla.base.ids import NodeId, TransactionId
 from ebla.base.lru import Lru
+from ebla.base.services import Scheduler
 from ebla.base.settings import Settings
+from ebla.catalog.leadership import Leadership
 from ebla.catalog.store import Catalog
 from ebla.relations.indexes import IndexCache
 from ebla.spark import session as spark_session
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from ebla.tables.upkeep import IndexMaintainer
 
 FRAMES_MAX = 64
+CLOSE_S = 5.0
+"""How long services are waited for at close. Those that must come to an end were stopped before."""
 
 Progress = Callable[[str, float | None], None]
 """Told what is being done and, where known, how much of it is done (0 to 1)."""
@@ -53,6 +57,8 @@ class Context:
     settings: Settings
     sessions: Sessions
     nodes: Roots
+    services: Scheduler
+    leadership: Leadership
     leases: Leases
     maintainer: IndexMaintainer | None
     """Of the indexes of tables that are written to. A context that only reads has none."""
@@ -60,7 +66,7 @@ class Context:
     frames: Lru[DataFrame]
     """DataFrames of recent snapshots, by what they read."""
     tags: Tags
-    holder: str = field(default_factory=_holder)
+    holder: str
     cache: LevelZeroCache = field(default_factory=LevelZeroCache)
     indexes: IndexCache = field(default_factory=IndexCache)
     activities: Activities = field(default_factory=Activities)
@@ -84,12 +90,16 @@ class Context:
         sessions = Sessions(
             spark, settings, lambda: context.progress("starting Spark", None), frames.clear, refusal=without_spark
         )
+        services, holder = Scheduler(), _holder()
         context = cls(
             catalog=catalog,
             settings=settings,
             sessions=sessions,
             nodes=Roots(catalog, settings),
-            leases=Leases(catalog, settings.transaction_lease_s),
+            services=services,
+            leadership=Leadership(catalog, holder, settings.leader_lease_s, services),
+            leases=Leases(catalog, settings.transaction_lease_s, services),
+            holder=holder,
             maintainer=maintainer,
             store=Store(settings.read_cache_bytes),
             frames=frames,
@@ -175,7 +185,7 @@ class Context:
 
     def release(self) -> None:
         """End everything but the catalog, which may be another's."""
-        self.leases.stop()
+        self.services.close(CLOSE_S)
         self.store.close()
         self.lookups.close()
         self.sessions.stop()

@@ -9,21 +9,26 @@ from collections.abc import Iterator
 from sqlalchemy.exc import SQLAlchemyError
 
 from ebla.base.ids import TransactionId
+from ebla.base.services import HEARTS, Scheduler
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import EblaError
 
 
 class Leases:
-    """One thread that renews each lease three times before it would run out."""
+    """The service that renews each lease three times before it would run out. Safe to use from several threads."""
 
-    def __init__(self, catalog: Catalog, lease_s: float) -> None:
+    name = "transactions"
+    wanted = True
+
+    def __init__(self, catalog: Catalog, lease_s: float, services: Scheduler) -> None:
         self._catalog = catalog
         self._lease_s = lease_s
+        self._services = services
         self._open: set[TransactionId] = set()
         self._lock = threading.Lock()
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._renews = False
+        services.add(self, lane=HEARTS)
 
     @property
     def lease_us(self) -> int:
@@ -34,25 +39,23 @@ class Leases:
         """Renew a transaction's lease in the background."""
         with self._lock:
             self._open.add(transaction)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._renew, name="ebla-leases", daemon=True)
-                self._thread.start()
+        if not self._renews:
+            self._services.wake(self.name)
         try:
             yield
         finally:
             with self._lock:
                 self._open.discard(transaction)
 
-    def _renew(self) -> None:
-        while not self._stopped.wait(self._lease_s / 3):
-            with self._lock:
-                due = sorted(self._open)
-            for transaction in due:
-                # A closed transaction's commit will say so; a database that does not answer is asked again.
-                with contextlib.suppress(EblaError, OSError, SQLAlchemyError):
-                    tx.renew(self._catalog, transaction, self.lease_us)
+    def step(self, now_s: float) -> float:
+        with self._lock:
+            due = sorted(self._open) if self._renews else []  # those that have just begun are fresh
+        self._renews = True
+        for transaction in due:
+            # A closed transaction's commit will say so; a database that does not answer is asked again.
+            with contextlib.suppress(EblaError, OSError, SQLAlchemyError):
+                tx.renew(self._catalog, transaction, self.lease_us)
+        return now_s + self._lease_s / 3
 
     def stop(self) -> None:
-        self._stopped.set()
-        if self._thread is not None:
-            self._thread.join(timeout=5)
+        """Leases of transactions are not given back: those of open ones run out."""

@@ -28,9 +28,10 @@ from ebla.relations.views import REPLACEMENT, find_replacement
 from ebla.tables.context import Context
 
 
-def name_built(connection: Connection, name: str) -> str:
+def name_of_build(context: Context, name: str) -> str:
     """The name under which something is being built: that of a view's replacement, if it has one."""
-    found = find_replacement(connection, name)
+    with context.catalog.reading() as connection:
+        found = find_replacement(connection, name)
     return name if found is None else found.name
 
 

@@ -1,4 +1,4 @@
-"""Statements about builds and refreshes, carried out: another pace, pauses, the end of one, how far it is."""
+"""Statements about builds and refreshes, carried out: another pace, pauses, the end of one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Kind
 from ebla.model.scopes import of_relation
 from ebla.model.tasks import Build, held, pace
-from ebla.relations import builds as shown
 from ebla.relations import failed_builds as failed
 from ebla.relations import indexes as index_definition
 from ebla.relations import views as definition
@@ -65,8 +64,7 @@ class Builds:
             return c.Decision(reason=f"build of {name}: {said}", relation=build.view, updates=(update,), guards=guards)
 
         self._context.catalog.decide(decide, node=self._context.node)
-        self._database.builder.wake()
-        self._database.runner.wake()
+        self._database.wake()
 
     def _refreshing(self, connection: Connection, name: str, kind: Kind) -> View | None:
         """The view, if it is in the middle of a refresh."""
@@ -93,7 +91,7 @@ class Builds:
             self._cancel_refresh(name)
             return
         drop_view(self._context, name, while_building=True)
-        self._database.builder.wake()
+        self._database.wake()
 
     def _cancel_refresh(self, name: str) -> None:
         def decide(connection: Connection, at: Version) -> c.Decision | None:
@@ -116,7 +114,7 @@ class Builds:
                 again = index_definition.find(connection, index.name)
             if again is not None and again.id == index.id and again.readable:
                 self._cancel_index(again)  # it was faster
-        self._database.waits.wait_gone(index.id)
+        self._database.waits.indexes.wait_gone(index.id)
 
     def _require(self, connection: Connection, name: str, kind: Kind) -> Build:
         if kind is Kind.INDEX:
@@ -137,20 +135,3 @@ class Builds:
             how = {Permission.READ_WRITE_AND_DELETE: "built", Permission.ABSENT: "deferred"}.get(index.state, "dropped")
             raise UsageError(f"index {index.name}: expected a build that goes on, found it {how}")
         return build
-
-    def progress(self, name: str) -> shown.Shown:
-        with self._context.catalog.reading() as connection:
-            found = reads.find_relation(connection, name)
-            now, builds, alive = (
-                self._context.catalog.clock(),
-                building.builds(connection),
-                self._database.builder.loop.nodes.alive,
-            )
-            here = self._database.builder.loop.builds
-            failure = failed.of_name(connection, name)
-            if failure is not None:
-                return shown.of_failure(failure)
-            if found is not None and found.kind is Kind.INDEX:
-                index = index_definition.load(connection, name)
-                return shown.of_index(connection, index, builds, now, alive, attended=here)
-            return shown.of_view(connection, definition.load(connection, name), builds, now, alive, attended=here)

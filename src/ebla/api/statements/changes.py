@@ -1,17 +1,14 @@
-"""Statements that change rows, carried out: INSERT, UPSERT, UPDATE, DELETE, MERGE, LOAD, CREATE TABLE … AS."""
+"""Statements that change rows, carried out: INSERT, UPSERT, UPDATE, DELETE and MERGE."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-import pyarrow as pa
-
 from ebla.api.statements import answers
-from ebla.api.statements.queries import Parameters, Queries, Reading, parameter
+from ebla.api.statements.reading import Reading, Snapshots
+from ebla.api.statements.versions import Parameters
 from ebla.catalog import transactions as tx
-from ebla.errors import SqlError
 from ebla.model.relation import Relation
 from ebla.spark import write as swrite
 from ebla.spark.result import Result
@@ -20,7 +17,6 @@ from ebla.sql import statements as st
 from ebla.sql.lex import StatementText
 from ebla.sql.query import Query
 from ebla.tables import batch as b
-from ebla.tables import create_as as filled
 from ebla.tables import defaults
 from ebla.tables.computed import values_batch
 from ebla.tables.literals import dialect_of, literal_batch
@@ -33,10 +29,10 @@ if TYPE_CHECKING:
 class Changes:
     """Statements that change rows of one open database."""
 
-    def __init__(self, database: Database, queries: Queries) -> None:
+    def __init__(self, database: Database, snapshots: Snapshots) -> None:
         self._database = database
         self._context = database.context
-        self._queries = queries
+        self._snapshots = snapshots
 
     def change(
         self, statement: st.Insert | st.Update | st.Delete | st.Merge, source: StatementText, parameters: Parameters
@@ -49,7 +45,7 @@ class Changes:
             dialect, given = dialect_of(self._context, parameters), defaults.sql_by_name(relation)
 
             def read(query: Query) -> Reading:
-                return self._queries.read_in(replace(query, source=source), parameters, transaction.snapshot)
+                return self._snapshots.read_in(replace(query, source=source), parameters, transaction.snapshot)
 
             match statement:
                 case st.Insert():
@@ -80,40 +76,10 @@ class Changes:
 
     def _write(self, table: str, make: Make, *, reason: str, reads_target: bool) -> Result:
         written: Written = write(self._context, table, make, reason=reason, reads_target=reads_target)
-        self._database.maintainer.wake(written.relation.name)
+        self._database.background.written(written.relation.name)
         return answers.row(
             self._context, rows=written.rows, version=None if written.version is None else int(written.version)
         )
-
-    def load(self, load: st.Load, parameters: Parameters) -> Result:
-        table = self._database.table(load.table)
-        path = load.path
-        if load.parameter is not None:
-            given = parameter(load.parameter, parameters)
-            if not isinstance(given, str | os.PathLike):
-                raise SqlError(f"LOAD … FROM :{load.parameter}: expected a path, which is a string, found {given!r}")
-            path = os.fspath(given)
-        written = table.load(path, format=load.format, options=load.options, wait=not load.asynchronous)
-        version = None if written.version is None else int(written.version)
-        numbers = {"rows": written.rows, "version": version, "staged": written.staged}
-        columns = {name: pa.array([value], pa.int64()) for name, value in numbers.items()}
-        return answers.columns(self._context, {**columns, "note": pa.array([_load_note(load, written)], pa.string())})
-
-    def create_filled(self, statement: st.CreateTable, parameters: Parameters) -> Result:
-        query = statement.query
-        assert query is not None
-
-        def rows(transaction: tx.Transaction) -> filled.Rows:
-            read = self._queries.read_in(query, parameters, transaction.snapshot)
-            return filled.Rows(frame=read.frame, reads=read.snapshots)
-
-        written = filled.create_filled(self._context, statement, rows)
-        if written is not None:
-            self._database.maintainer.wake(written.relation.name)
-            return answers.row(
-                self._context, rows=written.rows, version=None if written.version is None else int(written.version)
-            )
-        return answers.row(self._context, rows=0, version=None)
 
 
 def _verb(statement: st.Insert | st.Update | st.Delete | st.Merge) -> str:
@@ -129,12 +95,3 @@ def _verb(statement: st.Insert | st.Update | st.Delete | st.Merge) -> str:
             return "merge into"
         case _:
             assert_never(statement)
-
-
-def _load_note(load: st.Load, written: Written) -> str | None:
-    """What the version of a staged load means."""
-    if not written.staged:
-        return None
-    if load.asynchronous:
-        return f"staged at version {written.version}; becomes visible tablet by tablet: SHOW PROGRESS"
-    return f"was staged and became visible tablet by tablet, the last one at version {written.version}"

@@ -30,9 +30,9 @@ def run(database: Database, statement: st.HandlerStatement) -> Result:
         case st.CreateHandler():
             warned = create(context, statement)
             if warned is not None and not statement.asynchronous:
-                database.views.flush(*statement.views)
+                database.statements.views.arrivals.flush(*statement.views)
             if warned:
-                database.runner.wake()
+                database.wake()
                 shown = pa.table({"warning": [i.message for i in warned], "hint": [i.hint for i in warned]})
                 return Result(table=shown, spark=lambda: context.spark)
         case st.DropHandler(name=name, if_exists=if_exists):
@@ -44,7 +44,7 @@ def run(database: Database, statement: st.HandlerStatement) -> Result:
                 return Result(table=named_like(stored.table(connection), like), spark=lambda: context.spark)
         case _:
             assert_never(statement)
-    database.runner.wake()
+    database.wake()
     return Result(table=pa.table({}), spark=lambda: context.spark)
 
 

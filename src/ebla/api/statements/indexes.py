@@ -57,7 +57,7 @@ class Indexes:
             self._database.wake()
             return
         try:
-            self._database.waits.wait_indexes([index])
+            self._database.waits.indexes.wait([index])
         except EblaError as error:
             # An index that cannot be built is not left behind half made; one that is tried again keeps what it has.
             if not error.goes_on and not isinstance(error, CatalogUnavailableError):
@@ -87,11 +87,11 @@ class Indexes:
 
     def _remove(self, index: Index, reason: str) -> None:
         create.begin_removal(self._context, index.id, reason)
-        self._database.waits.wait_gone(index.id)
+        self._database.waits.indexes.wait_gone(index.id)
 
     def _build(self, name: str) -> Result:
         found = [index for index in create.ask_for_deferred(self._context, name) if index.state not in _GOING]
-        self._database.waits.wait_indexes(found)
+        self._database.waits.indexes.wait(found)
         with self._context.catalog.reading() as connection:
             ids = {index.id for index in found}
             states = [(i.name, i.state.value) for i in definition.all_indexes(connection) if i.id in ids]

@@ -28,7 +28,12 @@ class Tables:
         self._database = database
         self._context = database.context
 
-    def define(self, statement: st.Statement) -> None:
+    def define(self, statement: st.Statement) -> Result:
+        """Create, alter or drop a table."""
+        self._define(statement)
+        return answers.columns(self._context, {})
+
+    def _define(self, statement: st.Statement) -> None:
         context = self._context
         match statement:
             case st.CreateTable():
@@ -77,7 +82,9 @@ class Tables:
         columns = [_column(spec) for spec in statement.columns]
         return constraint_ddl.declared(self._context, statement.name, columns, statement.checks)
 
-    def maintain(self, statement: st.Compact | st.Vacuum) -> Result:
+    def maintain(self, statement: st.Truncate | st.Compact | st.Vacuum) -> Result:
+        if isinstance(statement, st.Truncate):
+            return answers.row(self._context, version=int(ddl.truncate(self._context, statement.table)))
         if isinstance(statement, st.Vacuum):
             done = self._database.vacuum(statement.table, retain_s=statement.retain_seconds)
             return answers.row(

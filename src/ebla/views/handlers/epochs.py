@@ -4,7 +4,7 @@ Within a process a handler's epochs are strictly sequential (a lock of the handl
 thread at a time (a lock of the view). A chunk of a refresh after a dictionary's change holds only its view: the
 handler's epochs leave that view out meanwhile, and those that read it, and come to it between this chunk and the next.
 Between processes, a lease says which one runs a handler's epochs and refreshes in the background
-(`ebla.views.handlers.leases`), and an epoch waits for one of another process that has begun on a view of its own. The
+(`ebla.catalog.leadership`), and an epoch waits for one of another process that has begun on a view of its own. The
 commit decides: it requires the position that the epoch started from, and the one that loses tries again.
 """
 
@@ -22,6 +22,7 @@ from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, Version
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
+from ebla.catalog.leadership import is_gone
 from ebla.errors import ConflictError, UnknownNameError
 from ebla.model.handlers import DICTIONARY, Handler, behind_busy, held, owners, tuning, with_inputs
 from ebla.relations import handlers as stored
@@ -34,9 +35,10 @@ from ebla.views.epoch.apply import ViewInputs, apply_epoch
 from ebla.views.epoch.attempt import Epoch, Target
 from ebla.views.epoch.growth import Piece
 from ebla.views.handlers import dictionary
-from ebla.views.handlers.leases import is_gone
 from ebla.views.handlers.refreshes import Advanced, Refreshes
 
+HANDLER = "handler/"
+"""What the names begin with of the lease of a handler, and of the service that runs its epochs."""
 ATTEMPTS = 5
 """How often work is begun again, at least, that another process was faster with."""
 LOOK_AGAIN_S = 0.02
@@ -81,8 +83,6 @@ class Epochs:
     def __init__(self, context: Context, on_epoch: Callable[[Epoch], None] = lambda done: None) -> None:
         self._context = context
         self._on_epoch = on_epoch
-        self.on_free: Callable[[], None] = lambda: None
-        """Called when views can be worked on again that an epoch may have left out meanwhile."""
         self._handlers = Locks()
         self._views = Locks()
         self._left_out: set[str] = set()
@@ -201,7 +201,7 @@ class Epochs:
                 if attempt >= ATTEMPTS and time.monotonic() > deadline:
                     raise
             finally:
-                self.on_free()
+                self._on_free()
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _chosen(self, asked: set[str]) -> dict[str, tuple[RelationId | None, Handler]]:
@@ -308,9 +308,13 @@ class Epochs:
             found = dictionary.running(connection, handlers)
         return {one.handler.name for one in found if not one.refresh.paused or one.again}
 
+    def _on_free(self) -> None:
+        """Epochs that left views out have something to do, whether or not there was a commit."""
+        self._context.services.wake_group(HANDLER)
+
     def _refreshed(self, view: View, handler: Handler) -> None:
         """A view is free behind a chunk: an epoch that had to leave it out comes before the next one."""
-        self.on_free()
+        self._on_free()
         name = view.relation.name.lower()
         with self._left_out_lock:
             left_out = name in self._left_out

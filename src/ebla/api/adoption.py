@@ -1,0 +1,40 @@
+"""Views of a catalog from before there were building tasks get the tasks that they lack when it is opened."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from ebla.algebra.driving import Driving
+from ebla.base.ids import Version
+from ebla.catalog import building, reads
+from ebla.model import changes as c
+from ebla.model.tasks import Build
+from ebla.relations import views as definition
+from ebla.relations.shapes import how_built
+from ebla.relations.tasks import NO_RELATION, first_tasks
+from ebla.relations.views import View
+from ebla.tables.context import Context
+from ebla.views import replace as replace_views
+
+
+def adopt(context: Context) -> None:
+    """Give views the tasks that they lack. Then end the replacing of views that has begun."""
+
+    def decide(connection: Connection, at: Version) -> c.Decision | None:
+        builds = building.builds(connection)
+        views = [v for v in definition.all_views(connection) if v.building and v.relation.id not in builds]
+        updates = tuple(_tasks_of(context, connection, view) for view in views)
+        return c.Decision(reason="views from before there were building tasks", updates=updates) if updates else None
+
+    context.catalog.decide(decide, node=context.node)
+    replace_views.exchange(context)
+
+
+def _tasks_of(context: Context, connection: Connection, view: View) -> c.CreateBuild:
+    how = how_built(view, {n: reads.relation(connection, n) for n in view.inputs})
+    base = None if how.base is None else reads.relation(connection, how.base)
+    tasks = first_tasks(connection, base, context.node, together=not isinstance(how, Driving))
+    build = Build(view=view.relation.id, base=NO_RELATION if base is None else base.id)
+    return c.CreateBuild(build=build, tasks=tuple(replace(task, view=view.relation.id) for task in tasks))

@@ -1,0 +1,38 @@
+"""Builds that are tried again: on request, and what the statements that wait for them say."""
+
+from __future__ import annotations
+
+from ebla.errors import EblaError, SparkJobError
+from ebla.model import changes as c
+from ebla.relations.views import View, moved
+from ebla.tables.context import Context
+
+
+def forgive(context: Context, view: View) -> None:
+    """Let a build that failed go on where it was."""
+    if view.reached is None or not view.reached.failed:
+        return
+    again = view.reached.forgiven()
+    context.catalog.commit(
+        c.Decision(
+            reason=f"build of {view.relation.name}: try again",
+            relation=view.relation.id,
+            requires=(c.ProgressIs(name=view.progress_name, value=view.stored),),
+            updates=moved(view, again),
+        ),
+        node=context.node,
+    )
+
+
+def still_trying(kind: str, name: str, error: Exception) -> EblaError:
+    """For those who waited: what stands in the way of a build that is tried again, and what they can do."""
+    said = str(error) if isinstance(error, EblaError) else f"{kind} {name}: unexpected {type(error).__name__}: {error}"
+    said = said.removesuffix("; repeat the statement")
+    said += f"; its build is tried again by itself: SHOW PROGRESS {name} tells when, CANCEL BUILD {name} ends it"
+    made: EblaError
+    if isinstance(error, SparkJobError):
+        made = SparkJobError(said, lost=error.lost, code=error.code)
+    else:
+        made = type(error)(said) if isinstance(error, EblaError) else EblaError(said)
+    made.goes_on = True
+    return made

@@ -1,0 +1,66 @@
+"""What becomes of relations whose tasks are done: caught up, checked, and taken into use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from ebla.api.retries import forgive
+from ebla.base.ids import RelationId
+from ebla.catalog import indexing, reads
+from ebla.indexes import walk
+from ebla.indexes.validate import Validation
+from ebla.model.relation import Kind, Relation
+from ebla.relations import views as definition
+from ebla.tables.context import Context
+from ebla.views import replace as replace_views
+from ebla.views.fill import sample
+from ebla.views.handlers.epochs import Epochs
+
+
+class Settler:
+    """Of one open database."""
+
+    def __init__(self, context: Context, epochs: Epochs, written: Callable[[str], None]) -> None:
+        self._context = context
+        self._epochs = epochs
+        self._written = written
+        self._validation = Validation(context)
+
+    def _relation(self, number: RelationId) -> Relation | None:
+        with self._context.catalog.reading() as connection:
+            return reads.relation_by_id(connection, number)
+
+    def catch_up(self, relation: RelationId) -> None:
+        found = self._relation(relation)
+        if found is not None:
+            self._epochs.catch_up(found.name)
+
+    def check(self, relation: RelationId) -> bool:
+        found = self._relation(relation)
+        if found is None:
+            return True
+        with self._context.at_work(f"check of {found.name}"):
+            if found.kind is Kind.INDEX:
+                return self._validation.check(relation)
+            sample.check(self._context, found.name)
+        return True
+
+    def forgive(self, relation: RelationId) -> None:
+        """Let a build go on that failed."""
+        with self._context.catalog.reading() as connection:
+            found = reads.relation_by_id(connection, relation)
+            view = None if found is None else definition.of_relation(connection, found)
+        if view is not None:
+            forgive(self._context, view)
+
+    def built(self, relations: Collection[RelationId]) -> None:
+        """They were marked built: views take the places of those that they replace, indexes can be read."""
+        replace_views.exchange(self._context)
+        for number in relations:
+            with self._context.catalog.reading() as connection:
+                relation = reads.relation_by_id(connection, number)
+                stands = indexing.of_index(connection, number)
+            if stands is not None:
+                walk.readable(self._context, stands.base)
+            if relation is not None:
+                self._written(relation.name)

@@ -1,0 +1,50 @@
+"""A query as a DataFrame over what the tables stand for that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ebla.api.statements.versions import Parameters
+from ebla.errors import EblaError
+from ebla.model.snapshot import Snapshot
+from ebla.spark import comparisons
+from ebla.spark.query import over, refuse_deep
+from ebla.spark.session import local_frame
+from ebla.spark.wording import in_users_words
+from ebla.sql.lex import StatementText
+from ebla.sql.query import Query, TableRef
+from ebla.tables import scans
+from ebla.tables.context import Context
+from ebla.tables.literals import zone_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Relations = Mapping[TableRef, Snapshot | pa.Table | None]
+"""What every mention of a table in a query stands for."""
+
+
+def frame_of(context: Context, query: Query, parameters: Parameters, relations: Relations) -> DataFrame:
+    """The query over its relations; a name that is none of ours is the user's temporary view."""
+    spark = context.spark
+    frames: dict[int, DataFrame] = {}
+    for number, ref in enumerate(query.refs):
+        found = relations.get(ref)
+        if isinstance(found, Snapshot):
+            frames[number] = scans.frame_of(context, found, hidden=ref.target)
+        elif found is not None:
+            frames[number] = local_frame(spark, found)
+
+    def reworded(error: Exception, names: Collection[str], place: Callable[[int], int]) -> EblaError | None:
+        return in_users_words(error, query, names, spark, place)
+
+    def exact(frame: DataFrame, text: str) -> str | None:
+        users = query.source or StatementText(text=query.text)
+        return comparisons.exact(frame, text, zone_of(context), users)
+
+    frame = over(spark, query, frames, parameters=parameters, reworded=reworded, exact=exact)
+    refuse_deep(frame)
+    return frame

@@ -1,0 +1,52 @@
+"""`SHOW PROGRESS`: how far builds and refreshes are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ebla.catalog import building, reads
+from ebla.model.relation import Kind
+from ebla.relations import builds as shown
+from ebla.relations import failed_builds as failed
+from ebla.relations import indexes as index_definition
+from ebla.relations import views as definition
+from ebla.spark.result import Result
+from ebla.values import types
+from ebla.views import replace
+
+if TYPE_CHECKING:
+    from ebla.api.database import Database
+
+
+class Progress:
+    """Of the builds of one open database."""
+
+    def __init__(self, database: Database) -> None:
+        self._context = database.context
+        self._builder = database.builder
+
+    def show(self, name: str | None) -> Result:
+        if name is not None:
+            one = self.of(replace.name_of_build(self._context, name))
+            found = types.table_of(shown.COLUMNS, [one.row()])
+        else:
+            with self._context.catalog.reading() as connection:
+                found = shown.table(connection, self._context.catalog.clock())
+        return Result(table=found, spark=lambda: self._context.spark)
+
+    def of(self, name: str) -> shown.Shown:
+        with self._context.catalog.reading() as connection:
+            found = reads.find_relation(connection, name)
+            now, builds, alive = (
+                self._context.catalog.clock(),
+                building.builds(connection),
+                self._builder.nodes.alive,
+            )
+            here = self._builder.loop.builds
+            failure = failed.of_name(connection, name)
+            if failure is not None:
+                return shown.of_failure(failure)
+            if found is not None and found.kind is Kind.INDEX:
+                index = index_definition.load(connection, name)
+                return shown.of_index(connection, index, builds, now, alive, attended=here)
+            return shown.of_view(connection, definition.load(connection, name), builds, now, alive, attended=here)

@@ -1,0 +1,258 @@
+"""Services: what runs in the background of a process, and the scheduler that runs it.
+
+Theory of operation. A service does one piece of work in a `step` and says when the next one is due; a wake-up makes it
+due at once. Services are level-triggered: a step looks at the state and not at who woke it, so one step serves any
+number of wake-ups, and a wake-up that comes during a step leads to another one. The scheduler has the clock, the
+threads, and the pauses after failures. Services of one lane take turns in one thread, which starts with the first
+wake-up and ends with the last service of the lane. A service whose steps take long has a lane of its own; those that
+only renew something share the lane `hearts`.
+
+Without threads a test runs the same services: it moves the clock and calls `run_due`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ebla.base.backoff import Backoff
+from ebla.errors import ConflictError, EblaError
+
+log = logging.getLogger("ebla.services")
+
+HEARTS = "hearts"
+"""The lane of services that renew leases and rows: short steps at long intervals."""
+BACKOFF_S = Backoff(0.2, 30.0)
+
+
+class Service(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def wanted(self) -> bool:
+        """Whether this process has anything to do for it; if not, a wake-up does nothing."""
+        ...
+
+    def step(self, now_s: float) -> float | None:
+        """Do what is due; when the next step is due, by the scheduler's clock. `None`: with the next wake-up."""
+        ...
+
+    def stop(self) -> None:
+        """Give back what is held. Called once, behind the last step."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    service: Service
+    lane: _Lane
+    backoff: Backoff
+    due_s: float = math.inf
+    not_before_s: float = -math.inf
+    """The end of the pause after a failure."""
+    woken: bool = False
+    stepping: bool = False
+    failures: int = 0
+
+    @property
+    def next_s(self) -> float:
+        return max(self.not_before_s, -math.inf if self.woken else self.due_s)
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    name: str
+    changed: threading.Condition
+    entries: list[_Entry] = field(default_factory=list)
+    thread: threading.Thread | None = None
+
+    def first(self) -> _Entry | None:
+        return min(self.entries, key=lambda entry: entry.next_s, default=None)
+
+
+class Scheduler:
+    """Runs the services of one open database. Safe to use from several threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, threads: bool = True) -> None:
+        self.clock = clock
+        self._threads = threads
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        """Notified behind each step, and when services are stopped."""
+        self._entries: dict[str, _Entry] = {}
+        self._lanes: dict[str, _Lane] = {}
+
+    def add(self, service: Service, *, lane: str | None = None, backoff: Backoff = BACKOFF_S) -> None:
+        """Run a service from now on. Its first step comes with a wake-up."""
+        name = service.name if lane is None else lane
+        with self._lock:
+            place = self._lanes.setdefault(name, _Lane(name, threading.Condition(self._lock)))
+            entry = _Entry(service, place, backoff)
+            assert service.name not in self._entries, f"service {service.name}: expected to be added once"
+            self._entries[service.name] = entry
+            place.entries.append(entry)
+
+    def __contains__(self, name: str) -> bool:
+        with self._lock:
+            return name in self._entries
+
+    def wake(self, *names: str) -> None:
+        """Have these services step, if this process has anything to do for them. Unknown names are left alone."""
+        with self._lock:
+            found = [self._entries[name] for name in names if name in self._entries]
+        for entry in found:
+            if entry.service.wanted:  # not under the lock: it may ask others
+                self._wake(entry)
+
+    def wake_group(self, prefix: str) -> None:
+        """Have the services step whose names begin so."""
+        with self._lock:
+            names = [name for name in self._entries if name.startswith(prefix)]
+        self.wake(*names)
+
+    def _wake(self, entry: _Entry) -> None:
+        with self._lock:
+            if entry not in entry.lane.entries:
+                return
+            entry.woken = True
+            if entry.lane.thread is None and self._threads:
+                lane = entry.lane
+                lane.thread = threading.Thread(target=self._run, args=(lane,), name=f"ebla-{lane.name}", daemon=True)
+                lane.thread.start()
+            entry.lane.changed.notify_all()
+
+    # ---- steps ------------------------------------------------------------------------------------------
+
+    def _run(self, lane: _Lane) -> None:
+        while True:
+            with self._lock:
+                while (entry := self._due(lane)) is None:
+                    first = lane.first()
+                    if first is None:
+                        lane.thread = None
+                        del self._lanes[lane.name]
+                        return
+                    lane.changed.wait(None if first.next_s == math.inf else max(0.0, first.next_s - self.clock()))
+            self._step(entry)
+
+    def _due(self, lane: _Lane) -> _Entry | None:
+        """The service of a lane whose turn it is; from now on it steps."""
+        entry = lane.first()
+        if entry is None or entry.next_s > self.clock():
+            return None
+        entry.woken, entry.stepping = False, True
+        return entry
+
+    def _step(self, entry: _Entry) -> None:
+        due_s: float | None = None
+        failures = entry.failures + 1
+        try:
+            due_s = entry.service.step(self.clock())
+            failures = 0
+        except ConflictError as error:  # another process came first: the pause does not grow
+            log.debug("service=%s starts over reason=%s", entry.service.name, error)
+            failures = max(entry.failures, 1)
+        except EblaError as error:
+            log.warning("service=%s failed reason=%s", entry.service.name, error)
+        except Exception:
+            if not self._threads:
+                raise  # a test wants to know
+            if self.is_running(entry.service):
+                log.exception("service=%s failed", entry.service.name)
+        finally:
+            with self._lock:
+                entry.stepping, entry.failures = False, failures
+                entry.due_s = math.inf if due_s is None else due_s
+                if failures:
+                    entry.due_s = entry.not_before_s = self.clock() + entry.backoff.after(failures)
+                self._changed.notify_all()
+
+    def run_due(self) -> int:
+        """Without threads: every step that is due now, one after the other; how many there were."""
+        assert not self._threads, "threads run the services"
+        count = 0
+        while due := [entry for lane in list(self._lanes.values()) if (entry := self._due(lane)) is not None]:
+            for entry in due:
+                self._step(entry)
+                count += 1
+        return count
+
+    @property
+    def next_s(self) -> float:
+        """When the next step is due; infinite: with the next wake-up."""
+        with self._lock:
+            return min((entry.next_s for entry in self._entries.values()), default=math.inf)
+
+    # ---- waiting and stopping ---------------------------------------------------------------------------
+
+    def is_running(self, service: Service) -> bool:
+        """Whether a service was added and not stopped."""
+        with self._lock:
+            entry = self._entries.get(service.name)
+            return entry is not None and entry.service is service
+
+    def is_stepping(self, name: str) -> bool:
+        with self._lock:
+            return name in self._entries and self._entries[name].stepping
+
+    def notify(self) -> None:
+        """Have those look again who wait for a condition."""
+        with self._lock:
+            self._changed.notify_all()
+
+    def wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Wait until a condition holds that steps, stops and `notify` may change; whether it does."""
+        with self._lock:
+            return self._changed.wait_for(condition, timeout_s)
+
+    def wait_idle(self, name: str, timeout_s: float) -> bool:
+        """Wait until a service has nothing to do before the next wake-up."""
+
+        def is_idle() -> bool:
+            entry = self._entries.get(name)
+            return entry is None or (not entry.stepping and entry.next_s == math.inf)
+
+        return self.wait_for(is_idle, timeout_s)
+
+    def stop(self, *names: str, timeout_s: float | None = None) -> bool:
+        """End services: begin no other step, wait for those that run, have each give back what it holds.
+
+        False: a step ran on behind the timeout. Its service gives nothing back.
+        """
+        with self._lock:
+            found = [self._entries.pop(name) for name in names if name in self._entries]
+            for entry in found:
+                entry.lane.entries.remove(entry)
+                entry.lane.changed.notify_all()
+            self._changed.notify_all()
+            self.wait_for(lambda: not any(entry.stepping for entry in found), timeout_s)
+            over = [entry for entry in found if not entry.stepping]
+        for entry in over:
+            entry.service.stop()
+        return len(over) == len(found)
+
+    def drop(self, name: str) -> None:
+        """Begin no other step of a service. One that runs goes on to its end, and `stop` is not called."""
+        with self._lock:
+            entry = self._entries.pop(name, None)
+            if entry is not None:
+                entry.lane.entries.remove(entry)
+                entry.lane.changed.notify_all()
+                self._changed.notify_all()
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Stop all services: those that renew something last, because the others need it to their ends."""
+        with self._lock:
+            work = [name for name, entry in self._entries.items() if entry.lane.name != HEARTS]
+        for names in (work, list(self._entries)):
+            self.stop(*names, timeout_s=timeout_s)
+            with self._lock:
+                ending = [lane.thread for lane in self._lanes.values() if not lane.entries and lane.thread is not None]
+            for thread in ending:  # of services that were dropped, too
+                thread.join(timeout_s)

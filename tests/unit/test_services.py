@@ -1,0 +1,287 @@
+"""Services in the background: one step for many wake-ups, longer waits after failures, and an end.
+
+Most of it without threads: the clock is moved by hand.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from ebla.base.backoff import Backoff
+from ebla.base.services import BACKOFF_S, HEARTS, Scheduler
+from ebla.errors import ConflictError, StorageError
+from ebla.node.jobs import Job, Turns
+
+WAIT_S = 30
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Work:
+    """A service that counts its steps, and fails as often as it is told to."""
+
+    def __init__(self, *failures: Exception, name: str = "work", every_s: float | None = None) -> None:
+        self.name = name
+        self.wanted = True
+        self.failures = list(failures)
+        self.every_s = every_s
+        self.count = 0
+        self.stopped = 0
+
+    def step(self, now_s: float) -> float | None:
+        self.count += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return None if self.every_s is None else now_s + self.every_s
+
+    def once(self) -> float:
+        self.step(0.0)
+        return 0.0
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def services(clock: Clock) -> Scheduler:
+    return Scheduler(clock, threads=False)
+
+
+@pytest.fixture
+def threads() -> Iterator[Scheduler]:
+    found = Scheduler()
+    yield found
+    found.close(WAIT_S)
+
+
+# ---- steps ----------------------------------------------------------------------------------------------
+
+
+def test_many_wake_ups_in_one_pause_are_one_piece_of_work(services: Scheduler, clock: Clock) -> None:
+    work, period_s = Work(), [10.0]
+    services.add(Job("job", work.once, lambda: period_s[0]))
+    for _ in range(5):
+        services.wake("job")
+        services.run_due()
+    assert work.count == 0
+    assert services.next_s == clock() + 10
+    period_s[0] = 0  # a shorter period counts at once
+    services.wake("job")
+    services.run_due()
+    assert work.count == 1
+    assert services.next_s == math.inf
+
+
+def test_a_job_that_cannot_work_now_tries_again(services: Scheduler, clock: Clock) -> None:
+    answers = [1.0, 0.0]
+    services.add(Job("job", lambda: answers.pop(0), lambda: 0.0))
+    services.wake("job")
+    services.run_due()
+    assert services.next_s == clock() + 1
+    services.wake("job")
+    services.run_due()
+    assert len(answers) == 1  # a wake-up does not shorten the wait
+    clock.now_s += 1
+    services.run_due()
+    assert answers == []
+    assert services.next_s == math.inf
+
+
+def test_a_service_is_stepped_when_it_said_so_or_when_it_is_woken(services: Scheduler, clock: Clock) -> None:
+    work = Work(every_s=5.0)
+    services.add(work)
+    assert services.run_due() == 0  # the first step comes with a wake-up
+    services.wake("work", "one that is not there")
+    assert services.run_due() == 1
+    clock.now_s += 4.9
+    assert services.run_due() == 0
+    services.wake("work")
+    assert services.run_due() == 1
+    clock.now_s += 5
+    assert services.run_due() == 1
+
+
+def test_one_that_is_not_wanted_is_not_woken(services: Scheduler) -> None:
+    work = Work()
+    work.wanted = False
+    services.add(work)
+    services.wake("work")
+    assert services.run_due() == 0
+
+
+def test_groups_are_woken_by_the_beginning_of_their_names(services: Scheduler) -> None:
+    works = [Work(name=name) for name in ("handler/a", "handler/b", "runner")]
+    for work in works:
+        services.add(work, lane=HEARTS)
+    services.wake_group("handler/")
+    services.run_due()
+    assert [work.count for work in works] == [1, 1, 0]
+
+
+# ---- failures -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [ConflictError("lost"), StorageError("broken")])
+def test_work_that_fails_is_done_again(services: Scheduler, clock: Clock, error: Exception) -> None:
+    work = Work(error, error)
+    services.add(work, backoff=Backoff(1.0, 30.0))
+    services.wake("work")
+    services.run_due()
+    services.wake("work")
+    services.run_due()
+    assert work.count == 1  # a wake-up does not shorten the pause
+    clock.now_s += 1
+    services.run_due()
+    assert work.count == 2
+    grown_s = 1.0 if isinstance(error, ConflictError) else 2.0
+    assert services.next_s == clock() + grown_s
+    clock.now_s += grown_s
+    services.run_due()
+    assert work.count == 3
+    assert services.next_s == math.inf
+
+
+def test_work_that_fails_unexpectedly_is_done_again(threads: Scheduler) -> None:
+    work = Work(ValueError("unexpected"), ValueError("unexpected"))
+    threads.add(work, backoff=Backoff(0.001, 30.0))
+    threads.wake("work")
+    assert threads.wait_for(lambda: work.count == 3, WAIT_S)
+
+
+def test_a_service_that_fails_holds_up_no_other_of_its_lane(services: Scheduler) -> None:
+    broken, other = Work(StorageError("broken"), name="broken"), Work(name="other")
+    for work in (broken, other):
+        services.add(work, lane=HEARTS)
+    services.wake("broken", "other")
+    services.run_due()
+    assert other.count == 1
+
+
+def test_the_wait_after_failures_grows_up_to_a_bound() -> None:
+    waits = [BACKOFF_S.after(n) for n in range(12)]
+    assert waits[0] == 0
+    assert waits == sorted(waits)
+    assert BACKOFF_S.after(1) == BACKOFF_S.first
+    assert BACKOFF_S.after(10_000) == BACKOFF_S.most
+
+
+# ---- ends -----------------------------------------------------------------------------------------------
+
+
+def test_a_service_that_waits_stops_at_once(threads: Scheduler) -> None:
+    work = Work(every_s=3600.0)
+    threads.add(work)
+    threads.wake("work")
+    assert threads.wait_for(lambda: work.count == 1, WAIT_S)
+    assert threads.stop("work")
+    threads.wake("work")
+    threads.close(WAIT_S)
+    assert (work.count, work.stopped) == (1, 1)
+    assert not [t for t in threading.enumerate() if t.name == "ebla-work"]
+
+
+class Slow(Work):
+    """A step that runs until it is let go."""
+
+    def __init__(self, name: str = "slow") -> None:
+        super().__init__(name=name)
+        self.began, self.may_end = threading.Event(), threading.Event()
+
+    def step(self, now_s: float) -> float | None:
+        self.began.set()
+        assert self.may_end.wait(WAIT_S)
+        return super().step(now_s)
+
+
+def test_a_step_that_runs_is_waited_for_up_to_a_deadline(threads: Scheduler) -> None:
+    slow, heart = Slow(), Work(name="heart", every_s=0.001)
+    threads.add(heart, lane=HEARTS)
+    threads.add(slow)
+    threads.wake("slow", "heart")
+    assert slow.began.wait(WAIT_S)
+    assert not threads.stop("slow", timeout_s=0.01)
+    assert slow.stopped == 0
+    beats = heart.count
+    assert threads.wait_for(lambda: heart.count > beats, WAIT_S)  # hearts beat to the end of the work
+    slow.may_end.set()
+    threads.close(WAIT_S)
+    assert (slow.count, heart.stopped) == (1, 1)
+
+
+def test_one_in_the_place_of_another_waits_for_its_step(threads: Scheduler) -> None:
+    """As a handler that is dropped and created again."""
+    before, after = Slow(), Work(name="slow")
+    threads.add(before)
+    threads.wake("slow")
+    assert before.began.wait(WAIT_S)
+    threads.drop("slow")
+    threads.add(after)
+    threads.wake("slow")
+    assert after.count == 0
+    before.may_end.set()
+    assert threads.wait_idle("slow", WAIT_S)
+    assert (before.count, after.count) == (1, 1)
+
+
+def test_a_wake_up_during_a_step_leads_to_another(threads: Scheduler) -> None:
+    slow = Slow()
+    threads.add(slow)
+    threads.wake("slow")
+    assert slow.began.wait(WAIT_S)
+    assert threads.is_stepping("slow")
+    threads.wake("slow")
+    slow.may_end.set()
+    assert threads.wait_idle("slow", WAIT_S)
+    assert slow.count == 2
+
+
+# ---- turns ----------------------------------------------------------------------------------------------
+
+
+def test_dictionaries_of_each_handler_have_their_own_turn() -> None:
+    turns = Turns()
+    turns.periods_s = {"often": 1.0, "rarely": 10.0}
+    turns.want(100.0)
+    assert turns.pause_s(100.0) == 1.0
+    assert turns.take(100.5) == set()
+    assert turns.take(101.0) == {"often"}
+    assert turns.has_more()
+    assert turns.pause_s(101.0) == 9.0
+    turns.want(102.0)
+    assert turns.take(110.0) == {"often", "rarely"}
+    assert not turns.has_more()
+    assert turns.pause_s(110.0) == 0.0
+
+
+def test_a_handler_that_is_gone_has_no_turn() -> None:
+    turns = Turns()
+    turns.periods_s = {"gone": 1.0}
+    turns.want(0.0)
+    turns.periods_s = {}
+    assert turns.take(5.0) == set()
+    assert not turns.has_more()
+
+
+def test_a_turn_that_failed_comes_again() -> None:
+    turns = Turns()
+    turns.periods_s = {"a": 100.0}
+    turns.want(0.0)
+    taken = turns.take(100.0)
+    turns.put_back(taken, 101.0)
+    assert turns.has_more()
+    assert turns.take(101.0) == {"a"}
