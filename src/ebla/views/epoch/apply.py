@@ -9,20 +9,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ebla.algebra.driving import Driving, Growing, InOnePiece
-from ebla.base.ids import Version
-from ebla.catalog import history, reads
+from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError
-from ebla.model.plans import Plan
-from ebla.model.relation import FOREVER, Kind, Relation
+from ebla.model.relation import Relation
 from ebla.relations import views as definition
 from ebla.relations.shapes import how_built
-from ebla.relations.views import Position, View
+from ebla.relations.views import View
 from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import OpenTransaction, begin
 from ebla.views.epoch.attempt import Attempt, Epoch, Target
 from ebla.views.epoch.coverage import Covering
+from ebla.views.epoch.due import anything_new, refuse_behind
 from ebla.views.epoch.growth import Growth, OnePiece, Piece, growth, in_one_piece
 from ebla.views.epoch.refresh import Chunk, RefreshEpoch
 from ebla.views.epoch.round import Round
@@ -56,14 +55,14 @@ def apply_epoch(
     """
     started = time.perf_counter()
     if loaded is not None and target is not None:
-        _refuse_behind(*loaded, target)
+        refuse_behind(*loaded, target)
         found = _Look(view=loaded[0], relations=loaded[1], target=target, due=True)
     else:
         with context.catalog.reading() as connection:
             found = _look(connection, name, target, build=build, chunk=chunk, repair=repair)
     view = found.view
     if not found.due:
-        return Epoch(view=view.relation.name, applied_version=applied(view), plan=Plan.NOTHING)
+        return Epoch.without_rows(view)
     with _at_work(context, found, round_ or Round(context), started) as attempt:
         if found.stands is not None and isinstance(found.how, Driving):
             return Covering(attempt, found.how, found.stands).run()
@@ -125,7 +124,7 @@ def _look(
                 return replace(found, due=False)
             if chunk is not None and (view.position is None or view.position.refresh is None):
                 return replace(found, due=False)  # another process has ended it
-            _refuse_behind(view, relations, target)
+            refuse_behind(view, relations, target)
             return found
 
 
@@ -154,45 +153,3 @@ def _begun(context: Context, view: View) -> OpenTransaction:
         transaction.roll_back()
         raise ConflictError(f"{relation.name}: expected the view that the epoch began with, found another; retry")
     return transaction
-
-
-def applied(view: View) -> Version:
-    return Version(0) if view.position is None else view.position.applied_version
-
-
-def _refuse_behind(view: View, relations: Mapping[str, Relation], target: Target) -> None:
-    """Refuse a target that was chosen before another process brought the view further.
-
-    The view's rows hold what it has read: with a position behind them the next epoch would apply changes twice.
-    """
-    for name, relation in relations.items():
-        seen = 0 if view.position is None else view.position.read.get(name, 0)
-        until = target.batch.get(name, target.stream if relation.kind is Kind.TABLE else FOREVER)
-        if until < seen:
-            raise ConflictError(
-                f"epoch of {view.relation.name}: expected {relation.name} at version {seen} or newer, found {until}; "
-                "another process came first: read again"
-            )
-
-
-def anything_new(
-    connection: Connection, position: Position | None, relations: Mapping[str, Relation], target: Target
-) -> bool:
-    """Whether an input has a commit that a view has not read. The history knows, even of runs that are vacuumed."""
-    if position is None or position.failed:
-        return True
-    return written_since(connection, position.read, relations, target)
-
-
-def written_since(
-    connection: Connection, read: Mapping[str, int], relations: Mapping[str, Relation], target: Target
-) -> bool:
-    """Whether an input has a commit behind these versions, up to the target."""
-    for name, relation in relations.items():
-        seen = read.get(name, 0)
-        until = target.batch.get(name, target.stream if relation.kind is Kind.TABLE else FOREVER)
-        if seen >= until:
-            continue
-        if history.newest_of(connection, relation.id, until) > seen:
-            return True
-    return False

@@ -72,6 +72,13 @@ class Epoch:
         """Whether it found nothing to read."""
         return self.plan is Plan.NOTHING
 
+    @classmethod
+    def without_rows(cls, view: View, plan: Plan = Plan.NOTHING, error: Exception | None = None) -> Epoch:
+        """An epoch that left the view where it was: there was nothing to do, or an error."""
+        stands = Version(0) if view.position is None else view.position.applied_version
+        reason = None if error is None else str(error) or type(error).__name__
+        return cls(view=view.relation.name, applied_version=stands, plan=plan, reason=reason, error=error)
+
     def position(self, before: Position | None, read: Mapping[str, int], refresh: Refresh | None = None) -> Position:
         """Where the view stands when the epoch is committed."""
         return definition.advanced(

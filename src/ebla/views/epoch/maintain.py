@@ -24,8 +24,9 @@ from ebla.relations.views import Position, View
 from ebla.spark.faults import is_final
 from ebla.tables import troubles as troubled
 from ebla.tables.context import Context
-from ebla.views.epoch.apply import ViewInputs, anything_new, applied, apply_epoch, written_since
+from ebla.views.epoch.apply import ViewInputs, apply_epoch
 from ebla.views.epoch.attempt import Epoch, Target
+from ebla.views.epoch.due import anything_new, written_since
 from ebla.views.epoch.growth import Piece
 from ebla.views.epoch.refresh import Chunk
 from ebla.views.epoch.round import Round
@@ -72,9 +73,7 @@ def refresh(
                 round_.uses(used_columns(shape, agenda.inputs[view.relation.id]))
         for view in level:
             if view.relation.id in agenda.idle:
-                done[view.relation.name] = Epoch(
-                    view=view.relation.name, applied_version=applied(view), plan=Plan.NOTHING
-                )
+                done[view.relation.name] = Epoch.without_rows(view)
         for epoch in _side_by_side(context, busy, targets, round_, build, chunk, agenda.steady, alone=of_dictionaries):
             done[epoch.view] = epoch
     _forget_troubles(context, agenda, targets, done, chunk)
@@ -199,13 +198,7 @@ def _side_by_side(
                 raise
             if not isinstance(error, ConflictError):
                 _note(context, view, error)
-            return Epoch(
-                view=view.relation.name,
-                applied_version=applied(view),
-                plan=Plan.WAITING,
-                reason=str(error) or type(error).__name__,
-                error=error,
-            )
+            return Epoch.without_rows(view, Plan.WAITING, error)
 
     if len(views) < 2:
         return [epoch for epoch in map(one, views) if epoch is not None]
@@ -241,9 +234,7 @@ def _apply_or_fail(
         if chunk is not None and view.position is not None and view.position.refresh is not None:
             tried |= view.position.refresh.to
         stop(context, view, error, tried, Activity.EPOCH if build is None else Activity.BUILD)
-        return Epoch(
-            view=view.relation.name, applied_version=applied(view), plan=Plan.FAILED, reason=str(error), error=error
-        )
+        return Epoch.without_rows(view, Plan.FAILED, error)
 
 
 def _note(context: Context, view: View, error: Exception) -> Trouble:
