@@ -19,7 +19,7 @@ from ebla.model.relation import Kind, Relation
 from ebla.predicates import conditions
 from ebla.predicates.conditions import LIMIT_DEFAULT
 from ebla.query.execute import Reader
-from ebla.relations.builds import Shown
+from ebla.relations.builds import BuildProgress
 from ebla.spark.result import Result
 from ebla.tables import compaction, vacuum
 from ebla.tables.context import Context
@@ -96,7 +96,7 @@ class Database:
         """The session that queries run in; started now if none was given."""
         return self.context.spark
 
-    def progress(self, name: str) -> Shown:
+    def progress(self, name: str) -> BuildProgress:
         """How far the build of a view or an index is."""
         return self.statements.views.progress.of(name)
 

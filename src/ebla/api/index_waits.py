@@ -13,7 +13,7 @@ from ebla.catalog.indexing import IndexState
 from ebla.catalog.troubles import Activity
 from ebla.errors import UnknownNameError
 from ebla.model.lifecycle.index import Permission
-from ebla.relations import builds as shown
+from ebla.relations import builds as build_progress
 from ebla.relations import failed_builds as failed
 from ebla.relations import indexes as index_definition
 from ebla.relations.indexes import Index
@@ -72,9 +72,11 @@ class IndexWaits:
                 relation = reads.relation_by_id(connection, number)
                 index = None if relation is None else index_definition.find(connection, relation.name)
                 if index is not None and not index.readable:
-                    at = shown.of_index(connection, index, builds, now, self._builder.nodes.alive, attended=True)
+                    at = build_progress.of_index(
+                        connection, index, builds, now, self._builder.nodes.alive, attended=True
+                    )
                     break
             else:
                 return True
-        self._context.progress(shown.line(at), at.progress.percent / 100)
+        self._context.progress(build_progress.line(at), at.progress.percent / 100)
         return False

@@ -19,7 +19,7 @@ from ebla.catalog import tables as catalog_tables
 from ebla.catalog.tables import TABLES
 from ebla.errors import UnknownNameError
 from ebla.model.relation import Kind
-from ebla.relations import builds as shown
+from ebla.relations import builds as build_progress
 from ebla.relations import freshness
 from ebla.relations import handlers as stored
 from ebla.relations import index_table as indexes
@@ -36,7 +36,7 @@ UTC_NAMES = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
 COMPUTED: dict[str, tuple[Mapping[str, str], Callable[[Connection, int], pa.Table]]] = {
     "views": (freshness.COLUMNS, freshness.table),
     "indexes": (indexes.COLUMNS, lambda connection, now: indexes.table(connection)),
-    "build_progress": (shown.COLUMNS, shown.table),
+    "build_progress": (build_progress.COLUMNS, build_progress.table),
     "handlers": (stored.COLUMNS, lambda connection, now: stored.table(connection)),
 }
 """What is worked out from the catalog's rows and the time."""

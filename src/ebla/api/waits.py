@@ -14,7 +14,7 @@ from ebla.catalog import building, reads, troubles
 from ebla.catalog.troubles import Activity
 from ebla.errors import CorruptRunError
 from ebla.model.handlers import with_inputs
-from ebla.relations import builds as shown
+from ebla.relations import builds as build_progress
 from ebla.relations import views as definition
 from ebla.relations.views import View
 from ebla.tables.context import Context
@@ -85,7 +85,7 @@ class Waits:
                 if relation is not None and relation.id in builds:
                     view = definition.of_relation(connection, relation)
                     if view.position is None:
-                        left.append(shown.of_view(connection, view, builds, now, alive, attended=True))
+                        left.append(build_progress.of_view(connection, view, builds, now, alive, attended=True))
         for first in left[:1]:
-            self._context.progress(shown.line(first), first.progress.percent / 100)
+            self._context.progress(build_progress.line(first), first.progress.percent / 100)
         return not left

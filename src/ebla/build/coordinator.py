@@ -16,7 +16,7 @@ come back. Before the turn changes, what is in flight for the old base ends.
 For each replica `(host, shard)` of the base one batch is in flight: all open tasks of one kind in up to `tablets_max`
 tablets. Of a view with a `concurrency` no more tablets than that are in all batches together; where it is lowered, the
 oldest stay. The worker answers as soon as some are finished; the coordinator asks again for the rest, until nothing is
-left of the batch, then sends the next. A call that nobody answers is repeated, which is safe. Finished ids are
+left of the batch, then sends the next. A call without an answer is repeated, which is safe. Finished ids are
 gathered, and removed in one commit 200 ms after the first; until the state shows that they are gone they stay
 remembered.
 
@@ -227,7 +227,7 @@ class Coordinator:
             self._pauses.was_busy(answer.replica, now_us)
 
     def _forget_what_is_gone(self, state: State) -> None:
-        """The state rules: tasks that it does not have, or that were aborted, are nobody's business any more."""
+        """The state rules: tasks that it does not have, or that were aborted, are forgotten."""
         for task_id in [t for t in self._finished if not state.is_open(t)]:
             del self._finished[task_id]
         if not self._finished:

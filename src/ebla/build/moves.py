@@ -1,6 +1,6 @@
 """What happens to tasks when tablets move, split or merge.
 
-Theory of operation. At the start of an operation the tasks of its tablets are aborted, so that nobody commits for a
+Theory of operation. At the start of an operation the tasks of its tablets are aborted, so that no worker commits for a
 replica that is being left; they stay in the catalog as the memory of what is to be done. At its end each is replaced
 by a task with a new id in the new place, or, where the operation failed, in the old one. Both are part of the
 operation's own commits. How far a tablet is covered belongs to view and tablet, not to the task, so nothing is read

@@ -1,7 +1,7 @@
 """Everything that the coordinator decides on, read from the catalog, with the orders in which it asks.
 
 Theory of operation. The state is what the catalog said at one moment, plus which nodes are alive. It is loaded whole
-by whoever runs the coordinator, and may then be kept up to date task by task (`put`, `remove`), because reading a
+by the loop that runs the coordinator, and may then be kept up to date task by task (`put`, `remove`), because reading a
 hundred thousand rows takes longer than deciding on them. The indexes inside follow the questions of a decision: which
 bases have tasks, on which replicas, in which tablets. All are dictionaries in the order of turns (`created`, oldest
 first), so the first entry that can be done is the one whose turn it is, and no question walks through all tasks.
@@ -65,13 +65,13 @@ class State:
     applied: Mapping[RelationId, Version | None] = field(default_factory=dict)
     """Up to where epochs have brought each view; `None` for an index, which its writers keep."""
     unmoved: Mapping[RelationId, Requirement] = field(default_factory=dict)
-    """What holds as long as no epoch has moved a view, and nobody an index, since the state was read."""
+    """What holds as long as no epoch has moved a view, and no step an index, since the state was read."""
     held: frozenset[RelationId] = frozenset()
     """Views and indexes whose tasks cannot begin yet: an index before `BACKFILLING`."""
     walking: frozenset[RelationId] = frozenset()
     """Indexes on their way from one permission state to the next, be it to be read or to go."""
     unchecked: frozenset[RelationId] = frozenset()
-    """Views and indexes whose rows nobody has compared with the base yet."""
+    """Views and indexes whose rows were not compared with the base yet."""
     processing: RelationId | None = None
     alive: frozenset[NodeId] = frozenset()
     retry_us: Mapping[RelationId, int] = field(default_factory=dict)

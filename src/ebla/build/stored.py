@@ -99,7 +99,7 @@ def load(connection: Connection, alive: Iterable[NodeId], unchecked: Iterable[Re
 
 
 def held(connection: Connection, views: Mapping[RelationId, Reached | None]) -> set[RelationId]:
-    """Views that wait: for a view that they read and that is not built, or for somebody who mends what failed."""
+    """Views that wait: for a view that they read and that is not built, or for a write that mends what failed."""
     waiting = {view for view, reached in views.items() if reached is not None and reached.failed}
     read = relation_rows.inputs(connection, views.keys())
     return waiting | {view for view, inputs in read.items() if any(one in views for one in inputs)}

@@ -2,7 +2,7 @@
 
 Theory of operation. Level-triggered: each call reads where the indexes of every base stand and who is in their way,
 takes the steps that are due (`ebla.model.index_steps`), and remembers nothing. A step is one guarded commit, under the
-term of whoever leads. So after a crash whoever leads next goes on. Filling is not done here: tasks of an index may
+leader's term. So after a crash the next leader goes on. Filling is not done here: tasks of an index may
 begin once it is `backfilling`, and the coordinator has workers do them like those of views.
 
 While an index is filled, the version that it is filled from is kept from vacuum, in the name of its base.
@@ -29,7 +29,7 @@ from ebla.relations.tasks import standings
 from ebla.tables.context import Context
 
 POLL_US = 20_000
-"""Transactions that are in the way are looked at so often: their end wakes nobody."""
+"""Transactions that are in the way are looked at this often: their end wakes no thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def _advance(
     except ConflictError as conflict:
         if not conflict.retryable:
             raise
-        return True  # somebody else has moved: look again
+        return True  # another process has moved it: look again
     hit("index.advanced")
     let_go(context, base)
     return True

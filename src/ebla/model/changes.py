@@ -104,14 +104,14 @@ class CutoffIs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TasksOpen:
-    """Every one of these tasks is there and not aborted: whoever works on them still may."""
+    """Every one of these tasks is there and not aborted: their workers still may."""
 
     tasks: frozenset[TaskId]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsStaged:
-    """Every one of these runs is still staged: nobody has made it visible, and no truncation has ended it."""
+    """Every one of these runs is still staged: no commit has made it visible, and no truncation has ended it."""
 
     relation: RelationId
     runs: frozenset[RunId]
@@ -438,7 +438,7 @@ class SetProcessingBase:
 class CreateIndex:
     """The relation that this commit has created before is an index of the base.
 
-    It begins with `delete_only`. A deferred one is `absent` until somebody asks for it: nobody maintains it.
+    It begins with `delete_only`. A deferred one is `absent` until a user asks for it: no writer maintains it.
     """
 
     base: RelationId

@@ -2,7 +2,7 @@
 
 Between two states lies a barrier: no transaction of the base is open that began before the state did. It is looked at
 again and again and never waited in: what stands in the way is given until the grace period is over, counted from the
-commit that began the state, and is aborted then. So whoever leads next goes on with the same deadline.
+commit that began the state, and is aborted then. So the next leader goes on with the same deadline.
 
 Removals come first, since a name may be waited for; one that must wait does not hold up the others. Indexes of one
 state go on together, so that one scan feeds them all. How they are filled is the coordinator's business, and becoming
@@ -35,7 +35,7 @@ class Standing:
 
     @property
     def unmoved(self) -> IndexIs:
-        """What holds as long as nobody has moved it."""
+        """What holds as long as no step has moved it."""
         return IndexIs(index=self.index, state=self.state, since=self.since, read_version=self.read_version)
 
 
@@ -112,6 +112,6 @@ def version_to_read(indexes: Collection[Standing], base: RelationId) -> Version 
 
 
 def version_to_keep(indexes: Collection[Standing], base: RelationId) -> Version | None:
-    """The oldest version of a base that somebody may still read for its indexes: a chunk may have begun with it."""
+    """The oldest version of a base that a worker may still read for its indexes: a chunk may have begun with it."""
     filled = [one for one in indexes if one.base == base and one.state is Permission.BACKFILLING]
     return min((one.read_version for one in filled if one.read_version is not None), default=None)

@@ -112,7 +112,7 @@ def _rate(m: Measured, now: Phase) -> float | None:
 
 
 def _eta(m: Measured, now: Phase, rate: float | None) -> float | None:
-    """Seconds until all is read, by the rate so far; `None` where nobody can know."""
+    """Seconds until all is read, by the rate so far; `None` where that cannot be known."""
     match now:
         case Phase.READABLE:
             return 0.0

@@ -1,4 +1,4 @@
-"""What a relation is made of: columns, tablets, runs. Plain values; nobody here reads or writes anything.
+"""What a relation is made of: columns, tablets, runs. Plain values; nothing here reads or writes.
 
 A *relation* (table, view or index) is cut into 2ⁿ *tablets* by the token of its key. A tablet's rows lie in
 immutable Parquet files, the *runs*. Level 1 runs hold one resolved row per key, sorted, inside one tablet. Level 0

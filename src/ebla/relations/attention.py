@@ -1,4 +1,4 @@
-"""What a relation waits for, and what needs a person: decided from values, for whoever shows them.
+"""What a relation waits for, and what needs a person: decided from values.
 
 A warehouse looks after itself as long as one process maintains it. A person is needed where that cannot help:
 

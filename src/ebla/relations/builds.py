@@ -50,7 +50,7 @@ COLUMNS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class BuildProgress:
     """One view or index, built or being built."""
 
     name: str
@@ -86,7 +86,7 @@ class Shown:
         }
 
 
-def shown(connection: Connection, now: int) -> list[Shown]:
+def all_builds(connection: Connection, now: int) -> list[BuildProgress]:
     """Every view, then every index, by name, then builds that failed and left nothing.
 
     `now` is in microseconds, as the catalog's clock.
@@ -98,7 +98,7 @@ def shown(connection: Connection, now: int) -> list[Shown]:
     return [*views, *indexes, *map(of_failure, failed.gone(connection))]
 
 
-def of_failure(failure: Trouble) -> Shown:
+def of_failure(failure: Trouble) -> BuildProgress:
     """An index that could not be built and is gone, or goes."""
     nothing = Measured(
         tablets=0,
@@ -112,7 +112,9 @@ def of_failure(failure: Trouble) -> Shown:
         now_us=failure.last_at,
         failed=failure.message,
     )
-    return Shown(name=failure.name, base=None, progress=replace(progress(nothing), percent=0.0), failure=failure)
+    return BuildProgress(
+        name=failure.name, base=None, progress=replace(progress(nothing), percent=0.0), failure=failure
+    )
 
 
 def of_view(
@@ -123,7 +125,7 @@ def of_view(
     alive: Collection[NodeId] | None = None,
     *,
     attended: bool = False,
-) -> Shown:
+) -> BuildProgress:
     """One view. The catalog does not know which nodes' roots can be reached (`alive`); without that, all.
 
     `attended`: this process builds now, whatever the catalog knows of it.
@@ -132,7 +134,7 @@ def of_view(
     if build is None and view.position is not None and view.position.refresh is not None:
         return _refreshed(connection, view, view.position.refresh, now, attended=attended)
     if build is None:
-        return Shown(name=view.relation.name, base=None, progress=progress(_done(now)))
+        return BuildProgress(name=view.relation.name, base=None, progress=progress(_done(now)))
     covered = building.segments(connection, view.relation.id)
     applied = None if view.reached is None else view.reached.applied_version
     level = all(s.since == applied for segments in covered.values() for s in segments)
@@ -147,7 +149,7 @@ def of_view(
     return replace(found, troubled=wrong is not None)
 
 
-def _refreshed(connection: Connection, view: View, refresh: Refresh, now: int, *, attended: bool) -> Shown:
+def _refreshed(connection: Connection, view: View, refresh: Refresh, now: int, *, attended: bool) -> BuildProgress:
     """A view in the middle of a refresh. `base` names the dictionaries."""
     wrong = waiting = obstacles.trouble(connection, view.relation.id, now, Activity.DICTIONARY)
     if refresh.on_hold or refresh.rows_per_minute == 0:
@@ -167,7 +169,7 @@ def _refreshed(connection: Connection, view: View, refresh: Refresh, now: int, *
         waiting_for=waiting,
         detail=", ".join(f"{name} to version {version}" for name, version in sorted(refresh.to.items())),
     )
-    return Shown(
+    return BuildProgress(
         name=view.relation.name,
         base=", ".join(sorted(refresh.to)),
         progress=at,
@@ -191,12 +193,12 @@ def of_index(
     alive: Collection[NodeId] | None = None,
     *,
     attended: bool = False,
-) -> Shown:
+) -> BuildProgress:
     """One index. It is never behind: what is scanned is validated, and then readable."""
     build = builds.get(index.id)
     covered = building.segments(connection, index.id)
     if index.readable:
-        return Shown(name=index.name, base=None, progress=progress(_done(now)))
+        return BuildProgress(name=index.name, base=None, progress=progress(_done(now)))
     failure = failed.of_index(connection, index.id)
     if failure is not None:
         return of_failure(failure)
@@ -219,7 +221,7 @@ def _measured(
     waiting: str | None,
     *,
     failed: str | None = None,
-) -> Shown:
+) -> BuildProgress:
     base = reads.relation_by_id(connection, build.base)
     tablets = 1 if base is None else base.tablets
     expected = None if base is None else reads.snapshot(connection, base).rows_at_most
@@ -242,7 +244,7 @@ def _measured(
         waiting_for=waiting,
         failed=failed,
     )
-    return Shown(
+    return BuildProgress(
         name=relation.name,
         base=None if base is None else base.name,
         progress=progress(measured),
@@ -268,7 +270,7 @@ def _done(now: int) -> Measured:
 def table(connection: Connection, now: int) -> pa.Table:
     from ebla.values.types import table_of
 
-    return table_of(COLUMNS, [*(one.row() for one in shown(connection, now)), *loads.rows(connection)])
+    return table_of(COLUMNS, [*(one.row() for one in all_builds(connection, now)), *loads.rows(connection)])
 
 
 def words(at: Progress) -> str:
@@ -277,7 +279,7 @@ def words(at: Progress) -> str:
     return said if at.detail is None else f"{said} ({at.detail})"
 
 
-def line(one: Shown) -> str:
+def line(one: BuildProgress) -> str:
     """The same, with all numbers: for a person who waits."""
     at = one.progress
     said = [

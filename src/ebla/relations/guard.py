@@ -20,7 +20,7 @@ from ebla.sql.lex import name_text
 
 if TYPE_CHECKING:
     from ebla.model import changes as c
-    from ebla.relations import builds as shown
+    from ebla.relations import builds as build_progress
 else:
     c = lazy.Module("ebla.model.changes")
     shown = lazy.Module("ebla.relations.builds")
@@ -103,9 +103,9 @@ def require_built(connection: Connection, relation: Relation) -> None:
     view = definition.of_relation(connection, relation)
     position = view.position
     if position is None:
-        at = shown.of_view(connection, view, building.builds(connection), now_us()).progress
+        at = build_progress.of_view(connection, view, building.builds(connection), now_us()).progress
         raise SnapshotError(
-            f"view {relation.name}: expected it built, found it building: {shown.words(at)}; "
+            f"view {relation.name}: expected it built, found it building: {build_progress.words(at)}; "
             f"WAIT FOR {relation.name} returns when it is"
         )
     if not position.built:

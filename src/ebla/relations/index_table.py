@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from ebla.base.ids import RelationId
 from ebla.catalog import building, manifest
 from ebla.model.tasks import Build
-from ebla.relations import builds as shown
+from ebla.relations import builds as build_progress
 from ebla.relations import indexes as definition
 from ebla.relations.indexes import Index
 from ebla.values import types
@@ -44,7 +44,7 @@ def _row(connection: Connection, index: Index, builds: Mapping[RelationId, Build
         "name": index.name,
         "relation": index.base.name,
         "state": index.state.value,
-        "percent": shown.of_index(connection, index, builds, now=0).progress.percent,
+        "percent": build_progress.of_index(connection, index, builds, now=0).progress.percent,
         "is_unique": index.unique,
         "columns": ", ".join(i.text + (" DESC" if i.descending else "") for i in index.items),
         "included": ", ".join(names[p] for p in index.include) or None,

@@ -27,7 +27,7 @@ from ebla.relations import attention as at
 if TYPE_CHECKING:
     from sqlalchemy import Row
 
-    from ebla.relations.builds import Shown
+    from ebla.relations.builds import BuildProgress
 
 LEASE_OF_HANDLER = "handler/"
 
@@ -95,7 +95,7 @@ class Status:
     tables: Sequence[TableStatus]
     views: Sequence[ViewStatus]
     indexes: Sequence[IndexStatus]
-    builds: Sequence[Shown]
+    builds: Sequence[BuildProgress]
     handlers: Sequence[HandlerStatus]
     processes: Sequence[Process]
     troubles: Sequence[Trouble]
@@ -186,16 +186,16 @@ class _Derived:
         self._troubles: dict[int, Trouble] = {}
         for one in reversed(found):  # the newest wins
             self._troubles[one.relation] = one
-        self._shown = self._read_shown()
-        self.builds = [one for one in self._shown.values() if one.progress.percent < 100]
+        self._builds = self._read_builds()
+        self.builds = [one for one in self._builds.values() if one.progress.percent < 100]
         self.views = self._read_views() if Kind.VIEW in self._kinds else []
 
-    def _read_shown(self) -> dict[str, Shown]:
+    def _read_builds(self) -> dict[str, BuildProgress]:
         if not self._kinds & {Kind.VIEW, Kind.INDEX}:
             return {}
-        from ebla.relations import builds as shown
+        from ebla.relations import builds as build_progress
 
-        return {one.name: one for one in shown.shown(self._connection, self._now)}
+        return {one.name: one for one in build_progress.all_builds(self._connection, self._now)}
 
     def _trouble(self, name: str) -> Trouble | None:
         return self._troubles.get(self._ids.get(name, -1))
@@ -213,7 +213,7 @@ class _Derived:
         for one in freshness(self._connection, self._now):
             handler = by_name(known, one.handler)
             trouble = self._trouble(one.name)
-            build = self._shown.get(one.name)
+            build = self._builds.get(one.name)
             waits_for = at.waits_for(
                 status=one.status,
                 age_s=one.age_s,
@@ -250,7 +250,7 @@ class _Derived:
         found = []
         for index in definition.all_indexes(self._connection):
             trouble = self._trouble(index.name)
-            progress = self._shown[index.name].progress
+            progress = self._builds[index.name].progress
             waits_for = at.index_waits_for(
                 state=index.state,
                 trouble=trouble,
@@ -293,7 +293,7 @@ class _Derived:
         ]
 
 
-def _wants_process(one: Shown) -> bool:
+def _wants_process(one: BuildProgress) -> bool:
     """Whether a build goes on when there is a process: it is neither paused nor waits to be asked for."""
     return one.build is not None and not one.build.paused and not one.deferred
 

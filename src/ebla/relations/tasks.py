@@ -83,7 +83,7 @@ def destination_of(connection: Connection, base: Relation, arrival: Arrival) -> 
 
 
 def view_stages(connection: Connection, base: RelationId) -> dict[RelationId, ViewStage]:
-    """How far each view that reads a table is. An index is none: whoever makes a row visible brings its entries."""
+    """How far each view that reads a table is. An index is none: a commit brings its entries."""
     builds, built, spans = building.builds(connection), building.built(connection), building.spans(connection)
     processing = building.processing_base(connection)
     found: dict[RelationId, ViewStage] = {}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ebla.catalog import building, reads
 from ebla.model.relation import Kind
-from ebla.relations import builds as shown
+from ebla.relations import builds as build_progress
 from ebla.relations import failed_builds as failed
 from ebla.relations import indexes as index_definition
 from ebla.relations import views as definition
@@ -28,13 +28,13 @@ class Progress:
     def show(self, name: str | None) -> Result:
         if name is not None:
             one = self.of(replace.name_of_build(self._context, name))
-            found = types.table_of(shown.COLUMNS, [one.row()])
+            found = types.table_of(build_progress.COLUMNS, [one.row()])
         else:
             with self._context.catalog.reading() as connection:
-                found = shown.table(connection, self._context.catalog.clock())
+                found = build_progress.table(connection, self._context.catalog.clock())
         return Result(table=found, spark=lambda: self._context.spark)
 
-    def of(self, name: str) -> shown.Shown:
+    def of(self, name: str) -> build_progress.BuildProgress:
         with self._context.catalog.reading() as connection:
             found = reads.find_relation(connection, name)
             now, builds, alive = (
@@ -45,8 +45,10 @@ class Progress:
             here = self._builder.loop.builds
             failure = failed.of_name(connection, name)
             if failure is not None:
-                return shown.of_failure(failure)
+                return build_progress.of_failure(failure)
             if found is not None and found.kind is Kind.INDEX:
                 index = index_definition.load(connection, name)
-                return shown.of_index(connection, index, builds, now, alive, attended=here)
-            return shown.of_view(connection, definition.load(connection, name), builds, now, alive, attended=here)
+                return build_progress.of_index(connection, index, builds, now, alive, attended=here)
+            return build_progress.of_view(
+                connection, definition.load(connection, name), builds, now, alive, attended=here
+            )
