@@ -1,17 +1,25 @@
-"""Leaders and nodes: thin runners around the production coordinator and worker, which crash and err."""
+"""Processes and nodes: the production loop and worker between faults; they crash and err."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ebla.base.ids import NodeId, TaskId, Term
-from ebla.build.coordinator import Answered, Coordinator, Event, Limits, TermRefused
+from ebla.base.ids import NodeId, RelationId, TaskId
+from ebla.base.services import Scheduler
+from ebla.build.coordinator import Answered, Call, CallFailed, Event, Limits, TermRefused
+from ebla.build.loop import Loop, Ports
 from ebla.build.state import State
+from ebla.build.trouble import Failures
 from ebla.build.worker import Effect, Refuse, Reply, Start, Stop, Worker
+from ebla.catalog.transactions import Lease
 from ebla.errors import ConflictError, StaleTermError
 from ebla.model import changes as c
-from ebla.model.tasks import Replica, Task
+from ebla.model.tasks import LEASE, Replica, Task
 from simulation import engine
 from simulation.faults import MS, SECOND
 from simulation.model import invariant
@@ -20,62 +28,173 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 LIMITS = Limits(answer_us=2 * SECOND, backoff_us_max=3 * SECOND, tablets_max=2, tasks_max=4)
+LEASE_US = 3 * SECOND
+STATES_KEPT = 3
 
 
-class Leader:
-    """One process that believes that it leads, perhaps wrongly."""
+class Process:
+    """One process that builds: the production loop, which leads now and then, or wrongly believes that it does."""
 
-    def __init__(self, world: World, holder: str, term: Term) -> None:
+    def __init__(self, world: World, holder: str) -> None:
         self.world = world
-        self.coordinator = Coordinator(holder, term, LIMITS)
-        self.events: list[Event] = []
-        self.busy = False
+        self.holder = holder
         self.alive = True
-        self.seen: State | None = None
-        self.round = 0
+        self.busy = False
+        self.services = Scheduler(lambda: world.now / SECOND, threads=False)
+        self.loop = Loop(
+            holder,
+            Ports(
+                services=self.services,
+                leases=Leases(world, holder),
+                store=Store(world),
+                nodes=Calls(self),
+                settling=NoSettling(),
+                failures=Failures(self.services.notify),
+                clock_us=lambda: world.now,
+                maintains=lambda: True,
+                walk=walk,
+                built=built,
+            ),
+            LIMITS,
+        )
 
-    def hear(self, event: Event) -> None:
-        if self.alive:
-            self.events.append(event)
-            self.step()
+    def wake(self) -> None:
+        self.services.wake(self.loop.name)
+        self.run()
 
-    def step(self) -> None:
+    def run(self) -> None:
+        """Every step that is due. What comes in the middle of one is looked at in the next."""
         if self.busy or not self.alive:
             return
+        self.busy = True
+        self.services.run_due()
+        self.busy = False
+        if self.services.next_s < math.inf:
+            self.world.at(max(math.ceil(self.services.next_s * SECOND), self.world.now + 1), self.run)
+
+
+class Leases:
+    """Leases in the simulated catalog. A process asks again when a third of its lease is over."""
+
+    def __init__(self, world: World, holder: str) -> None:
+        self.world = world
+        self.holder = holder
+        self.mine: Lease | None = None
+
+    def held(self, name: str) -> Lease | None:
+        return self.mine
+
+    def take(self, name: str) -> Lease | None:
+        world, catalog = self.world, self.world.catalog
+        if self.mine is not None and self.mine.expires_at - world.now > LEASE_US * 2 // 3:
+            return self.mine
+        free = world.now >= world.leased_until
+        if not free and catalog.holder != self.holder:
+            self.mine = None
+            return None
+        if free:
+            catalog.lead(self.holder)
+        world.leased_until = world.now + LEASE_US
+        self.mine = Lease(name=LEASE, holder=self.holder, term=catalog.term, expires_at=world.leased_until)
+        return self.mine
+
+    def lost(self, name: str) -> None:
+        self.mine = None
+
+    def give_back(self, name: str) -> None:
+        catalog = self.world.catalog
+        if self.mine is not None and (self.mine.holder, self.mine.term) == (catalog.holder, catalog.term):
+            self.world.leased_until = 0
+        self.mine = None
+
+
+class Store:
+    """The simulated catalog, read late now and then, and slow to commit."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.seen: deque[State] = deque(maxlen=STATES_KEPT)
+
+    def load(self) -> State:
         world = self.world
-        fresh = world.healed or self.seen is None or world.chance.random() >= world.faults.stale_read
-        if fresh or self.seen is None:
-            self.seen = world.state()
-        events, self.events = self.events, []
-        decision = self.coordinator.step(self.seen, events, world.now)
-        if decision.resigned:
-            self.alive = False
-            return
-        for call in decision.calls:
-            world.call(self, call.replica, call.term, call.ids)
-        self.round += 1
-        commit = decision.commit()
-        if commit is None:
-            here = self.round
-            world.at(max(decision.wake_us, world.now + 1), lambda: self.step() if self.round == here else None)
-        else:
-            self.busy = True
-            world.after(world.chance.randint(1, 100) * MS, lambda: self.commit(commit))
+        if not world.healed and self.seen and world.chance.random() < world.faults.stale_read:
+            return world.chance.choice(self.seen)
+        self.seen.append(world.state())
+        return self.seen[-1]
 
     def commit(self, decision: c.Decision) -> None:
-        self.busy = False
         world = self.world
+        # One seed in five has commits that take seconds: more races are lost, and fewer begin.
+        slow = world.seed % 5 == 1 and not world.healed and world.chance.random() < world.faults.slow
+        world.go_on(world.chance.randint(1, 2_000 if slow else 100) * MS)
         try:
             world.catalog.commit(decision.updates, decision.requires)
-            newest = (world.catalog.holder, world.catalog.term)
-            invariant("INV-BUILD-6", newest == (self.coordinator.holder, self.coordinator.term), "an old leader spoke")
-            self.seen = None
         except StaleTermError:
-            self.events.append(TermRefused(term=world.catalog.term))
             world.catalog.count("old leaders refused")
-        except ConflictError:
-            self.seen = None
-        self.step()
+            raise
+        finally:
+            self.seen.clear()
+        named = [(one.holder, one.term) for one in decision.requires if isinstance(one, c.TermIs)]
+        newest = (world.catalog.holder, world.catalog.term)
+        invariant("INV-BUILD-6", named == [newest], "an old leader spoke")
+
+    def forgive(self, state: State) -> bool:
+        return False
+
+
+class Calls:
+    """Calls to nodes over the simulated network."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.world = process.world
+
+    def send(self, call: Call, answered: Callable[[Event], None]) -> None:
+        world, node = self.world, self.world.nodes[call.replica.host]
+
+        def hear(event: Event) -> None:
+            if self.process.alive:
+                answered(event)
+                self.process.run()
+
+        if not self.process.alive:
+            return
+        if not world.healed and world.chance.random() < world.faults.call_fails:
+            world.after(50 * MS, lambda: hear(CallFailed(replica=call.replica, error="no route")))
+        if not node.up:
+            world.after(50 * MS, lambda: hear(CallFailed(replica=call.replica, error="refused")))
+            return
+        world.network.send(lambda: node.called(hear, call))
+
+    def observed(self, state: State) -> None:
+        """Nodes look by themselves."""
+
+    def let_go(self) -> None:
+        """Nodes are other processes: they go on for the next leader."""
+
+    def close(self) -> None: ...
+
+
+class NoSettling:
+    """Epochs of this world bring views to one version."""
+
+    def look(self, state: State, now_us: int) -> None: ...
+
+    def forget(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Walked:
+    moved: bool = False
+    wait_us: int | None = None
+
+
+def walk(requires: Sequence[c.Requirement]) -> Walked:
+    """The world takes indexes from state to state."""
+    return Walked()
+
+
+def built(relations: Collection[RelationId]) -> None: ...
 
 
 class Node:
@@ -88,7 +207,7 @@ class Node:
         self.life = 0
         self.worker = Worker(host)
         self.batches: dict[int, dict[TaskId, Task]] = {}
-        self.callers: dict[int, tuple[Leader, Replica]] = {}
+        self.callers: dict[int, tuple[Callable[[Event], None], Replica]] = {}
 
     def crash(self) -> None:
         self.up = False
@@ -97,12 +216,12 @@ class Node:
         self.batches = {}
         self.callers = {}
 
-    def called(self, leader: Leader, replica: Replica, term: Term, ids: tuple[TaskId, ...]) -> None:
+    def called(self, hear: Callable[[Event], None], call: Call) -> None:
         if not self.up:
             return
         number = self.world.number()
-        self.callers[number] = (leader, replica)
-        self.carry_out(self.worker.called(number, term, replica.shard, ids, self.world.state()))
+        self.callers[number] = (hear, call.replica)
+        self.carry_out(self.worker.called(number, call.term, call.replica.shard, call.ids, self.world.state()))
 
     def look(self) -> None:
         if self.up:
@@ -121,16 +240,15 @@ class Node:
                     for task in ids:
                         self.batches[shard].pop(task, None)
                 case Reply(call=call, answer=answer):
-                    leader, replica = self.callers.pop(call)
+                    hear, replica = self.callers.pop(call)
                     event = Answered(
                         replica=replica, finished=answer.finished, failed=answer.failed, waits_us=answer.waits_us
                     )
-                    self.world.network.send(lambda leader=leader, event=event: leader.hear(event))  # type: ignore[misc]
+                    self.world.network.send(partial(hear, event))
                 case Refuse(call=call, term=newer):
-                    leader, _ = self.callers.pop(call)
+                    hear, _ = self.callers.pop(call)
                     self.world.catalog.count("old terms refused")
-                    refused = TermRefused(term=newer)
-                    self.world.network.send(lambda leader=leader, event=refused: leader.hear(event))  # type: ignore[misc]
+                    self.world.network.send(partial(hear, TermRefused(term=newer)))
 
     # ---- the engine -------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """A seeded world in which views are built while everything fails: first for safety, then healed, for convergence.
 
-The coordinators and workers are the production code. Time, network, catalog and engine are simulated, so a seed gives
-the same run every time.
+The loops and workers are the production code. Time, network, leases and engine are simulated, so a seed gives the same
+run every time.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 
-from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Term
+from ebla.base.ids import NodeId, RelationId, TabletId, TaskId
 from ebla.build import moves
-from ebla.build.coordinator import CallFailed
 from ebla.build.state import State
 from ebla.errors import ConflictError
 from ebla.model import changes as c
@@ -24,7 +23,7 @@ from ebla.model.tasks import Build, Replica, Task, TaskKind
 from simulation import engine
 from simulation.faults import MS, SECOND, Faults, Network
 from simulation.model import WORDS, Base, Catalog, Index, View, invariant
-from simulation.processes import Leader, Node
+from simulation.processes import Node, Process
 
 FAULTS_US = 12 * SECOND
 HEALED_US = 60 * SECOND
@@ -44,7 +43,8 @@ class World:
         self.catalog = Catalog()
         self.network = Network(self)
         self.nodes = {NodeId(n): Node(self, NodeId(n)) for n in ("a", "b", "c")[: self.chance.choice([1, 2, 3])]}
-        self.leaders: list[Leader] = []
+        self.processes = [Process(self, name) for name in ("x", "y")]
+        self.leased_until = 0
         self.transactions: dict[int, None] = {}
         self.relations = 0
         self._numbers = 0
@@ -93,11 +93,11 @@ class World:
                 self.create_view()
         for word in range(WORDS):
             self.catalog.words.write(word, word, self.catalog.version)
-        self.elect()
+        self.every(500 * MS, self.wake_processes, also_healed=True)
         self.every(faults.write_us, self.begin_write)
         self.every(faults.write_us * 8, self.change_word)
         self.every(faults.leader_us, self.elect)
-        self.every(faults.leader_us, self.crash_leader)
+        self.every(faults.leader_us, self.crash_process)
         self.every(faults.crash_us, self.crash_node)
         self.every(faults.move_us, self.begin_move)
         self.every(faults.view_us, self.create_view)
@@ -121,8 +121,6 @@ class World:
             node.up = True
         for view in self.catalog.builds:
             self.catalog.commit((c.AlterBuild(view=view, rows_per_minute=None, chunk_rows=None),))
-        if not any(leader.alive and leader.coordinator.term == self.catalog.term for leader in self.leaders):
-            self.elect()
 
     def is_settled(self) -> bool:
         catalog = self.catalog
@@ -146,32 +144,35 @@ class World:
             self._known = (self.catalog.changed, alive, self.catalog.state(alive))
         return self._known[2]
 
-    # ---- leaders and nodes ------------------------------------------------------------------------------
+    # ---- processes and nodes ----------------------------------------------------------------------------
+
+    def go_on(self, us: int) -> None:
+        """Time passes in the middle of what a process does: everything else goes on."""
+        until = self.now + us
+        self.run_until(until)
+        self.now = max(self.now, until)
+
+    def wake_processes(self) -> None:
+        """Every process looks now and then whether anything was committed."""
+        for process in self.processes:
+            process.wake()
 
     def elect(self) -> None:
-        """Somebody takes the lease. Whoever had it does not know yet."""
-        self.catalog.lead(self.chance.choice(["x", "y"]))
-        leader = Leader(self, self.catalog.holder, self.catalog.term)
-        self.leaders = [*[one for one in self.leaders if one.alive][-3:], leader]
-        leader.step()
+        """The lease runs out, and another process takes it. The one that had it does not know yet."""
+        self.leased_until = 0
+        self.chance.choice(self.processes).wake()
 
-    def crash_leader(self) -> None:
-        self.chance.choice(self.leaders).alive = False
+    def crash_process(self) -> None:
+        """Another one comes in its place."""
+        gone = self.chance.randrange(len(self.processes))
+        self.processes[gone].alive = False
+        self.processes[gone] = Process(self, f"p{self.number()}")
 
     def crash_node(self) -> None:
         node = self.nodes[self.chance.choice(sorted(self.nodes))]
         if node.up:
             node.crash()
             self.after(self.chance.randint(1, 3_000) * MS, lambda: setattr(node, "up", True))
-
-    def call(self, leader: Leader, replica: Replica, term: Term, ids: tuple[TaskId, ...]) -> None:
-        node = self.nodes[replica.host]
-        if not self.healed and self.chance.random() < self.faults.call_fails:
-            self.after(50 * MS, lambda: leader.hear(CallFailed(replica=replica, error="no route")))
-        if not node.up:
-            self.after(50 * MS, lambda: leader.hear(CallFailed(replica=replica, error="refused")))
-            return
-        self.network.send(lambda: node.called(leader, replica, term, ids))
 
     # ---- what users do ----------------------------------------------------------------------------------
 
