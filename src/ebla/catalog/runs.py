@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
+from ebla.base import lazy
 from ebla.base.ids import RelationId, RunId, TabletId, Version
 from ebla.catalog import rows
 from ebla.catalog import schema as s
 from ebla.catalog.reads import called, newest_write
 from ebla.catalog.rows import AtMost, Change, Not, State
 from ebla.errors import ConflictError
-from ebla.model import changes as c
 from ebla.model.relation import FOREVER, SPANS_TABLETS, Run, RunState
+
+if TYPE_CHECKING:
+    from ebla.model import changes as c
+else:
+    c = lazy.Module("ebla.model.changes")
 
 # ---- requirements ---------------------------------------------------------------------------------------
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from ebla.base import lazy
 from ebla.base.ids import RelationId, Version
 from ebla.catalog import reads, view_states
 from ebla.catalog import relations as relation_rows
 from ebla.errors import CatalogError, EblaError, StorageError, UnknownNameError
-from ebla.model import changes as c
 from ebla.model.failure import Failure
 from ebla.model.lifecycle.view import ViewState, behind, is_building
 from ebla.model.plans import Plan
@@ -29,7 +29,10 @@ from ebla.model.relation import HIDDEN_KEY, Column, Kind, Relation
 
 if TYPE_CHECKING:
     from ebla.algebra.merge import Role
+    from ebla.model import changes as c
     from ebla.sql.query import Query
+else:
+    c = lazy.Module("ebla.model.changes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
