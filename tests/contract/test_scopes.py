@@ -105,6 +105,9 @@ def test_a_commit_of_an_older_release_counts_for_every_scope(catalog: Catalog):
         memory.put(connection, "exclusive_version", memory.advance(connection, "version"))
     with pytest.raises(ConflictError):
         catalog.commit(step(at, of_relation(target.id)))
+    exclusively(catalog, new_relation("behind"))  # does not hide it
+    with pytest.raises(ConflictError):
+        catalog.commit(step(at, of_relation(target.id)))
     exclusively(catalog, c.SetRelationComment(relation=target.id, comment="new"))
     at = read(catalog)
     exclusively(catalog, new_relation("others"))

@@ -28,7 +28,7 @@ from ebla.tables import batch as b
 from ebla.tables import commit, compare, writes
 from support.folding import fold
 from support.indexes import assert_exact, begin_index, damage, entries, step_until
-from support.warehouse import connect, live_runs, refused
+from support.warehouse import connect, live_runs, refused, tuned
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_an_index_that_is_being_filled_answers_nothing(db: ebla.Database):
 @pytest.mark.parametrize("large", [False, True], ids=["by the driver", "by Spark"])
 def test_expressions_mean_what_they_meant_to_their_session(db: ebla.Database, large: bool):
     db.sql("CREATE TABLE e (id BIGINT, at TIMESTAMP, PRIMARY KEY (id))")
-    one = ebla.Database(db.context.tuned(batch_rows_max=2)) if large else db
+    one = tuned(db, batch_rows_max=2) if large else db
 
     def write(*numbers: int) -> None:
         moment = dt.datetime(2024, 1, 1, 20, 30, tzinfo=dt.UTC)
@@ -191,7 +191,7 @@ def test_an_index_of_a_view_is_kept_by_its_epochs(db: ebla.Database):
         db.sql(change)
         db.sql("FLUSH")
         assert_exact(db, "by_region", "by_word")
-    large = ebla.Database(db.context.tuned(batch_rows_max=2))
+    large = tuned(db, batch_rows_max=2)
     large.sql("UPDATE t SET total = total + 1 WHERE id < 40")
     large.sql("FLUSH")
     assert_exact(db, "by_region", "by_word")
@@ -249,7 +249,7 @@ def test_a_load_into_an_indexed_table(db: ebla.Database, tmp_path: Path):
     db.sql("CREATE INDEX i ON u (name DESC) INCLUDE (total) WHERE total > 3")
     rows = pa.table({"id": list(range(50)), "name": [f"n{i % 7}" for i in range(50)], "total": list(range(50))})
     pq.write_table(rows, tmp_path / "rows.parquet")
-    large = ebla.Database(db.context.tuned(batch_rows_max=2))
+    large = tuned(db, batch_rows_max=2)
     large.sql(f"LOAD INTO u FROM '{tmp_path}/rows.parquet'")
     assert {run.level for run in live_runs(db, "i")} == {1}
     assert_exact(db, "i")

@@ -27,7 +27,7 @@ from ebla.tables.writes import commit
 from ebla.values import types
 from support.folding import fold
 from support.indexes import STATES, assert_exact, begin_index, damage, entries, state, step_until
-from support.warehouse import begin, connect, eventually, named, open_transactions, pins, stored
+from support.warehouse import begin, connect, eventually, named, open_transactions, pins, stored, tuned
 
 READABLE = Permission.READ_WRITE_AND_DELETE
 
@@ -272,7 +272,7 @@ def test_a_row_whose_value_stood_twice_before_can_be_written_while_the_index_is_
     write(db, 6, a="once")
     begin_index(db, "CREATE UNIQUE INDEX u ON t (a) WHERE id < 100")
     step_until(db, "u", Permission.BACKFILLING)
-    writer = ebla.Database(db.context.tuned(batch_rows_max=1)) if large else db
+    writer = tuned(db, batch_rows_max=1) if large else db
     write(writer, 1, 2, a="twice", n=70)
     write(writer, 2, 3, a="twice", n=71)
     with pytest.raises(DuplicateKeyError, match="found a = 'twice' more than once"):
@@ -331,7 +331,7 @@ KINDS = {
 @pytest.mark.parametrize("large", [False, True], ids=["by Arrow", "by Spark"])
 def test_i6_all_kinds_under_updates(db: ebla.Database, large: bool):
     if large:
-        db = ebla.Database(db.context.tuned(batch_rows_max=2))
+        db = tuned(db, batch_rows_max=2)
     write(db, *range(60))
     for name, text in KINDS.items():
         db.sql(f"CREATE INDEX {name} ON t {text} WITH (build = 'deferred')")

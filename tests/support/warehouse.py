@@ -7,6 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from sqlalchemy import select
 
 import ebla
 from ebla.base.ids import NodeId, TransactionId
+from ebla.base.services import Scheduler
 from ebla.catalog import reads
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
@@ -35,6 +37,11 @@ _TRACES = ("transactions", "counters", "pins", "processes", "troubles")
 def connect(where: Path | str, spark: SparkSession | None = None, **settings: Any) -> ebla.Database:
     """A warehouse that does nothing by itself and does not wait for the disk."""
     return ebla.connect(os.fspath(where), spark, **{"auto_compact": False, "fsync": False, "tablets": 4, **settings})
+
+
+def tuned(db: ebla.Database, **settings: Any) -> ebla.Database:
+    """The same warehouse with some settings of its own; Spark and all that is kept in memory are shared."""
+    return ebla.Database(replace(db.context.tuned(**settings), services=Scheduler()))
 
 
 # ---- rows -----------------------------------------------------------------------------------------------

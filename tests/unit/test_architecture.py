@@ -12,8 +12,10 @@ ROOT = Path(__file__).resolve().parents[2]
 EBLA = ROOT / "src" / "ebla"
 PAGE = ROOT / "docs" / "internals" / "architecture.md"
 
-IMPORTS_MAX = 25
+IMPORTS_MAX = 18
 """How many modules of ours one of them imports at most. It only ever goes down."""
+CLASS_LINES_MAX = 250
+FUNCTION_LINES_MAX = 60
 
 
 @cache
@@ -81,3 +83,36 @@ def test_the_walks_name_modules_that_are_there():
 def test_no_module_imports_too_many_others():
     wide = {module: len(found) for module, found in imports().items() if len(found) > IMPORTS_MAX}
     assert not wide, f"expected at most {IMPORTS_MAX} imports of ours, found {wide}; split along what each part knows"
+
+
+def test_classes_and_functions_fit_the_eye():
+    long = []
+    for file in EBLA.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            most = {ast.ClassDef: CLASS_LINES_MAX, ast.FunctionDef: FUNCTION_LINES_MAX}.get(type(node))
+            if most is not None and isinstance(node, ast.ClassDef | ast.FunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                long += [f"{file.relative_to(EBLA)}: {node.name} has {lines} lines"] * (lines > most)
+    assert not long
+
+
+def test_a_lazy_module_has_the_name_that_types_are_checked_with():
+    """Checkers see one half of `if TYPE_CHECKING: from ebla.a import b` and `else: b = lazy.Module("ebla.a.b")`."""
+    count = 0
+    for file in EBLA.rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        named = {
+            alias.asname or alias.name: f"{node.module}.{alias.name}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        for node in ast.walk(tree):
+            match node:
+                case ast.Assign(
+                    targets=[ast.Name(id=name)],
+                    value=ast.Call(func=ast.Attribute(attr="Module"), args=[ast.Constant(value=module)]),
+                ):
+                    assert named.get(name) == module, f"{file.relative_to(EBLA)}: {name} is {module!r} at run time"
+                    count += 1
+    assert count

@@ -285,3 +285,19 @@ def test_a_turn_that_failed_comes_again() -> None:
     turns.put_back(taken, 101.0)
     assert turns.has_more()
     assert turns.take(101.0) == {"a"}
+
+
+def test_nothing_is_added_while_all_is_closed_and_one_that_cannot_stop_does_not_keep_the_others(clock: Clock):
+    scheduler = Scheduler(clock, threads=False)
+    late, other = Work(name="late"), Work(name="other")
+
+    class Stubborn(Work):
+        def stop(self) -> None:
+            scheduler.add(late)
+            raise OSError("gone")
+
+    scheduler.add(Stubborn(name="stubborn"))
+    scheduler.add(other, lane=HEARTS)
+    scheduler.close()
+    assert other.stopped == 1
+    assert "late" not in scheduler

@@ -13,7 +13,7 @@ Kept = TypeVar("Kept")
 
 
 class Lru(Generic[Kept]):
-    """Things by name, up to a size. One that is larger than that is kept alone."""
+    """Things by name, up to a size. One that is larger than that is kept alone; with a size of 0 nothing is kept."""
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
@@ -31,6 +31,8 @@ class Lru(Generic[Kept]):
         return None if found is None else found[0]
 
     def put(self, name: Hashable, thing: Kept, size: int = 1) -> None:
+        if self._size_max == 0:
+            return
         with self._lock:
             self._kept[name] = thing, min(size, self._size_max)
 

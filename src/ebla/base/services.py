@@ -87,11 +87,14 @@ class Scheduler:
         """Notified behind each step, and when services are stopped."""
         self._entries: dict[str, _Entry] = {}
         self._lanes: dict[str, _Lane] = {}
+        self._closing = False
 
     def add(self, service: Service, *, lane: str | None = None, backoff: Backoff = BACKOFF_S) -> None:
-        """Run a service from now on. Its first step comes with a wake-up."""
+        """Run a service from now on. Its first step comes with a wake-up. Nothing begins while all is being closed."""
         name = service.name if lane is None else lane
         with self._lock:
+            if self._closing:
+                return
             place = self._lanes.setdefault(name, _Lane(name, threading.Condition(self._lock)))
             entry = _Entry(service, place, backoff)
             assert service.name not in self._entries, f"service {service.name}: expected to be added once"
@@ -234,7 +237,10 @@ class Scheduler:
             self.wait_for(lambda: not any(entry.stepping for entry in found), timeout_s)
             over = [entry for entry in found if not entry.stepping]
         for entry in over:
-            entry.service.stop()
+            try:
+                entry.service.stop()
+            except Exception:  # the others give back what they hold
+                log.exception("service=%s cannot be stopped", entry.service.name)
         return len(over) == len(found)
 
     def drop(self, name: str) -> None:
@@ -249,6 +255,7 @@ class Scheduler:
     def close(self, timeout_s: float | None = None) -> None:
         """Stop all services: those that renew something last, because the others need it to their ends."""
         with self._lock:
+            self._closing = True
             work = [name for name, entry in self._entries.items() if entry.lane.name != HEARTS]
         for names in (work, list(self._entries)):
             self.stop(*names, timeout_s=timeout_s)

@@ -83,6 +83,8 @@ class Settling:
     def forget(self) -> None:
         """Nothing is built any more."""
         self.checked.clear()
+        while self._services:
+            self._context.services.drop(self._services.popitem()[1].name)
 
     def _settle(self, view: RelationId, level: bool) -> bool:
         """Whether it is settled, as far as this step goes; False: an epoch is in the way."""

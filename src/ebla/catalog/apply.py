@@ -82,9 +82,9 @@ def carry_out(state: State, decision: c.Decision, now: int) -> tuple[Version, Re
                 check(state, c.TransactionOpen(transaction=update.transaction), now)  # says what it is instead
         hit("catalog.commit.applied")
     if decision.exclusive:
-        memory.put(state, "exclusive_version", version)
-        for change in guards.changes(decision, version):
+        for change in guards.changes(state, decision, version):
             rows.write(state, change)
+        memory.put(state, "exclusive_version", version)
     return version, created
 
 

@@ -32,10 +32,17 @@ def check(state: State, requirement: c.ExclusiveVersionIs) -> None:
             raise ConflictError(f"{what}: expected version {requirement.version}, found {found}; reload and retry")
 
 
-def changes(decision: c.Decision, version: Version) -> list[Change]:
-    """What an exclusive commit moves: the scopes of its updates, or everything where they have none."""
+def changes(state: State, decision: c.Decision, version: Version) -> list[Change]:
+    """What an exclusive commit moves: the scopes of its updates, or everything where they have none.
+
+    What a process of an older release has moved is written down first: behind this commit it could not be seen.
+    """
     scopes = {scope for update in decision.updates for scope in _moved(update)} | decision.moves
-    return [rows.put(s.guards, scope=scope, version=version) for scope in sorted(scopes or {EVERYTHING})]
+    moved = dict.fromkeys(scopes or {EVERYTHING}, version)
+    before = Version(memory.counters(state)["exclusive_version"])
+    if before > (rows.greatest(state, s.guards.c.version) or 0):
+        moved.setdefault(EVERYTHING, before)
+    return [rows.put(s.guards, scope=scope, version=at) for scope, at in sorted(moved.items())]
 
 
 def _moved(update: c.Update) -> Iterator[Scope]:

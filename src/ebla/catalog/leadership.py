@@ -119,7 +119,7 @@ class Leadership:
             busy = sorted(self._busy)
         for name in busy:
             try:
-                if self.take(name, from_the_gone=True) is None:
+                if self._lead(name, from_the_gone=True) is None:
                     log.warning("lease=%s expected to be held, found it lost; its work goes on to its commit", name)
             except (EblaError, OSError, SQLAlchemyError) as error:
                 log.warning("lease=%s cannot be renewed reason=%s", name, error)

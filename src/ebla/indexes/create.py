@@ -189,7 +189,8 @@ def begin_removal(
             to = back(found.state)
             assert to is not None
             step = c.SetIndexState(index=index, state=to, message=message)
-        return c.Decision(reason=reason, relation=index, updates=(step,), guards=frozenset({of_relation(index)}))
+        guards = frozenset({of_relation(index), of_relation(found.base.id)})  # with which it may go
+        return c.Decision(reason=reason, relation=index, updates=(step,), guards=guards)
 
     return context.catalog.decide(decide, node=context.node) is not None
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ebla.relations import builds as build_progress
 else:
     c = lazy.Module("ebla.model.changes")
-    shown = lazy.Module("ebla.relations.builds")
+    build_progress = lazy.Module("ebla.relations.builds")
 
 
 def refuse_if_read(

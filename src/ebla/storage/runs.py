@@ -46,13 +46,15 @@ class LevelZeroCache:
     """Level 0 run files as Arrow tables, least recently used out first. Runs never change, so nothing goes stale."""
 
     def __init__(self, bytes_max: int = 256 * 2**20) -> None:
+        self._bytes_max = bytes_max
         self._tables: Lru[pa.Table] = Lru(bytes_max)
 
     def get(self, path: str) -> pa.Table | None:
         return self._tables.get(path)
 
     def put(self, path: str, table: pa.Table) -> None:
-        self._tables.put(path, table, table.nbytes)
+        if table.nbytes <= self._bytes_max:  # a larger one would drive all others out
+            self._tables.put(path, table, table.nbytes)
 
 
 def readable_node(roots: Mapping[NodeId, Root], run: Run, preferred: Sequence[NodeId] = ()) -> NodeId | None:

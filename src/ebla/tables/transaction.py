@@ -8,6 +8,7 @@ names none of them, and they go first: on a full disk that makes the room in whi
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 
@@ -153,8 +154,10 @@ class OpenTransaction:
     def roll_back(self) -> None:
         """Close the transaction and remove every file of it that no commit names."""
         if not self._has_tried:
-            self.remove_files()
-            tx.abort(self.context.catalog, self.id)
+            try:
+                self.remove_files()
+            finally:
+                tx.abort(self.context.catalog, self.id)
             return
         tx.abort(self.context.catalog, self.id)
         with self.context.catalog.reading() as connection:
@@ -169,7 +172,8 @@ class OpenTransaction:
         """
         full = isinstance(error, StorageFullError)
         if full and any(files.has_scratch for files in self._files):
-            ssession.close_lost_files(self.context.writer)
+            with contextlib.suppress(Exception):  # Spark may be gone, and its files with it
+                ssession.close_lost_files(self.context.writer)
         deadline = time.monotonic() + (FULL_DISK_WAIT_S if full else 0)
         with self.context.catalog.patience.without():
             while True:

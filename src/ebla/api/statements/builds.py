@@ -60,7 +60,7 @@ class Builds:
                 concurrency=given.get("concurrency", build.concurrency),
                 on_hold=build.on_hold,
             )
-            guards = frozenset({of_relation(build.view)})
+            guards = frozenset({of_relation(build.view), of_relation(build.base)})  # an index goes with its base
             return c.Decision(reason=f"build of {name}: {said}", relation=build.view, updates=(update,), guards=guards)
 
         self._context.catalog.decide(decide, node=self._context.node)
