@@ -186,6 +186,7 @@ class Keeper:
         self._version: Version | None = None
         self._moved_at = 0
         self._lock = threading.Lock()
+        self._renews = False
         self._services = Scheduler()
         self._services.add(self)
         self._services.wake(self.name)
@@ -220,8 +221,9 @@ class Keeper:
     def step(self, now_s: float) -> float:
         """Renew the pin; a database that does not answer gets another beat."""
         with self._lock, contextlib.suppress(EblaError, SQLAlchemyError, OSError):
-            if self._version is not None:
+            if self._version is not None and self._renews:  # at the first beat it is fresh
                 self._place(self._version)
+        self._renews = True
         return now_s + self.origin.settings.pin_lease_s / 3
 
     def stop(self) -> None:
