@@ -255,8 +255,7 @@ def test_writers_refuse_a_value_that_is_there(db: ebla.Database):
 def test_large_writes_refuse_a_value_that_is_there(db: ebla.Database):
     write(db, *range(8))
     db.sql("CREATE UNIQUE INDEX u ON t (n, x)")
-    large = db.context.tuned(batch_rows_max=2)
-    database = ebla.Database(large)
+    database = tuned(db, batch_rows_max=2)
     with pytest.raises(DuplicateKeyError, match=r"found n = 1, x = 1.0 more than once"):
         write(database, 100, 101, 102, n=1, x=1.0)
     write(database, *range(200, 210))
