@@ -162,6 +162,7 @@ class Loop:
     def _round(self, *, builds: bool) -> int | None:
         """One look at the catalog and what follows from it; how long until the next. `None`: until a wake-up."""
         ports, poll_us = self._ports, self._leader.limits.poll_us
+        ports.settling.begin_round()
         state = ports.store.load()
         ports.nodes.observed(state)
         nothing_left = not state.builds and not state.tasks and not state.walking

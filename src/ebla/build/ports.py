@@ -75,6 +75,10 @@ class Leases(Protocol):
 class Settling(Protocol):
     """Views and indexes whose tasks are done, on the way to one version and to be checked (`ebla.build.settling`)."""
 
+    def begin_round(self) -> None:
+        """The state is about to be read."""
+        ...
+
     def look(self, state: State, now_us: int) -> None: ...
 
     def forget(self) -> None: ...

@@ -57,6 +57,12 @@ class Settling:
         self._wrong = wrong
         self._services: dict[RelationId, _Settle] = {}
 
+    def begin_round(self) -> None:
+        """Those that have ended may begin again in a round whose state is read after this, and shows their troubles."""
+        for one in self._services.values():
+            if one.ended:
+                one.busy = one.ended = False
+
     def look(self, state: State, now_us: int) -> None:
         """Have those settled whose tasks are done."""
         services = self._context.services
@@ -120,6 +126,8 @@ class _Settle:
     def __init__(self, view: RelationId, settle: Callable[[RelationId, bool], bool], ended: Callable[[], None]) -> None:
         self.name = f"settle/{view}"
         self.busy = False
+        """It was asked to begin, and no round has begun since it ended."""
+        self.ended = False
         self.level = False
         """Whether all segments are of one version, so that it can be checked."""
         self._view = view
@@ -131,7 +139,7 @@ class _Settle:
         self._waits = not self._waits and not self._settle(self._view, self.level)
         if self._waits:
             return now_s + POLL_S
-        self.busy = False
+        self.ended = True
         self._ended()
         return None
 
