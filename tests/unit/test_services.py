@@ -301,3 +301,17 @@ def test_nothing_is_added_while_all_is_closed_and_one_that_cannot_stop_does_not_
     scheduler.close()
     assert other.stopped == 1
     assert "late" not in scheduler
+
+
+def test_a_service_may_be_asked_to_step_later_and_no_later_than_it_is_due(clock: Clock):
+    scheduler, work = Scheduler(clock, threads=False), Work(every_s=10.0)
+    scheduler.add(work)
+    scheduler.wake_in("work", 3.0)
+    assert scheduler.run_due() == 0
+    clock.now_s += 2
+    scheduler.wake_in("work", 3.0)  # it is due in one second already
+    clock.now_s += 1
+    assert scheduler.run_due() == 1
+    scheduler.wake_in("work", 30.0)
+    assert scheduler.next_s == clock.now_s + 10
+    scheduler.wake_in("unknown", 1.0)

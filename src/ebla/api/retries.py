@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ebla.errors import EblaError, SparkJobError
 from ebla.model import changes as c
-from ebla.relations.views import View, moved
+from ebla.relations.views import View, moved, unmoved
 from ebla.tables.context import Context
 
 
@@ -17,7 +17,7 @@ def forgive(context: Context, view: View) -> None:
         c.Decision(
             reason=f"build of {view.relation.name}: try again",
             relation=view.relation.id,
-            requires=(c.ProgressIs(name=view.progress_name, value=view.stored),),
+            requires=(unmoved(view),),
             updates=moved(view, again),
         ),
         node=context.node,

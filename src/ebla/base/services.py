@@ -113,6 +113,14 @@ class Scheduler:
             if entry.service.wanted:  # not under the lock: it may ask others
                 self._wake(entry)
 
+    def wake_in(self, name: str, after_s: float) -> None:
+        """Have a service step after a while, if it is not due before."""
+        with self._lock:
+            entry, due_s = self._entries.get(name), self.clock() + after_s
+            if entry is not None and due_s < entry.due_s:
+                entry.due_s = due_s
+                self._go(entry.lane)
+
     def wake_group(self, prefix: str) -> None:
         """Have the services step whose names begin so."""
         with self._lock:
@@ -124,11 +132,15 @@ class Scheduler:
             if entry not in entry.lane.entries:
                 return
             entry.woken = True
-            if entry.lane.thread is None and self._threads:
-                lane = entry.lane
-                lane.thread = threading.Thread(target=self._run, args=(lane,), name=f"ebla-{lane.name}", daemon=True)
-                lane.thread.start()
-            entry.lane.changed.notify_all()
+            self._go(entry.lane)
+
+    def _go(self, lane: _Lane) -> None:
+        """Have the lane's thread look at what is due. Under the lock."""
+        if lane.thread is None and self._threads:
+            thread = threading.Thread(target=self._run, args=(lane,), name=f"ebla-{lane.name}", daemon=True)
+            thread.start()
+            lane.thread = thread
+        lane.changed.notify_all()
 
     # ---- steps ------------------------------------------------------------------------------------------
 

@@ -187,6 +187,11 @@ class View:
         return progress_name(self.relation.id)
 
 
+def unmoved(view: View) -> c.Requirement:
+    """What the commit of a newer position requires: that the view still stands where it was found."""
+    return c.ProgressIs(name=view.progress_name, value=view.stored)
+
+
 def moved(view: View, position: Position) -> tuple[c.Update, ...]:
     """The updates that bring a view to a position, and to the state behind it."""
     to = behind(view.state, failed=position.failed)

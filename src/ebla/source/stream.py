@@ -186,10 +186,13 @@ class Keeper:
         self._version: Version | None = None
         self._moved_at = 0
         self._lock = threading.Lock()
-        self._renews = False
         self._services = Scheduler()
         self._services.add(self)
-        self._services.wake(self.name)
+        self._services.wake_in(self.name, self._beat_s)
+
+    @property
+    def _beat_s(self) -> float:
+        return self.origin.settings.pin_lease_s / 3
 
     def hold(self, version: Version | None) -> Version:
         """Move the pin to a version, or to the newest; the old one goes after the new one is there."""
@@ -221,10 +224,9 @@ class Keeper:
     def step(self, now_s: float) -> float:
         """Renew the pin; a database that does not answer gets another beat."""
         with self._lock, contextlib.suppress(EblaError, SQLAlchemyError, OSError):
-            if self._version is not None and self._renews:  # at the first beat it is fresh
+            if self._version is not None:
                 self._place(self._version)
-        self._renews = True
-        return now_s + self.origin.settings.pin_lease_s / 3
+        return now_s + self._beat_s
 
     def stop(self) -> None:
         """Leave the pin to its lease: the query may go on from its checkpoint."""

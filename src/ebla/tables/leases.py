@@ -27,7 +27,6 @@ class Leases:
         self._services = services
         self._open: set[TransactionId] = set()
         self._lock = threading.Lock()
-        self._renews = False
         services.add(self, lane=HEARTS)
 
     @property
@@ -39,8 +38,7 @@ class Leases:
         """Renew a transaction's lease in the background."""
         with self._lock:
             self._open.add(transaction)
-        if not self._renews:
-            self._services.wake(self.name)
+        self._services.wake_in(self.name, self._lease_s / 3)  # it has just begun
         try:
             yield
         finally:
@@ -49,8 +47,7 @@ class Leases:
 
     def step(self, now_s: float) -> float:
         with self._lock:
-            due = sorted(self._open) if self._renews else []  # those that have just begun are fresh
-        self._renews = True
+            due = sorted(self._open)
         for transaction in due:
             # A closed transaction's commit will say so; a database that does not answer is asked again.
             with contextlib.suppress(EblaError, OSError, SQLAlchemyError):

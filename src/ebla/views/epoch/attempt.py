@@ -169,7 +169,7 @@ class Attempt:
             raise SqlError(str(error)) from error  # of the view's rows, like an expression that fails
         return commit.decision(
             reason,
-            requires=(c.ProgressIs(name=view.progress_name, value=view.stored), *requires),
+            requires=(definition.unmoved(view), *requires),
             updates=(*updates, *definition.moved(view, position)),
         )
 

@@ -253,7 +253,7 @@ def stop(context: Context, view: View, error: Exception, tried: Mapping[str, int
         c.Decision(
             reason=f"epoch of {view.relation.name} failed",
             relation=view.relation.id,
-            requires=(c.ProgressIs(name=view.progress_name, value=view.stored),),
+            requires=(definition.unmoved(view),),
             updates=definition.moved(view, position),
         ),
         node=context.node,

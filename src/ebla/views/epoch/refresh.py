@@ -135,6 +135,6 @@ def _altered(view: View, refresh: Refresh, said: str) -> c.Decision:
     return c.Decision(
         # Not a commit of the view: its rows stay as they are.
         reason=f"refresh of {view.relation.name}: {said}",
-        requires=(c.ProgressIs(name=view.progress_name, value=view.stored),),
+        requires=(definition.unmoved(view),),
         updates=definition.moved(view, replace(view.position, refresh=refresh)),
     )

@@ -98,7 +98,7 @@ class ChunkCommit:
             updates.append(c.CoverSegment(view=relation.id, tablet=part.tablet, segment=segment))
         if len(parts) == self.scan.base.tablets and all(part.whole for part in parts):
             # All at one version: there is nothing for epochs to bring together.
-            requires.append(c.ProgressIs(name=view.progress_name, value=view.stored))
+            requires.append(definition.unmoved(view))
             updates += definition.moved(view, self._position())
         hit("build.before_chunk_commit")
         rows = sum(part.rows for part in parts)

@@ -29,7 +29,7 @@ from ebla.model.refresh import Refresh
 from ebla.model.relation import DELETED, FOREVER, Kind, Relation, Run
 from ebla.relations.readers import least_read, readers
 from ebla.relations.views import Position as Standing
-from ebla.relations.views import View, moved
+from ebla.relations.views import View, moved, unmoved
 from ebla.storage import runs as rf
 from ebla.tables.context import Context
 from ebla.tables.value_lookup import replaced_rows
@@ -322,7 +322,7 @@ def move_on(context: Context, due: Due) -> None:
         # Not a commit of the view: nothing that reads it has anything to do.
         c.Decision(
             reason=f"dictionaries of {view.relation.name} changed in columns that it does not use",
-            requires=(c.ProgressIs(name=view.progress_name, value=view.stored),),
+            requires=(unmoved(view),),
             updates=moved(view, position),
         ),
         node=context.node,

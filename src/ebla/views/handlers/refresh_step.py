@@ -8,7 +8,7 @@ from ebla.base.failpoint import hit
 from ebla.catalog import reads
 from ebla.model import changes as c
 from ebla.model.refresh import Refresh, ahead
-from ebla.relations.views import View, moved
+from ebla.relations.views import View, moved, unmoved
 from ebla.tables.context import Context
 from ebla.views.epoch import maintain
 from ebla.views.epoch.attempt import Epoch, Target
@@ -56,7 +56,7 @@ def _begin(context: Context, due: Due, by: tuple[str, ...], pace: Pace) -> list[
     context.catalog.commit(
         c.Decision(
             reason=f"refresh of {view.relation.name}: begin, {expected} values of ({', '.join(by)}) to come",
-            requires=(c.ProgressIs(name=view.progress_name, value=view.stored),),
+            requires=(unmoved(view),),
             updates=moved(view, begun),
         ),
         node=context.node,
