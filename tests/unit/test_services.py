@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from ebla.base.backoff import Backoff
-from ebla.base.services import BACKOFF_S, HEARTS, Scheduler
+from ebla.base.services import BACKOFF_S, GIVE_WAY_S, HEARTS, Rank, Scheduler, gives_way
 from ebla.errors import ConflictError, StorageError
 from ebla.node.jobs import Job, Turns
 
@@ -131,6 +131,73 @@ def test_groups_are_woken_by_the_beginning_of_their_names(services: Scheduler) -
     services.wake_group("handler/")
     services.run_due()
     assert [work.count for work in works] == [1, 1, 0]
+
+
+# ---- ranks ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rank", "at_work", "waited_s", "expected"),
+    [
+        (Rank.COMPACTION, {Rank.EPOCH, Rank.COMPACTION}, 0.0, True),
+        (Rank.VACUUM, {Rank.COMPACTION}, 0.0, True),
+        (Rank.COMPACTION, {Rank.EPOCH}, GIVE_WAY_S, False),
+        (Rank.COMPACTION, {Rank.COMPACTION, Rank.VACUUM, None}, 0.0, False),
+        (Rank.EPOCH, {Rank.COMPACTION}, 0.0, False),
+        (None, {Rank.EPOCH}, 0.0, False),
+    ],
+)
+def test_work_gives_way_to_ranks_before_its_own(
+    rank: Rank | None, at_work: set[Rank | None], waited_s: float, expected: bool
+) -> None:
+    assert gives_way(rank, at_work, waited_s) is expected
+
+
+def test_epochs_go_before_compaction_and_compaction_comes_to_its_turn(services: Scheduler, clock: Clock) -> None:
+    order: list[str] = []
+
+    class Named(Work):
+        def step(self, now_s: float) -> float | None:
+            order.append(self.name)
+            return super().step(now_s)
+
+    services.add(Named(name="compaction"), rank=Rank.COMPACTION)
+    services.add(Named(name="epoch"), rank=Rank.EPOCH)
+    services.wake("compaction")
+    services.wake("epoch")
+    assert services.should_yield(Rank.COMPACTION)
+    assert not services.should_yield(Rank.EPOCH)
+    clock.now_s += 1
+    services.run_due()
+    assert order == ["epoch", "compaction"]
+    assert not services.should_yield(Rank.COMPACTION)
+
+
+def test_a_step_begins_when_the_one_that_goes_first_has_ended(threads: Scheduler) -> None:
+    entered, go, done = threading.Event(), threading.Event(), threading.Event()
+
+    class Epoch(Work):
+        def step(self, now_s: float) -> float | None:
+            entered.set()
+            go.wait(WAIT_S)
+            return super().step(now_s)
+
+    class Compaction(Work):
+        def step(self, now_s: float) -> float | None:
+            done.set()
+            return super().step(now_s)
+
+    epoch, compaction = Epoch(name="epoch"), Compaction(name="compaction")
+    threads.add(epoch, rank=Rank.EPOCH)
+    threads.add(compaction, rank=Rank.COMPACTION)
+    threads.wake("epoch")
+    assert entered.wait(WAIT_S)
+    assert threads.should_yield(Rank.COMPACTION)
+    threads.wake("compaction")
+    go.set()
+    assert done.wait(WAIT_S)
+    assert epoch.count == 1
+    assert threads.wait_idle("compaction", WAIT_S)
 
 
 # ---- failures -------------------------------------------------------------------------------------------

@@ -7,6 +7,10 @@ threads, and the pauses after failures. Services of one lane take turns in one t
 wake-up and ends with the last service of the lane. A service whose steps take long has a lane of its own; those that
 only renew something share the lane `hearts`.
 
+A service of a rank gives way to those of ranks before its own: its step begins when none of theirs runs or is due, or
+when it has waited for `GIVE_WAY_S`, so that it comes to its turn under any load. A step that takes long asks
+`should_yield` between its pieces, and ends early.
+
 Without threads a test runs the same services: it moves the clock and calls `run_due`.
 """
 
@@ -16,8 +20,9 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Protocol
 
 from ebla.base.backoff import Backoff
@@ -28,6 +33,22 @@ log = logging.getLogger("ebla.services")
 HEARTS = "hearts"
 """The lane of services that renew leases and rows: short steps at long intervals."""
 BACKOFF_S = Backoff(0.2, 30.0)
+GIVE_WAY_S = 2.0
+"""How long the next step of a service waits for those that go before it, at most."""
+
+
+class Rank(IntEnum):
+    """Which work in the background goes first on a node, where it has too few cores for all."""
+
+    EPOCH = 1
+    COMPACTION = 2
+    VACUUM = 3
+
+
+def gives_way(rank: Rank | None, at_work: Iterable[Rank | None], waited_s: float) -> bool:
+    """Whether work that has been due for a while lets others go first: some of a rank before its own, not for ever."""
+    first = any(other is not None and rank is not None and other < rank for other in at_work)
+    return first and waited_s < GIVE_WAY_S
 
 
 class Service(Protocol):
@@ -53,9 +74,12 @@ class _Entry:
     service: Service
     lane: _Lane
     backoff: Backoff
+    rank: Rank | None = None
     due_s: float = math.inf
     not_before_s: float = -math.inf
     """The end of the pause after a failure."""
+    held_s: float | None = None
+    """Since when it is due and gives way to others."""
     woken: bool = False
     stepping: bool = False
     failures: int = 0
@@ -89,14 +113,16 @@ class Scheduler:
         self._lanes: dict[str, _Lane] = {}
         self._closing = False
 
-    def add(self, service: Service, *, lane: str | None = None, backoff: Backoff = BACKOFF_S) -> None:
+    def add(
+        self, service: Service, *, lane: str | None = None, backoff: Backoff = BACKOFF_S, rank: Rank | None = None
+    ) -> None:
         """Run a service from now on. Its first step comes with a wake-up. Nothing begins while all is being closed."""
         name = service.name if lane is None else lane
         with self._lock:
             if self._closing:
                 return
             place = self._lanes.setdefault(name, _Lane(name, threading.Condition(self._lock)))
-            entry = _Entry(service, place, backoff)
+            entry = _Entry(service, place, backoff, rank)
             assert service.name not in self._entries, f"service {service.name}: expected to be added once"
             self._entries[service.name] = entry
             place.entries.append(entry)
@@ -153,16 +179,35 @@ class Scheduler:
                         lane.thread = None
                         del self._lanes[lane.name]
                         return
-                    lane.changed.wait(None if first.next_s == math.inf else max(0.0, first.next_s - self.clock()))
+                    lane.changed.wait(self._pause_s(first))
             self._step(entry)
 
     def _due(self, lane: _Lane) -> _Entry | None:
         """The service of a lane whose turn it is; from now on it steps."""
-        entry = lane.first()
-        if entry is None or entry.next_s > self.clock():
+        entry, now_s = lane.first(), self.clock()
+        if entry is None or entry.next_s > now_s:
             return None
-        entry.woken, entry.stepping = False, True
+        held_s = now_s if entry.held_s is None else entry.held_s
+        if gives_way(entry.rank, self._at_work(), now_s - held_s):
+            entry.held_s = held_s
+            return None
+        entry.woken, entry.stepping, entry.held_s = False, True, None
         return entry
+
+    def _pause_s(self, entry: _Entry) -> float | None:
+        """Until a service that is not to step now may step; `None`: not before it is woken. Under the lock."""
+        until_s = entry.next_s if entry.held_s is None else entry.held_s + GIVE_WAY_S
+        return None if until_s == math.inf else max(0.0, until_s - self.clock())
+
+    def _at_work(self) -> set[Rank | None]:
+        """The ranks of which a step runs or is due. Under the lock."""
+        now_s = self.clock()
+        return {entry.rank for entry in self._entries.values() if entry.stepping or entry.next_s <= now_s}
+
+    def should_yield(self, rank: Rank) -> bool:
+        """Whether a step of this rank is to end early: one of a rank before it runs or is due."""
+        with self._lock:
+            return gives_way(rank, self._at_work(), 0.0)
 
     def _step(self, entry: _Entry) -> None:
         due_s: float | None = None
@@ -187,6 +232,8 @@ class Scheduler:
                 if failures:
                     entry.due_s = entry.not_before_s = self.clock() + entry.backoff.after(failures)
                 self._changed.notify_all()
+                for lane in self._lanes.values():  # those that gave way to it
+                    lane.changed.notify_all()
 
     def run_due(self) -> int:
         """Without threads: every step that is due now, one after the other; how many there were."""

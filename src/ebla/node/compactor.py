@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 
+from ebla.base.services import Rank
 from ebla.catalog import manifest, reads
 from ebla.errors import EblaError
 from ebla.model.lifecycle.index import may_compact
@@ -32,7 +33,7 @@ class Compactor:
         self._context = context
         self._relations: set[str] = set()
         self._lock = threading.Lock()
-        context.services.add(self)
+        context.services.add(self, rank=Rank.COMPACTION)
 
     @property
     def wanted(self) -> bool:

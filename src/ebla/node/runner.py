@@ -11,7 +11,7 @@ import logging
 
 from ebla.base.backoff import Backoff
 from ebla.base.ids import Version
-from ebla.base.services import Service
+from ebla.base.services import Rank, Service
 from ebla.build.loop import BUILDING
 from ebla.catalog import reads, troubles
 from ebla.catalog.troubles import Activity
@@ -97,7 +97,7 @@ class Runner:
         for name in sorted(wanted.keys() - self._jobs.keys()):
             log.info("job=%s started", name)
             self._jobs[name] = self._job(wanted[name])
-            services.add(self._jobs[name])
+            services.add(self._jobs[name], rank=Rank.EPOCH)
 
     def _job(self, handler: str) -> Service:
         if handler == DICTIONARY:
