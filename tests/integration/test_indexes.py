@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -482,6 +483,10 @@ def test_a_drop_in_every_state_leaves_nothing(db: ebla.Database):
         db.sql("DROP INDEX i")
         assert state(db, "i") is None
     db.sql("CREATE INDEX i ON t (n) WITH (build = 'deferred')")
+    text, value, drawn = db.sql("EXPLAIN INDEX i").one()
+    assert "state: absent; queries do not read it; writers leave it alone\n    to delete_only, by a statement" in text
+    assert json.loads(value)["state"]["now"] == "absent"
+    assert drawn.startswith("stateDiagram-v2")
     db.sql("DROP INDEX i; DROP INDEX IF EXISTS i")
     db.vacuum(retain_s=0)
     nothing_left(db)

@@ -303,7 +303,9 @@ def test_explain_shows_the_steps(db: ebla.Database) -> None:
     assert '"plan": "incremental"' in json_text
     assert '"few_rows": "driver"' in json_text
     assert mermaid.startswith("flowchart")
-    assert "state: ready; epochs follow every write\n    to failed: a row or the query fails; stores" in text
+    assert (
+        "state: ready; epochs follow every write\n    to failed, by an epoch: a row or the query fails; stores" in text
+    )
     assert [step["to"] for step in json.loads(json_text)["state"]["steps"]] == ["failed", None]
     planned = db.sql("EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT id, count(*) OVER () AS n FROM orders").one()[0]
     assert "full refresh: every row depends on every row of orders" in planned

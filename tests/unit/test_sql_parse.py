@@ -23,6 +23,7 @@ from ebla.sql.statements import (
     DropColumns,
     DropTable,
     Explain,
+    ExplainIndex,
     Insert,
     Load,
     Merge,
@@ -389,6 +390,7 @@ def test_maintenance_and_loading(text, statement):
 def test_explain():
     explained = parse("EXPLAIN FORMATTED SELECT * FROM t")
     assert explained == Explain(query=find("SELECT * FROM t"), mode="formatted")
+    assert parse("EXPLAIN INDEX by_day") == ExplainIndex(name="by_day")
     assert parse("EXPLAIN WITH x AS (SELECT 1) TABLE x") == Explain(query=find("WITH x AS (SELECT 1) TABLE x"))
 
 
@@ -446,7 +448,9 @@ def test_explain():
         ("LOAD INTO t FROM 'p' FORMAT orc", "expected parquet, csv or json, found orc"),
         ("VACUUM t KEEP 1 DAY", "expected RETAIN or the end of the statement, found KEEP"),
         ("VACUUM t RETAIN 1 YEAR", "expected SECONDS, .* found YEAR"),
-        ("EXPLAIN DROP TABLE t", "expected a query after EXPLAIN, found DROP"),
+        ("EXPLAIN INDEX i j", "expected the end of the statement, found j"),
+        ("EXPLAIN MATERIALIZED VIEW v w", "expected the end of the statement, found w"),
+        ("EXPLAIN DROP TABLE t", "expected a query, MATERIALIZED VIEW or INDEX after EXPLAIN, found DROP"),
         ("SHOW DATABASES", "expected TABLES, VIEWS, .* behind SHOW, found DATABASES"),
         ("SELECT * FROM a.b.c", "expected the name of a table, or system.<name>, found a.b.c"),
         ("SELECT * FROM parquet.`/x`", "found parquet./x"),

@@ -154,7 +154,7 @@ def as_text(
             lines.append(f"    {number}. {step.kind}: {step.text}" + (f" [{', '.join(marks)}]" if marks else ""))
     if state is not None:
         lines.append(f"  state: {state}; epochs {RIGHTS[state].epochs}")
-        lines += [f"    to {way.after or 'nothing'}: {way.requires}; {way.effect}" for way in LIFE.from_(state)]
+        lines += [f"    {way}" for way in LIFE.ways(state)]
     return "\n".join(lines)
 
 
@@ -174,11 +174,7 @@ def as_json(
     if dictionaries is not None:
         found["dictionaries"] = dictionaries.value()
     if state is not None:
-        steps_on = [
-            {"to": way.after, "who": way.actor, "requires": way.requires, "does": way.effect}
-            for way in LIFE.from_(state)
-        ]
-        found["state"] = {"now": state, "steps": steps_on}
+        found["state"] = LIFE.value(state)
     return found | {"inputs": inputs}
 
 

@@ -93,7 +93,7 @@ class Executor:
                 | st.ShowProgress()
             ):
                 return self.views.run(statement)
-            case st.CreateIndex() | st.DropIndex() | st.BuildIndexes() | st.ShowIndexes():
+            case st.CreateIndex() | st.DropIndex() | st.BuildIndexes() | st.ShowIndexes() | st.ExplainIndex():
                 return self._indexes.run(statement)
             case st.Check() | st.Repair():
                 return checks.run(self._database, statement)

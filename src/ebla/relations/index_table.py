@@ -46,7 +46,7 @@ def _row(connection: Connection, index: Index, builds: Mapping[RelationId, Build
         "state": index.state.value,
         "percent": build_progress.of_index(connection, index, builds, now=0).progress.percent,
         "is_unique": index.unique,
-        "columns": ", ".join(i.text + (" DESC" if i.descending else "") for i in index.items),
+        "columns": ", ".join(item.said for item in index.items),
         "included": ", ".join(names[p] for p in index.include) or None,
         "condition": index.where,
         "read_version": index.stands.read_version,

@@ -38,6 +38,11 @@ class Item:
     is_expression: bool
     descending: bool
 
+    @property
+    def said(self) -> str:
+        """As in a statement, with its order."""
+        return self.text + (" DESC" if self.descending else "")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Index:

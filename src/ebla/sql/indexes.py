@@ -10,6 +10,7 @@ from ebla.sql.statements import (
     BuildIndexes,
     CreateIndex,
     DropIndex,
+    ExplainIndex,
     IndexItem,
     Statement,
 )
@@ -116,6 +117,12 @@ def alter_index(cursor: Cursor) -> Statement:
     if not cursor.accept("SET"):
         cursor.fail("PAUSE, RESUME or SET (…)")
     return AlterBuild(name=name, options=ddl.assignments(cursor), of="index")
+
+
+def explain_index(cursor: Cursor) -> Statement:
+    """`INDEX i`, behind EXPLAIN."""
+    cursor.expect("INDEX")
+    return ExplainIndex(name=ddl.table_name(cursor))
 
 
 def build_indexes(cursor: Cursor) -> Statement:

@@ -35,8 +35,6 @@ def parse(text: StatementText | str) -> Statement:
     if word in _QUERY_WORDS:
         return query_at(cursor)
     cursor.at += 1
-    if word == "EXPLAIN":
-        return views.explain_view(cursor) if _is_about_views(cursor, "CREATE") else _explain(cursor)
     if word not in _STATEMENTS or cursor.peek(-1).kind is not Kind.WORD:
         cursor.at -= 1
         cursor.fail("a statement", f"supported are {SUPPORTED}")
@@ -82,12 +80,16 @@ def _only_statement(text: str) -> StatementText:
     return statements[0]
 
 
-def _explain(cursor: Cursor) -> Explain:
+def _explain(cursor: Cursor) -> Statement:
+    if _is_about_views(cursor, "CREATE"):
+        return views.explain_view(cursor)
+    if cursor.sees("INDEX"):
+        return indexes.explain_index(cursor)
     mode = _EXPLAIN_MODES.get(cursor.peek().key)
     if mode is not None:
         cursor.at += 1
     if cursor.peek().key not in _QUERY_WORDS:
-        cursor.fail("a query after EXPLAIN")
+        cursor.fail("a query, MATERIALIZED VIEW or INDEX after EXPLAIN")
     return Explain(query=query_at(cursor), mode=mode)
 
 
@@ -145,12 +147,13 @@ _STATEMENTS: dict[str, Parser] = {
     "COMMENT": ddl.comment_on,
     "SHOW": ddl.show,
     "DESCRIBE": ddl.describe,
+    "EXPLAIN": _explain,
     "DESC": ddl.describe,
     "COMPACT": _compact,
     "VACUUM": _vacuum,
 }
 
-VERBS = frozenset({*_QUERY_WORDS, *_STATEMENTS, "EXPLAIN"})
+VERBS = frozenset({*_QUERY_WORDS, *_STATEMENTS})
 """What a statement may begin with."""
 
 SUPPORTED = (

@@ -446,7 +446,12 @@ class Repair:
     options: Mapping[str, object] = field(default_factory=dict)
 
 
-IndexStatement = CreateIndex | DropIndex | BuildIndexes | ShowIndexes
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainIndex:
+    name: str
+
+
+IndexStatement = CreateIndex | DropIndex | BuildIndexes | ShowIndexes | ExplainIndex
 
 CheckStatement = Check | Repair
 

@@ -84,7 +84,7 @@ def _step(walk: Walk) -> None:
             walk.derived(name)
         case st.Check(what="index", name=name) | st.Repair(what="index", name=name):
             walk.index(name)
-        case st.ShowCreate(what="index", name=name):
+        case st.ShowCreate(what="index", name=name) | st.ExplainIndex(name=name):
             walk.index(name)
         case st.AlterHandler(name=name) | st.ShowCreate(what="handler", name=name):
             walk.handler(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow as pa
 from ebla.catalog import reads
 from ebla.errors import CatalogUnavailableError, EblaError
 from ebla.indexes import create
-from ebla.model.lifecycle.index import Permission
+from ebla.model.lifecycle.index import LIFE, RIGHTS, Permission
 from ebla.model.relation import Kind
 from ebla.relations import failed_builds as failed
 from ebla.relations import index_table as table
@@ -46,6 +47,9 @@ class Indexes:
             case st.ShowIndexes(like=like):
                 with self._context.catalog.reading() as connection:
                     return Result(table=named_like(table.table(connection), like), spark=lambda: self._context.spark)
+            case st.ExplainIndex(name=name):
+                with self._context.catalog.reading() as connection:
+                    return explain(definition.load(connection, name))
             case _:
                 assert_never(statement)
 
@@ -103,3 +107,22 @@ class Indexes:
                 }
             )
         )
+
+
+def explain(index: Index) -> Result:
+    """The state of an index, what it permits, and which steps lead on from it."""
+    rights = RIGHTS[index.state]
+    queries = "queries read it" if rights.queries_read else "queries do not read it"
+    rows = [word for word, is_so in (("add", rights.writers_add), ("remove", rights.writers_remove)) if is_so]
+    writers = f"writers {' and '.join(rows)} entries" if rows else "writers leave it alone"
+    text = "\n".join(
+        [
+            f"index {index.name} of {index.base.name} ({', '.join(item.said for item in index.items)})",
+            f"  state: {index.state}; {queries}; {writers}",
+            *(f"    {way}" for way in LIFE.ways(index.state)),
+        ]
+    )
+    value = {"index": index.name, "relation": index.base.name, "rights": rights._asdict()}
+    value |= {"state": LIFE.value(index.state)}
+    drawn = "\n".join(["stateDiagram-v2", *LIFE.diagram()])
+    return Result(table=pa.table({"plan": [text], "json": [json.dumps(value)], "mermaid": [drawn]}))

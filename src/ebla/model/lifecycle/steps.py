@@ -63,6 +63,15 @@ class Lifecycle(Generic[S]):
         """The steps that lead on from a state."""
         return [step for step in self.steps if step.before == state]
 
+    def ways(self, state: S | None) -> list[str]:
+        """What leads on from a state, a line each."""
+        return [f"to {self._said(s.after)}, by {s.actor}: {s.requires}; {s.effect}" for s in self.from_(state)]
+
+    def value(self, state: S) -> dict[str, object]:
+        """A state and what leads on from it, for JSON."""
+        steps = [{"to": s.after, "who": s.actor, "requires": s.requires, "does": s.effect} for s in self.from_(state)]
+        return {"now": state, "steps": steps}
+
     def diagram(self) -> list[str]:
         """The lines of a Mermaid state diagram."""
         return [f"    {self._drawn(s.before)} --> {self._drawn(s.after)}: {s.requires}" for s in self.steps]
