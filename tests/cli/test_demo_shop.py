@@ -22,7 +22,7 @@ from ebla.catalog import reads
 from ebla.demo.shop import building, data, display, pages, report, run, schema, worker
 from ebla.demo.shop.building import Built, Killed
 from ebla.demo.shop.display import BuildSeen, Snapshot
-from ebla.demo.shop.pages import Checked, Pages
+from ebla.demo.shop.pages import PageCheck, Pages
 from ebla.demo.shop.proof import Proof, prove, prove_by_duckdb, recomputation, tables_of, unread
 from ebla.demo.shop.report import Report, Times
 from ebla.demo.shop.watch import EpochSeen, ViewSeen, Watch, percentile
@@ -209,13 +209,13 @@ def test_a_worker_that_ends_by_itself_is_an_error_with_its_words(tmp_path):
         with pytest.raises(
             RuntimeError, match=r"expected it to build until it is killed, found it ended with 1: (.|\n)*nothing"
         ):
-            process.check()
+            process.raise_failure()
 
 
 @pytest.mark.process
 def test_a_worker_is_gone_after_its_block(tmp_path):
     with connect(tmp_path / "warehouse"), worker.started(tmp_path / "warehouse") as process:
-        process.check()
+        process.raise_failure()
     assert process.process.returncode == -signal.SIGKILL
 
 
@@ -236,7 +236,7 @@ def test_an_error_in_a_writer_is_raised_and_stops_the_others():
         writers.stop()
     assert "Careless" in caught.value.__notes__[0]
     with pytest.raises(ebla.ConflictError):
-        writers.check()
+        writers.raise_failure()
 
 
 def test_writers_can_be_moved_to_another_connection():
@@ -328,7 +328,7 @@ PROOF = Proof(view="card", engine="Spark", version=9, rows=5, expected_rows=5, e
 
 
 BUILT = Built(killed=Killed(exit_code=-9, percent=24.6, rows=70), resumed_rows=70, seconds=12.0, commits=99)
-CHECKED = Checked(version=9, missing=0, spurious=0, different=0, seconds=1.0)
+CHECKED = PageCheck(version=9, missing=0, spurious=0, different=0, seconds=1.0)
 PAGES = Pages(
     build_s=3.0,
     path="path: card_by_customer (customer, amount DESC, order_id, line), index, forwards",

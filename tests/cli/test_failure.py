@@ -12,7 +12,7 @@ from ebla.cli import failure
 from ebla.cli.failure import Manner
 from ebla.sql.lex import StatementText
 from ebla.sql.parse import parse
-from ebla.validate import Part, Warehouse, refuse, statement_issues
+from ebla.validate import ScriptItem, Warehouse, refuse, statement_issues
 
 PLAIN = Manner(as_json=False, debug=False)
 JSON = Manner(as_json=True, debug=False)
@@ -58,7 +58,7 @@ def test_json_errors_name_the_class_and_the_place(capsys):
 def test_issues_are_a_list_with_their_lines(capsys):
     text = StatementText(text="CREATE MATERIALIZED VIEW v AS SELECT 1 AS x FROM nope", line=3)
     with pytest.raises(errors.UnknownNameError) as caught:
-        refuse(text, statement_issues(Part(source=text, statement=parse(text)), Warehouse()))
+        refuse(text, statement_issues(ScriptItem(source=text, statement=parse(text)), Warehouse()))
     assert failure.report(caught.value, PLAIN) == 2
     shown = capsys.readouterr().err.splitlines()
     assert shown[0] == "error unknown-table at line 3, column 50: table nope: expected a table of this name, found none"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ebla.base.ids import Term
 from ebla.catalog import transactions as tx
-from ebla.catalog.apply import check
+from ebla.catalog.apply import require
 from ebla.catalog.store import Catalog
 from ebla.errors import StaleTermError
 from ebla.model import changes as c
@@ -36,7 +36,7 @@ def holds(catalog: Catalog, lease: tx.Lease) -> bool:
     """Whether a commit with this term would be accepted now."""
     with catalog.reading() as connection:
         try:
-            check(connection, required(lease), catalog.clock())
+            require(connection, required(lease), catalog.clock())
         except StaleTermError:
             return False
     return True

@@ -17,7 +17,7 @@ from ebla.cli import main
 from ebla.errors import CorruptRunError, SnapshotError, SqlError, UnknownNameError, UsageError
 from ebla.model.relation import ROW_SEQ, ROW_TXN
 from ebla.tables import batch as b
-from ebla.tables import check
+from ebla.tables import table_check
 from support.indexes import damage
 
 pytestmark = pytest.mark.spark
@@ -161,7 +161,7 @@ def test_a_check_is_no_faster_than_its_rate(db: ebla.Database) -> None:
 def test_spark_reads_large_files(db: ebla.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     db.sql("COMPACT orders")
     whole = db.sql("CHECK TABLE orders").to_arrow().to_pylist()[0]
-    monkeypatch.setattr(check, "HERE_BYTES_MAX", 0)
+    monkeypatch.setattr(table_check, "HERE_BYTES_MAX", 0)
     assert db.sql("CHECK TABLE orders").to_arrow().to_pylist()[0] == whole
     first, second = [
         f for f in sorted((tmp_path / "second").rglob("*.parquet")) if f"/{_folder(db, 'orders')}/" in str(f)

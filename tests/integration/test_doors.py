@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 import ebla
 from ebla.errors import EblaError, LoadError, TypeMismatchError
 from ebla.source import options
-from ebla.source.write import Task, begin_write
+from ebla.source.write import PartitionWriter, begin_write
 from ebla.spark import write as swrite
 from ebla.tables import loads
 from ebla.values import texts, types
@@ -379,6 +379,6 @@ def write_directly(where: str, rows: pa.Table) -> None:
     assert isinstance(schema, StructType)
     writer = begin_write(options.parse({"url": where, "table": "t"}, writing=True), schema, overwrite=False)
     try:
-        writer.commit([Task(writer, attempt=1, partition=0).run(iter(rows.to_batches()))])
+        writer.commit([PartitionWriter(writer, attempt=1, partition=0).run(iter(rows.to_batches()))])
     finally:
         writer.abort([])

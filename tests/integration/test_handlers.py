@@ -20,7 +20,7 @@ from ebla.base.failpoint import EXIT_CODE
 from ebla.catalog import schema as s
 from ebla.views.epoch import maintain
 from ebla.views.epoch.attempt import Epoch, Target
-from ebla.views.epoch.refresh import Chunk
+from ebla.views.epoch.refresh_epoch import RefreshStep
 from support.catalogs import dump
 from support.warehouse import eventually, later, named, refused, stored
 
@@ -245,7 +245,7 @@ class Held:
 
     def around(self, refresh: Callable[..., list[Epoch]]) -> Callable[..., list[Epoch]]:
         def wrapped(
-            context: Any, targets: Mapping[str, Target], *, chunk: Chunk | None = None, **more: Any
+            context: Any, targets: Mapping[str, Target], *, chunk: RefreshStep | None = None, **more: Any
         ) -> list[Epoch]:
             if chunk is not None and self.view in targets:
                 self.reached.set()

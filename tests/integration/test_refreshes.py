@@ -492,7 +492,7 @@ def test_a_chunk_lets_an_epoch_of_another_process_end_first(
             if name == "epoch.before_commit":
                 chunks.append(db.epochs.refresh({"shop"}, {"shop"}))
 
-        monkeypatch.setattr("ebla.views.epoch.refresh.hit", chunk_first)
+        monkeypatch.setattr("ebla.views.epoch.refresh_epoch.hit", chunk_first)
         other.sql("FLUSH card")
         monkeypatch.undo()
         assert len(chunks) == 1

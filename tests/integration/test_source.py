@@ -480,7 +480,7 @@ def begun(
 
 
 def attempt(writer: source_write.EblaWriter, rows: pa.Table, *, attempt: int, partition: int = 0) -> Any:
-    task = source_write.Task(copied(writer), attempt=attempt, partition=partition)
+    task = source_write.PartitionWriter(copied(writer), attempt=attempt, partition=partition)
     return copied(task.run(iter(rows.to_batches(max_chunksize=100))))
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 import ebla
 from ebla.base.backoff import Backoff
 from ebla.base.failpoint import EXIT_CODE
-from ebla.build import chunk
+from ebla.build import chunks
 from ebla.catalog import reads, troubles
 from ebla.model.relation import FOREVER
 from ebla.tables import staging as staged
@@ -71,7 +71,7 @@ def begun(db: ebla.Database, monkeypatch: pytest.MonkeyPatch) -> None:
             raise _Enough
 
     with monkeypatch.context() as patch:
-        patch.setattr(chunk, "hit", hit)
+        patch.setattr(chunks, "hit", hit)
         patch.setattr(
             troubles, "BACKOFF_US", Backoff(1000, 30_000_000)
         )  # it is tried again some times before the statement gives up

@@ -24,7 +24,7 @@ from ebla.catalog.store import Catalog
 from ebla.relations import views as definition
 from ebla.tables import transaction
 from ebla.views.epoch import apply, culprit
-from ebla.views.epoch import run as run_module
+from ebla.views.epoch import whole_epoch as run_module
 from ebla.views.epoch.apply import apply_epoch
 from ebla.views.epoch.attempt import Target
 from ebla.views.epoch.cost import Estimate, Way
@@ -201,7 +201,7 @@ def test_a_check_that_fails_on_a_row_is_made_again_after_pauses(
         raise ebla.SqlError(f"view {name}: a row of the sample cannot be computed")
 
     with monkeypatch.context() as patched:
-        patched.setattr("ebla.views.fill.sample.check", fails)
+        patched.setattr("ebla.views.fill.sample.compare_sample", fails)
         with pytest.raises(ebla.SqlError, match="a row of the sample") as told:
             db.sql("CREATE MATERIALIZED VIEW plain AS SELECT id, total FROM orders")
         assert getattr(told.value, "goes_on", False)

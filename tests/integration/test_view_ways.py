@@ -20,7 +20,7 @@ from ebla.views.epoch import inputs, key_changes, maintain
 from ebla.views.epoch.attempt import Target
 from ebla.views.epoch.cost import Way
 from ebla.views.epoch.inputs import Inputs
-from ebla.views.epoch.run import Run
+from ebla.views.epoch.whole_epoch import WholeEpoch
 from support.warehouse import shown
 
 pytestmark = pytest.mark.spark
@@ -110,13 +110,13 @@ def test_views_are_exact_whichever_way_epochs_take(
 ) -> None:
     taken: Counter[str] = Counter()
     for name in ("_on_driver", "_on_spark", "_recompute"):
-        original = getattr(Run, name)
+        original = getattr(WholeEpoch, name)
 
-        def counted(self: Run, *given: Any, name: str = name, original: Any = original) -> Any:
+        def counted(self: WholeEpoch, *given: Any, name: str = name, original: Any = original) -> Any:
             taken[name] += 1
             return original(self, *given)
 
-        monkeypatch.setattr(Run, name, counted)
+        monkeypatch.setattr(WholeEpoch, name, counted)
     if way is not Way.DRIVER:
         force(monkeypatch, way)
     chance = random.Random(7)
@@ -191,10 +191,10 @@ def test_rows_that_were_found_by_another_column_are_not_looked_up_by_key(
 
 
 def force(monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
-    from ebla.views.epoch import run
+    from ebla.views.epoch import whole_epoch
     from ebla.views.epoch.cost import Estimate
 
-    monkeypatch.setattr(run, "estimate", lambda *_, **__: Estimate(way=way, share=0.3, reason="as the test wants"))
+    monkeypatch.setattr(whole_epoch, "estimate", lambda *_, **__: Estimate(way=way, share=0.3, reason="the test"))
 
 
 def test_a_row_whose_scope_changes_is_written_once(db: ebla.Database) -> None:

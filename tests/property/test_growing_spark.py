@@ -21,7 +21,7 @@ from ebla.algebra.keys import view_key
 from ebla.algebra.merge import sketch
 from ebla.algebra.nodes import NotUnderstood
 from ebla.algebra.shape import shape
-from ebla.build import chunk
+from ebla.build import chunks
 from ebla.catalog import building, reads
 from ebla.model.relation import Column
 from ebla.relations import views as definition
@@ -29,8 +29,8 @@ from ebla.relations.shapes import how_built
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
 from ebla.tables import scans
-from ebla.views.epoch import run
-from ebla.views.epoch.region import covered_parts, inside
+from ebla.views.epoch import whole_epoch
+from ebla.views.epoch.region import covered_stretches, inside
 from support.duck import DuckEngine, State
 from support.relations import relation
 from support.spellings import naming, spelled
@@ -117,12 +117,12 @@ class Watched:
             relations = {n: reads.relation(connection, n) for n in view.inputs}
             how = how_built(view, relations)
             assert isinstance(how, Growing)
-            parts = covered_parts(building.segments(connection, view.relation.id))
+            stretches = covered_stretches(building.segments(connection, view.relation.id))
             snapshot = reads.snapshot(connection, view.relation)
         engine = DuckEngine(self.now, self.now, STORED)
         base = STORED.plain_tables[how.base]
         rows = engine.stored(base, list(self.now[base].values()))
-        covered = inside(rows, relations[how.base], parts).rename_columns(list(TABLES[base])).to_pylist()
+        covered = inside(rows, relations[how.base], stretches).rename_columns(list(TABLES[base])).to_pylist()
         restricted: State = {**self.now, base: {key_of(base, row): row for row in covered}}
         shown = bag(tuple(row) for row in scans.frame_of(context, snapshot).collect())
         return shown, bag(engine.evaluate(self.sql.text, restricted).elements())
@@ -162,8 +162,8 @@ def test_random_views_grow_chunk_by_chunk(
             assume(grows(sql))
             put(db, last[0], first, STORED)
             watched = Watched(db, sql, first, to_come)
-            monkeypatch.setattr(run, "hit", watched.hit)
-            monkeypatch.setattr(chunk, "hit", watched.hit)
+            monkeypatch.setattr(whole_epoch, "hit", watched.hit)
+            monkeypatch.setattr(chunks, "hit", watched.hit)
             db.sql(f"CREATE MATERIALIZED VIEW v WITH (chunk_rows = {chunk_rows}) AS {text}")
             if watched.errors:
                 raise watched.errors[0]

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from ebla.build import chunk as build_chunk
+from ebla.build import chunks as build_chunk
 from ebla.build import engine, leader, node, settling
-from ebla.indexes import chunk, tablet_commits, validate, walk
+from ebla.indexes import chunk_fill, tablet_commits, validate, walk
 from ebla.views.epoch import coverage as covering
-from ebla.views.epoch import run
+from ebla.views.epoch import whole_epoch
 from ebla.views.fill import backfill, chunk_commit
 
 
@@ -22,7 +22,17 @@ class Steps:
         self.passed: Counter[str] = Counter()
         self._actions: dict[str, Callable[[int], object]] = {}
         builds = (engine, build_chunk, leader, node, settling)
-        for module in (*builds, backfill, chunk_commit, covering, run, chunk, tablet_commits, validate, walk):
+        for module in (
+            *builds,
+            backfill,
+            chunk_commit,
+            covering,
+            whole_epoch,
+            chunk_fill,
+            tablet_commits,
+            validate,
+            walk,
+        ):
             monkeypatch.setattr(module, "hit", self._hit)
 
     def at(self, point: str, action: Callable[[int], object]) -> None:

@@ -1,4 +1,4 @@
-"""Which rows a chunk reads: positions, cuts, parts of tablets, and who shares a scan."""
+"""Which rows a chunk reads: positions, cuts, stretches of tablets, and who shares a scan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebla.base.ids import RelationId, TabletId, Version
-from ebla.model.chunks import Chunk, Part, cut_evenly, cut_exactly, next_chunk, position_of, share, spans, token_at
+from ebla.model.chunks import Chunk, Stretch, cut_evenly, cut_exactly, next_chunk, position_of, share, spans, token_at
 from ebla.model.segments import Segment, Segments
 from ebla.values.token import token_range
 
@@ -62,17 +62,17 @@ def of_ten(tablet: TabletId, after: str | None, rows_max: int) -> tuple[str | No
 
 def test_whole_tablets_as_long_as_they_fit() -> None:
     chunk = next_chunk({ONE: {}}, {ONE: [T0, T1, T2]}, {ONE: 25}, of_ten)
-    parts = [Part(tablet=t, after=None, up_to=None, rows=10) for t in (T0, T1)]
-    assert chunk == Chunk(views=(ONE,), parts=tuple(parts))
+    stretches = [Stretch(tablet=t, after=None, up_to=None, rows=10) for t in (T0, T1)]
+    assert chunk == Chunk(views=(ONE,), stretches=tuple(stretches))
     assert chunk is not None
     assert chunk.rows == 20
 
 
 def test_a_tablet_that_does_not_fit_is_read_in_parts() -> None:
     first = next_chunk({ONE: {}}, {ONE: [T0, T1]}, {ONE: 4}, of_ten)
-    assert first == Chunk(views=(ONE,), parts=(Part(tablet=T0, after=None, up_to="3", rows=4),))
+    assert first == Chunk(views=(ONE,), stretches=(Stretch(tablet=T0, after=None, up_to="3", rows=4),))
     last = next_chunk({ONE: {T0: covered("3", "7")}}, {ONE: [T0, T1]}, {ONE: 4}, of_ten)
-    assert last == Chunk(views=(ONE,), parts=(Part(tablet=T0, after="7", up_to=None, rows=2),))
+    assert last == Chunk(views=(ONE,), stretches=(Stretch(tablet=T0, after="7", up_to=None, rows=2),))
     assert next_chunk({ONE: {T0: covered("7", None)}}, {ONE: [T0]}, {ONE: 4}, of_ten) is None
 
 
@@ -100,10 +100,10 @@ def test_a_shared_chunk_is_as_small_as_the_slowest_view_wants() -> None:
 
 
 def test_ranges_of_neighbours_are_one() -> None:
-    parts = [Part(tablet=TabletId(t), after=None, up_to=None, rows=0) for t in (2, 0, 1)]
-    assert spans(parts, lambda t: token_range(t, 4)) == [(token_range(0, 4)[0], token_range(2, 4)[1])]
-    cut = Part(tablet=T0, after=position_of(-(2**63) + 9), up_to=position_of(-(2**63) + 19), rows=10)
-    assert spans([cut, parts[0]], lambda t: token_range(t, 4)) == [
+    stretches = [Stretch(tablet=TabletId(t), after=None, up_to=None, rows=0) for t in (2, 0, 1)]
+    assert spans(stretches, lambda t: token_range(t, 4)) == [(token_range(0, 4)[0], token_range(2, 4)[1])]
+    cut = Stretch(tablet=T0, after=position_of(-(2**63) + 9), up_to=position_of(-(2**63) + 19), rows=10)
+    assert spans([cut, stretches[0]], lambda t: token_range(t, 4)) == [
         (-(2**63) + 10, -(2**63) + 19),
         token_range(2, 4),
     ]

@@ -8,11 +8,11 @@ import pytest
 from ebla.base.ids import RelationId, TabletId, TaskId, Version
 from ebla.errors import ConflictError
 from ebla.model import changes as c
-from ebla.model.chunks import Part, position_of
+from ebla.model.chunks import Stretch, position_of
 from ebla.model.segments import Segment
 from ebla.values import token
 from ebla.views.epoch.growth import Growth
-from ebla.views.epoch.region import Region, covered_parts, inside
+from ebla.views.epoch.region import Region, covered_stretches, inside
 from support.relations import relation
 
 ORDERS = relation("orders", "id", "id bigint", "total bigint", number=1)
@@ -25,24 +25,24 @@ def segment(up_to: str | None, since: int, rows: int = 5) -> Segment[str]:
     return Segment(up_to=up_to, since=Version(since), rows=rows)
 
 
-def part(after: str | None, up_to: str | None, rows: int = 7) -> Part:
-    return Part(tablet=TabletId(0), after=after, up_to=up_to, rows=rows)
+def stretch(after: str | None, up_to: str | None, rows: int = 7) -> Stretch:
+    return Stretch(tablet=TabletId(0), after=after, up_to=up_to, rows=rows)
 
 
 def test_rows_lie_in_a_part_by_their_token() -> None:
     assert ORDERS.tablets == 1
-    first = inside(ROWS, ORDERS, [part(None, MIDDLE)])
-    second = inside(ROWS, ORDERS, [part(MIDDLE, None)])
+    first = inside(ROWS, ORDERS, [stretch(None, MIDDLE)])
+    second = inside(ROWS, ORDERS, [stretch(MIDDLE, None)])
     assert first.num_rows == second.num_rows == 50
     assert {*first["id"].to_pylist(), *second["id"].to_pylist()} == set(range(100))
-    assert inside(ROWS, ORDERS, [part(None, None)]) == ROWS
+    assert inside(ROWS, ORDERS, [stretch(None, None)]) == ROWS
     assert inside(ROWS, ORDERS, []).num_rows == 0
     assert inside(ROWS.slice(0, 0), ORDERS, []).num_rows == 0
 
 
 def test_a_region_behind_a_chunk_is_one_part_for_each_tablet() -> None:
     covered = {TabletId(0): (segment("4", 3), segment("8", 3)), TabletId(1): (segment(None, 3),), TabletId(2): ()}
-    region = Region(table="orders", covered=covered_parts(covered), added=(part("8", None),))
+    region = Region(table="orders", covered=covered_stretches(covered), added=(stretch("8", None),))
     assert [(p.tablet, p.after, p.up_to, p.rows) for p in region.covered] == [(0, None, "8", 10), (1, None, None, 5)]
     assert [(p.tablet, p.after, p.up_to, p.rows) for p in region.after] == [(0, None, None, 17), (1, None, None, 5)]
     assert all(p.whole for p in region.after)
@@ -50,14 +50,14 @@ def test_a_region_behind_a_chunk_is_one_part_for_each_tablet() -> None:
 
 
 def test_a_chunk_may_have_more_rows_than_were_counted() -> None:
-    assert Region(table="orders", covered=(), added=(part(None, None, rows=0),)).rows_added == 1
-    assert Region(table="orders", covered=(part(None, None),)).rows_added == 0
+    assert Region(table="orders", covered=(), added=(stretch(None, None, rows=0),)).rows_added == 1
+    assert Region(table="orders", covered=(stretch(None, None),)).rows_added == 0
 
 
 def test_a_chunk_moves_every_segment_and_requires_them_as_they_were() -> None:
     covered = {TabletId(0): (segment("4", 3),), TabletId(1): (segment(None, 3), segment(None, 3))}
     tasks = frozenset({TaskId("a")})
-    growth = Growth(view=RelationId(9), base="orders", covered=covered, parts=(part("4", "8"),), tasks=tasks)
+    growth = Growth(view=RelationId(9), base="orders", covered=covered, stretches=(stretch("4", "8"),), tasks=tasks)
     assert growth.begun
     assert growth.requires() == [
         c.TasksOpen(tasks=tasks),
@@ -77,7 +77,7 @@ def test_an_epoch_between_chunks_needs_no_task_and_the_first_chunk_finds_nothing
     between = Growth(view=RelationId(9), base="orders", covered={TabletId(0): (segment("4", 3),)})
     assert [type(r) for r in between.requires()] == [c.SegmentsBegin]
     assert [type(u) for u in between.updates(Version(6))] == [c.ReplaceSegments]
-    first = Growth(view=RelationId(9), base="orders", covered={}, parts=(part(None, "4"),))
+    first = Growth(view=RelationId(9), base="orders", covered={}, stretches=(stretch(None, "4"),))
     assert not first.begun
     assert first.requires() == [c.SegmentsBegin(view=RelationId(9), tablet=TabletId(0), segments=(), exactly=True)]
 
@@ -85,4 +85,4 @@ def test_an_epoch_between_chunks_needs_no_task_and_the_first_chunk_finds_nothing
 @pytest.mark.parametrize("covered", [(), (segment("8", 3),), (segment(None, 3),)])
 def test_a_chunk_that_starts_elsewhere_is_refused(covered: tuple[Segment[str], ...]) -> None:
     with pytest.raises(ConflictError, match="tablet 0: expected position 4, found another"):
-        Growth(view=RelationId(9), base="orders", covered={TabletId(0): covered}, parts=(part("4", "8"),))
+        Growth(view=RelationId(9), base="orders", covered={TabletId(0): covered}, stretches=(stretch("4", "8"),))

@@ -10,7 +10,7 @@ import pytest
 from ebla.base import settings
 from ebla.base.ids import NodeId, RunId
 from ebla.errors import UnknownNameError, UsageError
-from ebla.tables import check
+from ebla.tables import table_check
 from ebla.tables.context import Context
 from ebla.tables.parts import PARTS_MAX, Pace, Part, count_of, paced
 from ebla.values.token import token_range
@@ -104,11 +104,11 @@ def run(name: str, rows: int, size: int = 1) -> Any:
 
 def test_runs_are_read_together_as_long_as_they_are_few():
     runs = [run("a", 10), run("b", 10), run("c", 30), run("d", 1)]
-    assert [[r.id for r in piece] for piece in check.in_pieces(runs, 40)] == [["a", "b"], ["c"], ["d"]]
-    assert check.in_pieces([], 40) == []
+    assert [[r.id for r in piece] for piece in table_check.in_pieces(runs, 40)] == [["a", "b"], ["c"], ["d"]]
+    assert table_check.in_pieces([], 40) == []
 
 
 def test_many_or_large_runs_are_read_by_spark():
-    assert not check.is_large([run("a", 1, size=check.HERE_BYTES_MAX // 2)])
-    assert check.is_large([run("a", 1, size=check.HERE_BYTES_MAX // 2 + 1)])
-    assert check.is_large([run("a", 1)] * (check.HERE_RUNS_MAX + 1))
+    assert not table_check.is_large([run("a", 1, size=table_check.HERE_BYTES_MAX // 2)])
+    assert table_check.is_large([run("a", 1, size=table_check.HERE_BYTES_MAX // 2 + 1)])
+    assert table_check.is_large([run("a", 1)] * (table_check.HERE_RUNS_MAX + 1))

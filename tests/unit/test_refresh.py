@@ -42,7 +42,7 @@ def test_a_refresh_reads_back_as_it_was_written():
 
 def test_an_epoch_computes_each_part_with_its_own_dictionaries():
     found = moved(READ, replace(BEGUN, up_to=5), at(orders=12))
-    low, high = found.parts
+    low, high = found.moves
     assert (low.first, low.last, high.first, high.last) == (TOKEN_MIN, 5, 6, TOKEN_MAX)
     assert (low.before, low.now) == (at(countries=9), at(countries=9, orders=12))
     assert (high.before, high.now) == (at(), at(orders=12))
@@ -52,10 +52,10 @@ def test_an_epoch_computes_each_part_with_its_own_dictionaries():
 
 def test_a_chunk_moves_the_position_and_nothing_else():
     found = moved(READ, replace(BEGUN, up_to=5), at(), chunk=8)
-    [chunk] = found.parts
+    [chunk] = found.moves
     assert (chunk.first, chunk.last, chunk.before, chunk.now) == (6, 8, at(), at(countries=9))
     assert (found.read, found.refresh) == (at(), replace(BEGUN, up_to=8))
-    assert moved(READ, BEGUN, at(), chunk=8).parts[0].first == TOKEN_MIN
+    assert moved(READ, BEGUN, at(), chunk=8).moves[0].first == TOKEN_MIN
 
 
 def test_the_last_chunk_ends_the_refresh():
@@ -65,15 +65,15 @@ def test_the_last_chunk_ends_the_refresh():
 
 def test_an_epoch_that_moves_dictionaries_ends_the_refresh_from_where_each_part_is():
     found = moved(READ, replace(BEGUN, up_to=5), at(orders=12, countries=11))
-    assert [(p.before["countries"], p.now["countries"]) for p in found.parts] == [(9, 11), (4, 11)]
+    assert [(p.before["countries"], p.now["countries"]) for p in found.moves] == [(9, 11), (4, 11)]
     assert (found.read, found.refresh) == (at(orders=12, countries=11), None)
     exactly = moved(READ, replace(BEGUN, up_to=5), at(countries=9))
-    assert [(p.first, p.before["countries"]) for p in exactly.parts] == [(6, 4)]  # the other part is there already
+    assert [(p.first, p.before["countries"]) for p in exactly.moves] == [(6, 4)]  # the other part is there already
 
 
 def test_a_part_that_nothing_moves_in_is_left_alone():
-    assert moved(READ, replace(BEGUN, up_to=5), at()).parts == ()
-    assert [p.first for p in moved(READ, BEGUN, at(orders=12)).parts] == [TOKEN_MIN]
+    assert moved(READ, replace(BEGUN, up_to=5), at()).moves == ()
+    assert [p.first for p in moved(READ, BEGUN, at(orders=12)).moves] == [TOKEN_MIN]
 
 
 STEPS = st.lists(
@@ -102,11 +102,11 @@ def test_every_part_always_stands_where_the_state_says(steps: list[tuple[str, in
         else:
             target = dict.fromkeys(target, Version(max(*read.values(), 9) + number))
         found = moved(read, refresh, target, chunk)
-        for part in found.parts:
+        for move in found.moves:
             for token in tokens:
-                if part.first <= token <= part.last:
-                    assert stands[token] == part.before
-                    stands[token] = {name: int(v) for name, v in part.now.items()}
+                if move.first <= token <= move.last:
+                    assert stands[token] == move.before
+                    stands[token] = {name: int(v) for name, v in move.now.items()}
         read = {name: int(v) for name, v in found.read.items()}
         behind, ahead = ([], [(TOKEN_MIN, TOKEN_MAX)]) if found.refresh is None else found.refresh.spans()
         for token in tokens:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ebla.indexes import check as index_check
+from ebla.indexes import index_check
 from ebla.spark.result import Result
 from ebla.sql import statements as st
-from ebla.tables import check as table_check
-from ebla.tables import compare
+from ebla.tables import compare, table_check
 from ebla.tables.parts import Pace
-from ebla.views import check as view_check
+from ebla.views import view_check
 
 if TYPE_CHECKING:
     from ebla.api.database import Database
@@ -22,15 +21,15 @@ def run(database: Database, statement: st.CheckStatement) -> Result:
     pace = Pace.of(context.settings, statement.options)
     match statement:
         case st.Check(what="index", name=name, percent=percent):
-            return Result(table=compare.report(index_check.check(context, pins, name, percent, pace)))
+            return Result(table=compare.report(index_check.check_index(context, pins, name, percent, pace)))
         case st.Check(what="view", name=name, percent=percent):
-            return Result(table=compare.report(view_check.check(context, pins, name, percent, pace)))
+            return Result(table=compare.report(view_check.check_view(context, pins, name, percent, pace)))
         case st.Check(name=name, percent=percent):
-            return Result(table=table_check.check(context, pins, name, percent, pace).table())
+            return Result(table=table_check.check_table(context, pins, name, percent, pace).table())
         case st.Repair(what="index", name=name):
             return Result(table=compare.report(index_check.repair(context, name, pace)))
         case st.Repair(what="view", name=name):
-            found = view_check.check(context, pins, name, None, pace)
+            found = view_check.check_view(context, pins, name, None, pace)
             if found.wrong:
                 database.epochs.repair(name)
             return Result(table=compare.report(replace(found, repaired=True)))

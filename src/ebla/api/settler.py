@@ -35,14 +35,14 @@ class Settler:
         if found is not None:
             self._epochs.catch_up(found.name)
 
-    def check(self, relation: RelationId) -> bool:
+    def verify(self, relation: RelationId) -> bool:
         found = self._relation(relation)
         if found is None:
             return True
         with self._context.at_work(f"check of {found.name}"):
             if found.kind is Kind.INDEX:
-                return self._validation.check(relation)
-            sample.check(self._context, found.name)
+                return self._validation.verify(relation)
+            sample.compare_sample(self._context, found.name)
         return True
 
     def forgive(self, relation: RelationId) -> None:

@@ -3,7 +3,7 @@
 Theory of operation. A batch is tasks of one base on one shard, perhaps of several views and indexes. The engine has one
 service for each shard. Before every chunk it looks at the catalog anew: which of the tasks are still open, how far each
 tablet is covered, how fast each build may go. What it finds covered is finished. Then it takes the next chunk
-(`ebla.build.chunk`), reads it once (`ebla.tables.chunk_scan`) and lets the filler of each kind of relation compute and
+(`ebla.build.chunks`), reads it once (`ebla.tables.chunk_scan`) and lets the filler of each kind of relation compute and
 commit it. So a batch that is started again, here or elsewhere, goes on at the positions in the catalog, and a rate that
 is altered holds from the next chunk on. Where the rates of all its builds say to wait, the batch gives way: its tasks
 go back to the coordinator with the time that they wait, and another base may have its turn meanwhile. A view that is
@@ -27,7 +27,7 @@ from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId, RelationId, TaskId
 from ebla.build import trouble
 from ebla.build.batch import Batch, Sight
-from ebla.build.chunk import Chunks
+from ebla.build.chunks import Chunks
 from ebla.build.pace import Paces
 from ebla.build.ports import Filler
 from ebla.catalog import troubles

@@ -110,8 +110,8 @@ class Filler(Protocol):
     """What the engine fills relations of one kind with: views, or indexes.
 
     A filler reads and writes; which part of the base is next, and how fast, is the engine's business. Every commit of
-    a filler requires that the tasks are open (`TasksOpen`) and that the position is the one that the part starts from
-    (`SegmentsBegin`, exactly), and covers the part (`CoverSegment`).
+    a filler requires that the tasks are open (`TasksOpen`) and that the position is the one that the stretch starts
+    from (`SegmentsBegin`, exactly), and covers the stretch (`CoverSegment`).
     """
 
     @property
@@ -120,7 +120,7 @@ class Filler(Protocol):
         ...
 
     def in_one_piece(self, relation: RelationId) -> bool:
-        """Whether it cannot be filled part by part."""
+        """Whether it cannot be filled chunk by chunk."""
         ...
 
     def chunk_rows(self, relation: RelationId, rows_covered: int) -> int:

@@ -35,7 +35,7 @@ class Settler(Protocol):
         """Bring all segments to one version."""
         ...
 
-    def check(self, relation: RelationId) -> bool:
+    def verify(self, relation: RelationId) -> bool:
         """Raise if the relation is not what it should be; False: it cannot be compared now."""
         ...
 
@@ -97,7 +97,7 @@ class Settling:
         try:
             if level:
                 hit("build.before_check")
-                if not self._settler.check(view):
+                if not self._settler.verify(view):
                     return False
                 self.checked.add(view)
             else:

@@ -17,20 +17,20 @@ from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
 
 
-def check(state: State, requirement: c.Requirement, now: int) -> None:
+def require(state: State, requirement: c.Requirement, now: int) -> None:
     """Raise unless the requirement holds."""
     if isinstance(requirement, c.ExclusiveVersionIs):
-        guards.check(state, requirement)
+        guards.require_version(state, requirement)
     elif isinstance(requirement, c.SchemaWithinOne | c.PlacementIs):
-        ddl.check(state, requirement)
+        ddl.require_schema(state, requirement)
     elif isinstance(requirement, c.RunRequirement):
-        runs.check(state, requirement)
+        runs.require_runs(state, requirement)
     elif isinstance(requirement, c.SessionRequirement):
-        sessions.check(state, requirement, now)
+        sessions.require_session(state, requirement, now)
     elif isinstance(requirement, c.TasksOpen | c.SegmentsBegin | c.NothingLeftToBuild):
-        building.check(state, requirement)
+        building.require_building(state, requirement)
     elif isinstance(requirement, c.IndexesFollow | c.IndexIs):
-        indexing.check(state, requirement)
+        indexing.require_indexes(state, requirement)
     else:
         assert_never(requirement)
 
@@ -79,7 +79,7 @@ def carry_out(state: State, decision: c.Decision, now: int) -> tuple[Version, Re
             created = update.number or RelationId(memory.advance(state, "relation"))
         for change in changes(state, update, version, now, created):
             if not rows.write(state, change) and isinstance(update, c.EndTransaction):
-                check(state, c.TransactionOpen(transaction=update.transaction), now)  # says what it is instead
+                require(state, c.TransactionOpen(transaction=update.transaction), now)  # says what it is instead
         hit("catalog.commit.applied")
     if decision.exclusive:
         for change in guards.changes(state, decision, version):
@@ -95,8 +95,8 @@ def _check_all(state: State, decision: c.Decision, now: int) -> None:
     try:
         for requirement in decision.requires:
             if requirement not in left:
-                check(state, requirement, now)
+                require(state, requirement, now)
     except (ConflictError, UnknownNameError):
         for requirement in left:  # a transaction that was aborted explains the rest
-            check(state, requirement, now)
+            require(state, requirement, now)
         raise

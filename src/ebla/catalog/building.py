@@ -37,7 +37,7 @@ _segments = s.view_building_segments
 # ---- requirements ---------------------------------------------------------------------------------------
 
 
-def check(state: State, requirement: c.TasksOpen | c.SegmentsBegin | c.NothingLeftToBuild) -> None:
+def require_building(state: State, requirement: c.TasksOpen | c.SegmentsBegin | c.NothingLeftToBuild) -> None:
     match requirement:
         case c.TasksOpen(tasks=tasks):
             stored = rows.find(state, _tasks, id=tasks)

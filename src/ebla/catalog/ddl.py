@@ -18,7 +18,7 @@ from ebla.model.relation import FOREVER, Column, Kind
 # ---- requirements ---------------------------------------------------------------------------------------
 
 
-def check(state: State, requirement: c.SchemaWithinOne | c.PlacementIs) -> None:
+def require_schema(state: State, requirement: c.SchemaWithinOne | c.PlacementIs) -> None:
     living = _living(state, requirement.relation)
     match requirement:
         case c.SchemaWithinOne(relation=relation, schema_version=planned):

@@ -18,7 +18,7 @@ from ebla.model import changes as c
 from ebla.model.scopes import EVERYTHING, HANDLERS, SCHEMA, TOPOLOGY, Scope, around, of_relation
 
 
-def check(state: State, requirement: c.ExclusiveVersionIs) -> None:
+def require_version(state: State, requirement: c.ExclusiveVersionIs) -> None:
     newest = memory.counters(state)["exclusive_version"]
     if newest <= requirement.version:
         return

@@ -40,7 +40,7 @@ class IndexState:
 # ---- requirements ---------------------------------------------------------------------------------------
 
 
-def check(state: State, requirement: c.IndexesFollow | c.IndexIs) -> None:
+def require_indexes(state: State, requirement: c.IndexesFollow | c.IndexIs) -> None:
     match requirement:
         case c.IndexesFollow(base=base, planned=planned):
             found = {one.index: one.state for one in of_base(state, base)}

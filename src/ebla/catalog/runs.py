@@ -22,7 +22,7 @@ else:
 # ---- requirements ---------------------------------------------------------------------------------------
 
 
-def check(state: State, requirement: c.RunRequirement) -> None:
+def require_runs(state: State, requirement: c.RunRequirement) -> None:
     def wrong(text: str) -> ConflictError:
         return ConflictError(f"{called(state, requirement.relation)}{text}")
 

@@ -14,7 +14,7 @@ from ebla.model import changes as c
 # ---- requirements ---------------------------------------------------------------------------------------
 
 
-def check(state: State, requirement: c.SessionRequirement, now: int) -> None:
+def require_session(state: State, requirement: c.SessionRequirement, now: int) -> None:
     match requirement:
         case c.TransactionOpen(transaction=transaction):
             _check_transaction(state, transaction, now)

@@ -25,14 +25,14 @@ from ebla.values import types
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class IndexAnalysis:
     items: tuple[Item, ...]
     columns: tuple[Column, ...]
     include: tuple[str, ...]
     settings: Mapping[str, str]
 
 
-def check(context: Context, base: Relation, statement: CreateIndex) -> Checked:
+def analyze_index(context: Context, base: Relation, statement: CreateIndex) -> IndexAnalysis:
     """What the index will have, or an error that says what is wrong with it. Changes nothing.
 
     Spark is asked only where there are expressions, or a condition that compares more than columns with literals.
@@ -60,7 +60,7 @@ def check(context: Context, base: Relation, statement: CreateIndex) -> Checked:
             continue  # it is there already
         include.append(column.physical)
         columns.append(_beside(column))
-    return Checked(
+    return IndexAnalysis(
         items=tuple(item for item, _ in given), columns=tuple(columns), include=tuple(include), settings=settings
     )
 

@@ -39,7 +39,7 @@ _FACTS = "relation long, tablet int, path string, row_count long, bytes long, ke
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class IndexLayout:
     """What a task needs to know of one index. Plain values: it travels."""
 
     relation: int
@@ -85,10 +85,10 @@ def _by_tasks(
     sinks: Mapping[RelationId, tuple[Index, Sink]],
     tablets: Sequence[TabletId],
 ) -> dict[RelationId, list[swrite.TabletFile]]:
-    parts = [_part(index, sink) for index, sink in sinks.values()]
+    layouts = [_layout(index, sink) for index, sink in sinks.values()]
     home = next(iter(sinks.values()))[1].files.home()
     placed = sscan.tablet_sql(sscan.token_sql(base.key), base.tablets)
-    task = _Task(home.location, context.settings.fsync, context.settings.index_row_group_bytes, parts)
+    task = _EntryWriter(home.location, context.settings.fsync, context.settings.index_row_group_bytes, layouts)
     with_tablet = rows.selectExpr("*", f"{placed} AS {_TABLET}")
     from pyspark.sql import functions as F
 
@@ -103,10 +103,10 @@ def _by_tasks(
     return found
 
 
-def _part(index: Index, sink: Sink) -> Part:
+def _layout(index: Index, sink: Sink) -> IndexLayout:
     values = {item.physical: entries.value_name(index, item.physical) for item in index.expressions}
     relation = index.relation
-    return Part(
+    return IndexLayout(
         relation=int(index.id),
         columns=tuple((values.get(c.physical, c.physical), c.physical, c.type) for c in relation.columns),
         flag=None if index.where is None else entries.flag_name(index),
@@ -115,14 +115,14 @@ def _part(index: Index, sink: Sink) -> Part:
     )
 
 
-class _Task:
+class _EntryWriter:
     """Sorts and writes the entries of the tablets that come to it. Runs in Spark's Python workers."""
 
-    def __init__(self, location: str, fsync: bool, row_group_bytes: int, parts: Sequence[Part]) -> None:
+    def __init__(self, location: str, fsync: bool, row_group_bytes: int, layouts: Sequence[IndexLayout]) -> None:
         self.location = location
         self.fsync = fsync
         self.row_group_bytes = row_group_bytes
-        self.parts = list(parts)
+        self.layouts = list(layouts)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -137,28 +137,30 @@ class _Task:
         written = []
         for tablet in pc.unique(rows[_TABLET]).to_pylist():
             own = rows.filter(pc.equal(rows[_TABLET], tablet))
-            for part in self.parts:
-                facts = self._write(root, own, part, tablet, attempt)
+            for layout in self.layouts:
+                facts = self._write(root, own, layout, tablet, attempt)
                 if facts is not None:
                     written.append(facts)
         if written:
             yield pa.RecordBatch.from_pylist(written, schema=_facts_schema())
 
-    def _write(self, root: Root, rows: pa.Table, part: Part, tablet: int, attempt: int) -> dict[str, Any] | None:
-        chosen = rows if part.flag is None else rows.filter(rows[part.flag])
+    def _write(
+        self, root: Root, rows: pa.Table, layout: IndexLayout, tablet: int, attempt: int
+    ) -> dict[str, Any] | None:
+        chosen = rows if layout.flag is None else rows.filter(rows[layout.flag])
         if chosen.num_rows == 0:
             return None
-        fields = [pa.field(name, types.to_arrow(kind)) for _, name, kind in part.columns]
-        arrays = [chosen[source].cast(field.type) for (source, _, _), field in zip(part.columns, fields, strict=True)]
+        fields = [pa.field(name, types.to_arrow(kind)) for _, name, kind in layout.columns]
+        arrays = [chosen[source].cast(field.type) for (source, _, _), field in zip(layout.columns, fields, strict=True)]
         table = pa.table(arrays, schema=pa.schema(fields))
-        table = table.take(rf.in_order(table, part.key))
-        path = f"{part.scratch}/{tablet}-{attempt}.parquet"
+        table = table.take(rf.in_order(table, layout.key))
+        path = f"{layout.scratch}/{tablet}-{attempt}.parquet"
         group_rows = max(1024, int(self.row_group_bytes * table.num_rows / max(1, table.nbytes)))
         size = root.write_parquet(table, path, group_rows)
-        first, last = rf.ends(table, [name for name, _ in part.key])
-        down = [descending for _, descending in part.key]
+        first, last = rf.ends(table, [name for name, _ in layout.key])
+        down = [descending for _, descending in layout.key]
         return {
-            "relation": part.relation,
+            "relation": layout.relation,
             "tablet": tablet,
             "path": path,
             "row_count": table.num_rows,

@@ -19,7 +19,7 @@ from ebla.errors import (
     UnknownNameError,
     UsageError,
 )
-from ebla.indexes.analysis import check
+from ebla.indexes.analysis import analyze_index
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission, back
 from ebla.model.relation import Kind, Relation
@@ -52,7 +52,7 @@ def create_index(context: Context, statement: CreateIndex) -> Index | None:
         if _taken(connection, statement):
             return None
         base = _base(connection, statement.table)
-    checked = check(context, base, statement)
+    checked = analyze_index(context, base, statement)
     kept = definition.options(
         checked.items,
         checked.include,

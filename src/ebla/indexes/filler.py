@@ -16,7 +16,7 @@ from ebla.base.ids import RelationId, TaskId, Version
 from ebla.catalog import building, reads
 from ebla.errors import SnapshotError, UnknownNameError
 from ebla.indexes import create, walk
-from ebla.indexes.chunk import Chunk, moved
+from ebla.indexes.chunk_fill import ChunkFill, moved
 from ebla.model import segments as sg
 from ebla.model.chunks import CHUNK_ROWS
 from ebla.model.index_steps import version_to_keep, version_to_read
@@ -45,7 +45,7 @@ class IndexFiller:
         return CHUNK_ROWS
 
     def fill_whole(self, relation: RelationId) -> None:
-        raise AssertionError(f"relation {relation}: an index is filled in parts")
+        raise AssertionError(f"relation {relation}: an index is filled in chunks")
 
     def reading(self, base: Relation, relations: Collection[RelationId]) -> Reading:
         """The version is kept from vacuum from now on, for another while."""
@@ -67,11 +67,13 @@ class IndexFiller:
             indexes = [definition.at_version(connection, index, scan.at) for index in indexes]
             covered = {index.id: building.segments(connection, index.id) for index in indexes}
         for index in list(indexes):
-            if any(sg.position(covered[index.id].get(part.tablet, ())) != part.after for part in scan.parts):
+            if any(
+                sg.position(covered[index.id].get(stretch.tablet, ())) != stretch.after for stretch in scan.stretches
+            ):
                 wrong[index.id] = moved(index.id)
                 indexes.remove(index)
         for group in _of_one_session(indexes):
-            wrong |= Chunk(self.context, scan, group, covered, tasks).run()
+            wrong |= ChunkFill(self.context, scan, group, covered, tasks).run()
         return wrong
 
     def failed(self, relation: RelationId, error: Exception, read: Version) -> bool:

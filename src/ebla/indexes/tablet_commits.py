@@ -16,7 +16,7 @@ from ebla.errors import ConflictError
 from ebla.indexes import walk
 from ebla.model import changes as c
 from ebla.model import segments as sg
-from ebla.model.chunks import Part
+from ebla.model.chunks import Stretch
 from ebla.model.relation import Run
 from ebla.relations.indexes import Index
 from ebla.tables.sink import Sink
@@ -34,61 +34,61 @@ class TabletCommits:
     """As it was when the chunk began."""
     tasks: Mapping[RelationId, frozenset[TaskId]]
 
-    def run(self, parts: Sequence[Part]) -> None:
+    def run(self, stretches: Sequence[Stretch]) -> None:
         """Record every tablet on its own. An index that went or moved meanwhile holds up none of the others."""
         with self.transaction.context.catalog.reading() as connection:
             tasks = {t.id: t for t in building.tasks(connection) if t.view in self.sinks and not t.aborted}
-        for part in parts:
+        for stretch in stretches:
             due = {
                 number: task
                 for number in self.sinks
                 for task in self.tasks[number]
-                if task in tasks and tasks[task].tablet == part.tablet
+                if task in tasks and tasks[task].tablet == stretch.tablet
             }
             try:
-                self._cover(part, due)
+                self._cover(stretch, due)
             except ConflictError:
                 for number, task in due.items():
                     try:
-                        self._cover(part, {number: task})
+                        self._cover(stretch, {number: task})
                     except ConflictError:
-                        self._forget(number, part)
+                        self._forget(number, stretch)
             for number in self.sinks.keys() - due.keys():
-                self._forget(number, part)
+                self._forget(number, stretch)
             hit("index.tablet_filled")
         # What it brought is committed; it holds nothing any more.
         self.transaction.commit(self.transaction.decision(self.transaction.record.reason))
 
-    def _of_tablet(self, index: RelationId, part: Part) -> list[Run]:
-        return [run for run in self.sinks[index][1].runs if run.tablet == part.tablet]
+    def _of_tablet(self, index: RelationId, stretch: Stretch) -> list[Run]:
+        return [run for run in self.sinks[index][1].runs if run.tablet == stretch.tablet]
 
-    def _forget(self, index: RelationId, part: Part) -> None:
-        self.sinks[index][1].files.remove(self._of_tablet(index, part))
+    def _forget(self, index: RelationId, stretch: Stretch) -> None:
+        self.sinks[index][1].files.remove(self._of_tablet(index, stretch))
 
-    def _cover(self, part: Part, tasks: Mapping[RelationId, TaskId]) -> None:
+    def _cover(self, stretch: Stretch, tasks: Mapping[RelationId, TaskId]) -> None:
         if not tasks:
             return
         requires: list[c.Requirement] = [c.TasksOpen(tasks=frozenset(tasks.values()))]
         updates: list[c.Update] = []
         for number in tasks:
             index = self.sinks[number][0]
-            seen = self.covered[number].get(part.tablet, ())
-            segment: sg.Segment[str] = sg.Segment(up_to=part.up_to, since=self.version, rows=part.rows)
+            seen = self.covered[number].get(stretch.tablet, ())
+            segment: sg.Segment[str] = sg.Segment(up_to=stretch.up_to, since=self.version, rows=stretch.rows)
             sg.cover(seen, segment)  # refuses a chunk that does not advance
             requires += [
                 walk.as_found(index),
-                c.SegmentsBegin(view=number, tablet=part.tablet, segments=seen, exactly=True),
+                c.SegmentsBegin(view=number, tablet=stretch.tablet, segments=seen, exactly=True),
             ]
             updates += [
-                c.AddRuns(runs=tuple(self._of_tablet(number, part))),
-                c.CoverSegment(view=number, tablet=part.tablet, segment=segment),
+                c.AddRuns(runs=tuple(self._of_tablet(number, stretch))),
+                c.CoverSegment(view=number, tablet=stretch.tablet, segment=segment),
             ]
-        if part.up_to is None:
+        if stretch.up_to is None:
             updates.append(c.FinishTasks(tasks=frozenset(tasks.values())))
         names = ", ".join(self.sinks[number][0].name for number in tasks)
         self.transaction.commit(
             self.transaction.decision(
-                f"fill index {names}: tablet {part.tablet} at version {self.version}",
+                f"fill index {names}: tablet {stretch.tablet} at version {self.version}",
                 relation=self.base,
                 requires=requires,
                 updates=updates,

@@ -46,7 +46,7 @@ class Validation:
         self._lock = threading.Lock()
         self._barriers: dict[RelationId, tuple[Version, int]] = {}
 
-    def check(self, number: RelationId) -> bool:
+    def verify(self, number: RelationId) -> bool:
         """Whether the index may be read. `False`: look again, somebody is in the way. An error says why it never may,
         and that it is on its way out."""
         with self._context.catalog.reading() as connection:

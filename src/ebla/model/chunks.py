@@ -4,8 +4,8 @@ Theory of operation. A tablet is a range of tokens, and it is read in the order 
 text whose order is that of the tokens. Tokens are spread evenly and have one order whatever the key's type, so a chunk
 is the same range for Python, for Spark and for the catalog. Two keys with one token are read together.
 
-A chunk takes the next tablets of the batch, whole where they fit the number of rows, and else a part of one tablet. All
-views of the batch that stand at the same positions there take part: one scan feeds them all.
+A chunk takes the next tablets of the batch, whole where they fit the number of rows, and else a stretch of one tablet.
+All views of the batch that stand at the same positions there take part: one scan feeds them all.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def token_at(position: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Stretch:
     """Rows of one tablet, behind `after` and up to `up_to`; `None`: from its beginning, to its end."""
 
     tablet: TabletId
@@ -50,11 +50,11 @@ class Part:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
     views: tuple[RelationId, ...]
-    parts: tuple[Part, ...]
+    stretches: tuple[Stretch, ...]
 
     @property
     def rows(self) -> int:
-        return sum(part.rows for part in self.parts)
+        return sum(stretch.rows for stretch in self.stretches)
 
 
 Cut = Callable[[TabletId, str | None, int], tuple[str | None, int]]
@@ -66,11 +66,11 @@ def next_chunk(
     tablets: Mapping[RelationId, Sequence[TabletId]],
     rows_max: Mapping[RelationId, int],
     cut: Cut,
-    parts_max: int | None = None,
+    tablets_max: int | None = None,
 ) -> Chunk | None:
     """The next rows of the first view (they come in the order of turns), and who reads them with it.
 
-    `tablets` are those that each view has a task for; `rows_max` is what each would like to read at once, `parts_max`
+    `tablets` are those that each view has a task for; `rows_max` is what each would like to read at once, `tablets_max`
     of how many tablets at most.
     """
     for view, mine in tablets.items():
@@ -79,25 +79,29 @@ def next_chunk(
             continue
         first = (left[0], _at(covered[view], left[0]))
         sharing = [v for v in tablets if v == view or _stands(covered[v], tablets[v], [first])]
-        parts = _parts(covered[view], left[:parts_max], min(rows_max[v] for v in sharing), cut)
-        ends = [(part.tablet, part.after) for part in parts]
-        return Chunk(views=tuple(v for v in sharing if _stands(covered[v], tablets[v], ends)), parts=tuple(parts))
+        stretches = _stretches(covered[view], left[:tablets_max], min(rows_max[v] for v in sharing), cut)
+        ends = [(stretch.tablet, stretch.after) for stretch in stretches]
+        return Chunk(
+            views=tuple(v for v in sharing if _stands(covered[v], tablets[v], ends)), stretches=tuple(stretches)
+        )
     return None
 
 
-def _parts(covered: Mapping[TabletId, Segments[str]], left: Iterable[TabletId], rows_max: int, cut: Cut) -> list[Part]:
-    parts: list[Part] = []
+def _stretches(
+    covered: Mapping[TabletId, Segments[str]], left: Iterable[TabletId], rows_max: int, cut: Cut
+) -> list[Stretch]:
+    stretches: list[Stretch] = []
     room = rows_max
     for tablet in left:
         after = _at(covered, tablet)
         up_to, rows = cut(tablet, after, room)
-        if up_to is not None and parts:
+        if up_to is not None and stretches:
             break  # a tablet that does not fit whole begins a chunk of its own
-        parts.append(Part(tablet=tablet, after=after, up_to=up_to, rows=rows))
+        stretches.append(Stretch(tablet=tablet, after=after, up_to=up_to, rows=rows))
         room -= rows
         if up_to is not None or room <= 0:
             break
-    return parts
+    return stretches
 
 
 def _at(covered: Mapping[TabletId, Segments[str]], tablet: TabletId) -> str | None:
@@ -135,13 +139,13 @@ def cut_exactly(tokens: Sequence[int], after: str | None, rows_max: int) -> tupl
     return (None if stop == len(tokens) else position_of(end)), stop - start
 
 
-def spans(parts: Iterable[Part], range_of: Callable[[TabletId], tuple[int, int]]) -> list[tuple[int, int]]:
-    """The tokens of some parts, first and last; neighbours are one range."""
+def spans(stretches: Iterable[Stretch], range_of: Callable[[TabletId], tuple[int, int]]) -> list[tuple[int, int]]:
+    """The tokens of some stretches, first and last; neighbours are one range."""
     found: list[tuple[int, int]] = []
-    for part in sorted(parts, key=lambda p: p.tablet):
-        first, last = range_of(part.tablet)
-        start = first if part.after is None else token_at(part.after) + 1
-        end = last if part.up_to is None else token_at(part.up_to)
+    for stretch in sorted(stretches, key=lambda p: p.tablet):
+        first, last = range_of(stretch.tablet)
+        start = first if stretch.after is None else token_at(stretch.after) + 1
+        end = last if stretch.up_to is None else token_at(stretch.up_to)
         if start > end:
             continue
         if found and found[-1][1] + 1 == start:

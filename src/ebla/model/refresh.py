@@ -115,7 +115,7 @@ class Refresh:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class RangeMove:
     """A range of tokens, the versions at which the view's rows there are, and those to which they are brought."""
 
     first: int
@@ -126,15 +126,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """What an epoch does to a view with a refresh: its parts, and what the view has read behind it."""
+    """What an epoch does to a view with a refresh: its moves, and what the view has read behind it."""
 
-    parts: tuple[Part, ...]
+    moves: tuple[RangeMove, ...]
     read: Mapping[str, Version]
     refresh: Refresh | None
 
 
 def moved(read: Mapping[str, int], refresh: Refresh, target: Mapping[str, Version], chunk: int | None = None) -> Moved:
-    """The parts of an epoch to the target's versions, which name every input.
+    """The moves of an epoch to the target's versions, which name every input.
 
     The refresh stays if the target leaves its dictionaries where they are; else it ends, and everything is at the
     target. `chunk`: the token up to which the refresh comes with this epoch.
@@ -143,19 +143,19 @@ def moved(read: Mapping[str, int], refresh: Refresh, target: Mapping[str, Versio
     new = {**old, **{name: Version(v) for name, v in refresh.to.items()}}
     behind = TOKEN_MIN - 1 if refresh.up_to is None else refresh.up_to
     if any(target[name] != old[name] for name in refresh.to):
-        parts = [_Span(TOKEN_MIN, behind, new, target), _Span(behind + 1, TOKEN_MAX, old, target)]
-        return Moved(parts=_parts(parts), read=target, refresh=None)
+        moves = [_Span(TOKEN_MIN, behind, new, target), _Span(behind + 1, TOKEN_MAX, old, target)]
+        return Moved(moves=_moves(moves), read=target, refresh=None)
     ahead = {**target, **{name: Version(v) for name, v in refresh.to.items()}}
     end = behind if chunk is None else chunk
     assert behind <= end <= TOKEN_MAX, "a chunk goes on where the refresh is"
-    parts = [
+    moves = [
         _Span(TOKEN_MIN, behind, new, ahead),
         _Span(behind + 1, end, old, ahead),
         _Span(end + 1, TOKEN_MAX, old, target),
     ]
     if end == TOKEN_MAX:
-        return Moved(parts=_parts(parts), read=ahead, refresh=None)
-    return Moved(parts=_parts(parts), read=target, refresh=refresh if chunk is None else replace(refresh, up_to=end))
+        return Moved(moves=_moves(moves), read=ahead, refresh=None)
+    return Moved(moves=_moves(moves), read=target, refresh=refresh if chunk is None else replace(refresh, up_to=end))
 
 
 class _Span(NamedTuple):
@@ -165,18 +165,18 @@ class _Span(NamedTuple):
     now: Mapping[str, Version]
 
 
-def _parts(spans: Sequence[_Span]) -> tuple[Part, ...]:
+def _moves(spans: Sequence[_Span]) -> tuple[RangeMove, ...]:
     """Without those that are empty, and those in which nothing moves."""
     return tuple(
-        Part(first=one.first, last=one.last, before=one.before, now=one.now)
+        RangeMove(first=one.first, last=one.last, before=one.before, now=one.now)
         for one in spans
         if one.first <= one.last and one.before != one.now
     )
 
 
-def ahead(read: Mapping[str, int], refresh: Refresh, target: Mapping[str, Version]) -> Part:
+def ahead(read: Mapping[str, int], refresh: Refresh, target: Mapping[str, Version]) -> RangeMove:
     """What a refresh has yet to do, with all other inputs at the target: where the view has read them, if it can be."""
-    return Part(
+    return RangeMove(
         first=TOKEN_MIN if refresh.up_to is None else refresh.up_to + 1,
         last=TOKEN_MAX,
         before={n: Version(read[n]) for n in target},

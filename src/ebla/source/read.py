@@ -22,7 +22,7 @@ from ebla.errors import SnapshotError, TypeMismatchError, UnknownNameError, Usag
 from ebla.model.relation import SPANS_TABLETS, Column, Relation, Run
 from ebla.model.snapshot import Snapshot
 from ebla.source.options import Origin, Request
-from ebla.source.tasks import ChangesPart, Layout, SnapshotPart, read_part
+from ebla.source.partitions import ChangesPartition, Layout, SnapshotPartition, read_partition
 from ebla.spark.changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from ebla.values import token as tokens
 from ebla.values import types
@@ -134,17 +134,17 @@ def layout(schema: T.StructType, target: Target) -> Layout:
 # ---- tasks ----------------------------------------------------------------------------------------------
 
 
-def snapshot_parts(snapshot: Snapshot, committed_at: int | None = None) -> list[SnapshotPart]:
+def snapshot_partitions(snapshot: Snapshot, committed_at: int | None = None) -> list[SnapshotPartition]:
     if not snapshot.level1 and not snapshot.level0:
         return []
     weights = _bytes_per_tablet(snapshot, (*snapshot.level1, *snapshot.level0))
     return [
-        SnapshotPart(snapshot=_part_of(snapshot, group), committed_at=committed_at)
+        SnapshotPartition(snapshot=_of_tablets(snapshot, group), committed_at=committed_at)
         for group in _groups(snapshot.tablets, weights)
     ]
 
 
-def change_parts(
+def change_partitions(
     connection: Connection,
     relation: Relation,
     since: Version,
@@ -152,7 +152,7 @@ def change_parts(
     roots: Mapping[NodeId, str],
     *,
     old: bool,
-) -> list[ChangesPart]:
+) -> list[ChangesPartition]:
     """The tasks that find the net changes in `(since, until]`; none if there are none."""
     runs = reads.writes_between(connection, relation, since, until)
     truncated = reads.truncated_between(connection, relation, since, until)
@@ -167,8 +167,8 @@ def change_parts(
     for tablet, size in enumerate(_bytes_of_old_rows(before, runs, everything=emptied is not None)):
         weights[tablet] += size
     return [
-        ChangesPart(
-            before=_part_of(before, group),
+        ChangesPartition(
+            before=_of_tablets(before, group),
             runs=_touching(runs, group, relation.tablets),
             emptied=emptied,
             committed_at=times,
@@ -216,7 +216,7 @@ def _groups(tablets: Sequence[TabletId], weights: Sequence[float]) -> Iterator[t
         yield tuple(group)
 
 
-def _part_of(snapshot: Snapshot, group: Sequence[TabletId]) -> Snapshot:
+def _of_tablets(snapshot: Snapshot, group: Sequence[TabletId]) -> Snapshot:
     chosen = set(group)
     return replace(
         snapshot,
@@ -262,8 +262,10 @@ class EblaReader(DataSourceReader):
             roots = origin.roots(connection)
             if target.since is None:
                 snapshot = reads.snapshot(connection, relation, target.version)
-                return list(snapshot_parts(replace(snapshot, roots=roots)))
-            return list(change_parts(connection, relation, target.since, target.version, roots, old=self.request.old))
+                return list(snapshot_partitions(replace(snapshot, roots=roots)))
+            return list(
+                change_partitions(connection, relation, target.since, target.version, roots, old=self.request.old)
+            )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_part(partition, self.layout)
+        return read_partition(partition, self.layout)

@@ -37,8 +37,8 @@ from ebla.catalog.reads import newest_write
 from ebla.errors import ConflictError, EblaError, SnapshotError
 from ebla.model.relation import Relation
 from ebla.source.options import Origin, Request
-from ebla.source.read import Target, change_parts, living, snapshot_parts
-from ebla.source.tasks import Layout, read_part
+from ebla.source.partitions import Layout, read_partition
+from ebla.source.read import Target, change_partitions, living, snapshot_partitions
 
 Offset = dict[str, int]
 
@@ -131,13 +131,13 @@ class EblaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             roots = keeper.origin.roots(connection)
             if since != BEFORE_EVERYTHING:
                 reads.require_readable(connection, relation, since, what="change")
-                return list(change_parts(connection, relation, since, until, roots, old=self.request.old))
+                return list(change_partitions(connection, relation, since, until, roots, old=self.request.old))
             snapshot = replace(reads.snapshot(connection, relation, until), roots=roots)
             committed_at = reads.committed_at(connection, [until]).get(until, 0)
-            return list(snapshot_parts(snapshot, committed_at))
+            return list(snapshot_partitions(snapshot, committed_at))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_part(partition, self.layout)
+        return read_partition(partition, self.layout)
 
     def _relation(self, connection: Connection) -> Relation:
         """The relation with its columns, which must be those that the stream was loaded with."""

@@ -128,7 +128,7 @@ class EblaWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         context = TaskContext.get()
         assert context is not None, "Spark writes inside tasks"
-        task = Task(self, attempt=context.taskAttemptId(), partition=context.partitionId())
+        task = PartitionWriter(self, attempt=context.taskAttemptId(), partition=context.partitionId())
         try:
             return task.run(iterator)
         except BaseException:
@@ -213,7 +213,7 @@ class Spill:
         return table.slice(self.starts[tablet], self.starts[tablet + 1] - self.starts[tablet])
 
 
-class Task:
+class PartitionWriter:
     """One attempt of one task."""
 
     def __init__(self, writer: EblaWriter, *, attempt: int, partition: int) -> None:

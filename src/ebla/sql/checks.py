@@ -11,7 +11,7 @@ from ebla.sql.lex import Kind
 from ebla.sql.statements import Check, Repair, Statement
 
 
-def check(cursor: Cursor) -> Statement:
+def check_statement(cursor: Cursor) -> Statement:
     """`CHECK INDEX | VIEW | TABLE name [SAMPLE percent [PERCENT]] [WITH (…)]`"""
     what = _what(cursor)
     name = ddl.table_name(cursor)
@@ -32,7 +32,7 @@ def _percent(cursor: Cursor) -> float:
     return percent
 
 
-def repair(cursor: Cursor) -> Statement:
+def repair_statement(cursor: Cursor) -> Statement:
     """`REPAIR INDEX | VIEW | TABLE name [WITH (…)]`"""
     what = _what(cursor)
     return Repair(what=what, name=ddl.table_name(cursor), options=_options(cursor))

@@ -5,8 +5,8 @@ filled from the version at which they became `backfilling`, or a newer one; a vi
 forward, but none from before it was created, when one of its inputs may not have been there.
 
 Plan: the files of the chunk's tablets at that version, level 0 merged in (`ebla.spark.scan.merged`), filtered by token
-where a tablet is read in parts. One Spark job for each view and one for all indexes reads them; where that is more than
-one, the columns that any of them needs are kept between.
+where a tablet is read in stretches. One Spark job for each view and one for all indexes reads them; where that is more
+than one, the columns that any of them needs are kept between.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from ebla.base.ids import TabletId, Version
 from ebla.catalog import reads
 from ebla.errors import UnknownNameError
-from ebla.model.chunks import Part, spans
+from ebla.model.chunks import Stretch, spans
 from ebla.model.relation import Relation
 from ebla.model.snapshot import Snapshot
 from ebla.spark import scan as sscan
@@ -54,9 +54,11 @@ def version_of(readings: Collection[Reading]) -> Version | None:
 class Scan:
     """One chunk of a base, for all who read it. Used by one thread."""
 
-    def __init__(self, context: Context, base: Relation, parts: Sequence[Part], readings: Collection[Reading]) -> None:
+    def __init__(
+        self, context: Context, base: Relation, stretches: Sequence[Stretch], readings: Collection[Reading]
+    ) -> None:
         self.base = base
-        self.parts = parts
+        self.stretches = stretches
         self.at = version_of(readings)
         self._context = context
         self._columns = frozenset[str]().union(*(one.columns for one in readings))
@@ -66,11 +68,11 @@ class Scan:
 
     @property
     def tablets(self) -> list[TabletId]:
-        return [part.tablet for part in self.parts]
+        return [stretch.tablet for stretch in self.stretches]
 
     @property
     def whole(self) -> bool:
-        return all(part.whole for part in self.parts)
+        return all(stretch.whole for stretch in self.stretches)
 
     def snapshot(self, version: Version) -> Snapshot:
         """What is read. The first who asks says at which version, if nothing else has said so."""
@@ -80,9 +82,9 @@ class Scan:
         return self._snapshot
 
     def rows(self, version: Version) -> DataFrame:
-        """The rows of the parts, under physical names."""
+        """The rows of the stretches, under physical names."""
         if self._rows is None:
-            frame = base_rows(self._context, self.snapshot(version), self.parts)
+            frame = base_rows(self._context, self.snapshot(version), self.stretches)
             if self._shared:
                 names = [c.physical for c in self.snapshot(version).relation.columns if c.physical in self._columns]
                 frame = frame.selectExpr(*map(sscan.quoted, names)).persist()
@@ -112,23 +114,23 @@ def base_snapshot(context: Context, base: Relation, version: Version, tablets: S
         return reads.snapshot(connection, then, version, None if len(tablets) == base.tablets else tablets)
 
 
-def base_rows(context: Context, snapshot: Snapshot, parts: Sequence[Part]) -> DataFrame:
-    """The rows of these parts of a snapshot, all columns, under physical names."""
+def base_rows(context: Context, snapshot: Snapshot, stretches: Sequence[Stretch]) -> DataFrame:
+    """The rows of these stretches of a snapshot, all columns, under physical names."""
     base = snapshot.relation
     frame = sscan.merged(
         context.spark, snapshot, context.roots(), context.cache, rows_max=context.settings.level0_rows_max
     )
-    if all(part.whole for part in parts):
+    if all(stretch.whole for stretch in stretches):
         return frame
-    ranges = spans(parts, lambda tablet: token.token_range(tablet, base.tablets))
+    ranges = spans(stretches, lambda tablet: token.token_range(tablet, base.tablets))
     return frame.filter(within([k.physical for k in base.placed_by], ranges))
 
 
 def within(columns: Sequence[str], ranges: Sequence[tuple[int, int]]) -> str:
     """A condition: the token of these columns lies in one of the ranges."""
     hashed = f"xxhash64({', '.join(map(sscan.quoted, columns))})"
-    parts = [f"{hashed} BETWEEN {_long(first)} AND {_long(last)}" for first, last in ranges]
-    return f"({' OR '.join(parts)})" if parts else "false"
+    conditions = [f"{hashed} BETWEEN {_long(first)} AND {_long(last)}" for first, last in ranges]
+    return f"({' OR '.join(conditions)})" if conditions else "false"
 
 
 def _long(value: int) -> str:

@@ -1,9 +1,9 @@
 """What is wrong with statements, before they run: all issues at once, each with its place and what to do."""
 
 from ebla.base.issue import Code, Issue, Severity, has_errors, ordered, render, strict
-from ebla.validate.facts import Part, RelationFacts, Warehouse
+from ebla.validate.facts import RelationFacts, ScriptItem, Warehouse
+from ebla.validate.phases import Report, items_report, script_issues, script_report, statement_issues
 from ebla.validate.refuse import refuse, require_handler
-from ebla.validate.run import Report, parts_report, script_issues, script_report, statement_issues
 from ebla.validate.views import Analysed, Analyser, Refused
 
 __all__ = [
@@ -11,15 +11,15 @@ __all__ = [
     "Analyser",
     "Code",
     "Issue",
-    "Part",
     "Refused",
     "RelationFacts",
     "Report",
+    "ScriptItem",
     "Severity",
     "Warehouse",
     "has_errors",
+    "items_report",
     "ordered",
-    "parts_report",
     "refuse",
     "render",
     "require_handler",

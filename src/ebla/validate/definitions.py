@@ -33,7 +33,7 @@ def define(walk: Walk, statement: Definition) -> None:
         case st.CreateView():
             create_view(walk, statement)
         case st.CreateHandler(name=name, views=views, inputs=inputs):
-            walk.issues += handler_issues(walk.part, statement, world.relations, world.handlers)
+            walk.issues += handler_issues(walk.item, statement, world.relations, world.handlers)
             world.handlers.setdefault(name.lower(), (views, tuple(i.name for i in inputs)))
         case st.CreateIndex():
             _create_index(walk, statement)
@@ -63,7 +63,7 @@ def define(walk: Walk, statement: Definition) -> None:
 
 
 def _create_table(walk: Walk, made: st.CreateTable) -> None:
-    at = walk.part.place_of(made.name)
+    at = walk.item.place_of(made.name)
     walk.free(made.name, at, "table", made.if_not_exists or made.or_replace)
     if made.or_replace and made.name.lower() in walk.world.relations:
         _drop(walk, made.name, Kind.TABLE, optional=True, cascade=False)
@@ -78,12 +78,12 @@ def _create_table(walk: Walk, made: st.CreateTable) -> None:
         if kind is not None and not types.is_key_type(kind):
             message = f"{made.name}.{key}: expected a type that can be ordered for a key, found {kind}"
             hint = "use a key of numbers, strings, dates or times"
-            walk.report(Code.UNSUPPORTED_TYPE, walk.part.place_of(key, last=True), message, hint)
+            walk.report(Code.UNSUPPORTED_TYPE, walk.item.place_of(key, last=True), message, hint)
     if made.name.lower() in walk.world.relations:
         return
     known: Columns | None = columns if made.query is None else result_columns(made.query.text, walk.world.relations)
     table = RelationFacts(
-        name=made.name, kind=Kind.TABLE, columns=known, key=made.primary_key, made_by=walk.part.number
+        name=made.name, kind=Kind.TABLE, columns=known, key=made.primary_key, made_by=walk.item.number
     )
     for check in made.checks:
         walk.expression(table, check.text)
@@ -91,7 +91,7 @@ def _create_table(walk: Walk, made: st.CreateTable) -> None:
 
 
 def _type(walk: Walk, spec: st.ColumnSpec) -> str | None:
-    at = walk.part.source.text.find(spec.type, walk.part.place_of(spec.name) + len(spec.name))
+    at = walk.item.source.text.find(spec.type, walk.item.place_of(spec.name) + len(spec.name))
     try:
         kind = types.canonical(spec.type)
         if (wrong := misnamed_field(kind)) is not None:
@@ -122,7 +122,7 @@ def _alter(walk: Walk, change: st.ColumnStatement) -> None:
                 walk.column_name(spec.name)
                 if spec.name.lower() in spelled:
                     message = f"{relation.name}: expected a new column, found {spec.name} there already"
-                    at = walk.part.place_of(spec.name, last=True)
+                    at = walk.item.place_of(spec.name, last=True)
                     walk.report(Code.DUPLICATE_COLUMN, at, message, "give it another name")
                 columns[spec.name] = _type(walk, spec)
         case st.DropColumns(columns=names, cascade=cascade):
@@ -134,7 +134,7 @@ def _alter(walk: Walk, change: st.ColumnStatement) -> None:
             if _has_unneeded(walk, relation, name):
                 if new.lower() in spelled and new.lower() != name.lower():
                     message = f"{relation.name}: expected a new column name, found {new} there already"
-                    at = walk.part.place_of(new, last=True)
+                    at = walk.item.place_of(new, last=True)
                     walk.report(Code.DUPLICATE_COLUMN, at, message, "choose another name")
                 columns = {new if c.lower() == name.lower() else c: kind for c, kind in columns.items()}
                 key = tuple(new if k.lower() == name.lower() else k for k in relation.key)
@@ -155,7 +155,7 @@ def _has_unneeded(walk: Walk, relation: RelationFacts, name: str) -> bool:
     using = [r.name for r in readers if _uses(walk, r, relation.name, name)]
     if using:
         message = f"{relation.name} ({name}): expected that no view needs it, found {', '.join(using)}"
-        walk.report(Code.IN_USE, walk.part.place_of(name), message, "drop them first")
+        walk.report(Code.IN_USE, walk.item.place_of(name), message, "drop them first")
     return True
 
 
@@ -181,7 +181,7 @@ def _create_index(walk: Walk, made: st.CreateIndex) -> None:
         if not made.if_not_exists:
             message = f"index {made.name}: expected a free name, found {taken.kind.named} of that name"
             hint = "drop it first, choose another name, or write IF NOT EXISTS to keep it"
-            walk.report(Code.DUPLICATE_INDEX, walk.part.place_of(made.name), message, hint)
+            walk.report(Code.DUPLICATE_INDEX, walk.item.place_of(made.name), message, hint)
         return
     base = walk.relation(made.table)
     if base is None:
@@ -196,7 +196,7 @@ def _create_index(walk: Walk, made: st.CreateIndex) -> None:
     if made.where is not None:
         walk.expression(base, made.where)
     walk.world.add(
-        RelationFacts(name=made.name, kind=Kind.INDEX, columns=None, made_by=walk.part.number, base=made.table.lower())
+        RelationFacts(name=made.name, kind=Kind.INDEX, columns=None, made_by=walk.item.number, base=made.table.lower())
     )
 
 
@@ -226,7 +226,7 @@ def _rename(walk: Walk, name: str, new: str, kind: Kind) -> None:
         return
     walk.unneeded(name, "rename")
     if new.lower() != name.lower():
-        walk.free(new, walk.part.place_of(new, last=True), kind.value, optional=False)
+        walk.free(new, walk.item.place_of(new, last=True), kind.value, optional=False)
     walk.world.relations.pop(name.lower())
     walk.world.rename_in_handlers(name, new)
     walk.world.add(replace(found, name=new))

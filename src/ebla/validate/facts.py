@@ -64,7 +64,7 @@ class Warehouse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class ScriptItem:
     """One statement of a script that parses, and its number there."""
 
     source: StatementText
@@ -118,7 +118,7 @@ def is_reserved_column(name: str) -> bool:
 class ViewStep:
     """A view that a statement defines, and its inputs as they are when that statement runs."""
 
-    part: Part
+    item: ScriptItem
     create: CreateView
     inputs: Mapping[str, RelationFacts]
     explained: bool = False
@@ -126,4 +126,4 @@ class ViewStep:
 
     def query_issue(self, code: Code, at: int, message: str, hint: str = "", severity: Severity | None = None) -> Issue:
         """An issue at a position in the query's text."""
-        return self.part.issue(code, self.create.query_at + at, message, hint, severity)
+        return self.item.issue(code, self.create.query_at + at, message, hint, severity)

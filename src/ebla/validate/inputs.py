@@ -21,7 +21,7 @@ def create_view(walk: Walk, made: st.CreateView, *, explained: bool = False) -> 
         walk.free(made.name, made.name_at, "view", optional=made.or_replace and _is_view(taken))
         if made.or_replace and _is_view(taken):
             walk.unneeded(made.name, "replace")
-    step = ViewStep(part=walk.part, create=made, inputs={}, explained=explained)
+    step = ViewStep(item=walk.item, create=made, inputs={}, explained=explained)
     for name in (*made.columns, *made.primary_key):
         walk.column_name(name)
     for ref in made.query.refs:
@@ -38,7 +38,7 @@ def create_view(walk: Walk, made: st.CreateView, *, explained: bool = False) -> 
                 columns=None,
                 reads=frozenset(reads),
                 query=made.query,
-                made_by=walk.part.number,
+                made_by=walk.item.number,
             )
         )
 
@@ -64,7 +64,7 @@ def _input_issue(walk: Walk, step: ViewStep, ref: TableRef, view: str | None) ->
     if known is not None:
         return None
     later = walk.later.get(name.lower())
-    if later is not None and later.number > walk.part.number:
+    if later is not None and later.number > walk.item.number:
         return _later_issue(walk, step, ref, at, later, view)
     message = f"table {name}: expected a table of this name, found none"
     hint = did_you_mean(name, [n for n in walk.world.names() if n != view], "tables")

@@ -14,7 +14,7 @@ from ebla.base.issue import Issue, has_errors
 from ebla.sql import statements as st
 from ebla.sql.query import Query
 from ebla.validate.definitions import Definition, define
-from ebla.validate.facts import Part, ViewStep, Warehouse
+from ebla.validate.facts import ScriptItem, ViewStep, Warehouse
 from ebla.validate.inputs import create_view
 from ebla.validate.queries import QueryStep
 from ebla.validate.rows import change, insert, read
@@ -32,11 +32,11 @@ class Followed:
     issues: list[Issue]
 
 
-def follow(parts: Sequence[Part], warehouse: Warehouse) -> Followed:
-    world, later = World.of(warehouse), definitions(parts)
+def follow(items: Sequence[ScriptItem], warehouse: Warehouse) -> Followed:
+    world, later = World.of(warehouse), definitions(items)
     views, queries, issues = list[ViewStep](), list[QueryStep](), list[Issue]()
-    for part in parts:
-        walk = Walk(part=part, world=world, later=later)
+    for item in items:
+        walk = Walk(item=item, world=world, later=later)
         _step(walk)
         issues += walk.issues
         if not has_errors(walk.issues):
@@ -46,7 +46,7 @@ def follow(parts: Sequence[Part], warehouse: Warehouse) -> Followed:
 
 
 def _step(walk: Walk) -> None:
-    statement = walk.part.statement
+    statement = walk.item.statement
     if isinstance(statement, Definition):
         define(walk, statement)
         return

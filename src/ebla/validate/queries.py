@@ -11,7 +11,7 @@ from sqlglot.errors import SqlglotError
 
 from ebla.base.issue import Code, Issue, did_you_mean
 from ebla.validate.columns import Finding, Resolver, resolve
-from ebla.validate.facts import Columns, Part, RelationFacts
+from ebla.validate.facts import Columns, RelationFacts, ScriptItem
 from ebla.validate.scope import Output, Scope, Source, columns_of
 
 _LEFT_OUT = frozenset({Code.NOT_DETERMINISTIC, Code.JOIN_TYPE})
@@ -26,7 +26,7 @@ class QueryStep:
     With a `target` the text is a DELETE, UPDATE or MERGE of it, or (`is_expression`) an expression over its columns.
     """
 
-    part: Part
+    item: ScriptItem
     text: str
     begin: int
     """Where the text begins in the statement's."""
@@ -51,7 +51,7 @@ def issues(steps: Sequence[QueryStep], present: Callable[[RelationFacts], Relati
         target = None if step.target is None else present(step.target)
         for one in _findings(step, inputs, target):
             if one.code not in _LEFT_OUT:
-                found.append(step.part.issue(one.code, step.begin + one.at, one.message, one.hint))
+                found.append(step.item.issue(one.code, step.begin + one.at, one.message, one.hint))
     return found
 
 

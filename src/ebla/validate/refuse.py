@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ebla.base.issue import Issue, Severity, as_error, render
 from ebla.sql.lex import StatementText
 from ebla.sql.statements import CreateHandler
-from ebla.validate.facts import Part, Warehouse
-from ebla.validate.run import statement_issues
+from ebla.validate.facts import ScriptItem, Warehouse
+from ebla.validate.phases import statement_issues
 
 
 def refuse(source: StatementText, issues: Sequence[Issue]) -> None:
@@ -28,6 +28,6 @@ def require_handler(made: CreateHandler, warehouse: Warehouse) -> tuple[Issue, .
     `warehouse` needs the names of all relations, what its views read (`RelationFacts.reads`), and all handlers.
     """
     source = made.source or StatementText(text=made.name)
-    issues = statement_issues(Part(source=source, statement=made), warehouse)
+    issues = statement_issues(ScriptItem(source=source, statement=made), warehouse)
     refuse(source, issues)
     return issues

@@ -19,10 +19,10 @@ from ebla.validate.walk import Walk
 def read(walk: Walk, query: Query, wanted: tuple[str, int] | None = None) -> None:
     """What a plain query names must be there, too."""
     # An INSERT's or EXPLAIN's query is the rest of the statement.
-    begin = max(walk.part.source.text.rfind(query.text), 0)
+    begin = max(walk.item.source.text.rfind(query.text), 0)
     if walk.mentions(query.refs, begin):
         inputs = walk.world.inputs()
-        walk.queries.append(QueryStep(part=walk.part, text=query.text, begin=begin, inputs=inputs, wanted=wanted))
+        walk.queries.append(QueryStep(item=walk.item, text=query.text, begin=begin, inputs=inputs, wanted=wanted))
 
 
 def insert(walk: Walk, made: st.Insert) -> None:
@@ -36,7 +36,7 @@ def insert(walk: Walk, made: st.Insert) -> None:
     width = len(table.columns if made.columns is None else made.columns)
     if made.width is not None and made.width != width and len(walk.issues) == before:
         message = f"expected {width} values for {table.name}, found {made.width} in each row of VALUES"
-        at = max(walk.part.source.text.rfind(made.source.text), 0)
+        at = max(walk.item.source.text.rfind(made.source.text), 0)
         walk.report(Code.COLUMN_COUNT, at, message, "give a value for each column, or list them")
     read(walk, made.source, (table.name, width) if made.width is None else None)
 
@@ -46,13 +46,13 @@ def change(walk: Walk, made: st.Update | st.Delete | st.Merge) -> None:
     table = walk.writable(made.table)
     if table is None:
         return
-    text = walk.part.source.text
+    text = walk.item.source.text
     query = _made(made, table)
     refs = [] if query is None else [ref for ref in query.refs if not ref.target]
     placed = [] if query is None else [replace(r, start=shared(text, query.text, r.start) or 0) for r in refs]
     if walk.mentions(placed, 0):
         inputs = walk.world.inputs()
-        walk.queries.append(QueryStep(part=walk.part, text=text, begin=0, inputs=inputs, target=table))
+        walk.queries.append(QueryStep(item=walk.item, text=text, begin=0, inputs=inputs, target=table))
 
 
 def _made(made: st.Update | st.Delete | st.Merge, table: RelationFacts) -> Query | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ebla.model.relation import Kind
 from ebla.sql import statements as st
-from ebla.validate.facts import Columns, Part, RelationFacts, Warehouse
+from ebla.validate.facts import Columns, RelationFacts, ScriptItem, Warehouse
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,15 +69,15 @@ class Definition:
     reads: frozenset[str]
 
 
-def definitions(parts: Iterable[Part]) -> dict[str, Definition]:
+def definitions(items: Iterable[ScriptItem]) -> dict[str, Definition]:
     """The last statement that creates each name."""
     found: dict[str, Definition] = {}
-    for part in parts:
-        made = part.statement
+    for item in items:
+        made = item.statement
         if isinstance(made, st.CreateView | st.CreateTable):
             refs = made.query.refs if isinstance(made, st.CreateView) else ()
             reads = frozenset(r.name.lower() for r in refs)
-            found[made.name.lower()] = Definition(number=part.number, line=part.source.line, reads=reads)
+            found[made.name.lower()] = Definition(number=item.number, line=item.source.line, reads=reads)
     return found
 
 

@@ -9,15 +9,15 @@ from ebla.errors import DuplicateNameError, SqlError, UnknownNameError, UsageErr
 from ebla.model.relation import Kind as Relation
 from ebla.sql.lex import Kind, StatementText, Token, lex, split, unquote_name
 from ebla.sql.parse import SUPPORTED, VERBS, parse
-from ebla.validate.facts import Part, RelationFacts, issue_at, place_of
+from ebla.validate.facts import RelationFacts, ScriptItem, issue_at, place_of
 
 
-def parts(text: str) -> tuple[list[Part], list[Issue], dict[str, RelationFacts]]:
+def script_items(text: str) -> tuple[list[ScriptItem], list[Issue], dict[str, RelationFacts]]:
     """The statements that parse, an issue for each that does not, and what those would create, as far as it is known.
 
     The script goes on behind the next `;`.
     """
-    found: list[Part] = []
+    found: list[ScriptItem] = []
     issues: list[Issue] = []
     lost: dict[str, RelationFacts] = {}
     try:
@@ -29,7 +29,7 @@ def parts(text: str) -> tuple[list[Part], list[Issue], dict[str, RelationFacts]]
         sources = _complete(text[: endless.offset])
     for number, source in enumerate(sources):
         try:
-            found.append(Part(source=source, statement=parse(source), number=number))
+            found.append(ScriptItem(source=source, statement=parse(source), number=number))
         except UsageError as error:
             issues.append(_of_error(source, error))
             made = _created(source, number)

@@ -94,11 +94,11 @@ class Views:
             found = [step.query_issue(f.code, f.at, f.message, f.hint) for f in findings]
             for name, at in chance.calls(query.text):
                 found.append(step.query_issue(Code.NOT_DETERMINISTIC, at, *chance.described(name)))
-            self.facts[step.part.number] = _facts(step, inputs, Analysed(columns=()), outputs)
+            self.facts[step.item.number] = _facts(step, inputs, Analysed(columns=()), outputs)
             # The key follows from columns that are right.
-            found += _judge(step, self.facts[step.part.number], key=not has_errors(found))
+            found += _judge(step, self.facts[step.item.number], key=not has_errors(found))
             if has_errors(found):
-                self.failed.add(step.part.number)
+                self.failed.add(step.item.number)
             issues += found
         return issues
 
@@ -111,7 +111,7 @@ class Views:
         for step in self.steps:
             inputs = self.inputs(step)
             columns = _exact(inputs)
-            number = step.part.number
+            number = step.item.number
             if (
                 number in refused
                 or columns is None
@@ -149,8 +149,8 @@ class Views:
         """Which input's change recomputes a view, and why."""
         issues: list[Issue] = []
         for step in self.steps:
-            facts, inputs = self.facts[step.part.number], self.inputs(step)
-            if facts.implied is None or step.part.number in self.failed:
+            facts, inputs = self.facts[step.item.number], self.inputs(step)
+            if facts.implied is None or step.item.number in self.failed:
                 continue
             must_follow = str(step.create.options.get("refresh", "")).lower() == "incremental"
             severity = Severity.ERROR if must_follow else Severity.NOTE
@@ -214,7 +214,7 @@ def _facts(step: ViewStep, inputs: Mapping[str, RelationFacts], analysed: Analys
         columns=columns,
         key=tuple(key),
         reads=frozenset(inputs),
-        made_by=step.part.number,
+        made_by=step.item.number,
     )
     drawn = None
     if understood is not None and outputs is not None and all(o.name is not None for o in outputs):
@@ -285,8 +285,8 @@ def _judge(step: ViewStep, facts: ViewFacts, *, key: bool = True) -> list[Issue]
         return issues
     if made.columns and len(made.columns) != len(outputs):
         message = f"expected {len(outputs)} column names, found {len(made.columns)}"
-        at = step.part.place_of(made.columns[0])
-        issues.append(step.part.issue(Code.COLUMN_COUNT, at, message, "name every column of the query, or none"))
+        at = step.item.place_of(made.columns[0])
+        issues.append(step.item.issue(Code.COLUMN_COUNT, at, message, "name every column of the query, or none"))
         return issues
     names: list[str | None] = [*made.columns] or [o.name for o in outputs]
     seen: set[str] = set()
@@ -310,7 +310,7 @@ def _judge_key(step: ViewStep, facts: ViewFacts, names: Sequence[str | None]) ->
             at = _key_place(step, name)
             message = f"PRIMARY KEY: expected columns of the view, found {name}"
             issues.append(
-                step.part.issue(Code.UNKNOWN_KEY_COLUMN, at, message, did_you_mean(name, shown, "its columns"))
+                step.item.issue(Code.UNKNOWN_KEY_COLUMN, at, message, did_you_mean(name, shown, "its columns"))
             )
     if issues or not made.primary_key or facts.implied is None:
         return issues
@@ -321,13 +321,13 @@ def _judge_key(step: ViewStep, facts: ViewFacts, names: Sequence[str | None]) ->
     key = ", ".join(made.primary_key)
     message = f"PRIMARY KEY ({key}): expected a key that the query implies, found that it implies {have}"
     hint = f"declare PRIMARY KEY {have}" if facts.implied else "leave out PRIMARY KEY, or show the keys of the inputs"
-    issues.append(step.part.issue(Code.KEY_NOT_IMPLIED, _key_place(step, made.primary_key[0]), message, hint))
+    issues.append(step.item.issue(Code.KEY_NOT_IMPLIED, _key_place(step, made.primary_key[0]), message, hint))
     return issues
 
 
 def _key_place(step: ViewStep, name: str) -> int:
     """Where the declared key names a column: behind PRIMARY KEY and before the query."""
-    text = step.part.source.text[: step.create.query_at]
+    text = step.item.source.text[: step.create.query_at]
     begin = text.upper().rfind("PRIMARY")
     found = text.lower().find(name.lower(), begin + len("PRIMARY KEY"))
     return max(found, 0)

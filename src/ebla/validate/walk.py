@@ -11,14 +11,21 @@ from dataclasses import dataclass, field
 from ebla.base.issue import Code, Issue, did_you_mean
 from ebla.model.relation import Kind, misnamed
 from ebla.sql.query import TableRef
-from ebla.validate.facts import USED_BY_EBLA, Part, RelationFacts, ViewStep, is_reserved_column, is_reserved_name
+from ebla.validate.facts import (
+    USED_BY_EBLA,
+    RelationFacts,
+    ScriptItem,
+    ViewStep,
+    is_reserved_column,
+    is_reserved_name,
+)
 from ebla.validate.queries import QueryStep
 from ebla.validate.state import Definition, World
 
 
 @dataclass(slots=True, kw_only=True)
 class Walk:
-    part: Part
+    item: ScriptItem
     """The statement at hand."""
     world: World
     later: Mapping[str, Definition]
@@ -28,7 +35,7 @@ class Walk:
     issues: list[Issue] = field(default_factory=list)
 
     def report(self, code: Code, at: int, message: str, hint: str = "") -> None:
-        self.issues.append(self.part.issue(code, at, message, hint))
+        self.issues.append(self.item.issue(code, at, message, hint))
 
     # ---- relations and handlers -------------------------------------------------------------------------
 
@@ -44,7 +51,7 @@ class Walk:
         wanted, several = ("an index", "indexes") if what == "index" else (f"a {what}", f"{what}s")
         has = "none" if found is None else found.kind.named
         message = f"{what} {name}: expected {wanted} of this name, found {has}"
-        self.report(code, self.part.place_of(name), message, did_you_mean(name, names, several))
+        self.report(code, self.item.place_of(name), message, did_you_mean(name, names, several))
 
     def writable(self, name: str) -> RelationFacts | None:
         found = self.relation(name)
@@ -56,7 +63,7 @@ class Walk:
     def not_a_table(self, found: RelationFacts) -> None:
         message = f"{found.name}: expected a table, found {found.kind.named}"
         hint = f"only the system changes {found.kind.named}: change the tables that it reads"
-        self.report(Code.NOT_A_TABLE, self.part.place_of(found.name), message, hint)
+        self.report(Code.NOT_A_TABLE, self.item.place_of(found.name), message, hint)
 
     def view(self, name: str, *, optional: bool = False) -> RelationFacts | None:
         found = self.world.relations.get(name.lower())
@@ -103,7 +110,7 @@ class Walk:
         if readers:
             message = f"{name}: expected that no view needs it, found {', '.join(readers)}"
             hint = "drop them first" + (", or write CASCADE" if verb == "drop" else "")
-            self.report(Code.IN_USE, self.part.place_of(name), message, hint)
+            self.report(Code.IN_USE, self.item.place_of(name), message, hint)
 
     # ---- columns and expressions ------------------------------------------------------------------------
 
@@ -111,13 +118,13 @@ class Walk:
         if is_reserved_column(name):
             message = f"column {name!r}: {misnamed(name) or USED_BY_EBLA}"
             hint = "give the column another name"
-            self.report(Code.RESERVED_NAME, self.part.place_of(name), message, hint)
+            self.report(Code.RESERVED_NAME, self.item.place_of(name), message, hint)
 
     def expression(self, base: RelationFacts, text: str, at: int | None = None) -> None:
         """Names in an expression over the columns of one relation are looked up in the next phase."""
-        begin = max(self.part.source.text.rfind(text), 0) if at is None else at
+        begin = max(self.item.source.text.rfind(text), 0) if at is None else at
         self.queries.append(
-            QueryStep(part=self.part, text=text, begin=begin, inputs={}, target=base, is_expression=True)
+            QueryStep(item=self.item, text=text, begin=begin, inputs={}, target=base, is_expression=True)
         )
 
     def mentions(self, refs: Iterable[TableRef], begin: int) -> bool:
@@ -146,5 +153,5 @@ class Walk:
             return True
         message = f"expected a column of {relation.name}, found {name}"
         hint = did_you_mean(name, relation.columns, "columns")
-        self.report(Code.UNKNOWN_COLUMN, self.part.place_of(name, last=True), message, hint)
+        self.report(Code.UNKNOWN_COLUMN, self.item.place_of(name, last=True), message, hint)
         return False

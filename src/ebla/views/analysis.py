@@ -14,18 +14,18 @@ from ebla.sql.query import Query
 from ebla.sql.statements import ExplainView
 from ebla.tables import ddl
 from ebla.tables.context import Context
-from ebla.validate import Part, parts_report, refuse, warehouse
+from ebla.validate import ScriptItem, items_report, refuse, warehouse
 from ebla.validate.spark import SparkAnalyser
-from ebla.views.checked import Checked, columns_of
+from ebla.views.view_analysis import ViewAnalysis, columns_of
 
 
-def check(
+def analyze_view(
     context: Context,
     query: Query,
     *,
     names: Sequence[str] = (),
     primary_key: Sequence[str] = (),
-) -> Checked:
+) -> ViewAnalysis:
     """Analyse a view's query with Spark and follow its values. Changes nothing.
 
     Everything that is wrong with it is one error, which carries all issues.
@@ -33,25 +33,25 @@ def check(
     source, made = statement_of(query)
     made = replace(made, columns=tuple(names), primary_key=tuple(primary_key))
     # Nothing comes to be, so the name may be that of a view which is there.
-    return checked_part(context, Part(source=source, statement=ExplainView(name=made.name, create=made)), query)
+    return analyze_item(context, ScriptItem(source=source, statement=ExplainView(name=made.name, create=made)), query)
 
 
-def checked_part(context: Context, part: Part, query: Query) -> Checked:
+def analyze_item(context: Context, item: ScriptItem, query: Query) -> ViewAnalysis:
     names = list(dict.fromkeys(ref.name.lower() for ref in query.refs))
     with context.catalog.reading() as connection:
         known = warehouse.read(connection, names)
         found = {n: reads.find_relation(connection, n) for n in names}
     settings = view_settings(context.spark)
-    report = parts_report([part], known, SparkAnalyser(lambda: context.view_session(settings, small=False)))
-    refuse(part.source, report.issues)
-    facts = report.views[part.number]
+    report = items_report([item], known, SparkAnalyser(lambda: context.view_session(settings, small=False)))
+    refuse(item.source, report.issues)
+    facts = report.views[item.number]
     relations = {n: r for n, r in found.items() if r is not None}
     columns = columns_of(facts.relation, facts.drawn)
     for column in columns:
         ddl.check_fields(facts.relation.name or "the query", column)
     kept = query if facts.drawn is None else facts.drawn.query
     made = direct_of_relations(kept, relations, [col for col in columns if col.name not in HIDDEN_KEY], settings)
-    return Checked(
+    return ViewAnalysis(
         relations=relations,
         columns=columns,
         shape=facts.shape,

@@ -15,8 +15,8 @@ from ebla.sql.origins import statement_of
 from ebla.sql.query import Query
 from ebla.tables import ddl
 from ebla.tables.context import Context
-from ebla.validate import Part
-from ebla.views.analysis import checked_part
+from ebla.validate import ScriptItem
+from ebla.views.analysis import analyze_item
 from ebla.views.new_view import NewView, decision
 
 
@@ -57,7 +57,7 @@ def create_view(
     new = NewView(
         name=name,
         query=query,
-        checked=checked_part(context, Part(source=source, statement=statement), query),
+        checked=analyze_item(context, ScriptItem(source=source, statement=statement), query),
         storage=(tablets, replication),
         created={"refresh": refresh, "named": bool(names)},
         build=Build(

@@ -19,8 +19,8 @@ from ebla.relations.guard import refuse_if_replaced
 from ebla.relations.tasks import first_tasks
 from ebla.sql.query import Query
 from ebla.tables import ddl
-from ebla.views.checked import Checked
 from ebla.views.replace import begun
+from ebla.views.view_analysis import ViewAnalysis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class NewView:
 
     name: str
     query: Query
-    checked: Checked
+    checked: ViewAnalysis
     storage: tuple[int, int]
     """How many tablets and replicas the view has."""
     created: Mapping[str, object]

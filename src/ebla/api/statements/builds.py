@@ -22,7 +22,7 @@ from ebla.relations import views as definition
 from ebla.relations.indexes import Index
 from ebla.relations.views import View
 from ebla.views.drop import drop_view
-from ebla.views.epoch.refresh import alteration, cancellation
+from ebla.views.epoch.refresh_epoch import alteration, cancellation
 
 if TYPE_CHECKING:
     from ebla.api.database import Database

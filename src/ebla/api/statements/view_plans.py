@@ -24,7 +24,7 @@ def explain_view(context: Context, statement: st.ExplainView) -> Result:
     if statement.create is not None:
         made = statement.create
         query = made.query
-        checked = analysis.check(context, query, names=made.columns, primary_key=made.primary_key)
+        checked = analysis.analyze_view(context, query, names=made.columns, primary_key=made.primary_key)
         how = checked.how_built(inputs_of(query))
     else:
         with context.catalog.reading() as connection:
@@ -34,7 +34,7 @@ def explain_view(context: Context, statement: st.ExplainView) -> Result:
         how, state = how_built(view, relations), view.state
         if batch:
             dictionaries = explain.Dictionaries(names=tuple(batch), cut=cut_of(view, relations, batch))
-        checked = analysis.check(context, view.query)
+        checked = analysis.analyze_view(context, view.query)
     name, plans, direct = statement.name, checked.plans(), checked.direct
     text = explain.as_text(name, plans, how, direct=direct, dictionaries=dictionaries, state=state)
     value = explain.as_json(name, plans, how, direct=direct, dictionaries=dictionaries, state=state)

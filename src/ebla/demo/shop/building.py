@@ -67,7 +67,7 @@ def begin_and_kill(db: Database, worker: Worker, lines: int, show: Show) -> Kill
     chunk_rows, rows_per_minute = pace(lines)
     worker.give(schema.view_statement("card", f"chunk_rows = {chunk_rows}, rows_per_minute = {rows_per_minute}"))
     for seen in looks(lambda: _progress(db, ["card"])):
-        worker.check()
+        worker.raise_failure()
         show(seen)
         if all(one.rows >= CHUNKS_UNTIL_KILLED * chunk_rows for one in seen):
             break

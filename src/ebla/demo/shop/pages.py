@@ -22,7 +22,7 @@ COLUMNS = ("order_id", "line", "customer", "amount", "product", "status")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class PageCheck:
     """The row of CHECK INDEX."""
 
     version: int
@@ -51,7 +51,7 @@ class Pages:
     """Why the unique index was not made."""
     closed_s: Sequence[float] = ()
     """Through it, while no writer is at work."""
-    checked: Checked | None = None
+    checked: PageCheck | None = None
 
     @property
     def taken(self) -> bool:
@@ -101,10 +101,10 @@ def refused(db: Database) -> str:
     raise RuntimeError(f"expected {schema.UNIQUE_INDEX} to be refused, found it made")
 
 
-def check(db: Database) -> Checked:
+def check_pages(db: Database) -> PageCheck:
     began = time.perf_counter()
     (row,) = db.sql(f"CHECK INDEX {schema.INDEX_NAME}").to_arrow().to_pylist()
-    return Checked(
+    return PageCheck(
         version=row["version"],
         missing=row["missing"],
         spurious=row["spurious"],

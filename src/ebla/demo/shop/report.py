@@ -9,7 +9,7 @@ from typing import Any
 from ebla.demo.shop import schema
 from ebla.demo.shop.building import Built
 from ebla.demo.shop.display import seconds
-from ebla.demo.shop.pages import Checked, Pages
+from ebla.demo.shop.pages import PageCheck, Pages
 from ebla.demo.shop.proof import Proof
 from ebla.demo.shop.watch import Watch, percentile
 from ebla.demo.shop.writers import Count, total
@@ -163,7 +163,7 @@ def latency(values: Sequence[float]) -> str:
     return f"{len(values)} queries, first 100 rows each: p50 {median * 1e3:.1f} ms, p95 {most * 1e3:.1f} ms"
 
 
-def checked(found: Checked) -> str:
+def checked(found: PageCheck) -> str:
     """One line about the index."""
     name, at = schema.INDEX_NAME, f"at version {found.version:,} in {seconds(found.seconds)}"
     if found.right:

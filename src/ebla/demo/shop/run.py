@@ -135,7 +135,7 @@ class Shop:
 
             def look(seen: Sequence[BuildSeen]) -> None:
                 show(time.perf_counter(), seen, self.writers.tally.counts())
-                self.writers.check()
+                self.writers.raise_failure()
 
             yield look
 
@@ -205,7 +205,7 @@ def watch_shop(shop: Shop, db: Database, for_s: float) -> Watch:
     with _shown(shop.teller, lambda s: display.frame(s, shop.teller.console.width), display.line) as show:
         for snapshot in _snapshots(db, shop, watch, for_s):
             show(snapshot.elapsed_s, snapshot, last=snapshot.remaining_s == 0)
-            shop.writers.check()
+            shop.writers.raise_failure()
             for view in watch.failed:
                 raise RuntimeError(f"view {view.name} failed: {view.message}")
     return watch
@@ -303,10 +303,10 @@ def ask_closed(db: Database, teller: Teller) -> list[float]:
     return found
 
 
-def check_index(db: Database, teller: Teller) -> pages.Checked:
+def check_index(db: Database, teller: Teller) -> pages.PageCheck:
     """Compare the index with its definition over the view, on Spark."""
     with teller.busy(f"CHECK INDEX {schema.INDEX_NAME}"):
-        checked = pages.check(db)
+        checked = pages.check_pages(db)
     teller.say(f"  {report.checked(checked)}", "green" if checked.right else "bold red")
     return checked
 

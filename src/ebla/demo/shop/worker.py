@@ -36,7 +36,7 @@ class Worker:
         self.process.stdin.write(statement)
         self.process.stdin.close()
 
-    def check(self) -> None:
+    def raise_failure(self) -> None:
         """Raise if it has ended by itself."""
         if self.process.poll() is not None:
             self.log.seek(0)

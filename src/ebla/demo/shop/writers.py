@@ -220,7 +220,7 @@ class Writers:
             self._errors.append(error)
             self._stopping.set()
 
-    def check(self) -> None:
+    def raise_failure(self) -> None:
         """Raise what a writer failed with."""
         if self._errors:
             raise self._errors[0]
@@ -231,4 +231,4 @@ class Writers:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
-        self.check()
+        self.raise_failure()

@@ -23,10 +23,10 @@ from ebla.views.epoch.attempt import Attempt, Epoch, Target
 from ebla.views.epoch.coverage import Covering
 from ebla.views.epoch.due import anything_new, refuse_behind
 from ebla.views.epoch.growth import Growth, OnePiece, Piece, growth, in_one_piece
-from ebla.views.epoch.refresh import Chunk, RefreshEpoch
+from ebla.views.epoch.refresh_epoch import RefreshEpoch, RefreshStep
 from ebla.views.epoch.round import Round
-from ebla.views.epoch.run import Run
 from ebla.views.epoch.standing import Standing, standing
+from ebla.views.epoch.whole_epoch import WholeEpoch
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -42,7 +42,7 @@ def apply_epoch(
     round_: Round | None = None,
     *,
     build: Piece | None = None,
-    chunk: Chunk | None = None,
+    chunk: RefreshStep | None = None,
     repair: bool = False,
     loaded: ViewInputs | None = None,
 ) -> Epoch:
@@ -76,7 +76,7 @@ def apply_epoch(
                 view = definition.load(connection, name)
                 attempt = replace(attempt, view=view, relations=_inputs_of(connection, view))
                 building = growth(connection, view, found.how.base, build)
-        run = Run(attempt, building)
+        run = WholeEpoch(attempt, building)
         return run.anew("repair") if repair else run.run()
 
 
@@ -99,7 +99,7 @@ def _look(
     target: Target | None,
     *,
     build: Piece | None,
-    chunk: Chunk | None,
+    chunk: RefreshStep | None,
     repair: bool,
 ) -> _Look:
     view = definition.load(connection, name)

@@ -17,19 +17,19 @@ from ebla.catalog import building, reads
 from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model import segments as sg
-from ebla.model.chunks import Part
+from ebla.model.chunks import Stretch
 from ebla.model.segments import Segment, Segments
 from ebla.relations.views import View
-from ebla.views.epoch.region import Region, covered_parts
+from ebla.views.epoch.region import Region, covered_stretches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What is to be built of a view: parts of its base, for the tasks of their tablets. No parts: all, in one piece."""
+    """What is to be built of a view: stretches of its base, for the tasks of their tablets. None: all, in one piece."""
 
     view: str
     """In lower case."""
-    parts: tuple[Part, ...] = ()
+    stretches: tuple[Stretch, ...] = ()
     tasks: frozenset[TaskId] = frozenset()
 
 
@@ -74,15 +74,15 @@ class Growth:
     base: str
     """In lower case."""
     covered: Mapping[TabletId, Segments[str]]
-    parts: tuple[Part, ...] = ()
+    stretches: tuple[Stretch, ...] = ()
     tasks: frozenset[TaskId] = frozenset()
 
     def __post_init__(self) -> None:
-        for part in self.parts:
-            segments = self.covered.get(part.tablet, ())
-            if sg.is_covered(segments) or sg.position(segments) != part.after:
+        for stretch in self.stretches:
+            segments = self.covered.get(stretch.tablet, ())
+            if sg.is_covered(segments) or sg.position(segments) != stretch.after:
                 raise ConflictError(
-                    f"view {self.view} tablet {part.tablet}: expected position {part.after}, found another; "
+                    f"view {self.view} tablet {stretch.tablet}: expected position {stretch.after}, found another; "
                     "another worker came first: read again"
                 )
 
@@ -92,13 +92,13 @@ class Growth:
 
     @property
     def rows_read(self) -> int:
-        return sum(part.rows for part in self.parts)
+        return sum(stretch.rows for stretch in self.stretches)
 
     def region(self) -> Region:
-        return Region(table=self.base, covered=covered_parts(self.covered), added=self.parts)
+        return Region(table=self.base, covered=covered_stretches(self.covered), added=self.stretches)
 
     def requires(self) -> list[c.Requirement]:
-        tablets = sorted({*self.covered, *(part.tablet for part in self.parts)})
+        tablets = sorted({*self.covered, *(stretch.tablet for stretch in self.stretches)})
         unmoved: list[c.Requirement] = [
             c.SegmentsBegin(view=self.view, tablet=t, segments=self.covered.get(t, ()), exactly=True) for t in tablets
         ]
@@ -110,10 +110,10 @@ class Growth:
             c.ReplaceSegments(view=self.view, tablet=t, seen=len(segments), segments=sg.advance(segments, version))
             for t, segments in self.covered.items()
         ]
-        for part in self.parts:
-            segment = Segment(up_to=part.up_to, since=version, rows=part.rows)
-            sg.cover(self.covered.get(part.tablet, ()), segment)  # refuses a chunk that does not advance
-            found.append(c.CoverSegment(view=self.view, tablet=part.tablet, segment=segment))
+        for stretch in self.stretches:
+            segment = Segment(up_to=stretch.up_to, since=version, rows=stretch.rows)
+            sg.cover(self.covered.get(stretch.tablet, ()), segment)  # refuses a chunk that does not advance
+            found.append(c.CoverSegment(view=self.view, tablet=stretch.tablet, segment=segment))
         return found
 
 
@@ -122,6 +122,6 @@ def growth(connection: Connection, view: View, base: str, piece: Piece | None = 
         view=view.relation.id,
         base=base.lower(),
         covered=building.segments(connection, view.relation.id),
-        parts=() if piece is None else piece.parts,
+        stretches=() if piece is None else piece.stretches,
         tasks=frozenset() if piece is None else piece.tasks,
     )

@@ -28,7 +28,7 @@ from ebla.views.epoch.apply import ViewInputs, apply_epoch
 from ebla.views.epoch.attempt import Epoch, Target
 from ebla.views.epoch.due import anything_new, written_since
 from ebla.views.epoch.growth import Piece
-from ebla.views.epoch.refresh import Chunk
+from ebla.views.epoch.refresh_epoch import RefreshStep
 from ebla.views.epoch.round import Round
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def refresh(
     retry: Container[str] = (),
     build: Piece | None = None,
     at_once: bool = False,
-    chunk: Chunk | None = None,
+    chunk: RefreshStep | None = None,
     of_dictionaries: bool = False,
 ) -> list[Epoch]:
     """One epoch for each of these views (names in lower case), each behind the views that it reads.
@@ -104,7 +104,7 @@ def _agenda(
     now: int,
     *,
     at_once: bool,
-    chunk: Chunk | None,
+    chunk: RefreshStep | None,
 ) -> _Agenda:
     inputs = {v.relation.id: relations for v, relations in loaded}
     met = {t.relation: t for t in troubles.everything(connection, list(inputs)) if t.work is Activity.EPOCH}
@@ -128,7 +128,11 @@ def _agenda(
 
 
 def _forget_troubles(
-    context: Context, agenda: _Agenda, targets: Mapping[str, Target], done: Mapping[str, Epoch], chunk: Chunk | None
+    context: Context,
+    agenda: _Agenda,
+    targets: Mapping[str, Target],
+    done: Mapping[str, Epoch],
+    chunk: RefreshStep | None,
 ) -> None:
     """What went well this time is no trouble any more."""
     for view in agenda.due:
@@ -176,7 +180,7 @@ def _side_by_side(
     targets: Mapping[str, Target],
     round_: Round,
     build: Piece | None,
-    chunk: Chunk | None,
+    chunk: RefreshStep | None,
     loaded: Mapping[RelationId, ViewInputs],
     *,
     alone: bool,
@@ -218,7 +222,7 @@ def _apply_or_fail(
     round_: Round,
     *,
     build: Piece | None,
-    chunk: Chunk | None,
+    chunk: RefreshStep | None,
     loaded: ViewInputs | None,
 ) -> Epoch:
     """An epoch whose expressions fail stops its view and no other; what went wrong is kept with the view."""

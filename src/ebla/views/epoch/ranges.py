@@ -18,7 +18,7 @@ import pyarrow as pa
 from ebla.algebra.driving import Driving
 from ebla.algebra.plan import Incremental, of_scope
 from ebla.catalog import reads
-from ebla.model.refresh import TOKEN_MAX, TOKEN_MIN, Part, Refresh
+from ebla.model.refresh import TOKEN_MAX, TOKEN_MIN, RangeMove, Refresh
 from ebla.model.relation import Relation
 from ebla.relations.shapes import how_built, shape_of
 from ebla.relations.views import View
@@ -64,45 +64,45 @@ class Ranges:
         with round_.context.catalog.reading() as connection:
             self._stored = reads.snapshot(connection, view.relation)
 
-    def count(self, part: Part) -> int:
+    def count(self, move: RangeMove) -> int:
         """How many values of the cut changes affect. One Spark job, if they are many."""
         try:
-            return int(self._values(self._operands(part).inputs, part).num_rows)
+            return int(self._values(self._operands(move).inputs, move).num_rows)
         except TooLarge:
             pass
-        operands = self._operands(part)
+        operands = self._operands(move)
         try:
             plan = self._plan_of_writes(operands.inputs)
             if plan is not None:
-                return int(Frames(operands, plan).affected((part.first, part.last)).count())
+                return int(Frames(operands, plan).affected((move.first, move.last)).count())
         except TooLarge:
             pass
         return self._stored.rows_at_most
 
-    def cut(self, part: Part, refresh: Refresh, rows_max: int) -> Cut:
-        """Where the next chunk of a part ends that has about `rows_max` rows."""
+    def cut(self, move: RangeMove, refresh: Refresh, rows_max: int) -> Cut:
+        """Where the next chunk of a move ends that has about `rows_max` rows."""
         values_max = max(1, round(rows_max / refresh.rows_per_value))
         try:
-            tokens = np.sort(self._tokens(self._values(self._operands(part).inputs, part)))
+            tokens = np.sort(self._tokens(self._values(self._operands(move).inputs, move)))
         except TooLarge:
             left = refresh.values_left
             if left <= values_max:
-                return Cut(up_to=part.last, values=left, exact=False)
-            end = part.first + max(1, (part.last - part.first + 1) * values_max // left) - 1
-            return Cut(up_to=min(end, part.last), values=values_max, exact=False)
+                return Cut(up_to=move.last, values=left, exact=False)
+            end = move.first + max(1, (move.last - move.first + 1) * values_max // left) - 1
+            return Cut(up_to=min(end, move.last), values=values_max, exact=False)
         if len(tokens) <= values_max:
-            return Cut(up_to=part.last, values=len(tokens), exact=True)
+            return Cut(up_to=move.last, values=len(tokens), exact=True)
         end = int(tokens[values_max - 1])  # all values of one token go together
         taken = int(np.searchsorted(tokens, end, side="right"))
-        return Cut(up_to=part.last if taken == len(tokens) else end, values=taken, exact=True)
+        return Cut(up_to=move.last if taken == len(tokens) else end, values=taken, exact=True)
 
     # ---- few values: on the driver ----------------------------------------------------------------------
 
-    def followed(self, part: Part) -> Rows:
+    def followed(self, move: RangeMove) -> Rows:
         """The rows of the range that changes touch, compared with those that are there."""
-        operands = self._operands(part)
+        operands = self._operands(move)
         plan = self._plan(operands.inputs)
-        values = None if plan is None else self._values_of(plan, operands.inputs, part)
+        values = None if plan is None else self._values_of(plan, operands.inputs, move)
         if plan is None or values is None or values.num_rows == 0:
             return unchanged(self._view)
         return compared(operands, plan, values)
@@ -117,37 +117,37 @@ class Ranges:
             raise TooLarge(f"a change that cannot be followed to ({', '.join(self._by)})")
         return plan
 
-    def _values(self, inputs: Inputs, part: Part) -> pa.Table:
+    def _values(self, inputs: Inputs, move: RangeMove) -> pa.Table:
         plan = self._plan(inputs)
         return (
             values_as_stored(self._view.relation, self._by, None)
             if plan is None
-            else self._values_of(plan, inputs, part)
+            else self._values_of(plan, inputs, move)
         )
 
-    def _values_of(self, plan: Incremental, inputs: Inputs, part: Part) -> pa.Table:
+    def _values_of(self, plan: Incremental, inputs: Inputs, move: RangeMove) -> pa.Table:
         """Affected values of the cut in the range."""
         values = values_as_stored(self._view.relation, self._by, affected(plan, inputs, rows_max=inputs.rows_max))
         tokens = self._tokens(values)
-        return values.filter(pa.array((tokens >= part.first) & (tokens <= part.last)))
+        return values.filter(pa.array((tokens >= move.first) & (tokens <= move.last)))
 
     def _tokens(self, values: pa.Table) -> np.ndarray:
         return token.tokens(values, values.schema.names)
 
     # ---- many: on Spark ---------------------------------------------------------------------------------
 
-    def frame(self, part: Part) -> DataFrame | None:
+    def frame(self, move: RangeMove) -> DataFrame | None:
         """Rows of the range that changes touch, and tombstones, to be written; `None`: nothing changed."""
-        operands = self._operands(part)
+        operands = self._operands(move)
         try:
             if not any(operands.inputs.written(n) for n in self._relations):
                 return None
             plan = self._plan_of_writes(operands.inputs)
             if plan is not None:
-                return Frames(operands, plan).rows((part.first, part.last))
+                return Frames(operands, plan).rows((move.first, move.last))
         except TooLarge:
             pass
-        span = within(self._by, [(part.first, part.last)])
+        span = within(self._by, [(move.first, move.last)])
         return over_stored(operands, operands.evaluation.frame({}).filter(span), span)
 
     def _plan_of_writes(self, inputs: Inputs) -> Incremental | None:
@@ -155,21 +155,21 @@ class Ranges:
 
     # ---- inputs -----------------------------------------------------------------------------------------
 
-    def _operands(self, part: Part) -> Operands:
+    def _operands(self, move: RangeMove) -> Operands:
         with self._round.context.catalog.reading() as connection:
             return Operands.read(
                 connection,
                 self._round,
                 self._view,
                 self._relations,
-                before=part.before,
-                now=part.now,
-                region=self._region(part),
+                before=move.before,
+                now=move.now,
+                region=self._region(move),
                 stored=self._stored,
             )
 
-    def _region(self, part: Part) -> Region | None:
+    def _region(self, move: RangeMove) -> Region | None:
         """The base's rows of the range, if the view is driven: no other row of it has a part in the result."""
-        if self._driven is None or (part.first, part.last) == (TOKEN_MIN, TOKEN_MAX):
+        if self._driven is None or (move.first, move.last) == (TOKEN_MIN, TOKEN_MAX):
             return None
-        return region_of_tokens(self._relations[self._driven.base], part.first, part.last)
+        return region_of_tokens(self._relations[self._driven.base], move.first, move.last)

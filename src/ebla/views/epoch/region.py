@@ -19,7 +19,7 @@ import pyarrow as pa
 from ebla.base.ids import TabletId, Version
 from ebla.catalog import reads
 from ebla.model import segments as sg
-from ebla.model.chunks import Part, position_of, spans
+from ebla.model.chunks import Stretch, position_of, spans
 from ebla.model.relation import Relation
 from ebla.model.segments import Segments
 from ebla.spark import scan as sscan
@@ -37,80 +37,80 @@ class Region:
     """What an epoch sees of one input: the rows in `covered` as they were and are, and those in `added` as they are."""
 
     table: str
-    covered: tuple[Part, ...]
-    added: tuple[Part, ...] = ()
+    covered: tuple[Stretch, ...]
+    added: tuple[Stretch, ...] = ()
 
     @property
-    def after(self) -> tuple[Part, ...]:
-        """What is known behind the epoch, one part for each tablet: a chunk begins where the tablet was left."""
-        found: dict[TabletId, Part] = {}
-        for part in (*self.covered, *self.added):
-            before = found.get(part.tablet)
-            found[part.tablet] = (
-                part if before is None else replace(before, up_to=part.up_to, rows=before.rows + part.rows)
+    def after(self) -> tuple[Stretch, ...]:
+        """What is known behind the epoch, one stretch for each tablet: a chunk begins where the tablet was left."""
+        found: dict[TabletId, Stretch] = {}
+        for stretch in (*self.covered, *self.added):
+            before = found.get(stretch.tablet)
+            found[stretch.tablet] = (
+                stretch if before is None else replace(before, up_to=stretch.up_to, rows=before.rows + stretch.rows)
             )
         return tuple(found.values())
 
     @property
     def rows(self) -> int:
         """How many rows of the input the view knows behind the epoch, about."""
-        return sum(part.rows for part in (*self.covered, *self.added))
+        return sum(stretch.rows for stretch in (*self.covered, *self.added))
 
     @property
     def rows_added(self) -> int:
         """At least one where there is a chunk: rows may have come since they were counted."""
-        return max(1, sum(part.rows for part in self.added)) if self.added else 0
+        return max(1, sum(stretch.rows for stretch in self.added)) if self.added else 0
 
 
-def covered_parts(covered: Mapping[TabletId, Segments[str]]) -> tuple[Part, ...]:
-    """What segments cover, as parts."""
+def covered_stretches(covered: Mapping[TabletId, Segments[str]]) -> tuple[Stretch, ...]:
+    """What segments cover, as stretches."""
     return tuple(
-        Part(tablet=tablet, after=None, up_to=segments[-1].up_to, rows=sg.rows(segments))
+        Stretch(tablet=tablet, after=None, up_to=segments[-1].up_to, rows=sg.rows(segments))
         for tablet, segments in sorted(covered.items())
         if segments
     )
 
 
-def ranges_of(base: Relation, parts: Sequence[Part]) -> list[tuple[int, int]]:
-    """The tokens of some parts of a relation, first and last."""
-    return spans(parts, lambda tablet: token.token_range(tablet, base.tablets))
+def ranges_of(base: Relation, stretches: Sequence[Stretch]) -> list[tuple[int, int]]:
+    """The tokens of some stretches of a relation, first and last."""
+    return spans(stretches, lambda tablet: token.token_range(tablet, base.tablets))
 
 
 def region_of_tokens(base: Relation, first: int, last: int) -> Region:
-    """A range of tokens of a relation, as parts of its tablets; nothing of it changes."""
-    parts = []
+    """A range of tokens of a relation, as stretches of its tablets; nothing of it changes."""
+    stretches = []
     for number in range(base.tablets):
         begin, end = token.token_range(number, base.tablets)
         if first <= end and begin <= last:
             after = None if first <= begin else position_of(first - 1)
             up_to = None if end <= last else position_of(last)
-            parts.append(Part(tablet=TabletId(number), after=after, up_to=up_to, rows=0))
-    return Region(table=base.name.lower(), covered=tuple(parts))
+            stretches.append(Stretch(tablet=TabletId(number), after=after, up_to=up_to, rows=0))
+    return Region(table=base.name.lower(), covered=tuple(stretches))
 
 
 def base_rows(
-    context: Context, base: Relation, version: Version, parts: Sequence[Part], *, hidden: bool = False
+    context: Context, base: Relation, version: Version, stretches: Sequence[Stretch], *, hidden: bool = False
 ) -> DataFrame:
-    """The rows of these parts at a version, under the names that users know."""
-    tablets = [part.tablet for part in parts]
+    """The rows of these stretches at a version, under the names that users know."""
+    tablets = [stretch.tablet for stretch in stretches]
     with context.catalog.reading() as connection:
         snapshot = reads.snapshot(connection, base, version, None if len(tablets) == base.tablets else tablets)
-    if all(part.whole for part in parts):
+    if all(stretch.whole for stretch in stretches):
         return scans.frame_of(context, snapshot, hidden=hidden)
-    ranges = ranges_of(base, parts)
+    ranges = ranges_of(base, stretches)
     frame = scans.frame_of(context, snapshot, hidden=hidden or base.keyless)
     frame = frame.filter(within([k.name for k in base.key], ranges))
     return frame if hidden or not base.keyless else frame.select(*[sscan.quoted(col.name) for col in base.visible])
 
 
-def inside(rows: pa.Table, base: Relation, parts: Sequence[Part]) -> pa.Table:
-    """Those of some rows, which have the base's key among their columns, that lie in these parts."""
+def inside(rows: pa.Table, base: Relation, stretches: Sequence[Stretch]) -> pa.Table:
+    """Those of some rows, which have the base's key among their columns, that lie in these stretches."""
     if rows.num_rows == 0:
         return rows
     names = [k.name for k in base.key]
     keys = rows.select(names).cast(pa.schema([pa.field(k.name, types.to_arrow(k.type)) for k in base.key]))
     tokens = token.tokens(keys, names)
     kept = np.zeros(rows.num_rows, dtype=bool)
-    for first, last in ranges_of(base, parts):
+    for first, last in ranges_of(base, stretches):
         kept |= (tokens >= first) & (tokens <= last)
     return rows if kept.all() else rows.filter(pa.array(kept))

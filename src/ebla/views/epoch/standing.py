@@ -13,7 +13,7 @@ from ebla.base.ids import RelationId, TabletId, Version
 from ebla.catalog import building, reads
 from ebla.model import changes as c
 from ebla.model import segments as sg
-from ebla.model.chunks import Part, position_of
+from ebla.model.chunks import Stretch, position_of
 from ebla.model.relation import Relation
 from ebla.model.segments import Segments
 from ebla.relations.views import View
@@ -63,16 +63,16 @@ class Standing:
         found = sg.covering(self.covered.get(tablet, ()), position)
         return found is not None and before < found.since <= since
 
-    def older(self, until: Version) -> list[Part]:
+    def older(self, until: Version) -> list[Stretch]:
         """The segments that stand at a version before."""
-        parts = []
+        stretches = []
         for tablet, segments in self.covered.items():
             after: str | None = None
             for segment in segments:
                 if segment.since < until:
-                    parts.append(Part(tablet=tablet, after=after, up_to=segment.up_to, rows=segment.rows))
+                    stretches.append(Stretch(tablet=tablet, after=after, up_to=segment.up_to, rows=segment.rows))
                 after = segment.up_to
-        return parts
+        return stretches
 
     def requires(self) -> list[c.Requirement]:
         """What a commit requires that moves the segments."""

@@ -2,9 +2,9 @@
 
 A chunk reads every input at one version *t*: the newest, or the one at which an index of the same chunk is read.
 
-Plan of a chunk: the base's files of these tablets, filtered by token where a tablet is read in parts; the view's query
-over them; one shuffle to the view's tablets, sort, write. One Spark job for each view; the rows of the base are scanned
-once for all (`ebla.tables.chunk_scan`).
+Plan of a chunk: the base's files of these tablets, filtered by token where a tablet is read in stretches; the view's
+query over them; one shuffle to the view's tablets, sort, write. One Spark job for each view; the rows of the base are
+scanned once for all (`ebla.tables.chunk_scan`).
 """
 
 from __future__ import annotations

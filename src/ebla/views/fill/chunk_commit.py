@@ -69,20 +69,20 @@ class ChunkCommit:
                     raise
 
     def _segments(self) -> dict[TabletId, sg.Segments[str]]:
-        view, parts = self.filling.view.relation, self.scan.parts
+        view, stretches = self.filling.view.relation, self.scan.stretches
         with self.sink.context.catalog.reading() as connection:
             covered = building.segments(connection, view.id)
-        found = {part.tablet: covered.get(part.tablet, ()) for part in parts}
-        for part in parts:
-            if sg.is_covered(found[part.tablet]) or sg.position(found[part.tablet]) != part.after:
+        found = {stretch.tablet: covered.get(stretch.tablet, ()) for stretch in stretches}
+        for stretch in stretches:
+            if sg.is_covered(found[stretch.tablet]) or sg.position(found[stretch.tablet]) != stretch.after:
                 raise ConflictError(
-                    f"view {view.name} tablet {part.tablet}: expected position {part.after}, found another; "
+                    f"view {view.name} tablet {stretch.tablet}: expected position {stretch.after}, found another; "
                     "another worker came first: read again"
                 )
         return found
 
     def _decision(self, seen: Mapping[TabletId, sg.Segments[str]]) -> c.Decision:
-        view, parts = self.filling.view, self.scan.parts
+        view, stretches = self.filling.view, self.scan.stretches
         relation = view.relation
         requires: list[c.Requirement] = [c.TasksOpen(tasks=self.filling.tasks)]
         requires += [
@@ -92,19 +92,19 @@ class ChunkCommit:
         # The keys are new, so level 1 has room for them, whatever is there already.
         runs = tuple(replace(run, level=0 if run.tablet == SPANS_TABLETS else 1) for run in self.sink.runs)
         updates: list[c.Update] = []
-        for part in parts:
-            segment = sg.Segment(up_to=part.up_to, since=self.version, rows=part.rows)
-            sg.cover(seen[part.tablet], segment)  # refuses a chunk that does not advance
-            updates.append(c.CoverSegment(view=relation.id, tablet=part.tablet, segment=segment))
-        if len(parts) == self.scan.base.tablets and all(part.whole for part in parts):
+        for stretch in stretches:
+            segment = sg.Segment(up_to=stretch.up_to, since=self.version, rows=stretch.rows)
+            sg.cover(seen[stretch.tablet], segment)  # refuses a chunk that does not advance
+            updates.append(c.CoverSegment(view=relation.id, tablet=stretch.tablet, segment=segment))
+        if len(stretches) == self.scan.base.tablets and all(stretch.whole for stretch in stretches):
             # All at one version: there is nothing for epochs to bring together.
             requires.append(definition.unmoved(view))
             updates += definition.moved(view, self._position())
         hit("build.before_chunk_commit")
-        rows = sum(part.rows for part in parts)
-        tablets = "tablet" if len(parts) == 1 else "tablets"
+        rows = sum(stretch.rows for stretch in stretches)
+        tablets = "tablet" if len(stretches) == 1 else "tablets"
         return Commit(self.sink).decision(
-            f"build of {relation.name}: {len(parts)} {tablets}, {rows} rows read, +{self.sink.rows}",
+            f"build of {relation.name}: {len(stretches)} {tablets}, {rows} rows read, +{self.sink.rows}",
             rows=(c.AddRuns(runs=runs),) if runs else (),
             requires=requires,
             updates=updates,

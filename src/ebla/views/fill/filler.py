@@ -12,7 +12,7 @@ from ebla.base.ids import RelationId, TaskId, Version
 from ebla.catalog import reads
 from ebla.catalog.troubles import Activity
 from ebla.errors import ConflictError, UnknownNameError
-from ebla.model.chunks import CHUNK_ROWS, Part
+from ebla.model.chunks import CHUNK_ROWS, Stretch
 from ebla.model.relation import Relation
 from ebla.relations import views as definition
 from ebla.relations.shapes import how_built, shape_of
@@ -79,7 +79,7 @@ class ViewFiller:
         fillings, growing, wrong = self._fillings(tasks)
         errors = backfill.fill(self.context, scan, fillings) if fillings else []
         found = {one.view.relation.id: error for one, error in zip(fillings, errors, strict=True) if error is not None}
-        return wrong | found | self._grow(growing, scan.parts)
+        return wrong | found | self._grow(growing, scan.stretches)
 
     def _fillings(
         self, tasks: Mapping[RelationId, frozenset[TaskId]]
@@ -107,13 +107,13 @@ class ViewFiller:
         return fillings, growing, wrong
 
     def _grow(
-        self, views: Sequence[tuple[View, frozenset[TaskId]]], parts: Sequence[Part]
+        self, views: Sequence[tuple[View, frozenset[TaskId]]], stretches: Sequence[Stretch]
     ) -> dict[RelationId, Exception]:
         """A chunk for each view that grows, by an epoch of its own; what kept one from it does not stop the others."""
         wrong: dict[RelationId, Exception] = {}
         for view, tasks in views:
             try:
-                self._build(view, Piece(view=view.relation.name.lower(), parts=tuple(parts), tasks=tasks))
+                self._build(view, Piece(view=view.relation.name.lower(), stretches=tuple(stretches), tasks=tasks))
             except Exception as error:
                 wrong[view.relation.id] = error
         return wrong

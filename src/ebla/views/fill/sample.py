@@ -32,12 +32,12 @@ from ebla.tables.value_lookup import named, rows_by
 from ebla.views.epoch.evaluate import Evaluation
 from ebla.views.epoch.inputs import Inputs, unchanged
 from ebla.views.epoch.narrow import State, affected, narrowed_to
-from ebla.views.epoch.run import FIRST_BUILD
+from ebla.views.epoch.whole_epoch import FIRST_BUILD
 
 log = logging.getLogger("ebla.build")
 
 
-def check(context: Context, name: str) -> None:
+def compare_sample(context: Context, name: str) -> None:
     """Raise if a sample of a view that is not readable yet differs from its query, at the version it has reached."""
     with context.catalog.reading() as connection:
         view = definition.load(connection, name)

@@ -152,7 +152,7 @@ class Epochs:
             views = _views(connection)
         if piece.view not in views:
             raise UnknownNameError(f"view {piece.view}: expected to be there, found dropped")
-        if not piece.parts or any(n in views for n in views[piece.view][0].inputs):
+        if not piece.stretches or any(n in views for n in views[piece.view][0].inputs):
             return self._now([piece.view], lambda view: True, build=piece)
         with self._views.of(piece.view):
             with self._context.catalog.reading() as connection:

@@ -13,7 +13,7 @@ from ebla.tables.context import Context
 from ebla.views.epoch import maintain
 from ebla.views.epoch.attempt import Epoch, Target
 from ebla.views.epoch.ranges import Ranges
-from ebla.views.epoch.refresh import Chunk
+from ebla.views.epoch.refresh_epoch import RefreshStep
 from ebla.views.epoch.round import Round
 from ebla.views.handlers import dictionary
 from ebla.views.handlers.dictionary import Due
@@ -28,7 +28,7 @@ def act(shared: Context, one: NextRefresh, *, rows_max: int) -> list[Epoch]:
         if one.going.mended is not None:
             return _epoch(context, one.view, one.going.mended)
         refresh = one.going.refresh
-        chunk = Chunk(up_to=refresh.up_to, to=refresh.to, rows_max=rows_max)
+        chunk = RefreshStep(up_to=refresh.up_to, to=refresh.to, rows_max=rows_max)
         return _epoch(context, one.view, one.going.target, chunk)
     assert one.due is not None
     if one.fan_out is None:
@@ -73,6 +73,6 @@ def _whole(context: Context, due: Due) -> list[Epoch]:
     return done
 
 
-def _epoch(context: Context, view: View, target: Target, chunk: Chunk | None = None) -> list[Epoch]:
+def _epoch(context: Context, view: View, target: Target, chunk: RefreshStep | None = None) -> list[Epoch]:
     name = view.relation.name.lower()
     return maintain.refresh(context, {name: target}, chunk=chunk, retry={name}, at_once=True, of_dictionaries=True)

@@ -2,7 +2,7 @@
 
 Theory of operation. The relations of a batch share the scan of their base as long as they are at the same place. The
 chunk is as large as the most careful of them wants it, and each build that took part owes its rows to its rate. A
-relation that is not filled part by part is filled in one piece when it is the first.
+relation that is not filled chunk by chunk is filled in one piece when it is the first.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Chunks:
         chunk = self._next(tablets, seen)
         if chunk is None:
             return {}
-        read = {part.tablet for part in chunk.parts}
+        read = {stretch.tablet for stretch in chunk.stretches}
         ids_of = {view: _tasks_of({i: t for i, t in due.items() if t.tablet in read}, view) for view in chunk.views}
         with self._context.at_work(f"build of {seen.called(chunk.views)}"):
             errors = self._scan(seen, chunk, ids_of)
@@ -105,7 +105,8 @@ class Chunks:
         return {view: (ids_of[view], error) for view, error in errors.items()}
 
     def _next(self, tablets: Mapping[RelationId, list[TabletId]], seen: Sight) -> chunks.Chunk | None:
-        """Which part of the base is read next. Where the smallest chunk holds the tablets, they are cut evenly."""
+        """Which stretches of the base are read next. Where the smallest chunk holds the tablets, they are cut
+        evenly."""
         assert seen.base is not None, "only a view in one piece has no base"
         cuts = Cuts(self._context, seen.base)
         fillers = {view: self._fillers[seen.kinds[view]] for view in tablets}
@@ -131,7 +132,7 @@ class Chunks:
             groups.setdefault(seen.kinds[view], {})[view] = ids_of[view]
         readings = {kind: self._fillers[kind].reading(seen.base, group) for kind, group in groups.items()}
         errors: dict[RelationId, Exception] = {}
-        with Scan(self._context, seen.base, chunk.parts, readings.values()) as scan:
+        with Scan(self._context, seen.base, chunk.stretches, readings.values()) as scan:
             try:
                 if scan.at is not None:
                     scan.snapshot(scan.at)

@@ -69,7 +69,7 @@ class Stored:
         )
 
 
-def check(context: Context, pins: Pins, name: str, percent: float | None, pace: Pace) -> Stored:
+def check_table(context: Context, pins: Pins, name: str, percent: float | None, pace: Pace) -> Stored:
     return _stored(context, pins, name, percent, pace, mend=False)
 
 
@@ -151,7 +151,7 @@ def _here(context: Context, relation: Relation, runs: Sequence[Run]) -> list[dic
 
 def _on_spark(context: Context, relation: Relation, runs: Sequence[Run]) -> list[dict[NodeId, str]]:
     """Plan: one job, a task for each run; the rows stay where they are read, and what is wrong comes back."""
-    task = _Task({node: root.location for node, root in context.roots().items()}, relation, runs)
+    task = _RunReader({node: root.location for node, root in context.roots().items()}, relation, runs)
     spark = context.writer
     found: list[dict[NodeId, str]] = [{} for _ in runs]
     with swrite.translated(relation.name), stoppable(spark):
@@ -161,7 +161,7 @@ def _on_spark(context: Context, relation: Relation, runs: Sequence[Run]) -> list
     return found
 
 
-class _Task:
+class _RunReader:
     """Reads the runs whose numbers come to it. Runs in Spark's Python workers."""
 
     def __init__(self, locations: Mapping[NodeId, str], relation: Relation, runs: Sequence[Run]) -> None:

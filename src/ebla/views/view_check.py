@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def check(context: Context, pins: scans.Pins, name: str, percent: float | None, pace: Pace) -> Compared:
+def check_view(context: Context, pins: scans.Pins, name: str, percent: float | None, pace: Pace) -> Compared:
     """Missing, spurious and different rows; of a view without a key, missing and spurious ones."""
     with context.catalog.reading() as connection:
         view, _ = load(connection, name)

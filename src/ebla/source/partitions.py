@@ -43,7 +43,7 @@ class Layout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SnapshotPart(InputPartition):
+class SnapshotPartition(InputPartition):
     """The rows of some tablets. With a time of commit, they go out as the inserts of the snapshot's version."""
 
     snapshot: Snapshot
@@ -51,7 +51,7 @@ class SnapshotPart(InputPartition):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangesPart(InputPartition):
+class ChangesPartition(InputPartition):
     """The net changes of some tablets: from the snapshot before, and what was written since."""
 
     before: Snapshot
@@ -62,46 +62,46 @@ class ChangesPart(InputPartition):
     old: bool
 
 
-def read_part(part: InputPartition, layout: Layout) -> Iterator[pa.RecordBatch]:
-    match part:
-        case SnapshotPart():
-            return _snapshot(part, layout)
-        case ChangesPart():
-            return _changes(part, layout)
+def read_partition(partition: InputPartition, layout: Layout) -> Iterator[pa.RecordBatch]:
+    match partition:
+        case SnapshotPartition():
+            return _snapshot(partition, layout)
+        case ChangesPartition():
+            return _changes(partition, layout)
         case _:
             return iter(())  # where there are no partitions, Spark makes one
 
 
-def _snapshot(part: SnapshotPart, layout: Layout) -> Iterator[pa.RecordBatch]:
-    snapshot = part.snapshot
+def _snapshot(partition: SnapshotPartition, layout: Layout) -> Iterator[pa.RecordBatch]:
+    snapshot = partition.snapshot
     key = snapshot.relation.key
     # Without level 0 the key is read only if it is wanted; but some column must be, to count rows by.
     rows = Rows(snapshot, (*layout.columns, *(key if snapshot.level0 else key[:1])))
-    at = {} if part.committed_at is None else {int(snapshot.version): part.committed_at}
+    at = {} if partition.committed_at is None else {int(snapshot.version): partition.committed_at}
     for table in rows.merged():
         yield from _output(table, layout, "insert", snapshot.version, at)
 
 
-def _changes(part: ChangesPart, layout: Layout) -> Iterator[pa.RecordBatch]:
+def _changes(partition: ChangesPartition, layout: Layout) -> Iterator[pa.RecordBatch]:
     """Pair the old rows with the last mutations; what has no old row is an insert, and known only at the end."""
-    rows = Rows(part.before, (*layout.columns, *part.before.relation.key))
-    after = rows.latest(part.runs, {})
+    rows = Rows(partition.before, (*layout.columns, *partition.before.relation.key))
+    after = rows.latest(partition.runs, {})
     deleted = _truths(after[DELETED])
     version = after[rf.VERSION].to_numpy()
     had_row = np.zeros(after.num_rows, dtype=bool)
-    at = part.committed_at
-    for table in rows.merged(None if part.emptied is not None else after):
+    at = partition.committed_at
+    for table in rows.merged(None if partition.emptied is not None else after):
         old, new = matches(table, after, rows.key)
         had_row[new] = True
         stays = ~deleted[new]
-        if part.old:
+        if partition.old:
             before = table.take(pa.array(old[stays]))
             yield from _output(before, layout, "update_preimage", version[new[stays]], at)
         yield from _output(after.take(pa.array(new[stays])), layout, "update_postimage", version[new[stays]], at)
         yield from _output(table.take(pa.array(old[~stays])), layout, "delete", version[new[~stays]], at)
-        if part.emptied is not None:
+        if partition.emptied is not None:
             untouched = np.setdiff1d(np.arange(table.num_rows), old, assume_unique=True)
-            yield from _output(table.take(pa.array(untouched)), layout, "delete", part.emptied, at)
+            yield from _output(table.take(pa.array(untouched)), layout, "delete", partition.emptied, at)
     inserted = ~had_row & ~deleted
     yield from _output(after.filter(pa.array(inserted)), layout, "insert", version[inserted], at)
 

@@ -29,7 +29,7 @@ KEPT_ROWS_MAX = 50_000
 """A view of at most this many rows is refreshed by difference, so that what reads it sees only what changed."""
 
 
-class Run:
+class WholeEpoch:
     """One attempt of one epoch. `building`: what it builds of a view that is not built."""
 
     def __init__(self, attempt: Attempt, building: OnePiece | Growth | None = None) -> None:
@@ -50,7 +50,7 @@ class Run:
         read = {} if stands is None else {n: Version(v) for n, v in stands.read.items()}
         before: dict[str, Version | None] = {n: read.get(n) for n in relations}
         with attempt.context.catalog.reading() as connection:
-            if growth is not None and growth.parts and stands is not None:
+            if growth is not None and growth.stretches and stands is not None:
                 # Nothing but the base's rows of the chunk is new. What was read then is as it is at the target.
                 self._until = max(stream, stands.applied_version)
                 now = {n: max(stream, read[n]) for n in relations}
@@ -78,7 +78,7 @@ class Run:
         sizes = {n: inputs.size(n) for n in inputs.relations}
         view_rows = self._operands.stored.rows_at_most
         guess = estimate(written, sizes, rows_max=inputs.rows_max, view_rows=view_rows)
-        if self._growth is not None and self._growth.parts and sum(written.values()) > inputs.rows_max:
+        if self._growth is not None and self._growth.stretches and sum(written.values()) > inputs.rows_max:
             return self._chunk(changed, guess)
         if guess.way is Way.DRIVER:
             try:
@@ -175,7 +175,7 @@ class Run:
         growth, building, attempt = self._growth, self._building, self._attempt
         if growth is not None:
             plan, reason = Plan.BUILD, reason or plan
-            if growth.parts:
+            if growth.stretches:
                 hit("build.chunk_written")
         epoch = attempt.epoch(self._until, plan, reason, gained, lost)
         decision = attempt.decision(
@@ -187,14 +187,14 @@ class Run:
         )
         if growth is None:
             hit("epoch.before_commit")
-        elif growth.parts:
+        elif growth.stretches:
             hit("build.before_chunk_commit")
         else:
             hit("build.before_epoch_commit")
         attempt.commit(decision)
         if growth is None:
             hit("epoch.committed")
-        elif growth.parts:
+        elif growth.stretches:
             hit("build.chunk_committed")
         else:
             hit("build.epoch_committed")
@@ -205,7 +205,7 @@ class Run:
         name = self._attempt.view.relation.name
         if self._growth is None:
             return f"epoch of {name} to version {self._until}: {plan}"
-        if not self._growth.parts:
+        if not self._growth.stretches:
             return f"epoch of {name}, being built, to version {self._until}"
-        tablets = "1 tablet" if len(self._growth.parts) == 1 else f"{len(self._growth.parts)} tablets"
+        tablets = "1 tablet" if len(self._growth.stretches) == 1 else f"{len(self._growth.stretches)} tablets"
         return f"build of {name}: {tablets}, {self._growth.rows_read} rows read"

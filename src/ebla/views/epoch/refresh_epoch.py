@@ -23,7 +23,7 @@ from ebla.views.epoch.rows import together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class RefreshStep:
     """What a refresh does next: come from a position about `rows_max` rows further."""
 
     up_to: int | None
@@ -36,7 +36,7 @@ class Chunk:
 class RefreshEpoch:
     """One attempt. `chunk`: the refresh goes on with it."""
 
-    def __init__(self, attempt: Attempt, chunk: Chunk | None) -> None:
+    def __init__(self, attempt: Attempt, chunk: RefreshStep | None) -> None:
         view = attempt.view
         assert view.position is not None
         assert view.position.refresh is not None
@@ -64,13 +64,13 @@ class RefreshEpoch:
         attempt = self._attempt
         if cut is None or cut.exact:
             try:
-                rows = together(attempt.view, [self._ranges.followed(part) for part in todo.parts])
+                rows = together(attempt.view, [self._ranges.followed(move) for move in todo.moves])
             except TooLarge:
                 pass
             else:
                 attempt.put(rows)
                 return self._commit(todo, cut, rows.gained.num_rows, rows.doomed.num_rows, rows.compared)
-        frames = [frame for part in todo.parts if (frame := self._ranges.frame(part)) is not None]
+        frames = [frame for move in todo.moves if (frame := self._ranges.frame(move)) is not None]
         count = sum(attempt.sink.put_more(frame) for frame in frames)
         return self._commit(todo, cut, count - attempt.tombstones, attempt.tombstones, count)
 

@@ -15,7 +15,7 @@ from ebla.validate import RelationFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class ViewAnalysis:
     """A query that can be a view: its inputs, its columns, and how it is maintained."""
 
     relations: Mapping[str, Relation]

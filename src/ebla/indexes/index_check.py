@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def check(context: Context, pins: scans.Pins, name: str, percent: float | None, pace: Pace) -> Compared:
+def check_index(context: Context, pins: scans.Pins, name: str, percent: float | None, pace: Pace) -> Compared:
     found, rows = _size(context, name)
     wrong: Counter[str] = Counter()
     for part in pt.parts(context, f"checking index {found.name}", rows, pace):

@@ -29,7 +29,7 @@ def moved(index: RelationId) -> ConflictError:
     return ConflictError(f"index {index}: expected it as it was when the chunk began, found it moved; look again")
 
 
-class Chunk:
+class ChunkFill:
     """What indexes of one session get of a chunk."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Chunk:
             with self._context.kept_alive(self._transaction.id):
                 self._write()
                 hit("index.files_written")
-                self._commits.run(self._scan.parts)
+                self._commits.run(self._scan.stretches)
             return {}
         except (SqlError, TypeMismatchError) as error:
             self._transaction.give_up(error)

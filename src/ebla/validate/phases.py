@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ebla.base.issue import Issue, ordered
 from ebla.validate import names, queries, syntax
-from ebla.validate.facts import Part, Warehouse
+from ebla.validate.facts import ScriptItem, Warehouse
 from ebla.validate.views import Analyser, ViewFacts, Views
 
 
@@ -32,24 +32,24 @@ def script_issues(text: str, warehouse: Warehouse, analyser: Analyser | None = N
 
 def script_report(text: str, warehouse: Warehouse, analyser: Analyser | None = None) -> Report:
     """A statement that does not parse is left out; what it would have created is taken to be there."""
-    parts, issues, lost = syntax.parts(text)
+    items, issues, lost = syntax.script_items(text)
     made = {name.lower(): relation for name, relation in lost.items() if name.lower() not in warehouse.relations}
-    report = parts_report(parts, replace(warehouse, relations={**warehouse.relations, **made}), analyser)
+    report = items_report(items, replace(warehouse, relations={**warehouse.relations, **made}), analyser)
     return replace(report, issues=ordered([*issues, *report.issues]))
 
 
-def statement_issues(part: Part, warehouse: Warehouse, analyser: Analyser | None = None) -> tuple[Issue, ...]:
+def statement_issues(item: ScriptItem, warehouse: Warehouse, analyser: Analyser | None = None) -> tuple[Issue, ...]:
     """The same for one statement that is parsed already, such as a CREATE HANDLER about to run.
 
     `warehouse` is as the statement finds it; `Part(source=…, statement=…)` carries the text and its place in the
     script, so that issues point there. Use `ebla.validate.refuse` to raise them as one error.
     """
-    return parts_report([part], warehouse, analyser).issues
+    return items_report([item], warehouse, analyser).issues
 
 
-def parts_report(parts: Sequence[Part], warehouse: Warehouse, analyser: Analyser | None = None) -> Report:
+def items_report(items: Sequence[ScriptItem], warehouse: Warehouse, analyser: Analyser | None = None) -> Report:
     """Phases 2 and later, each for the statements in which those before it found no error."""
-    followed = names.follow(parts, warehouse)
+    followed = names.follow(items, warehouse)
     views = Views(steps=followed.views)
     issues = followed.issues + views.resolve()
     issues += queries.issues(followed.queries, views.present)
