@@ -109,8 +109,8 @@ class Refused:
     why: str = ""
 
     def __str__(self) -> str:
-        shown = self.found if len(self.found) <= SHOWN_MAX else self.found[: SHOWN_MAX - 3] + "..."
-        return f"expected {self.expected}, found {shown}" + (f" ({self.why})" if self.why else "")
+        found = self.found if len(self.found) <= SHOWN_MAX else self.found[: SHOWN_MAX - 3] + "..."
+        return f"expected {self.expected}, found {found}" + (f" ({self.why})" if self.why else "")
 
     def error(self, where: str) -> TypeMismatchError:
         made = TypeMismatchError(f"{where}: {self}")

@@ -49,7 +49,7 @@ class World:
         self.relations = 0
         self._numbers = 0
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
-        self._known: tuple[int, frozenset[NodeId], State] | None = None
+        self._seen: tuple[int, frozenset[NodeId], State] | None = None
         self.steps = 0
 
     # ---- time -------------------------------------------------------------------------------------------
@@ -140,9 +140,9 @@ class World:
 
     def state(self) -> State:
         alive = frozenset(host for host, node in self.nodes.items() if node.up)
-        if self._known is None or self._known[:2] != (self.catalog.changed, alive):
-            self._known = (self.catalog.changed, alive, self.catalog.state(alive))
-        return self._known[2]
+        if self._seen is None or self._seen[:2] != (self.catalog.changed, alive):
+            self._seen = (self.catalog.changed, alive, self.catalog.state(alive))
+        return self._seen[2]
 
     # ---- processes and nodes ----------------------------------------------------------------------------
 

@@ -192,8 +192,8 @@ def _shown_key(shape: Shape, base: Leaf, relation: Relation, columns: Sequence[C
         equal = set() if value is None else same.get(value, {value})
         found = [
             name
-            for name, shown in shape.outputs
-            if shown in equal and kinds[name].key_position is not None and kinds[name].type == key.type
+            for name, output in shape.outputs
+            if output in equal and kinds[name].key_position is not None and kinds[name].type == key.type
         ]
         if not found:
             return None

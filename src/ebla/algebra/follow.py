@@ -155,8 +155,8 @@ def find(node: Node, by: tuple[Value, ...], source: Values, wanted: tuple[Value,
         case Pass(child=child):
             return find(child, by, source, wanted)
         case Group(child=child, by=shared, keeps_rows=keeps):
-            known = child.values if keeps else shared
-            return find(child, by, source, wanted) if set(by) | set(wanted) <= known else None
+            values = child.values if keeps else shared
+            return find(child, by, source, wanted) if set(by) | set(wanted) <= values else None
         case Branches(children=children):
             found = [find(c, node.into(i, by), source, node.into(i, wanted)) for i, c in enumerate(children)]
             parts = tuple(f for f in found if f is not None)
@@ -205,16 +205,16 @@ def narrow(node: Node, by: tuple[Value, ...], source: Values) -> list[Narrowed]:
     """For each leaf that can be bounded, which of its rows can matter if only rows with `by` in the source do."""
     match node:
         case Leaf():
-            known = tuple(v for v in by if v in node.columns)
-            names = node.names(known)
+            present = tuple(v for v in by if v in node.columns)
+            names = node.names(present)
             if not names:
                 return []
-            kept = picked(source, tuple(by.index(v) for v in known), len(by))
+            kept = picked(source, tuple(by.index(v) for v in present), len(by))
             return [Narrowed(leaf=node.number, table=node.table, by=names, source=kept)]
         case Pass(child=child):
-            return _narrow_known(child, by, source, child.values)
+            return _narrow_by(child, by, source, child.values)
         case Group(child=child, by=shared):
-            return _narrow_known(child, by, source, shared)
+            return _narrow_by(child, by, source, shared)
         case Branches(children=children):
             return [n for i, c in enumerate(children) for n in narrow(c, node.into(i, by), source)]
         case Join():
@@ -223,8 +223,8 @@ def narrow(node: Node, by: tuple[Value, ...], source: Values) -> list[Narrowed]:
             assert_never(node)
 
 
-def _narrow_known(child: Node, by: tuple[Value, ...], source: Values, known: frozenset[Value]) -> list[Narrowed]:
-    kept = tuple(v for v in by if v in known)
+def _narrow_by(child: Node, by: tuple[Value, ...], source: Values, columns: frozenset[Value]) -> list[Narrowed]:
+    kept = tuple(v for v in by if v in columns)
     if not kept:
         return []
     return narrow(child, kept, picked(source, tuple(by.index(v) for v in kept), len(by)))

@@ -23,19 +23,19 @@ def grouping(symbols: Symbols, tree: exp.Select, node: Node, scope: Scope) -> tu
         if unknown is not None:
             raise NotUnderstood(f"function {unknown.name}, which may be an aggregate")
         return node, {}
-    known: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     if group is not None:
         refuse(group, "grouping_sets", "rollup", "cube", "totals", "all")
         for one in group.expressions:
             value = symbols.plain(one, scope)
-            known[one.sql("spark")] = symbols.fresh() if value is None else value
-    by = frozenset(known.values())
+            values[one.sql("spark")] = symbols.fresh() if value is None else value
+    by = frozenset(values.values())
     computed = by - node.values
     below: Node = Pass(child=node, computed=computed) if computed else node
-    return Group(child=below, by=by), known
+    return Group(child=below, by=by), values
 
 
-def windows(symbols: Symbols, tree: exp.Select, node: Node, scope: Scope, known: Mapping[str, Value]) -> Node:
+def windows(symbols: Symbols, tree: exp.Select, node: Node, scope: Scope, values: Mapping[str, Value]) -> Node:
     every = [w for part in tree.expressions for w in part.find_all(exp.Window)]
     qualify_ = tree.args.get("qualify")
     if qualify_ is not None:
@@ -47,7 +47,7 @@ def windows(symbols: Symbols, tree: exp.Select, node: Node, scope: Scope, known:
     for window in every:
         if window.args.get("alias"):
             raise NotUnderstood("a named window")
-        found = [symbols.plain(p, scope, known) for p in window.args.get("partition_by") or []]
+        found = [symbols.plain(p, scope, values) for p in window.args.get("partition_by") or []]
         by = frozenset(v for v in found if v is not None)
         shared = by if shared is None else shared & by
     return Group(child=node, by=shared or frozenset(), keeps_rows=True, what="window function")

@@ -17,12 +17,12 @@ def view_key(shape: Shape, keys: Mapping[str, Sequence[str]]) -> tuple[str, ...]
     found = identity(shape.root, keys)
     if not found:
         return ()
-    shown: dict[Value, str] = {}
+    names: dict[Value, str] = {}
     for name, value in shape.outputs:
-        shown.setdefault(value, name)
-    if not found <= set(shown):
+        names.setdefault(value, name)
+    if not found <= set(names):
         return ()
-    return tuple(name for name, value in shape.outputs if value in found and shown[value] == name)
+    return tuple(name for name, value in shape.outputs if value in found and names[value] == name)
 
 
 def identity(node: Node, keys: Mapping[str, Sequence[str]]) -> frozenset[Value] | None:

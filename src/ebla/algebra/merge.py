@@ -268,10 +268,10 @@ def _extreme(role: Role, before: Row | None, plus: Sequence[Row], minus: Sequenc
 
     stored = None if before is None else before[role.column]
     came, went = of(plus), of(minus)
-    known = [v for v in (stored, came) if v is not None]
-    if not known:
+    values = [v for v in (stored, came) if v is not None]
+    if not values:
         return None
-    best = least(known)
+    best = least(values)
     if went is None or least(went, best) != went:
         return best
     # What went may have been the stored extreme. What came stands in for it if it surely is there.

@@ -85,15 +85,15 @@ def plan(shape: Shape, changed: Iterable[str], keys: Keys, *, merges: bool = Fal
 
     Plans are kept: the same inputs change again and again.
     """
-    known = tuple((name, tuple(key)) for name, key in sorted(keys.items()))
-    return _plan(shape, frozenset(changed), known, merges)
+    keyed_by = tuple((name, tuple(key)) for name, key in sorted(keys.items()))
+    return _plan(shape, frozenset(changed), keyed_by, merges)
 
 
 @lru_cache(maxsize=512)
 def _plan(
-    shape: Shape, tables: frozenset[str], known: tuple[tuple[str, tuple[str, ...]], ...], merges: bool
+    shape: Shape, tables: frozenset[str], keyed_by: tuple[tuple[str, tuple[str, ...]], ...], merges: bool
 ) -> EpochPlan:
-    keys: Keys = {name: list(key) for name, key in known}
+    keys: Keys = {name: list(key) for name, key in keyed_by}
     moved = [leaf for leaf in leaves(shape.root) if leaf.table in tables]
     found: list[tuple[Cost, EpochPlan]] = []
     by_scope, blocked = _by_scope(shape, moved, keys)
@@ -177,11 +177,11 @@ def _candidates(shape: Shape, keys: Keys) -> Iterable[tuple[tuple[str, Value], .
     """Sets of output columns that come from one mention of an input: its key, all of them, each alone."""
     seen: set[tuple[str, ...]] = set()
     for leaf in leaves(shape.root):
-        shown = [(name, value) for name, value in shape.outputs if value in leaf.columns]
+        outputs = [(name, value) for name, value in shape.outputs if value in leaf.columns]
         key = set(keys.get(leaf.table, ()))
-        keyed = tuple((n, v) for n, v in shown if leaf.columns[v] in key)
+        keyed = tuple((n, v) for n, v in outputs if leaf.columns[v] in key)
         complete = keyed if {leaf.columns[v] for _, v in keyed} == key else ()
-        for candidate in (complete, tuple(shown), *((one,) for one in shown)):
+        for candidate in (complete, tuple(outputs), *((one,) for one in outputs)):
             names = tuple(n for n, _ in candidate)
             if candidate and names not in seen:
                 seen.add(names)

@@ -104,16 +104,16 @@ class _Builder:
         where = tree.args.get("where")
         if where is not None:
             node = self._where(node, where.this, scope)
-        node, known = grouping(self._symbols, tree, node, scope)
+        node, values = grouping(self._symbols, tree, node, scope)
         having = tree.args.get("having")
         if having is not None:
             node = self._dependencies(node, having, scope)
-        node = windows(self._symbols, tree, node, scope, known)
+        node = windows(self._symbols, tree, node, scope, values)
         outputs: Outputs = []
         computed: set[Value] = set()
         for projection in tree.expressions:
             node = self._dependencies(node, projection, scope)
-            value = self._symbols.plain(projection.unalias(), scope, known)
+            value = self._symbols.plain(projection.unalias(), scope, values)
             if value is None:
                 value = self._symbols.fresh()
                 computed.add(value)
@@ -169,10 +169,10 @@ class _Builder:
         names = [c.name for c in alias.args.get("columns") or []] if alias is not None else []
         if names and len(names) != len(outputs):
             raise NotUnderstood("a list of column names of another length")
-        shown = names or [name for name, _ in outputs]
-        if len(set(shown)) < len(shown):
+        names_out = names or [name for name, _ in outputs]
+        if len(set(names_out)) < len(names_out):
             raise NotUnderstood("a subquery with two columns of one name")
-        return node, {n: v for n, (_, v) in zip(shown, outputs, strict=True)}
+        return node, {n: v for n, (_, v) in zip(names_out, outputs, strict=True)}
 
     def _join(self, left: Node, join: exp.Join, scope: Scope) -> Node:
         if join.args.get("using") or (join.method and join.method.upper() in ("NATURAL", "ASOF")):

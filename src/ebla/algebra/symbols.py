@@ -63,11 +63,11 @@ class Symbols:
         self._fused.update({frozenset(pair): value for pair, value in zip(pairs, fused, strict=True)})
         return fused
 
-    def plain(self, tree: exp.Expr, scope: Scope, known: Mapping[str, Value] | None = None) -> Value | None:
+    def plain(self, tree: exp.Expr, scope: Scope, grouped_values: Mapping[str, Value] | None = None) -> Value | None:
         """The value of an expression that is a column, or one that the query groups by."""
         while isinstance(tree, exp.Paren):
             tree = tree.this
-        grouped = known.get(tree.sql("spark")) if known else None
+        grouped = grouped_values.get(tree.sql("spark")) if grouped_values else None
         if grouped is not None:
             return grouped
         if isinstance(tree, exp.Column):
@@ -103,8 +103,8 @@ class Symbols:
         self, pairs: Iterable[tuple[Value | None, Value | None]], left: Node, right: Node
     ) -> list[tuple[Value, Value]]:
         """Those of a value of the left with one of the right, if their types compare without conversion."""
-        known = [(a, b) for a, b in pairs if a is not None and b is not None]
-        return [(a, b) for a, b in known if a in left.values and b in right.values and self._alike(a, b)]
+        plain_pairs = [(a, b) for a, b in pairs if a is not None and b is not None]
+        return [(a, b) for a, b in plain_pairs if a in left.values and b in right.values and self._alike(a, b)]
 
     def with_pairs(self, node: Node, conditions: Sequence[exp.Expr], scope: Scope) -> Node:
         """Give inner joins the equalities that stand in WHERE; they hold for every row that remains.
@@ -117,10 +117,10 @@ class Symbols:
         if node.kind is not JoinKind.INNER:
             return replace(node, left=self.with_pairs(node.left, conditions, scope))
         first, *others = _inner_sources(node)
-        known = _inner_pairs(node)
+        inner = _inner_pairs(node)
         made = self.with_pairs(first, conditions, scope)
         while others:
-            links = [(one, self._links(known, conditions, made, one, scope)) for one in others]
+            links = [(one, self._links(inner, conditions, made, one, scope)) for one in others]
             found, pairs = next(((one, some) for one, some in links if some), (others[0], ()))
             others = [one for one in others if one is not found]
             made = Join(kind=JoinKind.INNER, left=made, right=found, pairs=pairs)
@@ -128,14 +128,14 @@ class Symbols:
 
     def _links(
         self,
-        known: Sequence[tuple[Value, Value]],
+        inner: Sequence[tuple[Value, Value]],
         conditions: Sequence[exp.Expr],
         left: Node,
         right: Node,
         scope: Scope,
     ) -> tuple[tuple[Value, Value], ...]:
         """Everything that equates the left with the right: pairs of joins, and conditions."""
-        both_ways = [(a, b) for pair in known for a, b in (pair, pair[::-1])]
+        both_ways = [(a, b) for pair in inner for a, b in (pair, pair[::-1])]
         found = [(a, b) for a, b in both_ways if a in left.values and b in right.values]
         return tuple(dict.fromkeys((*found, *self.pairs(conditions, left, right, scope))))
 

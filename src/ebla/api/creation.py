@@ -34,9 +34,9 @@ def statement(connection: Connection, what: str, name: str) -> str:
     kind = Kind(what)
     relation = reads.find_relation(connection, name)
     if relation is None:
-        known = reads.relation_names(connection, kind)
+        names = reads.relation_names(connection, kind)
         many = "indexes" if kind is Kind.INDEX else f"{kind}s"
-        have = f"{many} are {', '.join(known[:20])}" if known else f"there are no {many} yet"
+        have = f"{many} are {', '.join(names[:20])}" if names else f"there are no {many} yet"
         raise UnknownNameError(f"{kind} {name}: expected {kind.named} of this name, found none; {have}")
     require_kind(relation, kind, "SHOW CREATE")
     match kind:
@@ -100,14 +100,14 @@ def _index(index: Index) -> str:
 
 
 def _handler(connection: Connection, name: str) -> str:
-    known = stored.handlers(connection)
-    found = by_name(known, name)
+    handlers = stored.handlers(connection)
+    found = by_name(handlers, name)
     if is_reserved(name):
         raise UsageError(
             f"handler {name}: expected one that was created, found one of the system's own; system.handlers shows it"
         )
     if found is None:
-        created = [h.name for h in known if not is_reserved(h.name)]
+        created = [h.name for h in handlers if not is_reserved(h.name)]
         have = f"handlers are {', '.join(created)}" if created else "there is only default"
         raise UnknownNameError(f"handler {name}: expected a handler of this name, found none; {have}")
     return _handler_text(connection, found)

@@ -167,27 +167,27 @@ def render(issues: Sequence[Issue], text: str, *, line: int = 1, column: int = 1
 def _one(issue: Issue, lines: Sequence[str], first: int) -> str:
     parts = [f"{issue.severity} {issue.code} at line {issue.line}, column {issue.column}: {issue.message}"]
     if 0 <= issue.line - first < len(lines):
-        shown = lines[issue.line - first].rstrip("\r")
+        line = lines[issue.line - first].rstrip("\r")
         number = str(issue.line)
         # Tabs stay tabs, so that the caret stands under its character however wide they are.
-        before = "".join("\t" if c == "\t" else " " for c in shown[: issue.column - 1])
-        parts += [f"  {number} | {shown}", f"  {' ' * len(number)} | {before}^"]
+        before = "".join("\t" if c == "\t" else " " for c in line[: issue.column - 1])
+        parts += [f"  {number} | {line}", f"  {' ' * len(number)} | {before}^"]
     if issue.hint:
         parts.append(f"  hint: {issue.hint}")
     return "\n".join(parts)
 
 
-def did_you_mean(name: str, known: Iterable[str], what: str) -> str:
+def did_you_mean(name: str, names: Iterable[str], what: str) -> str:
     """A hint that names the nearest known name, or the first of them."""
-    spelled = {k.lower(): k for k in known}
+    spelled = {k.lower(): k for k in names}
     near = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=0.6)
     if near:
         return f"did you mean {spelled[near[0]]}?"
     if not spelled:
         return f"there are no {what} yet"
-    shown = sorted(spelled.values())
-    more = f" and {len(shown) - 10} more" if len(shown) > 10 else ""
-    return f"{what} are {', '.join(shown[:10])}{more}"
+    listed = sorted(spelled.values())
+    more = f" and {len(listed) - 10} more" if len(listed) > 10 else ""
+    return f"{what} are {', '.join(listed[:10])}{more}"
 
 
 _CLASSES: dict[Code, type[UsageError]] = {

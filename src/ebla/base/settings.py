@@ -92,8 +92,8 @@ def load(**given: object) -> Settings:
     """Settings from the arguments and the environment; an unknown name or a wrong value is an error that says so."""
     unknown = sorted(set(given) - set(Settings.model_fields))
     if unknown:
-        known = ", ".join(sorted(Settings.model_fields))
-        raise UnknownNameError(f"setting {unknown[0]}: expected one of {known}")
+        names = ", ".join(sorted(Settings.model_fields))
+        raise UnknownNameError(f"setting {unknown[0]}: expected one of {names}")
     try:
         return Settings(**{**_of_environment(), **given})  # type: ignore[arg-type]
     except ValidationError as error:

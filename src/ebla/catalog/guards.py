@@ -25,8 +25,8 @@ def require_version(state: State, requirement: c.ExclusiveVersionIs) -> None:
     scopes = requirement.scopes or frozenset({EVERYTHING})
     moved = {row.scope: row.version for row in rows.find(state, s.guards)}
     for scope in sorted(scopes):
-        known = scope != EVERYTHING and newest == max(moved.values(), default=0)
-        found = max(moved.get(one, 0) for one in around(scope)) if known else newest
+        is_followed = scope != EVERYTHING and newest == max(moved.values(), default=0)
+        found = max(moved.get(one, 0) for one in around(scope)) if is_followed else newest
         if found > requirement.version:
             what = "schema and topology" if scope == EVERYTHING else scope
             raise ConflictError(f"{what}: expected version {requirement.version}, found {found}; reload and retry")

@@ -37,7 +37,7 @@ def rows(connection: Connection) -> list[dict[str, object]]:
 
 
 def _row(table: str, transaction: int, runs: list[tuple[int, bool]]) -> dict[str, object]:
-    every, visible = sum(rows for rows, _ in runs), sum(rows for rows, shown in runs if shown)
+    every, visible = sum(rows for rows, _ in runs), sum(rows for rows, is_visible in runs if is_visible)
     return {
         "name": f"load {transaction}",
         "base": table,
@@ -45,6 +45,6 @@ def _row(table: str, transaction: int, runs: list[tuple[int, bool]]) -> dict[str
         "percent": 100.0 * visible / every,
         "rows": visible,
         "rows_expected": every,
-        "tablets": f"{sum(shown for _, shown in runs)}/{len(runs)}",
+        "tablets": f"{sum(is_visible for _, is_visible in runs)}/{len(runs)}",
         "detail": "becomes visible tablet by tablet, behind the chunks that builds are at",
     }

@@ -107,7 +107,7 @@ def _store_view_states(connection: Connection) -> None:
     """
     schema.metadata.create_all(connection, tables=[schema.view_states])
     _add_columns(connection, schema.troubles.c.culprit_relation)
-    known, building, built = (
+    numbers, building, built = (
         set(connection.execute(select(table.c.view_id)).scalars())
         for table in (schema.view_states, schema.view_builds, schema.built_views)
     )
@@ -115,7 +115,7 @@ def _store_view_states(connection: Connection) -> None:
     living = (schema.relations.c.kind == Kind.VIEW.value, schema.relations.c.dropped_version.is_(None))
     for view in connection.execute(select(schema.relations).where(*living)).all():
         number = view.relation_id
-        if number in known:
+        if number in numbers:
             continue
         stored = positions.get(f"view/{number}")
         position = {} if stored is None else reads.options_of(stored.value)
@@ -140,9 +140,9 @@ def _store_view_states(connection: Connection) -> None:
 def _add_dependencies(connection: Connection) -> None:
     """What views read stood in their options. One whose options are damaged has nothing that could be moved."""
     schema.metadata.create_all(connection, tables=[schema.dependencies])
-    relations, known = schema.relations, schema.dependencies
+    relations, table = schema.relations, schema.dependencies
     living = select(relations.c.relation_id, relations.c.options).where(relations.c.dropped_version.is_(None))
-    there = {tuple(row) for row in connection.execute(select(known.c.relation_id, known.c.input_id))}
+    there = {tuple(row) for row in connection.execute(select(table.c.relation_id, table.c.input_id))}
     read = {
         (row.relation_id, int(number))
         for row in connection.execute(living)
@@ -150,7 +150,7 @@ def _add_dependencies(connection: Connection) -> None:
     }
     new = [{"relation_id": relation, "input_id": number} for relation, number in sorted(read - there)]
     if new:
-        connection.execute(insert(known), new)
+        connection.execute(insert(table), new)
 
 
 def _add_guards(connection: Connection) -> None:
@@ -199,10 +199,10 @@ def require_ebla(connection: Connection, where: str) -> None:
 
 def require_known(newest: int | None, where: str) -> None:
     """Refuse a catalog that a newer release has written."""
-    known = MIGRATIONS[-1].number
-    if newest is not None and newest > known:
+    last = MIGRATIONS[-1].number
+    if newest is not None and newest > last:
         raise CatalogError(
-            f"{where}: expected a catalog of schema {known} or older, found {newest}; "
+            f"{where}: expected a catalog of schema {last} or older, found {newest}; "
             "it was written by a newer release of Ebla: upgrade this one"
         )
 

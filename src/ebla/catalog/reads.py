@@ -75,8 +75,8 @@ def relation(state: State, name: str, *, version: Version | None = None) -> Rela
     """The living relation of this name, with the columns it had at a version."""
     found = find_relation(state, name, version=version)
     if found is None:
-        known = sorted({*relation_names(state, Kind.TABLE), *relation_names(state, Kind.VIEW)})
-        have = f"tables are {', '.join(known[:20])}" if known else "there are no tables yet"
+        names = sorted({*relation_names(state, Kind.TABLE), *relation_names(state, Kind.VIEW)})
+        have = f"tables are {', '.join(names[:20])}" if names else "there are no tables yet"
         raise UnknownNameError(f"table {name}: expected a table of this name, found none; {have}")
     return found
 

@@ -34,10 +34,10 @@ def issues(place: str, text: str) -> tuple[Issue, ...]:
     from ebla.validate.spark import SparkAnalyser
 
     with _spark() as session:
-        return script_issues(text, _known(place), SparkAnalyser(session))
+        return script_issues(text, _warehouse(place), SparkAnalyser(session))
 
 
-def _known(place: str) -> Warehouse:
+def _warehouse(place: str) -> Warehouse:
     if not is_postgres(place) and not (Path(place) / "catalog.db").exists():
         output.note(f"there is no warehouse {place}: checked as if it were empty")
         return Warehouse(system=_system())

@@ -19,7 +19,7 @@ LINE_S_MAX = 60.0
 
 
 @contextlib.contextmanager
-def shown(database: Database, what: str) -> Iterator[Tell]:
+def progress_line(database: Database, what: str) -> Iterator[Tell]:
     """Show what the database says it is doing until the block ends; nothing stays on the screen.
 
     Without a terminal there is a plain line now and then, for builds that take long, and else nothing. The function

@@ -93,13 +93,13 @@ def _answer(context: Context, asked: Asked, *, as_json: bool, explain: bool) -> 
 
     reader = Reader(context)
     if explain:
-        from ebla.query import explain as shown
+        from ebla.query import explain as plan_output
 
         plan = reader.explain(asked.relation, make)
         if as_json:
-            output.write_json(shown.as_json(plan))
+            output.write_json(plan_output.as_json(plan))
         else:
-            print(shown.as_text(plan))
+            print(plan_output.as_text(plan))
         return
     result = reader.query(asked.relation, make, at_least=asked.at_least).result(context)
     sheet = output.Sheet.of(result)

@@ -53,7 +53,7 @@ def creates_tables(text: str) -> bool:
 def run(database: Database, text: str, parameters: Mapping[str, object], *, as_json: bool) -> None:
     """Run statements and show the last one's rows, with their number and the time it took beside them."""
     began = time.perf_counter()
-    with progress.shown(database, "running"), database.context.tags.statement():
+    with progress.progress_line(database, "running"), database.context.tags.statement():
         sheet = output.Sheet.of(database.sql(text, **parameters))
     seconds = time.perf_counter() - began
     notes = unmaintained(database, text)
@@ -94,5 +94,5 @@ def _unmaintained(statement: CreateView | CreateIndex) -> str | None:
 
 def settle(database: Database) -> None:
     """Let a compaction that the statements made due finish: a process that ends cannot do it later."""
-    with progress.shown(database, "finishing"):
+    with progress.progress_line(database, "finishing"):
         database.background.compactor.wait_idle()

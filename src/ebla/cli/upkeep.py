@@ -15,7 +15,7 @@ def compact(database: Database, table: str | None) -> Sheet:
     """Fold the level 0 of one table, or of every one in turn."""
     names = database.tables() if table is None else [table]
     rows = []
-    with progress.shown(database, "compacting") as tell:
+    with progress.progress_line(database, "compacting") as tell:
         for number, name in enumerate(names):
             tell(f"compacting {name}", number / len(names) if len(names) > 1 else None)
             done = database.compact(name)
@@ -25,7 +25,7 @@ def compact(database: Database, table: str | None) -> Sheet:
 
 def vacuum(database: Database, table: str | None, *, retain_s: float | None) -> Sheet:
     """Forget old versions of one table, or of all."""
-    with progress.shown(database, "vacuum"):
+    with progress.progress_line(database, "vacuum"):
         done = database.vacuum(table, retain_s=retain_s)
     return Sheet(
         columns=["horizon", "files", "bytes", "orphans"],

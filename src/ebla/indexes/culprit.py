@@ -75,7 +75,7 @@ class Search:
         return False
 
     def _culprit(self, row: pa.Table) -> Culprit:
-        shown: list[Column] = [k for k in self._snapshot.relation.key if not k.hidden]
-        shown = shown or [c for c in self._columns if not c.hidden][:3]
-        values = ", ".join(f"{c.name} = {short(str(python_value(row[c.physical][0])))}" for c in shown)
+        columns: list[Column] = [k for k in self._snapshot.relation.key if not k.hidden]
+        columns = columns or [c for c in self._columns if not c.hidden][:3]
+        values = ", ".join(f"{c.name} = {short(str(python_value(row[c.physical][0])))}" for c in columns)
         return Culprit(self._snapshot.relation.name, values)

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 
 def violation(index: Index, values: Sequence[object]) -> DuplicateKeyError:
-    shown = ", ".join(f"{item.text} = {in_message(value)}" for item, value in zip(index.items, values, strict=True))
+    found = ", ".join(f"{item.text} = {in_message(value)}" for item, value in zip(index.items, values, strict=True))
     error = DuplicateKeyError(
-        f"unique index {index.name} of {index.base.name}: expected every value once, found {shown} more than once; "
+        f"unique index {index.name} of {index.base.name}: expected every value once, found {found} more than once; "
         "change or delete one of the rows"
     )
-    error.culprit = Culprit(None, shown)
+    error.culprit = Culprit(None, found)
     return error
 
 
@@ -96,9 +96,9 @@ def _elsewhere(
     columns = index.value_columns
     values, identity = ([column.physical for column in some] for some in (columns, index.relation.identity))
     wanted = new.select(values).rename_columns([f"c{i}" for i in range(len(values))])
-    shown = list({column.physical: column for column in (*columns, *index.relation.identity)}.values())
-    found = rows_by(context, snapshot, [column.name for column in columns], wanted, [column.name for column in shown])
-    found = found.rename_columns([column.physical for column in shown])
+    outputs = list({column.physical: column for column in (*columns, *index.relation.identity)}.values())
+    found = rows_by(context, snapshot, [column.name for column in columns], wanted, [column.name for column in outputs])
+    found = found.rename_columns([column.physical for column in outputs])
     pairs = zip(_keys(found, values), _keys(found, identity), strict=True)
     return {value for value, row in pairs if row not in touched}
 

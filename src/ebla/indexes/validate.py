@@ -143,8 +143,8 @@ def _by_physical_names(snapshot: Snapshot) -> Snapshot:
 
 def _compare_sample(context: Context, index: Index, base: Snapshot, mine: Snapshot) -> None:
     key, roots = index.base.key, context.roots()
-    known = [sample(roots, base, key, key), sample(roots, mine, index.relation.placed_by, key)]
-    values = distinct(pa.concat_tables(known))
+    samples = [sample(roots, base, key, key), sample(roots, mine, index.relation.placed_by, key)]
+    values = distinct(pa.concat_tables(samples))
     if values.num_rows == 0:
         return
     should = entries.of_keys(context, index, base, values)

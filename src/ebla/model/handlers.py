@@ -132,8 +132,8 @@ def with_settings(handler: Handler, given: Mapping[str, object]) -> Handler:
                 raise UsageError(f"should_run: expected true or false, found {value!r}")
             should_run = value
         elif name not in SETTINGS:
-            known = ", ".join(["should_run", *SETTINGS])
-            raise UnknownNameError(f"handler {handler.name}: expected a setting of {known}, found {name}")
+            names = ", ".join(["should_run", *SETTINGS])
+            raise UnknownNameError(f"handler {handler.name}: expected a setting of {names}, found {name}")
         elif value is None:
             settings.pop(name, None)
         else:
@@ -199,8 +199,8 @@ def touches(logged: Iterable[Collection[str]], used: Collection[str] | None) -> 
     """Whether logged changes concern a view that uses these columns (`None`: all of them)."""
     if used is None:
         return any(True for _ in logged)
-    known = {name.lower() for name in used}
-    return any(EVERYTHING in columns or any(c.lower() in known for c in columns) for columns in logged)
+    low = {name.lower() for name in used}
+    return any(EVERYTHING in columns or any(c.lower() in low for c in columns) for columns in logged)
 
 
 def behind_busy(inputs: Mapping[str, Collection[str]], busy: Collection[str]) -> set[str]:

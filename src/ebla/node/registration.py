@@ -37,18 +37,18 @@ def join(catalog: Catalog, settings: Settings) -> None:
         wanted[settings.node] = registered.root  # whoever names no root means the registered one
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
-        known = reads.nodes(connection)
+        stored = reads.nodes(connection)
         fresh = []
         for name, root in wanted.items():
             node = NodeId(name)
-            if node not in known:
+            if node not in stored:
                 fresh.append(c.PutNode(node=Node(id=node, root=root, shards=os.cpu_count() or 1)))
-            elif known[node].root != root:
+            elif stored[node].root != root:
                 raise NodeConflictError(
-                    f"node {name}: expected storage root {known[node].root}, found {root}; "
+                    f"node {name}: expected storage root {stored[node].root}, found {root}; "
                     "use the registered root, or another node id for this one"
                 )
-        _refuse_shared_roots(catalog, {**{n: k.root for n, k in known.items()}, **wanted})
+        _refuse_shared_roots(catalog, {**{n: k.root for n, k in stored.items()}, **wanted})
         if not fresh:
             return None
         joined = f"join {', '.join(sorted(wanted))}"

@@ -61,8 +61,8 @@ class OneOf:
     values: tuple[Any, ...]
 
     def __str__(self) -> str:
-        shown = ", ".join(repr(value) for value in self.values[:5])
-        return f"IN ({shown}{', …' if len(self.values) > 5 else ''})"
+        values = ", ".join(repr(value) for value in self.values[:5])
+        return f"IN ({values}{', …' if len(self.values) > 5 else ''})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +189,13 @@ def request(
 ) -> Request:
     """Check what a user asks for against the relation as it is now."""
     order, asked = _order(relation, order_by)
-    shown = relation.visible if columns is None else _columns(relation, columns)
+    output = relation.visible if columns is None else _columns(relation, columns)
     return Request(
         relation=relation,
         where=tuple(_filters(relation, {} if where is None else where)),
         order=order,
         asked=asked,
-        columns=shown,
+        columns=output,
         limit=_limit(limit),
         after=None if after is None else _after(relation, order, after),
     )

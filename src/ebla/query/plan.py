@@ -292,8 +292,8 @@ def _intervals(
         first = Edge(head + low.ranks, low.inside)
         last = Edge(head + high.ranks, high.inside)
         if request.after is not None:
-            known = {path.key[n].base: value for n, value in enumerate(combination)}
-            begin = _after(path, request, head, matched, dirs, {**constants, **known})
+            fixed = {path.key[n].base: value for n, value in enumerate(combination)}
+            begin = _after(path, request, head, matched, dirs, {**constants, **fixed})
             if begin is None:
                 continue
             first = _tighter(first, begin, is_low=True)

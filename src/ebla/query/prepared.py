@@ -90,12 +90,12 @@ class Preparation:
                     raise SnapshotError(
                         f"{relation.name}: expected at_least up to {newest}, the newest version, found {version}"
                     )
-                shown = reached(connection, relation, version)
-            if shown is None:
+                applied = reached(connection, relation, version)
+            if applied is None:
                 return
             if time.monotonic() >= deadline:
                 raise SnapshotError(
-                    f"view {relation.name}: expected version {version} applied within {wait_s:g} s, found {shown}; "
+                    f"view {relation.name}: expected version {version} applied within {wait_s:g} s, found {applied}; "
                     f"FLUSH {relation.name}, or wait longer"
                 )
             self._wake()

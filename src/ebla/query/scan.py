@@ -132,8 +132,8 @@ class Scan:
         self._path = path
         self._request = request
         self._order = () if request.any_order else request.order
-        self._shown = {c.physical: c for c in (*request.columns, *(by.column for by in self._order))}
-        self._used = {**self._shown, **{f.column.physical: f.column for f in request.where}}
+        self._outputs = {c.physical: c for c in (*request.columns, *(by.column for by in self._order))}
+        self._used = {**self._outputs, **{f.column.physical: f.column for f in request.where}}
         self._here = {c.physical: c for c in path.relation.columns}
         self._extremes: list[pa.Scalar[Any]] = []
 
@@ -150,7 +150,7 @@ class Scan:
         if self._extremes:
             row = {f"e{i}": pa.array([value]) for i, value in enumerate(self._extremes)}
             self._cursor.register("extremes", pa.table(row))
-        schema = rf.physical_schema(list(self._shown.values()))
+        schema = rf.physical_schema(list(self._outputs.values()))
         if not parts:
             return schema.empty_table()
         text = f"SELECT * FROM ({' UNION ALL '.join(parts)})"
@@ -176,11 +176,11 @@ class Scan:
     def _expression(self, name: str, schema: pa.Schema) -> str:
         column, index = self._here[name], schema.get_field_index(name)
         kind = column.type
-        known = _TYPES.get(kind, kind if kind.startswith("decimal") else None)
+        kept_as = _TYPES.get(kind, kind if kind.startswith("decimal") else None)
         if index < 0:
-            return "NULL" if known is None else f"CAST(NULL AS {known})"
-        is_same = known is None or schema.field(index).type == types.to_arrow(kind)
-        text = quoted(name) if is_same else f"CAST({quoted(name)} AS {known})"
+            return "NULL" if kept_as is None else f"CAST(NULL AS {kept_as})"
+        is_same = kept_as is None or schema.field(index).type == types.to_arrow(kind)
+        text = quoted(name) if is_same else f"CAST({quoted(name)} AS {kept_as})"
         if kind not in ("float", "double"):
             return text
         # Statistics leave NaN out, and DuckDB believes them: it would skip NaN, or find a condition true of every row.
@@ -195,17 +195,17 @@ class Scan:
         names = ", ".join(f"{text} AS {quoted(base)}" for base, text in stored)
         rows = f"SELECT * FROM (SELECT {names} FROM {READ}) r{self._where(one)}"
         parameters += one.parameters
-        shown = ", ".join(map(quoted, self._shown)) or "1"
+        outputs = ", ".join(map(quoted, self._outputs)) or "1"
         if not merged:
-            return f"SELECT {shown} FROM ({rows})"
+            return f"SELECT {outputs} FROM ({rows})"
         same = " AND ".join(f"r.{quoted(k.base)} IS NOT DISTINCT FROM n.{quoted(k.path)}" for k in self._path.identity)
-        return f"SELECT {shown} FROM ({rows}) r ANTI JOIN changed n ON {same}"
+        return f"SELECT {outputs} FROM ({rows}) r ANTI JOIN changed n ON {same}"
 
     def _level0(self, parameters: list[Any]) -> str:
         one = _Statement(self._extremes)
         names = ", ".join(f"{quoted(self._path.columns[base])} AS {quoted(base)}" for base in self._used)
         live = f"SELECT {names} FROM changed WHERE NOT coalesce({DELETED}, false)"
-        text = f"SELECT {', '.join(map(quoted, self._shown))} FROM ({live}) r{self._where(one)}"
+        text = f"SELECT {', '.join(map(quoted, self._outputs))} FROM ({live}) r{self._where(one)}"
         parameters += one.parameters
         return text
 

@@ -76,10 +76,10 @@ def table(connection: Connection) -> pa.Table:
     from ebla.values.types import table_of
 
     views = {reads.relation(connection, n).id: n for n in reads.relation_names(connection, Kind.VIEW)}
-    known = handlers(connection)
-    if by_name(known, DEFAULT) is None:
-        known.append(Handler(name=DEFAULT))
-    of_view = owners(views, known)
+    stored = handlers(connection)
+    if by_name(stored, DEFAULT) is None:
+        stored.append(Handler(name=DEFAULT))
+    of_view = owners(views, stored)
     rows = [
         {
             "name": handler.name,
@@ -89,7 +89,7 @@ def table(connection: Connection) -> pa.Table:
             "should_run": handler.should_run,
             "settings": json.dumps(dict(handler.settings), sort_keys=True),
         }
-        for handler in sorted(known, key=lambda h: h.name)
+        for handler in sorted(stored, key=lambda h: h.name)
     ]
     return table_of(COLUMNS, rows)
 

@@ -213,8 +213,8 @@ def find(connection: Connection, name: str) -> Index | None:
 def load(connection: Connection, name: str) -> Index:
     found = find(connection, name)
     if found is None:
-        known = [one.name for one in all_indexes(connection)]
-        have = f"indexes are {', '.join(known[:20])}" if known else "there are no indexes yet"
+        names = [one.name for one in all_indexes(connection)]
+        have = f"indexes are {', '.join(names[:20])}" if names else "there are no indexes yet"
         raise UnknownNameError(f"index {name}: expected an index of this name, found none; {have}")
     return found
 

@@ -208,10 +208,10 @@ class _Derived:
         from ebla.relations import handlers as stored
         from ebla.relations.freshness import freshness
 
-        known = stored.handlers(self._connection)
+        stored_handlers = stored.handlers(self._connection)
         found = []
         for one in freshness(self._connection, self._now):
-            handler = by_name(known, one.handler)
+            handler = by_name(stored_handlers, one.handler)
             trouble = self._trouble(one.name)
             build = self._builds.get(one.name)
             waits_for = at.waits_for(
@@ -278,9 +278,9 @@ class _Derived:
 
         running = tx.leaders(self._connection, LEASE_OF_HANDLER, self._now)
         made = [Handler.parse(*row) for row in reads.handler_rows(self._connection)]
-        known = {h.name: h.should_run for h in made if not is_reserved(h.name)}
+        wanted = {h.name: h.should_run for h in made if not is_reserved(h.name)}
         for view in self.views:
-            known.setdefault(view.handler, True)
+            wanted.setdefault(view.handler, True)
         return [
             HandlerStatus(
                 name=name,
@@ -289,7 +289,7 @@ class _Derived:
                 age_s=max((v.age_s or 0.0 for v in self.views if v.handler == name), default=0.0),
                 runs_in=running.get(name),
             )
-            for name, should_run in sorted(known.items())
+            for name, should_run in sorted(wanted.items())
         ]
 
 

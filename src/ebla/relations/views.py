@@ -238,8 +238,8 @@ def inputs_of_relation(relation: Relation) -> tuple[str, ...]:
 def load(connection: Connection, name: str) -> View:
     relation = reads.find_relation(connection, name)
     if relation is None or relation.kind is not Kind.VIEW:
-        known = reads.relation_names(connection, Kind.VIEW)
-        have = f"views are {', '.join(known)}" if known else "there are no views yet"
+        names = reads.relation_names(connection, Kind.VIEW)
+        have = f"views are {', '.join(names)}" if names else "there are no views yet"
         found = "none" if relation is None else relation.kind.named
         raise UnknownNameError(f"view {name}: expected a view of this name, found {found}; {have}")
     return of_relation(connection, relation)

@@ -49,11 +49,11 @@ class Request:
 def parse(options: Mapping[str, str], *, writing: bool = False) -> Request:
     """Options as a request. Names are those of settings and of this source, whatever their case."""
     given = {name.lower(): value for name, value in options.items()}
-    known = WRITE_OPTIONS if writing else READ_OPTIONS
-    own = {name: given.pop(name.lower()) for name in known if name.lower() in given}
+    names = WRITE_OPTIONS if writing else READ_OPTIONS
+    own = {name: given.pop(name.lower()) for name in names if name.lower() in given}
     for name in given:
         if name not in Settings.model_fields:
-            allowed = ", ".join([*known, *sorted(Settings.model_fields)])
+            allowed = ", ".join([*names, *sorted(Settings.model_fields)])
             raise UnknownNameError(f"option {name}: expected one of {allowed}")
     for name, example in (("url", "./warehouse"), ("table", "orders")):
         if not own.get(name):

@@ -206,12 +206,12 @@ class Rows:
         chosen = []
         for number in range(file.metadata.num_row_groups):
             facts = file.metadata.row_group(number).column(column).statistics
-            known = facts is not None and facts.has_min_max
-            if known:
+            has_ends = facts is not None and facts.has_min_max
+            if has_ends:
                 # Days as numbers: Python's calendar ends before the column's.
                 low, high = (facts.min_raw, facts.max_raw) if is_date else (facts.min, facts.max)
                 at = bisect.bisect_left(keys, low)
-            if not known or (at < len(keys) and keys[at] <= high):
+            if not has_ends or (at < len(keys) and keys[at] <= high):
                 chosen.append(number)
         return chosen
 

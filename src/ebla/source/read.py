@@ -107,12 +107,12 @@ def full_schema(target: Target) -> T.StructType:
 def layout(schema: T.StructType, target: Target) -> Layout:
     """Where each column that Spark expects comes from. A schema that the user gave may leave columns out."""
     relation = target.relation
-    known = {c.name.lower(): c for c in relation.visible}
+    declared = {c.name.lower(): c for c in relation.visible}
     wanted: list[Column] = []
     sources: list[str] = []
     for field in schema.fields:
         change = CHANGE_COLUMNS.get(field.name) if target.changes else None
-        column = known.get(field.name.lower())
+        column = declared.get(field.name.lower())
         if change is not None:
             expected, source = types.from_spark(change), field.name
         elif column is not None:

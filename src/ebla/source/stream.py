@@ -144,7 +144,7 @@ class EblaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = living(connection, self.loaded)
         if _columns(found) != _columns(self.loaded):
             raise ConflictError(
-                f"{self.loaded.name}: expected columns {_shown(self.loaded)}, found {_shown(found)}; the table was "
+                f"{self.loaded.name}: expected columns {_list(self.loaded)}, found {_list(found)}; the table was "
                 "altered under the stream: load it again and go on from the same checkpoint"
             )
         return found
@@ -169,7 +169,7 @@ def _columns(relation: Relation) -> list[tuple[str, str, str]]:
     return [(c.name, c.physical, c.type) for c in relation.visible]
 
 
-def _shown(relation: Relation) -> str:
+def _list(relation: Relation) -> str:
     return ", ".join(f"{c.name} {c.type}" for c in relation.visible)
 
 

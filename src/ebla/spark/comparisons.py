@@ -46,8 +46,8 @@ def exact(frame: DataFrame, text: str, zone: str, users: StatementText) -> str |
         return None
     plan = frame._jdf.queryExecution().analyzed()
     # One call shows whether Spark casts any of them; to look at every expression takes thousands.
-    shown = str(plan.treeString(True, False, 2**31 - 1, False, False))
-    if not any(f"cast({one} as " in shown for one in strings):
+    drawn = str(plan.treeString(True, False, 2**31 - 1, False, False))
+    if not any(f"cast({one} as " in drawn for one in strings):
         return None
     changes: list[tuple[int, int, str]] = []
     for one in _in_plan(plan):
@@ -116,10 +116,10 @@ def _is_subquery(expression: Any) -> bool:
 def _compared(operands: Sequence[Any]) -> Iterator[Compared]:
     strings = {number: found for number, one in enumerate(operands) if (found := _string(one)) is not None}
     others = [_type(one) for number, one in enumerate(operands) if number not in strings]
-    known = [tree for tree in others if tree is not None]
-    if not strings or not known or any(tree != known[0] for tree in known):
+    types = [tree for tree in others if tree is not None]
+    if not strings or not types or any(tree != types[0] for tree in types):
         return
-    tree = known[0]
+    tree = types[0]
     if tree.parts or tree.kind == "string":
         return
     for literal in strings.values():

@@ -240,9 +240,9 @@ def of_worker(error: BaseException, what: str) -> EblaError | None:
     name, said = found
     if any(words in said for words in NO_SPACE):
         return full(what)
-    known = _ebla_errors().get(name)
-    if known is not None:
-        return known(said)
+    kind = _ebla_errors().get(name)
+    if kind is not None:
+        return kind(said)
     if name in _WORKER_ABOUT_ROWS:
         return TypeMismatchError(f"{what}: {said}")
     return SparkJobError(f"{what}: a Python worker of Spark failed: {name}: {said}", code=name)

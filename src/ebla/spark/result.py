@@ -90,7 +90,7 @@ class Result:
     def columns(self) -> list[str]:
         if self._frame is not None:
             return list(self._frame.columns)
-        return list(self._known().schema.names)
+        return list(self._schema_table().schema.names)
 
     def to_arrow(self) -> pa.Table:
         if self._table is None:
@@ -124,7 +124,7 @@ class Result:
                 raise UsageError("to_spark: expected a result of a database that is open, found one without Spark")
             from ebla.spark.session import local_frame
 
-            self._frame = local_frame(self._spark(), self._known())
+            self._frame = local_frame(self._spark(), self._schema_table())
         return self._frame
 
     def rows(self) -> list[tuple[Any, ...]]:
@@ -150,6 +150,6 @@ class Result:
     def __repr__(self) -> str:
         return f"Result(columns={self.columns})"
 
-    def _known(self) -> pa.Table:
+    def _schema_table(self) -> pa.Table:
         assert self._table is not None
         return self._table

@@ -206,10 +206,10 @@ def java_class(session: SparkSession, name: str) -> Any:
     Py4J asks the JVM at each use. For a name without its package the JVM searches every jar once for each package that
     PySpark imports, and for `a.b.C` as attributes once for each part: a tenth of its work for small queries.
     """
-    known = vars(session._jvm)
-    if name not in known:
-        known[name] = getattr(session._jvm, name)
-    return known[name]
+    classes = vars(session._jvm)
+    if name not in classes:
+        classes[name] = getattr(session._jvm, name)
+    return classes[name]
 
 
 def remember_classes(session: SparkSession) -> None:
@@ -281,11 +281,11 @@ def same_active_session(session: SparkSession) -> Iterator[None]:
     from pyspark.sql import SparkSession
 
     active = SparkSession._get_j_spark_session_class(session._jvm)
-    before, known = active.getActiveSession(), SparkSession._activeSession
+    before, default = active.getActiveSession(), SparkSession._activeSession
     try:
         yield
     finally:
-        SparkSession._activeSession = known
+        SparkSession._activeSession = default
         if before.isDefined():
             active.setActiveSession(before.get())
         else:

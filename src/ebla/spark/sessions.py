@@ -41,17 +41,17 @@ class Sessions:
         self._lock = threading.RLock()
 
     @property
-    def known(self) -> SparkSession | None:
+    def current(self) -> SparkSession | None:
         """The user's session, or the one that was started last, be it running or not."""
         return self._given if self._started is None else self._started.session
 
     @property
     def can_work(self) -> bool:
         """Whether there is a session, and it runs or the next use starts it again."""
-        known = self.known
-        if known is None:
+        current = self.current
+        if current is None:
             return False
-        return spark_session.is_running(known) or (self._started is not None and self._started.can_restart)
+        return spark_session.is_running(current) or (self._started is not None and self._started.can_restart)
 
     def main(self) -> tuple[SparkSession, bool]:
         """The user's session, or one that is started now; whether it was started now."""

@@ -150,8 +150,8 @@ def _given_columns(frame: DataFrame, relation: Relation, others: Sequence[str], 
             raise DuplicateNameError(f"{relation.name}: expected each column once, found {name} twice")
         given[name.lower()] = name
     columns = relation.columns if hidden else relation.visible
-    known = {c.name.lower() for c in columns} | {k.lower() for k in others}
-    unknown = [n for low, n in given.items() if low not in known]
+    expected = {c.name.lower() for c in columns} | {k.lower() for k in others}
+    unknown = [n for low, n in given.items() if low not in expected]
     if unknown:
         have = ", ".join(c.name for c in relation.visible)
         raise UnknownNameError(f"{relation.name}: expected columns {have}; found unknown column {unknown[0]}")
@@ -222,8 +222,8 @@ def assigned(
             said = value.try_cast("bigint").cast(T.DecimalType(38, 0)) == fits
             same = same & ((F.abs(value) < F.lit(2.0**24)) | (value != F.rint(value)) | said)
         fits = F.when(same, fits)
-    shown = F.concat(F.lit(f"{what}: expected {want}, found "), value.cast("string"))
-    return F.when(value.isNull(), F.lit(None).cast(target)).otherwise(F.coalesce(fits, refusal(shown, target, where)))
+    message = F.concat(F.lit(f"{what}: expected {want}, found "), value.cast("string"))
+    return F.when(value.isNull(), F.lit(None).cast(target)).otherwise(F.coalesce(fits, refusal(message, target, where)))
 
 
 def _assigned_struct(

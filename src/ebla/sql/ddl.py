@@ -171,17 +171,17 @@ def _primary_key(
     cursor: Cursor, table: str, columns: Sequence[ColumnSpec], keys: Sequence[tuple[str, ...]]
 ) -> tuple[str, ...]:
     """The declared key, spelled as its columns are."""
-    known = unique_names((spec.name for spec in columns), f"a column of table {table}")
+    declared = unique_names((spec.name for spec in columns), f"a column of table {table}")
     _refuse_keys(cursor, table, keys)
     if not keys:
         return ()
     for name in keys[0]:
-        if name.lower() not in known:
+        if name.lower() not in declared:
             raise UnknownNameError(
                 f"primary key of table {table}: expected one of its columns "
                 f"({', '.join(spec.name for spec in columns)}), found {name}"
             )
-    return tuple(known[name.lower()] for name in keys[0])
+    return tuple(declared[name.lower()] for name in keys[0])
 
 
 def unique_names(names: Iterable[str], what: str) -> dict[str, str]:

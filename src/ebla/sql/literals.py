@@ -325,12 +325,12 @@ def sql_of(value: Any, tree: Type) -> str:
         case "timestamp":
             return f"timestamp_micros({value}L)" if value > -(2**63) else f"timestamp_micros(-{2**63 - 1}L - 1L)"
         case "timestamp_ntz":
-            return f"TIMESTAMP_NTZ '{_shown(value)}'"
+            return f"TIMESTAMP_NTZ '{_timestamp_text(value)}'"
         case _:
             return f"CAST('{value}' AS {tree})"
 
 
-def _shown(micros: int) -> str:
+def _timestamp_text(micros: int) -> str:
     day, of_day = divmod(micros, DAY_US)
     year, month, date = civil(day)
     sign = "-" if year < 0 else "+" if year > 9999 else ""

@@ -358,8 +358,8 @@ class Finder(Cursor):
         self.at += ahead + 3
         if word in _VERSION_WORDS:
             return version(self), None
-        first, known = self.at, len(self.refs)
+        first, before = self.at, len(self.refs)
         self.value(frozenset())
-        if len(self.refs) > known:
+        if len(self.refs) > before:
             raise self.error("expected a time without a query in it", self.tokens[first])
         return None, self.text(first)

@@ -39,10 +39,10 @@ class Target:
 
     def resolve(self, names: Iterable[str], *, doing: str) -> tuple[str, ...]:
         """Columns as the table spells them; unknown ones and repetitions are errors."""
-        known = {column.lower(): column for column in self.columns}
+        spelled = {column.lower(): column for column in self.columns}
         found: list[str] = []
         for name in names:
-            column = known.get(name.lower())
+            column = spelled.get(name.lower())
             if column is None:
                 raise UnknownNameError(
                     f"table {self.table} has no column {name}; its columns are {', '.join(self.columns)}"
@@ -66,12 +66,12 @@ class Target:
         return made
 
     def _literal(self, column: str, expression: str, place: StatementText | None) -> str:
-        known = self.types.get(column)
+        kind = self.types.get(column)
         if expression.strip().upper() == "DEFAULT":
             return self.ungiven(column)
-        if self.dialect is None or known is None:
+        if self.dialect is None or kind is None:
             return expression
-        tree = parse(known)
+        tree = parse(kind)
         try:
             found = literals.whole(expression, self.dialect)
             if not literals.needs_reading(found):
@@ -90,8 +90,8 @@ class Target:
 
     def stored_value(self, column: str, value: str) -> str:
         """A computed value as the column stores it, if the type is known."""
-        known = self.types.get(column)
-        return value if known is None else checked(value, known, f"{self.table}.{column}")
+        kind = self.types.get(column)
+        return value if kind is None else checked(value, kind, f"{self.table}.{column}")
 
     def old(self, column: str) -> str:
         return f"{quote(self.alias)}.{quote(column)}"

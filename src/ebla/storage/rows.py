@@ -76,13 +76,13 @@ def without_keys(lost: pa.Table, gained: pa.Table, key: Sequence[str]) -> pa.Tab
     return lost.take(newest.filter(pc.less(newest, lost.num_rows)))
 
 
-def stored_rows(old: pa.Table, lost: pa.Table, shown: Sequence[str]) -> pa.Table:
+def stored_rows(old: pa.Table, lost: pa.Table, columns: Sequence[str]) -> pa.Table:
     """Stored rows, with their hidden ids, that make up the lost bag."""
     due: dict[str, int] = {}
-    for row in python_rows(lost.select(list(shown))):
+    for row in python_rows(lost.select(list(columns))):
         due[repr(row)] = due.get(repr(row), 0) + 1
     chosen = []
-    for i, row in enumerate(python_rows(old.select(list(shown)))):
+    for i, row in enumerate(python_rows(old.select(list(columns)))):
         text = repr(row)
         if due.get(text, 0) > 0:
             due[text] -= 1

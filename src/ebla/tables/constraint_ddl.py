@@ -131,31 +131,36 @@ def add_constraint(context: Context, name: str, spec: CheckSpec) -> None:
     ours = begun is None
     if begun is None:
         begun = replace(analysed(context, relation.name, relation.visible, spec, relation.constraints), checked=False)
-        _change(context, relation, lambda known: (*known, begun), f"add constraint {begun.name}")
+        _change(context, relation, lambda constraints: (*constraints, begun), f"add constraint {begun.name}")
         hit("constraint.added")
     try:
         _refuse_old(context, name, begun)
     except BaseException as error:  # a row that breaks it, or one that it fails on, or a statement that is cancelled
         if ours or isinstance(error, ConstraintError):  # one that was found begun may be another statement's
             with contextlib.suppress(EblaError):
-                _change(context, relation, lambda known: _without(known, begun.name), f"no constraint {begun.name}")
+                _change(
+                    context,
+                    relation,
+                    lambda constraints: _without(constraints, begun.name),
+                    f"no constraint {begun.name}",
+                )
         raise
     checked = replace(begun, checked=True)
 
-    def kept(known: Sequence[Constraint]) -> tuple[Constraint, ...]:
-        if not any((k.name, k.text) == (checked.name, checked.text) for k in known):
+    def kept(constraints: Sequence[Constraint]) -> tuple[Constraint, ...]:
+        if not any((k.name, k.text) == (checked.name, checked.text) for k in constraints):
             raise ConflictError(
                 f"{relation.name}: expected constraint {checked.name} to be there once its rows were looked at, found "
                 "that another statement removed it; add it again"
             )
-        return tuple(checked if k.name == checked.name else k for k in known)
+        return tuple(checked if k.name == checked.name else k for k in constraints)
 
     _change(context, relation, kept, f"constraint {begun.name} is kept by all rows")
 
 
-def _is_begun(known: Constraint, spec: CheckSpec) -> bool:
+def _is_begun(begun: Constraint, spec: CheckSpec) -> bool:
     """Whether a process died while it added this very constraint."""
-    return not known.checked and spec.name is not None and (known.name, known.text) == (spec.name, spec.text)
+    return not begun.checked and spec.name is not None and (begun.name, begun.text) == (spec.name, spec.text)
 
 
 def drop_constraint(context: Context, name: str, constraint: str, *, if_exists: bool) -> None:
@@ -168,11 +173,11 @@ def drop_constraint(context: Context, name: str, constraint: str, *, if_exists: 
             return
         have = ", ".join(k.name for k in relation.constraints) or "none"
         raise UnknownNameError(f"{relation.name}: expected one of its constraints ({have}), found {constraint}")
-    _change(context, relation, lambda known: _without(known, found.name), f"drop constraint {found.name}")
+    _change(context, relation, lambda constraints: _without(constraints, found.name), f"drop constraint {found.name}")
 
 
-def _without(known: Sequence[Constraint], name: str) -> tuple[Constraint, ...]:
-    return tuple(one for one in known if one.name != name)
+def _without(constraints: Sequence[Constraint], name: str) -> tuple[Constraint, ...]:
+    return tuple(one for one in constraints if one.name != name)
 
 
 def _change(

@@ -135,11 +135,11 @@ def refuse_in_runs(
 
 def refuse_frame(rows: DataFrame, relation: Relation, constraint: Constraint) -> None:
     """Refuse rows under physical names."""
-    shown = _shown_columns(relation, constraint)
+    columns = _shown_columns(relation, constraint)
     named = rows.selectExpr(*sscan.renamed([(col.physical, col.name) for col in relation.columns]))
-    wrong = _breaking(named, relation, constraint, [col.name for col in shown])
+    wrong = _breaking(named, relation, constraint, [col.name for col in columns])
     if wrong is not None:
-        raise _error(relation, constraint, list(zip([col.name for col in shown], wrong, strict=True)))
+        raise _error(relation, constraint, list(zip([col.name for col in columns], wrong, strict=True)))
 
 
 def _breaking(rows: DataFrame, relation: Relation, constraint: Constraint, names: Sequence[str]) -> list[Any] | None:

@@ -103,7 +103,7 @@ class Context:
             maintainer=maintainer,
             store=Store(settings.read_cache_bytes),
             frames=frames,
-            tags=Tags(lambda: sessions.known),
+            tags=Tags(lambda: sessions.current),
         )
         return context
 
@@ -151,7 +151,7 @@ class Context:
     @property
     def has_spark(self) -> bool:
         """Whether Spark was started already."""
-        return self.sessions.known is not None
+        return self.sessions.current is not None
 
     @property
     def writer(self) -> SparkSession:

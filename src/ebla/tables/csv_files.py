@@ -112,8 +112,8 @@ class CsvFiles:
             return
         line, file = found[_CORRUPT][wrong].as_py(), swrite.shown_path(found[_PATH][wrong].as_py())
         where = self._where(file, lambda fields: len(fields) != len(self.names))
-        shown = " ".join(line.split("\n"))
-        raise LoadError(f"{where}: expected {len(self.names)} columns ({', '.join(self.names)}), found {shown}")
+        text = " ".join(line.split("\n"))
+        raise LoadError(f"{where}: expected {len(self.names)} columns ({', '.join(self.names)}), found {text}")
 
     # ---- lines ------------------------------------------------------------------------------------------
 

@@ -93,8 +93,8 @@ def new_columns(table: str, declared: Sequence[Column], primary_key: Sequence[st
         if name.lower() in positions:
             raise DuplicateNameError(f"{table}: expected each key column once, found {name} twice")
         positions[name.lower()] = position
-    known = {d.name.lower() for d in declared}
-    missing = [n for n in primary_key if n.lower() not in known]
+    names = {d.name.lower() for d in declared}
+    missing = [n for n in primary_key if n.lower() not in names]
     if missing:
         raise UnknownNameError(
             f"{table}: expected key columns among {', '.join(d.name for d in declared)}, found {missing[0]}"
@@ -497,8 +497,8 @@ def widen_column(context: Context, name: str, column_name: str, new_type: str) -
 def _widened(column: Column, default: Default, kind: str) -> Default:
     """A column's default as a value of a wider type."""
     one = scalar(default, parse(column.type), types.to_arrow(column.type))
-    wide = replace(column, type=kind, default=None)
-    fitted = types.fit(pa.table({column.name: pa.repeat(one, 1)}), [wide], relation="default")
+    new = replace(column, type=kind, default=None)
+    fitted = types.fit(pa.table({column.name: pa.repeat(one, 1)}), [new], relation="default")
     return of_array(default.text, fitted[0].combine_chunks(), parse(kind))
 
 

@@ -181,22 +181,22 @@ class JsonFiles:
 
     def _spellings(self, rows: Sequence[dict[str, Any]], lines: Sequence[int], part: Range) -> list[Mapping[str, str]]:
         """For each row, declared names to its own; rows nearly always have the same."""
-        known = {c.name.lower(): c.name for c in self.relation.visible}
+        columns = {c.name.lower(): c.name for c in self.relation.visible}
         cache: dict[tuple[str, ...], dict[str, str]] = {}
         found: list[Mapping[str, str]] = []
         for row, line in zip(rows, lines, strict=True):
             names = tuple(row)
             if names not in cache:
-                cache[names] = self._spelled(names, known, part, line)
+                cache[names] = self._spelled(names, columns, part, line)
             found.append(cache[names])
         return found
 
-    def _spelled(self, names: Sequence[str], known: Mapping[str, str], part: Range, line: int) -> dict[str, str]:
+    def _spelled(self, names: Sequence[str], columns: Mapping[str, str], part: Range, line: int) -> dict[str, str]:
         spelled: dict[str, str] = {}
         for name in names:
-            declared = known.get(name.lower())
+            declared = columns.get(name.lower())
             if declared is None:
-                have = ", ".join(known.values())
+                have = ", ".join(columns.values())
                 where = _where(part, line)
                 raise LoadError(f"{where}: column {name}: expected one of {self.relation.name}'s columns {have}")
             if declared in spelled:

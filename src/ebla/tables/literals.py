@@ -102,14 +102,14 @@ def _with_defaults(
     """The word DEFAULT as what it stands for in its column."""
     columns = {column.name: column for column in relation.visible}
 
-    def told(cell: lit.Cell, name: str) -> lit.Cell:
+    def typed(cell: lit.Cell, name: str) -> lit.Cell:
         if cell.literal is not None or statement.source.text[cell.start : cell.end].upper() != "DEFAULT":
             return cell
         default, kind = columns[name].default, columns[name].type
         value = None if default is None else stored_form(default, parse(kind))
         return replace(cell, literal=lit.Literal(kind="default", value=value, text="DEFAULT", at=cell.start))
 
-    return [[told(cell, name) for cell, name in zip(row, given, strict=True)] for row in rows]
+    return [[typed(cell, name) for cell, name in zip(row, given, strict=True)] for row in rows]
 
 
 def _rows(

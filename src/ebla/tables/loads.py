@@ -154,12 +154,12 @@ def load_batch(
 
 def _known_options(kind: str, given: Mapping[str, object]) -> dict[str, object]:
     """The options under the names that Spark gives them."""
-    known = {name.lower(): name for name in OPTIONS[kind]}
-    unknown = [name for name in given if name.lower() not in known]
+    options = {name.lower(): name for name in OPTIONS[kind]}
+    unknown = [name for name in given if name.lower() not in options]
     if unknown:
-        have = f"one of {', '.join(sorted(known.values()))}" if known else "no option"
+        have = f"one of {', '.join(sorted(options.values()))}" if options else "no option"
         raise UnknownNameError(f"WITH: expected {have} for {kind} files, found {unknown[0]}")
-    return {known[name.lower()]: value for name, value in given.items()}
+    return {options[name.lower()]: value for name, value in given.items()}
 
 
 def _how(options: dict[str, object]) -> texts.How:
@@ -216,11 +216,11 @@ def _parquet(context: Context, relation: Relation, files: Sequence[str]) -> b.Fr
 
 
 def _spark_schema(file: str, relation: Relation, schema: pa.Schema) -> T.StructType:
-    known = {c.name.lower(): c for c in relation.visible}
+    declared = {c.name.lower(): c for c in relation.visible}
     fields: dict[str, T.StructField] = {}
     for column in schema:
         low = column.name.lower()
-        if low not in known:
+        if low not in declared:
             have = ", ".join(c.name for c in relation.visible)
             raise LoadError(f"{file}: column {column.name}: expected one of {relation.name}'s columns {have}")
         if low in fields:
@@ -315,10 +315,10 @@ def _csv_names(file: str, how: CsvFiles) -> tuple[str, ...]:
         return tuple(c.name for c in visible)
     if first is None:
         raise LoadError(f"{file}: expected a header line, found an empty file")
-    known = {c.name.lower(): c for c in visible}
+    declared = {c.name.lower(): c for c in visible}
     names: list[str] = []
     for name in first:
-        column = known.get(name.strip().lower())
+        column = declared.get(name.strip().lower())
         if column is None:
             raise LoadError(
                 f"{file}: column {name!r}: expected one of {relation.name}'s columns "

@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 def process(context: Context, base: RelationId, tablets: Collection[TabletId], tasks: Collection[TaskId]) -> bool:
     """Make the oldest staged load of these tablets visible; False: nothing of them is staged."""
     with context.catalog.reading() as connection:
-        known = reads.relation_by_id(connection, base)
+        table = reads.relation_by_id(connection, base)
         waiting = reads.staged_runs(connection, base, tablets)
-    if known is None or not waiting:
+    if table is None or not waiting:
         return False
     due = [run for run in waiting if run.begin_version == waiting[0].begin_version]
-    reason = f"staged rows of {known.name}: {sum(run.rows for run in due)} visible"
-    transaction = begin(context, known.name, reason=reason)
+    reason = f"staged rows of {table.name}: {sum(run.rows for run in due)} visible"
+    transaction = begin(context, table.name, reason=reason)
     try:
         if transaction.relation.id != base:
-            raise ConflictError(f"{known.name}: expected the table that was loaded into, found another; look again")
+            raise ConflictError(f"{table.name}: expected the table that was loaded into, found another; look again")
         with context.kept_alive(transaction.id):
             _flip(Sink(transaction), due, frozenset(tasks), reason)
     except BaseException as error:

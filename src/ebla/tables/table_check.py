@@ -208,8 +208,8 @@ def _other_rows(root: Root, run: Run, relation: Relation) -> bool:
         return True
     facts = rf.bounded(file.metadata.num_rows, run.bytes, relation, first, last)
     whole = (key_json(first or []), key_json(last or []))  # as older releases kept them
-    told = (run.key_min, run.key_max)
-    return facts.rows != run.rows or told not in ((facts.key_min, facts.key_max), whole)
+    stated = (run.key_min, run.key_max)
+    return facts.rows != run.rows or stated not in ((facts.key_min, facts.key_max), whole)
 
 
 def _mend(roots: Mapping[NodeId, Root], run: Run, problems: Mapping[NodeId, str]) -> None:

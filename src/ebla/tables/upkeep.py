@@ -30,7 +30,7 @@ class Upkeep:
 
     base: Relation
     indexes: tuple[Index, ...] = ()
-    known: dict[RelationId, Permission] = field(default_factory=dict)
+    planned: dict[RelationId, Permission] = field(default_factory=dict)
 
     @classmethod
     def read(cls, indexes: IndexCache, connection: Connection, base: Relation) -> Upkeep:
@@ -38,11 +38,11 @@ class Upkeep:
         return cls(
             base=base,
             indexes=tuple(i for i in found if i.maintained),
-            known={i.id: i.state for i in found if i.state is not Permission.ABSENT},
+            planned={i.id: i.state for i in found if i.state is not Permission.ABSENT},
         )
 
     def requirement(self) -> c.IndexesFollow:
-        return c.IndexesFollow(base=self.base.id, planned=self.known)
+        return c.IndexesFollow(base=self.base.id, planned=self.planned)
 
 
 class IndexMaintainer(Protocol):

@@ -67,17 +67,17 @@ def _rows_by(
     most: int | None,
 ) -> pa.Table:
     relation = snapshot.relation
-    keyed, shown = named(relation, by), named(relation, columns)
+    keyed, outputs = named(relation, by), named(relation, columns)
     if not on_driver(context, snapshot):
-        return _by_spark(context, snapshot, keyed, values, shown, most)
+        return _by_spark(context, snapshot, keyed, values, outputs, most)
     while True:
         try:
-            parts = _Lookup(context, snapshot, keyed, values, shown, most).parts()
+            parts = _Lookup(context, snapshot, keyed, values, outputs, most).parts()
             break
         except duckdb.Error as error:
             if not rf.distrust_damaged(snapshot, context.roots()):
                 raise CorruptRunError(f"{relation.name}: expected readable runs, found: {error}") from error
-    schema = pa.schema([pa.field(c.name, types.to_arrow(c.type)) for c in shown])
+    schema = pa.schema([pa.field(c.name, types.to_arrow(c.type)) for c in outputs])
     return pa.concat_tables([p.cast(schema) for p in parts]) if parts else schema.empty_table()
 
 
@@ -90,16 +90,16 @@ class _Lookup:
         snapshot: Snapshot,
         keyed: Sequence[Column],
         values: pa.Table,
-        shown: Sequence[Column],
+        outputs: Sequence[Column],
         most: int | None,
     ) -> None:
         self._snapshot = snapshot
         self._most = most
         self._keyed = keyed
         self._values = fitting(values, keyed)
-        self._shown = ", ".join(f"r.{quoted(c.physical)} AS {quoted(c.name)}" for c in shown)
+        self._outputs = ", ".join(f"r.{quoted(c.physical)} AS {quoted(c.name)}" for c in outputs)
         self._read = ", ".join(
-            quoted(p) for p in dict.fromkeys(c.physical for c in (*keyed, *shown, *snapshot.relation.identity))
+            quoted(p) for p in dict.fromkeys(c.physical for c in (*keyed, *outputs, *snapshot.relation.identity))
         )
         self._roots = context.nodes.of(snapshot.roots)
         self._changed = rf.mutations(
@@ -126,7 +126,7 @@ class _Lookup:
             if self._changed.num_rows:
                 self._cursor.register("changed", self._changed)
                 found.append(self._arrow(
-                    f"SELECT {self._shown} FROM changed r SEMI JOIN wanted v ON {self._match('v')} "
+                    f"SELECT {self._outputs} FROM changed r SEMI JOIN wanted v ON {self._match('v')} "
                     f"WHERE NOT coalesce(r.{DELETED}, false){self._limit()}"
                 ))  # fmt: skip
             found += self._from_files()
@@ -153,10 +153,10 @@ class _Lookup:
             return []
         rows = f"SELECT * FROM (SELECT {self._read} FROM {READ}) r SEMI JOIN {wanted} v ON {self._match('v')}"
         if by_key or not self._changed.num_rows:
-            return [self._arrow(f"SELECT {self._shown} FROM ({rows}) r{self._limit()}", files)]
+            return [self._arrow(f"SELECT {self._outputs} FROM ({rows}) r{self._limit()}", files)]
         rows += self._limit(self._changed.num_rows)  # so many may be replaced
         same = " AND ".join(f"r.{quoted(c.physical)} IS NOT DISTINCT FROM n.{quoted(c.physical)}" for c in key)
-        text = f"WITH found AS MATERIALIZED ({rows}) SELECT {self._shown} FROM found r ANTI JOIN changed n ON {same}"
+        text = f"WITH found AS MATERIALIZED ({rows}) SELECT {self._outputs} FROM found r ANTI JOIN changed n ON {same}"
         return [self._arrow(text, files)]
 
     def _limit(self, more: int = 0) -> str:
@@ -204,7 +204,7 @@ def _by_spark(
     snapshot: Snapshot,
     keyed: Sequence[Column],
     values: pa.Table,
-    shown: Sequence[Column],
+    outputs: Sequence[Column],
     most: int | None,
 ) -> pa.Table:
     """The same on Spark, for files of an older schema or a large level 0: a broadcast semi join."""
@@ -218,6 +218,6 @@ def _by_spark(
     found = rows.join(F.broadcast(local_frame(context.spark, marked)), F.expr(on), "left_semi")
     if most is not None:
         found = found.limit(most + 1)
-    shaped = found.selectExpr(*sscan.renamed([(c.physical, c.name) for c in shown])).toArrow()
-    schema = pa.schema([pa.field(c.name, types.to_arrow(c.type)) for c in shown])
+    shaped = found.selectExpr(*sscan.renamed([(c.physical, c.name) for c in outputs])).toArrow()
+    schema = pa.schema([pa.field(c.name, types.to_arrow(c.type)) for c in outputs])
     return shaped.cast(schema)

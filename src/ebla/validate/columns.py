@@ -162,10 +162,10 @@ class Resolver:
         label = tree.alias
         match tree:
             case exp.Table(this=exp.Identifier()) if not tree.db or tree.db.lower() == "system":
-                low, shown = tree.name.lower(), f"{tree.db}.{tree.name}" if tree.db else tree.name
+                low, name = tree.name.lower(), f"{tree.db}.{tree.name}" if tree.db else tree.name
                 alias = alias or low
-                label = shown if alias == low else f"{shown} {tree.alias}"
-                outputs = scope.ctes[low] if low in scope.ctes and not tree.db else self._input(shown.lower())
+                label = name if alias == low else f"{name} {tree.alias}"
+                outputs = scope.ctes[low] if low in scope.ctes and not tree.db else self._input(name.lower())
                 columns = columns_of(outputs, names)
             case exp.Subquery(this=exp.Select() | exp.SetOperation()):
                 columns = columns_of(self.query(tree, scope.ctes, scope.outer), names)
@@ -226,12 +226,12 @@ class Resolver:
         found = scope.find(names, aliases=aliases)
         # A result's own name wins in ORDER BY and the like.
         own = aliases and names[0] in scope.aliases
-        shown = ".".join(p.name for p in parts)
+        written = ".".join(p.name for p in parts)
         match found.answer:
             case Answer.AMBIGUOUS if ambiguous and not own:
                 having = ", ".join(s.label for s in found.sources)
                 hint = f"write {found.sources[0].alias or 'alias'}.{parts[-1].name}, or another alias in its place"
-                self.add(Code.AMBIGUOUS_COLUMN, parts[0], f"expected one {shown}, found it in {having}", hint)
+                self.add(Code.AMBIGUOUS_COLUMN, parts[0], f"expected one {written}, found it in {having}", hint)
             case Answer.NO_COLUMN:
                 self._no_column(parts[1], found)
             case Answer.NOTHING:
@@ -252,9 +252,9 @@ class Resolver:
             return  # `system.history.version`, or a variable of the session
         every = [s for one in scope.chain() for s in one.sources]
         if len(parts) > 1:
-            known = [s.alias for s in every if s.alias]
+            aliases = [s.alias for s in every if s.alias]
             message = f"expected the name of a table in FROM before .{parts[1].name}, found {first.name}"
-            self.add(Code.UNKNOWN_ALIAS, first, message, did_you_mean(first.name, known, "tables in FROM"))
+            self.add(Code.UNKNOWN_ALIAS, first, message, did_you_mean(first.name, aliases, "tables in FROM"))
         elif name in LITERALS:
             self.add(Code.NOT_DETERMINISTIC, first, *described(first.name))
         else:
@@ -280,10 +280,10 @@ class Resolver:
         if isinstance(name, exp.Star):
             return
         found = scope.find([name.name.lower()], aliases=True)
-        known = [s.alias for one in scope.chain() for s in one.sources if s.alias]
-        if found.answer is Answer.NOTHING and name.name.lower() not in known and len(column.parts) == 2:
+        aliases = [s.alias for one in scope.chain() for s in one.sources if s.alias]
+        if found.answer is Answer.NOTHING and name.name.lower() not in aliases and len(column.parts) == 2:
             message = f"expected the name of a table in FROM before .*, found {name.name}"
-            self.add(Code.UNKNOWN_ALIAS, name, message, did_you_mean(name.name, known, "tables in FROM"))
+            self.add(Code.UNKNOWN_ALIAS, name, message, did_you_mean(name.name, aliases, "tables in FROM"))
 
     def add(self, code: Code, identifier: exp.Expr, message: str, hint: str) -> None:
         self.findings.append(Finding(code=code, at=place(self._text, identifier), message=message, hint=hint))

@@ -81,9 +81,11 @@ def _create_table(walk: Walk, made: st.CreateTable) -> None:
             walk.report(Code.UNSUPPORTED_TYPE, walk.item.place_of(key, last=True), message, hint)
     if made.name.lower() in walk.world.relations:
         return
-    known: Columns | None = columns if made.query is None else result_columns(made.query.text, walk.world.relations)
+    made_columns: Columns | None = (
+        columns if made.query is None else result_columns(made.query.text, walk.world.relations)
+    )
     table = RelationFacts(
-        name=made.name, kind=Kind.TABLE, columns=known, key=made.primary_key, made_by=walk.item.number
+        name=made.name, kind=Kind.TABLE, columns=made_columns, key=made.primary_key, made_by=walk.item.number
     )
     for check in made.checks:
         walk.expression(table, check.text)
@@ -162,11 +164,11 @@ def _has_unneeded(walk: Walk, relation: RelationFacts, name: str) -> bool:
 def _uses(walk: Walk, view: RelationFacts, table: str, column: str) -> bool:
     """Whether a view certainly uses a column. What only Spark can tell is an error when the statement runs."""
     inputs = {n: r.shape_types() for n, r in walk.world.relations.items() if n in view.reads}
-    known = {n: kinds for n, kinds in inputs.items() if kinds is not None}
-    if view.query is None or len(known) < len(view.reads):
+    typed = {n: kinds for n, kinds in inputs.items() if kinds is not None}
+    if view.query is None or len(typed) < len(view.reads):
         return False
     try:
-        used = tree_of(view.query, known).used.get(table.lower(), frozenset())
+        used = tree_of(view.query, typed).used.get(table.lower(), frozenset())
         return column.lower() in {name.lower() for name in used}
     except NotUnderstood:
         return False

@@ -40,10 +40,10 @@ class RelationFacts:
         """Columns and types as the analysis of changes wants them, hidden key included; `None` if one is unknown."""
         if self.columns is None:
             return None
-        known = {name: kind for name, kind in self.columns.items() if kind is not None}
-        if len(known) < len(self.columns):
+        typed = {name: kind for name, kind in self.columns.items() if kind is not None}
+        if len(typed) < len(self.columns):
             return None
-        return known if self.key else {**known, **dict.fromkeys(HIDDEN_KEY, "bigint")}
+        return typed if self.key else {**typed, **dict.fromkeys(HIDDEN_KEY, "bigint")}
 
     def shape_key(self) -> list[str]:
         return list(self.key or HIDDEN_KEY)

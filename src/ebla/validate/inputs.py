@@ -57,11 +57,11 @@ def _input_issue(walk: Walk, step: ViewStep, ref: TableRef, view: str | None) ->
             return None  # the name is taken, which is said already
         message = f"expected inputs other than the view itself, found {name}"
         return step.query_issue(Code.DEPENDENCY_CYCLE, at, message, "read the tables that the view is made of")
-    known = walk.world.relations.get(name.lower())
-    if known is not None and known.kind is Kind.INDEX:
+    relation = walk.world.relations.get(name.lower())
+    if relation is not None and relation.kind is Kind.INDEX:
         message = f"expected a table or a view as input, found the index {name}"
         return step.query_issue(Code.SYSTEM_INPUT, at, message, "read what it indexes")
-    if known is not None:
+    if relation is not None:
         return None
     later = walk.later.get(name.lower())
     if later is not None and later.number > walk.item.number:

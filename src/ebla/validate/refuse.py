@@ -18,8 +18,8 @@ def refuse(source: StatementText, issues: Sequence[Issue]) -> None:
     warnings with their places, and `.issues` holds every issue.
     """
     if any(i.severity is Severity.ERROR for i in issues):
-        shown = [i for i in issues if i.severity is not Severity.NOTE]
-        raise as_error(issues, render(shown, source.text, line=source.line, column=source.column))
+        reported = [i for i in issues if i.severity is not Severity.NOTE]
+        raise as_error(issues, render(reported, source.text, line=source.line, column=source.column))
 
 
 def require_handler(made: CreateHandler, warehouse: Warehouse) -> tuple[Issue, ...]:

@@ -114,13 +114,13 @@ def _has(source: Source, name: str) -> bool:
 
 
 def _among(sources: Sequence[Source], name: str) -> Found:
-    known = [s for s in sources if s.columns is not None and name in s.columns]
-    if len(known) > 1:
-        return Found(answer=Answer.AMBIGUOUS, sources=tuple(known))
-    if known:
-        columns = known[0].columns
+    having = [s for s in sources if s.columns is not None and name in s.columns]
+    if len(having) > 1:
+        return Found(answer=Answer.AMBIGUOUS, sources=tuple(having))
+    if having:
+        columns = having[0].columns
         assert columns is not None
-        return Found(answer=Answer.FOUND, column=columns[name], sources=(known[0],))
+        return Found(answer=Answer.FOUND, column=columns[name], sources=(having[0],))
     if any(s.columns is None for s in sources):
         return Found(answer=Answer.UNSURE)
     return Found(answer=Answer.NOTHING)

@@ -19,11 +19,11 @@ class World:
     system: Mapping[str, Columns]
 
     @classmethod
-    def of(cls, known: Warehouse) -> World:
+    def of(cls, warehouse: Warehouse) -> World:
         return cls(
-            relations={n.lower(): r for n, r in known.relations.items()},
-            handlers={n.lower(): (tuple(views), tuple(inputs)) for n, (views, inputs) in known.handlers.items()},
-            system=known.system,
+            relations={n.lower(): r for n, r in warehouse.relations.items()},
+            handlers={n.lower(): (tuple(views), tuple(inputs)) for n, (views, inputs) in warehouse.handlers.items()},
+            system=warehouse.system,
         )
 
     def names(self, kind: Kind | None = None) -> list[str]:

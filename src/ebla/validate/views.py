@@ -200,7 +200,7 @@ def _place(outputs: Outputs, column: int) -> int:
 
 
 def _facts(step: ViewStep, inputs: Mapping[str, RelationFacts], analysed: Analysed, outputs: Outputs) -> ViewFacts:
-    columns = _shown(step, outputs)
+    columns = _columns(step, outputs)
     understood, blocked, implied = _followed(step, inputs, analysed, outputs)
     spelled = {n.lower(): n for n in columns or {}}
     key = [spelled.get(k.lower(), k) for k in step.create.primary_key or implied or ()]
@@ -238,18 +238,18 @@ def _settled(
     if roles is None:
         return None
     names = list(view.columns or {})
-    shown = [replace(role, column=name) for role, name in zip(roles, names, strict=False)]
-    return Sketch(query=drawn.query, roles=(*shown, *roles[len(shown) :]))
+    named = [replace(role, column=name) for role, name in zip(roles, names, strict=False)]
+    return Sketch(query=drawn.query, roles=(*named, *roles[len(named) :]))
 
 
-def _shown(step: ViewStep, outputs: Outputs) -> dict[str, str | None] | None:
+def _columns(step: ViewStep, outputs: Outputs) -> dict[str, str | None] | None:
     """The view's columns, under the names that the statement gives; `None` if they are not all known."""
     names = step.create.columns
     if outputs is None:
         return dict.fromkeys(names) if names else None
-    shown = [(names[i] if i < len(names) else o.name, o.type) for i, o in enumerate(outputs)]
-    found = {n: kind for n, kind in shown if n is not None}
-    return found if len({n.lower() for n in found}) == len(shown) else None
+    named = [(names[i] if i < len(names) else o.name, o.type) for i, o in enumerate(outputs)]
+    found = {n: kind for n, kind in named if n is not None}
+    return found if len({n.lower() for n in found}) == len(named) else None
 
 
 def _followed(
@@ -257,11 +257,11 @@ def _followed(
 ) -> tuple[Shape | None, str | None, tuple[str, ...] | None]:
     """The query's tree or why there is none, and the key that it implies; nothing at all where types are unknown."""
     kinds = {n: r.shape_types() for n, r in inputs.items()}
-    known = {n: kind for n, kind in kinds.items() if kind is not None}
-    if len(known) < len(kinds) or outputs is None:
+    typed = {n: kind for n, kind in kinds.items() if kind is not None}
+    if len(typed) < len(kinds) or outputs is None:
         return None, None, None
     try:
-        tree = tree_of(step.create.query, known, case_sensitive=analysed.case_sensitive)
+        tree = tree_of(step.create.query, typed, case_sensitive=analysed.case_sensitive)
         if len(tree.outputs) != len(outputs):
             raise NotUnderstood("the query's columns")
     except NotUnderstood as reason:
@@ -303,14 +303,14 @@ def _judge(step: ViewStep, facts: ViewFacts, *, key: bool = True) -> list[Issue]
 
 def _judge_key(step: ViewStep, facts: ViewFacts, names: Sequence[str | None]) -> list[Issue]:
     made = step.create
-    shown = [n for n in names if n is not None]
+    visible = [n for n in names if n is not None]
     issues: list[Issue] = []
     for name in made.primary_key:
-        if len(shown) == len(names) and name.lower() not in (n.lower() for n in shown):
+        if len(visible) == len(names) and name.lower() not in (n.lower() for n in visible):
             at = _key_place(step, name)
             message = f"PRIMARY KEY: expected columns of the view, found {name}"
             issues.append(
-                step.item.issue(Code.UNKNOWN_KEY_COLUMN, at, message, did_you_mean(name, shown, "its columns"))
+                step.item.issue(Code.UNKNOWN_KEY_COLUMN, at, message, did_you_mean(name, visible, "its columns"))
             )
     if issues or not made.primary_key or facts.implied is None:
         return issues

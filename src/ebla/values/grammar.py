@@ -70,8 +70,8 @@ def parse(sql_type: str) -> Type:
         if words:
             raise Unfit(f"unexpected {words[0][0]!r}")
     except Unfit as error:
-        shown = sql_type if len(sql_type) <= 200 else f"{sql_type[:197]}..."
-        raise TypeMismatchError(f"type {shown!r}: {error}; supported: {SUPPORTED}") from None
+        text = sql_type if len(sql_type) <= 200 else f"{sql_type[:197]}..."
+        raise TypeMismatchError(f"type {text!r}: {error}; supported: {SUPPORTED}") from None
     return tree
 
 

@@ -160,13 +160,13 @@ class Lenient:
             return Number(match[0])
         word = _WORD.match(self._text, self._at)
         found = word[0] if word else ""
-        known: dict[str, Any] = {"null": None, "true": True, "false": False}
+        words: dict[str, Any] = {"null": None, "true": True, "false": False}
         if self._allow.allow_non_numeric_numbers:
-            known |= {name: Number(value) for name, value in _WORDS.items()}
-        if found not in known:
+            words |= {name: Number(value) for name, value in _WORDS.items()}
+        if found not in words:
             raise self._unexpected("a value")
         self._at += len(found)
-        return known[found]
+        return words[found]
 
     def _list(self) -> list[Any]:
         self._at += 1
@@ -230,14 +230,14 @@ class Lenient:
         letter = self._text[at : at + 1]
         if letter == "u" and re.fullmatch("[0-9a-fA-F]{4}", self._text[at + 1 : at + 5]):
             return chr(int(self._text[at + 1 : at + 5], 16)), at + 5
-        known = _ESCAPES.get(letter)
+        escaped = _ESCAPES.get(letter)
         allow = self._allow
         if letter and (allow.allow_backslash_escaping_any_character or (letter == "'" and allow.allow_single_quotes)):
-            known = known or letter
-        if known is None:
+            escaped = escaped or letter
+        if escaped is None:
             self._at = at - 1
             raise self._unexpected("an escape that JSON has")
-        return known, at + 1
+        return escaped, at + 1
 
 
 def _joined(text: str) -> str:
@@ -299,12 +299,12 @@ def _part(name: str, found: Any, tree: Type, how: texts.How) -> Any:
 
 
 def _struct(found: dict[str, Any], tree: Type, how: texts.How) -> dict[str, Any]:
-    known = {name.lower(): name for name, _ in tree.parts}
+    declared_names = {name.lower(): name for name, _ in tree.parts}
     given: dict[str, Any] = {}
     for name, one in found.items():
-        declared = known.get(name.lower())
+        declared = declared_names.get(name.lower())
         if declared is None:
-            raise Unfit(f"field {name}: expected one of {', '.join(known.values())}")
+            raise Unfit(f"field {name}: expected one of {', '.join(declared_names.values())}")
         if declared in given:
             raise Unfit(f"field {name}: expected each field once, found it in two spellings")
         given[declared] = one

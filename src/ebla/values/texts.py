@@ -138,14 +138,14 @@ def unscaled(exact: Decimal, scale: int) -> int:
     """The number times 10 to the scale, if that is whole and has at most 38 digits."""
     sign, digits, exponent = exact.as_tuple()
     assert isinstance(exponent, int), "a text of digits is finite"
-    shown, shift = "".join(map(str, digits)).lstrip("0"), exponent + scale
+    text, shift = "".join(map(str, digits)).lstrip("0"), exponent + scale
     if shift < 0:
-        shown, rest = shown[:shift], shown[shift:]
+        text, rest = text[:shift], text[shift:]
         if rest.strip("0"):
             raise Unfit("not a whole number" if scale == 0 else f"more than {scale} digits behind the point")
-    if shown and len(shown) + max(shift, 0) > 38:
+    if text and len(text) + max(shift, 0) > 38:
         raise Unfit("out of range")
-    whole = int(shown + "0" * max(shift, 0)) if shown else 0
+    whole = int(text + "0" * max(shift, 0)) if text else 0
     return -whole if sign else whole
 
 

@@ -198,8 +198,8 @@ def widens(old: str, new: str) -> bool:
     before, after = parse(old), parse(new)
     whole = after.precision - after.scale
     match before.kind, after.kind:
-        case ("tinyint" | "smallint" | "int") as narrow, ("smallint" | "int" | "bigint") as wide:
-            return _INTEGERS.index(wide) >= _INTEGERS.index(narrow)
+        case ("tinyint" | "smallint" | "int") as narrow, ("smallint" | "int" | "bigint") as wider:
+            return _INTEGERS.index(wider) >= _INTEGERS.index(narrow)
         case ("tinyint" | "smallint" | "int" | "float", "double") | ("date", "timestamp_ntz"):
             return True
         case ("tinyint" | "smallint" | "int" | "bigint") as integer, "decimal":
@@ -242,12 +242,12 @@ def normalize_keys(table: pa.Table, key_names: Sequence[str]) -> pa.Table:
 
 def _match_names(found: Iterable[object], columns: Columns, relation: str) -> dict[str, int]:
     """Declared name to position among the found names."""
-    known = {column.name.lower(): column.name for column in columns}
+    spelled = {column.name.lower(): column.name for column in columns}
     given: dict[str, int] = {}
     for index, name in enumerate(found):
-        declared = known.get(str(name).lower())
+        declared = spelled.get(str(name).lower())
         if declared is None:
-            have = ", ".join(known.values())
+            have = ", ".join(spelled.values())
             raise UnknownNameError(f"{relation} has no column {name!r}; its columns are {have}")
         if declared in given:
             raise DuplicateNameError(f"{relation}: column {declared!r} is given twice (case does not count)")

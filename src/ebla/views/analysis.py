@@ -39,10 +39,10 @@ def analyze_view(
 def analyze_item(context: Context, item: ScriptItem, query: Query) -> ViewAnalysis:
     names = list(dict.fromkeys(ref.name.lower() for ref in query.refs))
     with context.catalog.reading() as connection:
-        known = warehouse.read(connection, names)
+        warehouse_facts = warehouse.read(connection, names)
         found = {n: reads.find_relation(connection, n) for n in names}
     settings = view_settings(context.spark)
-    report = items_report([item], known, SparkAnalyser(lambda: context.view_session(settings, small=False)))
+    report = items_report([item], warehouse_facts, SparkAnalyser(lambda: context.view_session(settings, small=False)))
     refuse(item.source, report.issues)
     facts = report.views[item.number]
     relations = {n: r for n, r in found.items() if r is not None}

@@ -34,8 +34,8 @@ class ViewAnalysis:
         merges = self.drawn is not None
         if self.shape is None:
             return driving(None, names, self.relations, self.columns, merges=merges)
-        shown = (column.name for column in self.columns if not column.hidden)
-        outputs = tuple(zip(shown, (value for _, value in self.shape.outputs), strict=True))
+        visible = (column.name for column in self.columns if not column.hidden)
+        outputs = tuple(zip(visible, (value for _, value in self.shape.outputs), strict=True))
         return driving(replace(self.shape, outputs=outputs), names, self.relations, self.columns, merges=merges)
 
     def plans(self) -> dict[str, EpochPlan]:

@@ -33,8 +33,8 @@ def run(database: Database, statement: st.HandlerStatement) -> Result:
                 database.statements.views.arrivals.flush(*statement.views)
             if warned:
                 database.wake()
-                shown = pa.table({"warning": [i.message for i in warned], "hint": [i.hint for i in warned]})
-                return Result(table=shown, spark=lambda: context.spark)
+                table = pa.table({"warning": [i.message for i in warned], "hint": [i.hint for i in warned]})
+                return Result(table=table, spark=lambda: context.spark)
         case st.DropHandler(name=name, if_exists=if_exists):
             drop(context, name, if_exists=if_exists)
         case st.AlterHandler(name=name, options=options):
@@ -53,8 +53,8 @@ def create(context: Context, statement: st.CreateHandler) -> tuple[Issue, ...] |
     warned: tuple[Issue, ...] = ()
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
-        known = stored.handlers(connection)
-        if statement.if_not_exists and not is_reserved(statement.name) and by_name(known, statement.name):
+        present = stored.handlers(connection)
+        if statement.if_not_exists and not is_reserved(statement.name) and by_name(present, statement.name):
             return None
         nonlocal warned
         warned = require_handler(statement, warehouse.read(connection, handlers=stored.by_names(connection)))
@@ -68,7 +68,7 @@ def create(context: Context, statement: st.CreateHandler) -> tuple[Issue, ...] |
             consumer=statement.consumer,
         )
         updates = [stored.put(with_settings(made, statement.options))]
-        if made.batch and by_name(known, DICTIONARY) is None:
+        if made.batch and by_name(present, DICTIONARY) is None:
             updates.append(stored.put(Handler(name=DICTIONARY)))
         return c.Decision(reason=f"create handler {statement.name}", updates=tuple(updates))
 
@@ -107,6 +107,6 @@ def alter(context: Context, name: str, options: Mapping[str, object]) -> None:
 
 
 def _unknown(connection: Connection, name: str) -> UnknownNameError:
-    known = [h.name for h in stored.handlers(connection) if not is_reserved(h.name)]
-    have = f"handlers are {', '.join(known)}" if known else f"there is only {DEFAULT}"
+    names = [h.name for h in stored.handlers(connection) if not is_reserved(h.name)]
+    have = f"handlers are {', '.join(names)}" if names else f"there is only {DEFAULT}"
     return UnknownNameError(f"handler {name}: expected a handler of this name, found none; {have}")

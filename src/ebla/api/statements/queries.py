@@ -81,7 +81,7 @@ class Queries:
         read = self.snapshots.read(statement.query, parameters)
         mode = statement.mode or "formatted"
         utils = java_class(self._context.spark, "org.apache.spark.sql.api.python.PythonSQLUtils")
-        shown = utils.explainString(read.frame._jdf.queryExecution(), mode)
+        text = utils.explainString(read.frame._jdf.queryExecution(), mode)
         read.release()
         said = f"\nNot answered as first rows, without Spark: {why}\n" if why else ""
-        return columns(self._context, {"plan": [f"{shown}{said}"]})
+        return columns(self._context, {"plan": [f"{text}{said}"]})

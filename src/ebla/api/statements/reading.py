@@ -78,13 +78,13 @@ class Snapshots:
 
     def _relations(self, connection: Connection, query: Query, versions: Sequence[Version]) -> Relations:
         """Mentions of one table at one version are looked up once."""
-        known: dict[tuple[object, ...], Snapshot | pa.Table | None] = {}
+        sources: dict[tuple[object, ...], Snapshot | pa.Table | None] = {}
         found: dict[TableRef, Snapshot | pa.Table | None] = {}
         for ref, at in zip(query.refs, versions, strict=True):
             key = (ref.parts, ref.version, ref.timestamp, at)
-            if key not in known:
-                known[key] = self._relation(connection, ref, at)
-            found[ref] = known[key]
+            if key not in sources:
+                sources[key] = self._relation(connection, ref, at)
+            found[ref] = sources[key]
         return found
 
     def _relation(self, connection: Connection, ref: TableRef, version: Version) -> Snapshot | pa.Table | None:

@@ -113,7 +113,7 @@ class Tables:
         with self._context.catalog.reading() as connection:
             every = [reads.relation(connection, n) for n in reads.relation_names(connection)]
         found = [r for r in every if r.kind is not Kind.INDEX]
-        shown = pa.table(
+        listed = pa.table(
             {
                 "name": pa.array([r.name for r in found], pa.string()),
                 "kind": pa.array([r.kind.value for r in found], pa.string()),
@@ -123,7 +123,7 @@ class Tables:
                 "comment": pa.array([r.comment for r in found], pa.string()),
             }
         )
-        return Result(table=named_like(shown, like), spark=lambda: self._context.spark)
+        return Result(table=named_like(listed, like), spark=lambda: self._context.spark)
 
     def describe(self, name: str, *, is_system: bool) -> Result:
         if is_system:

@@ -71,5 +71,5 @@ class Views:
 
     def _show(self, like: str | None) -> Result:
         with self._context.catalog.reading() as connection:
-            shown = freshness.table(connection, self._context.catalog.clock())
-        return Result(table=named_like(shown, like), spark=lambda: self._context.spark)
+            listed = freshness.table(connection, self._context.catalog.clock())
+        return Result(table=named_like(listed, like), spark=lambda: self._context.spark)

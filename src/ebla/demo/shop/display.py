@@ -16,7 +16,7 @@ from ebla.demo.shop.writers import Count, total
 
 BARS = "▁▂▃▄▅▆▇█"
 PROGRESS_WIDTH = 20
-WIDE = 100
+ROOMY_WIDTH = 100
 WRITES_WIDTH = 37
 VIEWS_WIDTH = 73
 """What the table of views takes without the trail of ages."""
@@ -90,13 +90,13 @@ def build_line(seen: Sequence[BuildSeen], counts: Mapping[str, Count]) -> str:
 
 def frame(snapshot: Snapshot, width: int = 110) -> RenderableType:
     """The whole picture. From 80 columns on nothing is cut; where there are more, more is told."""
-    wide = width >= WIDE
+    is_roomy = width >= ROOMY_WIDTH
     middle = Table.grid(expand=True)
-    middle.add_column(width=WRITES_WIDTH + (8 if wide else 0))
+    middle.add_column(width=WRITES_WIDTH + (8 if is_roomy else 0))
     middle.add_column(ratio=1)
     middle.add_row(
         _panel(f"writes, {snapshot.commits_per_s:.0f} commits a second", _writes(snapshot)),
-        _panel("epochs", _epochs(snapshot, wide)),
+        _panel("epochs", _epochs(snapshot, is_roomy)),
     )
     return Group(_head(snapshot), middle, _panel("views", _views(snapshot, width)))
 
@@ -147,26 +147,26 @@ def _writes(snapshot: Snapshot) -> RenderableType:
     return table
 
 
-def _epochs(snapshot: Snapshot, wide: bool) -> RenderableType:
+def _epochs(snapshot: Snapshot, is_roomy: bool) -> RenderableType:
     """The newest last, on as many lines as the writes take."""
     table = _grid()
     table.add_column("at", justify="right", no_wrap=True, min_width=4)
     table.add_column("view", ratio=1, no_wrap=True, min_width=10)
     table.add_column("plan", no_wrap=True, min_width=11)
     table.add_column("took", justify="right", no_wrap=True, min_width=6)
-    if wide:
+    if is_roomy:
         table.add_column("to version", justify="right", no_wrap=True, min_width=11)
     lines = max(len(snapshot.counts) + 1, EPOCHS_SHOWN)
-    shown = snapshot.epochs[-lines:]
-    for epoch in shown:
+    epochs = snapshot.epochs[-lines:]
+    for epoch in epochs:
         table.add_row(
             f"{epoch.at_s:.0f} s",
             epoch.view,
             Text(epoch.plan, style=PLAN_STYLES.get(epoch.plan, "")),
             seconds(epoch.seconds),
-            *([f"{epoch.version:,} (+{epoch.versions})"] if wide else []),
+            *([f"{epoch.version:,} (+{epoch.versions})"] if is_roomy else []),
         )
-    for _ in range(lines - len(shown)):
+    for _ in range(lines - len(epochs)):
         table.add_row("")
     return table
 

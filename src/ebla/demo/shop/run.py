@@ -131,7 +131,7 @@ class Shop:
     @contextlib.contextmanager
     def bars(self) -> Iterator[building.Show]:
         """A function that shows how far builds are; what a writer fails with is raised by it."""
-        with _shown(self.teller, display.build_frame, display.build_line) as show:
+        with _showing(self.teller, display.build_frame, display.build_line) as show:
 
             def look(seen: Sequence[BuildSeen]) -> None:
                 show(time.perf_counter(), seen, self.writers.tally.counts())
@@ -202,7 +202,7 @@ def watch_shop(shop: Shop, db: Database, for_s: float) -> Watch:
     """Watch the writers and the views. What one of them fails with ends the demonstration."""
     shop.teller.title(f"The writers go on for {for_s:.0f} s; epochs run in the background, by themselves")
     watch = Watch()
-    with _shown(shop.teller, lambda s: display.frame(s, shop.teller.console.width), display.line) as show:
+    with _showing(shop.teller, lambda s: display.frame(s, shop.teller.console.width), display.line) as show:
         for snapshot in _snapshots(db, shop, watch, for_s):
             show(snapshot.elapsed_s, snapshot, last=snapshot.remaining_s == 0)
             shop.writers.raise_failure()
@@ -237,7 +237,7 @@ def _snapshots(db: Database, shop: Shop, watch: Watch, for_s: float) -> Iterator
 
 
 @contextlib.contextmanager
-def _shown(
+def _showing(
     teller: Teller, frame: Callable[..., RenderableType], line: Callable[..., str]
 ) -> Iterator[Callable[..., None]]:
     """A function that shows something seen at a time: as a living picture, or as a line every few seconds."""

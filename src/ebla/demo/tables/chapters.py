@@ -76,11 +76,11 @@ def change_rows(story: Story) -> None:
 
 def _corrections(orders: dict[int, Order]) -> dict[int, Order | None]:
     """Every 60th order is deleted or gets another total, and a thousand orders are new."""
-    known: dict[int, Order | None] = {}
+    changed: dict[int, Order | None] = {}
     for key in sorted(orders)[::60]:
-        known[key] = None if key % 3 == 0 else Order(1, 5000 + key % 100, "new", files.FIRST_DAY)
+        changed[key] = None if key % 3 == 0 else Order(1, 5000 + key % 100, "new", files.FIRST_DAY)
     fresh = range(files.ORDERS + 1, files.ORDERS + 1001)
-    return known | {key: Order(key % files.CUSTOMERS + 1, key % 7000 + 100, "new", files.FIRST_DAY) for key in fresh}
+    return changed | {key: Order(key % files.CUSTOMERS + 1, key % 7000 + 100, "new", files.FIRST_DAY) for key in fresh}
 
 
 def _store_corrections(story: Story, corrections: dict[int, Order | None]) -> None:

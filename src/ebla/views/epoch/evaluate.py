@@ -69,9 +69,9 @@ class Evaluation:
     def differing(self, sides: Sequence[Side]) -> list[tuple[int, pa.Table]]:
         """Each side's rows with its sign; one Spark job for all of them, or none."""
         direct = [(side.sign, self._directly(side.leaves, side.unread)) for side in sides]
-        known = [(sign, rows) for sign, rows in direct if rows is not None]
-        if len(known) == len(sides):
-            return known
+        terms = [(sign, rows) for sign, rows in direct if rows is not None]
+        if len(terms) == len(sides):
+            return terms
         small = all(len(side.leaves) + len(side.unread) == len(self.view.kept.refs) for side in sides)
         frames = [
             self.frame(side.leaves, old=side.old, unread=side.unread, small=small).selectExpr("*", f"{place} AS {SIGN}")
@@ -189,11 +189,11 @@ class Evaluation:
         RDD; in any other plan they must show how few they are, so that they are broadcast.
         """
         relation = self.inputs.relations[table]
-        shown = [n for n in rows.schema.names if not column_of(relation, n).hidden]
-        schema = sscan.struct(under_names([column_of(relation, n) for n in shown]))
+        visible = [n for n in rows.schema.names if not column_of(relation, n).hidden]
+        schema = sscan.struct(under_names([column_of(relation, n) for n in visible]))
         aside = small and rows.num_rows > LOCAL_ROWS_MAX
         session = self.session(small=True) if aside else self.inputs.context.spark
-        return self.inputs.round.frame(rows, aside, lambda: sscan.local(session, rows.select(shown), schema))
+        return self.inputs.round.frame(rows, aside, lambda: sscan.local(session, rows.select(visible), schema))
 
     def _empty(self, table: str) -> DataFrame:
         return sscan.empty(

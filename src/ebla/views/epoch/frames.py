@@ -42,14 +42,14 @@ def with_tombstones(
     key = [col.name for col in relation.key]
     on = F.expr(" AND ".join(f"{sscan.quoted(f'_ebla_k_{n}')} <=> {sscan.quoted(n)}" for n in key))
     both = keys.join(found.withColumn(_HIT, F.lit(True)), on, how)
-    shown = [
+    outputs = [
         f"IF({_HIT} IS NULL, {sscan.quoted(f'_ebla_k_{col.name}')}, {sscan.quoted(col.name)}) AS "
         f"{sscan.quoted(col.physical)}"
         if col.key_position is not None
         else f"{sscan.quoted(col.name)} AS {sscan.quoted(col.physical)}"
         for col in relation.columns
     ]
-    return both.selectExpr(*shown, f"{_HIT} IS NULL AS {DELETED}")
+    return both.selectExpr(*outputs, f"{_HIT} IS NULL AS {DELETED}")
 
 
 def over_stored(operands: Operands, found: DataFrame, part: str) -> DataFrame:
@@ -172,12 +172,12 @@ class Frames:
     def _changed(self, table: str, columns: Sequence[str]) -> DataFrame:
         """Columns of the changed rows, old and new, and of those that the view sees for the first time."""
         came = self._inputs.added(table)
-        shown = [sscan.quoted(n) for n in columns]
+        outputs = [sscan.quoted(n) for n in columns]
         if came is None:
             return self._written(table, columns)
         if not self._inputs.writes(table):
-            return came.selectExpr(*shown)
-        return self._written(table, columns).unionAll(came.selectExpr(*shown))
+            return came.selectExpr(*outputs)
+        return self._written(table, columns).unionAll(came.selectExpr(*outputs))
 
     def _written(self, table: str, columns: Sequence[str]) -> DataFrame:
         """Columns of the changed rows, old and new; of the new alone if they are the key, which both share."""

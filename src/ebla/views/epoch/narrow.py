@@ -141,17 +141,17 @@ class _Collector:
         self._rows_max = rows_max
         self._old = old
         self._both = both
-        self._known: dict[Values, pa.Table] = {}
+        self._found: dict[Values, pa.Table] = {}
         self._rows: dict[tuple[Narrowed, State], pa.Table] = {}
 
     def values(self, wanted: Values) -> pa.Table:
         """Distinct values, in columns `c0`, `c1`, …"""
-        if wanted not in self._known:
+        if wanted not in self._found:
             found = distinct(self._compute(wanted))
             if found.num_rows > self._rows_max:
                 raise TooLarge(f"{found.num_rows} values to follow")
-            self._known[wanted] = found
-        return self._known[wanted]
+            self._found[wanted] = found
+        return self._found[wanted]
 
     def _compute(self, wanted: Values) -> pa.Table:
         match wanted:

@@ -58,8 +58,8 @@ def compare_sample(context: Context, name: str) -> None:
         plan = of_scope(shape, (), how.scope)
         assert plan is not None, "nothing changed, so there is nothing to follow"
         values = sample(context.roots(), now[how.base], base.key, base.key)
-        shown = sample(context.roots(), mine, named(view.relation, how.scope), base.key)
-        _compare(context, view, plan, distinct(pa.concat_tables([values, shown])), inputs, mine)
+        stored = sample(context.roots(), mine, named(view.relation, how.scope), base.key)
+        _compare(context, view, plan, distinct(pa.concat_tables([values, stored])), inputs, mine)
         return
     grown = by_scope(shape, [how.base], keys_of(relations))
     if grown is not None and not grown.whole:
@@ -69,15 +69,15 @@ def compare_sample(context: Context, name: str) -> None:
 def _grown(context: Context, view: View, plan: Incremental, base: str, inputs: Inputs, mine: Snapshot) -> pa.Table:
     """Values of the scope: of rows that the view has, and of those that rows of the base should have made."""
     scope = named(view.relation, plan.scope)
-    shown = sample(context.roots(), mine, scope, scope)
+    stored = sample(context.roots(), mine, scope, scope)
     key = inputs.relations[base].key
     keys = sample(context.roots(), inputs.now[base], key, key)
     try:
         rows = inputs.lookup(base, [k.name for k in key], keys.slice(0, inputs.rows_max), None, State.NEW)
         due = affected(plan, _AsIfChanged(base, rows, inputs), rows_max=inputs.rows_max)
     except TooLarge:
-        return distinct(shown)  # a row of the base stands for too many
-    return distinct(pa.concat_tables([shown, due.rename_columns(shown.schema.names).cast(shown.schema)]))
+        return distinct(stored)  # a row of the base stands for too many
+    return distinct(pa.concat_tables([stored, due.rename_columns(stored.schema.names).cast(stored.schema)]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,14 +101,14 @@ def _gather(context: Context) -> tuple[int, bool]:
         relation = relations[number]
         if relation is None or read is None:
             continue
-        known = inputs.get(number, Gathered(since=read, until=read))
-        if read > known.until:  # a FLUSH was faster
-            known = Gathered(since=read, until=read)
-        found, until = _changes(context, relation, known.until, newest)
+        entry = inputs.get(number, Gathered(since=read, until=read))
+        if read > entry.until:  # a FLUSH was faster
+            entry = Gathered(since=read, until=read)
+        found, until = _changes(context, relation, entry.until, newest)
         rows += found
         more = more or until < newest
         if found:
-            inputs[number] = replace(known, until=until)
+            inputs[number] = replace(entry, until=until)
     forgotten, inputs = _forget(context, before, inputs, least)
     after = Position(inputs=inputs)
     if not rows and not forgotten:
@@ -238,13 +238,13 @@ def batch_inputs(
     found = []
     for name, number in inputs.items():
         read = None if view.position is None else view.position.read.get(name)
-        known = gathered.inputs.get(number)
+        entry = gathered.inputs.get(number)
         found.append(
             BatchInput(
                 name=name,
                 relation=number,
                 read=None if read is None else Version(read),
-                gathered=None if known is None else known.until,
+                gathered=None if entry is None else entry.until,
                 horizon=reads.relation(connection, name).horizon,
             )
         )
@@ -359,15 +359,15 @@ def running(connection: Connection, handlers: Collection[str]) -> list[Running]:
         if position is None or position.refresh is None or handler.name not in handlers:
             continue
         to = {n: Version(position.refresh.to.get(n, position.read[n])) for n in numbers}
-        known = {n: max(to[n], gathered.inputs[i].until) for n, i in numbers.items() if i in gathered.inputs}
+        gathered_to = {n: max(to[n], gathered.inputs[i].until) for n, i in numbers.items() if i in gathered.inputs}
         failed = position.failed_in_refresh  # what fails on a stream's row keeps no chunk from going on
-        if failed and not _may_go(position, known):
+        if failed and not _may_go(position, gathered_to):
             continue
         target = _standing(connection, view, numbers, newest)
         mended = None
         if failed:
-            mended = replace(target, batch={**target.batch, **to, **known})
-        again = any(until > to[n] for n, until in known.items())
+            mended = replace(target, batch={**target.batch, **to, **gathered_to})
+        again = any(until > to[n] for n, until in gathered_to.items())
         found.append(Running(view=view, handler=handler, target=target, again=again, mended=mended))
     return found
 
