@@ -139,5 +139,5 @@ OPEN: weakref.WeakSet[Database] = weakref.WeakSet()
 def _close_all() -> None:
     """A program that ends without closing leaves no thread at work while the interpreter goes."""
     for database in list(OPEN):
-        with contextlib.suppress(Exception):  # there is nobody left to tell
+        with contextlib.suppress(Exception):  # the caller is gone, no handler is left
             database.close()

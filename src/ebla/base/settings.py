@@ -44,10 +44,10 @@ class Settings(BaseModel):
         60.0, ge=0, description="How often changes of dictionaries are gathered and applied."
     )
     dictionary_rows_per_scan: int = Field(
-        100_000, gt=0, description="A dictionary's change rewrites so many rows of a view at a time."
+        100_000, gt=0, description="A dictionary's change rewrites this many rows of a view at a time."
     )
     dictionary_rows_per_s: float | None = Field(
-        None, gt=0, description="A dictionary's change rewrites at most so many rows of a view a second."
+        None, gt=0, description="A dictionary's change rewrites at most this many rows of a view a second."
     )
     retention_s: float = Field(86_400.0, ge=0, description="How long vacuum keeps what newer versions replaced.")
     transaction_lease_s: float = Field(60.0, gt=0, description="A writer silent for this long is taken for dead.")
@@ -78,7 +78,7 @@ class Settings(BaseModel):
         None, gt=0, description="`CHECK` and `REPAIR` look at no more rows a minute than this, unless they say so."
     )
     check_chunk_rows: int = Field(
-        4_000_000, gt=0, description="`CHECK` and `REPAIR` look at about so many rows at a time."
+        4_000_000, gt=0, description="`CHECK` and `REPAIR` look at about this many rows at a time."
     )
     spark_memory: str = Field("4g", description="Memory of a Spark session that Ebla starts.")
     spark_cores: str = Field("*", description="Cores of a Spark session that Ebla starts.")

@@ -26,7 +26,7 @@ from ebla.tables.chunk_scan import Scan
 from ebla.tables.context import Context
 
 PAUSE_US = 200_000
-"""A build that is paused is looked at again after so long, if its task was not stopped before."""
+"""A build that is paused is looked at again after this long, if its task was not stopped before."""
 
 Failed = Mapping[RelationId, tuple[frozenset[TaskId], Exception]]
 """Relations that could not be filled, each with its tasks of the chunk and the reason."""

@@ -47,11 +47,11 @@ class Limits:
     gather_us: int = 200 * MS
     """How long finished ids are gathered before they are removed in one commit."""
     answer_us: int = 10_000 * MS
-    """A call that is not answered for so long is repeated."""
+    """A call that is not answered for this long is repeated."""
     backoff_us: int = 200 * MS
     backoff_us_max: int = 30_000 * MS
     poll_us: int = 1_000 * MS
-    """The state is looked at so often even if no event comes."""
+    """The state is looked at this often even if no event comes."""
     tablets_max: int = 16
     """Tablets in one batch."""
     tasks_max: int = 1_024
@@ -69,7 +69,7 @@ class Answered:
     finished: frozenset[TaskId]
     failed: Mapping[TaskId, str] = field(default_factory=dict)
     waits_us: Mapping[TaskId, int] = field(default_factory=dict)
-    """Tasks that gave way: they may not go on for so long, by the rate of their builds."""
+    """Tasks that gave way: they may not go on for this long, by the rate of their builds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Where chunks of a base end.
 
 Theory of operation. The manifest says about how many rows a tablet has. Where all that a batch has left fits one chunk,
-nobody needs to know more. Where a tablet must be cut, the tokens of its rows are read, from its key columns and level
+no more has to be read. Where a tablet must be cut, the tokens of its rows are read, from its key columns and level
 0; rows that are deleted do not count, so that long runs of tombstones are no obstacle. A very large tablet is cut by
 what may be expected: tokens are spread evenly.
 """
@@ -43,7 +43,7 @@ class Cuts:
         return own + -(-spread // self._base.tablets)
 
     def fits(self, tablets: Sequence[TabletId], rows_max: int) -> bool:
-        """Whether a whole batch is one chunk, so that nobody needs to know more."""
+        """Whether a whole batch is one chunk, so that no more has to be read."""
         return sum(map(self.rows, tablets)) <= rows_max
 
     def evenly(self, tablet: TabletId, after: str | None, rows_max: int) -> tuple[str | None, int]:

@@ -53,7 +53,7 @@ class Report(Protocol):
     def failed(self, shard: int, errors: Mapping[TaskId, str]) -> None: ...
 
     def gave_way(self, shard: int, waits_us: Mapping[TaskId, int]) -> None:
-        """Tasks that may not go on for so long, by the rate of their builds."""
+        """Tasks that may not go on for this long, by the rate of their builds."""
         ...
 
     def wrong(self, relation: RelationId, error: Exception) -> None:

@@ -181,7 +181,7 @@ class LocalNodes:
             node.observed(state)
 
     def let_go(self) -> None:
-        """Stop all batches: another process leads, or nobody wants anything built here."""
+        """Stop all batches: another process leads, or there is nothing to build here."""
         for node in self._all():
             node.let_go()
 

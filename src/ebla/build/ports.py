@@ -1,4 +1,4 @@
-"""Where effects attach. The coordinator and the worker only return values; whoever runs them carries these out.
+"""Where effects attach. The coordinator and the worker only return values; the node and the leader carry them out.
 
 The same decisions run in a unit test, in a simulation, in one process and on a cluster: only what stands behind these
 protocols differs.

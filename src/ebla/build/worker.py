@@ -1,11 +1,11 @@
 """What a node does when it is asked to work on tasks.
 
 Theory of operation. The worker of a node has one batch at a time on each shard. It is asked with
-`work_on_view_building_tasks(term, shard, ids)`, as often as anyone likes:
+`work_on_view_building_tasks(term, shard, ids)`, any number of times:
 
 - A call with an older term than the newest one seen is refused.
 - On an idle shard, the open tasks among the ids become the batch and the engine is started.
-- On a busy shard the call is attached: it waits for the batch that runs, whoever asked for that one.
+- On a busy shard the call is attached: it waits for the batch that runs, whichever call asked for it.
 - It is answered as soon as some of its ids are finished, have failed or gave way, or when none of them runs any more.
 
 Finished ids are remembered until the catalog no longer has the task; so a leader whose predecessor lost the answer
@@ -28,7 +28,7 @@ from ebla.build.state import Room, State
 from ebla.model.tasks import Replica, Task
 
 CallId = int
-"""Which of the calls that wait is answered; given by whoever receives them."""
+"""Which of the calls that wait is answered; given by the node that receives them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Answer:
     finished: frozenset[TaskId]
     failed: Mapping[TaskId, str] = field(default_factory=dict)
     waits_us: Mapping[TaskId, int] = field(default_factory=dict)
-    """Tasks that may not go on for so long, by the rate of their builds."""
+    """Tasks that may not go on for this long, by the rate of their builds."""
 
 
 # ---- effects --------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class Worker:
         return effects
 
     def observed(self, state: State) -> list[Effect]:
-        """The catalog may have changed: stop what must not go on, forget what nobody will ask for again."""
+        """The catalog may have changed: stop what must not go on, forget what no call will ask for again."""
         effects: list[Effect] = []
         room = Room(state.builds)
         for shard, here in self._shards.items():

@@ -189,7 +189,7 @@ def postgres_engine(url: str) -> Engine:
             "catalog address: expected postgresql://user:password@host:port/database, found one that cannot be read"
         ) from None
     patience = {name: value for name, value in PATIENCE.items() if name not in parsed.query}
-    # A ping before use costs a round trip and hides a restart of the server from whoever comes next.
+    # A ping before use costs a round trip and hides a restart of the server from the next statement.
     engine = create_engine(parsed, connect_args=patience, pool_pre_ping=True)
 
     @event.listens_for(engine, "connect")

@@ -29,7 +29,7 @@ class IndexState:
     index: RelationId
     base: RelationId
     state: Permission
-    """`absent`: it waits for somebody to have it built, and nobody maintains it."""
+    """`absent`: it waits for a statement that builds it, and no writer maintains it."""
     since: Version
     """The commit that began the state."""
     read_version: Version | None

@@ -26,7 +26,7 @@ from ebla.errors import EblaError
 log = logging.getLogger("ebla.leases")
 
 SHARE = 3
-"""A lease is prolonged when one part of so many is over."""
+"""A lease is renewed after its length divided by this."""
 
 
 def is_gone(holder: str) -> bool:

@@ -39,7 +39,7 @@ else:
 
 __all__ = ["FILE", "Catalog", "insisted", "is_postgres", "now_us"]
 
-NOBODY = NodeId("")
+NO_NODE = NodeId("")
 
 Done = TypeVar("Done")
 P = ParamSpec("P")
@@ -202,7 +202,7 @@ class Catalog:
 
     # ---- commits ----------------------------------------------------------------------------------------
 
-    def commit(self, decision: c.Decision, *, node: NodeId = NOBODY) -> c.Committed:
+    def commit(self, decision: c.Decision, *, node: NodeId = NO_NODE) -> c.Committed:
         """Make a decision true, or raise and change nothing."""
         committed = self._settle(lambda connection: decision, node)
         assert committed is not None
@@ -261,7 +261,7 @@ class Catalog:
         self,
         make: Callable[[Connection, Version], c.Decision | None],
         *,
-        node: NodeId = NOBODY,
+        node: NodeId = NO_NODE,
         attempts: int = 5,
     ) -> c.Committed | None:
         """Read state at an exclusive version, decide, commit if it is still that version; else start over.

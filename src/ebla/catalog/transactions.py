@@ -1,8 +1,8 @@
 """Open transactions, leases and pins: who is at work, and what must not be swept from under them.
 
 A transaction is a row with a lease. Its files carry its number in their names, so a file whose transaction is neither
-open nor named by the manifest belongs to nobody and may be swept. A lease that runs out is as good as an abort: the
-commit checks it.
+open nor named by the manifest belongs to no transaction and may be swept. A lease that runs out is as good as an abort:
+the commit checks it.
 
 All that is written here may be written twice, so it is repeated where the database's answer was lost. Of a transaction
 that was begun twice one is never used, and ends with its lease.
@@ -50,7 +50,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A transaction that stands in someone's way."""
+    """A transaction that another commit must wait for or abort."""
 
     transaction: TransactionId
     holder: str
@@ -320,7 +320,7 @@ def _pin(
 
 @insisted
 def hold(catalog: Catalog, version: Version, *, holder: str, reason: str, lease_us: int) -> None:
-    """Keep a version readable in the name of a piece of work, whoever does it, and no other version."""
+    """Keep a version readable in the name of a piece of work, in any process, and no other version."""
     with catalog.writing() as connection:
         rows.write(connection, rows.delete(s.pins, holder=holder))
         _put_pin(connection, str(uuid.uuid4()), version, holder, reason, catalog.clock() + lease_us)

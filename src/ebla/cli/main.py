@@ -396,7 +396,7 @@ def vacuum(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Forget old versions and delete the files that nobody needs any more.
+    """Forget old versions and delete the files that no version needs any more.
 
     Keeps what readers hold, and what is younger than --retain. Also removes what killed writers left behind.
     """
@@ -429,7 +429,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _reader_left() -> int:
-    """`ebla … | head`: nobody reads the rest, and the interpreter must not try to write it at its end."""
+    """`ebla … | head`: the rest has no reader, and the interpreter must not try to write it at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return failure.UNEXPECTED
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TASK_ROWS_MAX = 4_000_000
-"""A task sorts at most about so many rows in memory."""
+"""A task sorts at most about this many rows in memory."""
 
 _TABLET = "_ebla_tablet"
 _FACTS = "relation long, tablet int, path string, row_count long, bytes long, key_min string, key_max string"

@@ -1,6 +1,6 @@
 """An index comes to be and goes: its definition is checked, its relation and its tasks are made in one commit.
 
-Nothing is read here; whoever leads building takes it from there (`ebla.indexes.walk`, `ebla.indexes.filler`).
+Nothing is read here; the leader of building takes it from there (`ebla.indexes.walk`, `ebla.indexes.filler`).
 """
 
 from __future__ import annotations

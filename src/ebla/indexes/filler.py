@@ -99,7 +99,7 @@ def _load(connection: Connection, relations: Iterable[RelationId]) -> tuple[list
 
 
 def _of_one_session(indexes: Sequence[Index]) -> list[list[Index]]:
-    """Expressions mean what they mean in one session; indexes without any go with whoever comes first."""
+    """Expressions mean what they mean in one session; indexes without any go with the first session."""
     groups: dict[tuple[tuple[str, str], ...], list[Index]] = {}
     plain: list[Index] = []
     for index in indexes:

@@ -4,7 +4,7 @@ Writers look a new value up in the index, at their snapshot, and compare it at t
 While the index is being filled they see a part of it. So when all of it is there, the build waits for those that began
 before, and then looks at the whole index once: what came earlier is found by that, what comes later by the writers.
 
-Until then there may be values that stand twice already. Whoever writes such a row and leaves its value as it was has
+Until then there may be values that stand twice already. A write of such a row that leaves its value as it was has
 not made that so, and goes on: while the index is filled, a value in doubt is compared with what the row was.
 """
 

@@ -1,4 +1,4 @@
-"""An index looked at before anybody may read it.
+"""An index is compared with its base before queries may read it.
 
 Its entries are counted: of a full index there are as many as rows, as far as the manifest can tell without reading.
 Keys are taken from the middle of some runs of the base and of the index, so that both a missing entry and one too many
@@ -47,8 +47,8 @@ class Validation:
         self._barriers: dict[RelationId, tuple[Version, int]] = {}
 
     def verify(self, number: RelationId) -> bool:
-        """Whether the index may be read. `False`: look again, somebody is in the way. An error says why it never may,
-        and that it is on its way out."""
+        """Whether the index may be read. `False`: another change is in the way, look again. An error says why it never
+        may, and that it is on its way out."""
         with self._context.catalog.reading() as connection:
             index = _load(connection, number)
         if backfill_level(index.state) is None:
@@ -71,7 +71,7 @@ class Validation:
     def _passed(self, index: Index) -> bool:
         """Whether no writer is open that began before the last tablet was there: it may not have seen all entries.
 
-        Whoever comes later does. The wait is bounded as every barrier's.
+        Later ones do. The wait is bounded as every barrier's.
         """
         catalog = self._context.catalog
         tx.reap(catalog)
@@ -117,7 +117,7 @@ def compare(context: Context, index: Index) -> None:
 
 
 def counted(snapshot: Snapshot) -> tuple[int, int]:
-    """Between how many rows a snapshot has, from the manifest alone: exactly so many where there is no level 0."""
+    """Between how many rows a snapshot has, from the manifest alone: the two are equal where there is no level 0."""
     rows = sum(run.rows for run in snapshot.level1)
     gone = sum(run.tombstones for run in snapshot.level0)
     come = sum(run.rows - run.tombstones for run in snapshot.level0)

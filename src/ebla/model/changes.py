@@ -529,7 +529,7 @@ ROWS_ONLY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A change that someone has decided on. `exclusive` ones are topology and schema commits.
+    """A change of the catalog, decided and not yet committed. `exclusive` ones are topology and schema commits.
 
     `guards` are the scopes that an exclusive decision was made from, none for everything; `moves` those that it moves
     beyond what its updates say.

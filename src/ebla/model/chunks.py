@@ -58,7 +58,7 @@ class Chunk:
 
 
 Cut = Callable[[TabletId, str | None, int], tuple[str | None, int]]
-"""Where so many rows of a tablet behind a position end (`None`: at the tablet's end), and how many there are."""
+"""Where this many rows of a tablet behind a position end (`None`: at the tablet's end), and how many there are."""
 
 
 def next_chunk(

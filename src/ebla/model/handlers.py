@@ -185,7 +185,7 @@ class BatchInput:
 def held(inputs: Iterable[BatchInput], newest: Version) -> dict[str, Version]:
     """The versions at which an ordinary epoch reads dictionaries: where they are.
 
-    One that was never read is read now, as is one whose version nobody can read any more: the view is recomputed then.
+    One that was never read is read now, as is one whose version is vacuumed: the view is recomputed then.
     """
     return {i.name: newest if i.read is None or i.read < i.horizon else i.read for i in inputs}
 

@@ -4,7 +4,7 @@ Theory of operation. A bulk load, a repair or a copy from another replica brings
 writes by their changes; of these runs it may not. So the run is *staged*, invisible to reads of its base, wherever a
 view would otherwise miss it:
 
-- No view: nobody misses anything.
+- No view: no view misses the rows.
 - No view has begun: the build that comes will read the run.
 - A view has begun and is not built: it may have passed the run's keys, or not yet. Staged, until a `process_staging`
   task has made it an ordinary write, whose changes epochs find (`ebla.tables.staging`).
@@ -12,7 +12,7 @@ view would otherwise miss it:
   brings rows that no write of this replica has shown. Staged for a repair, visible at once otherwise.
 
 Staged runs of a base that the coordinator manages wait for its task. Those of a base that lies on one node alone, and
-that nobody coordinates, go to that node's own generator of updates.
+without a coordinator, go to that node's own generator of updates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long a task waits, so that it reads at most so many rows a minute.
+"""How long a task waits, so that it reads at most this many rows a minute.
 
 Theory of operation. What a task has read and not yet waited for is a debt of rows, which time pays off at the rate.
 The task waits until nothing is owed, after every chunk and after the last one too: so N rows at R rows a minute take
@@ -34,7 +34,7 @@ class Throttle:
         return replace(self, owed_row_us=max(0, self.owed_row_us - paid), at_us=now_us)
 
     def spent(self, rows: int, now_us: int) -> Throttle:
-        """After a chunk of so many rows."""
+        """After a chunk of this many rows."""
         settled = self.settled(now_us)
         return replace(settled, owed_row_us=settled.owed_row_us + rows * MINUTE_US)
 

@@ -137,7 +137,7 @@ class Dictionaries:
         """Handlers whose turn has come, and whose dictionaries have not been looked at since."""
 
     def want(self, periods_s: Mapping[str, float], now_s: float) -> None:
-        """Something was committed: these handlers have dictionaries, and look at them so often."""
+        """Something was committed: these handlers have dictionaries, and look at them this often."""
         with self._lock:
             self._turns.periods_s = periods_s
             self._turns.want(now_s)

@@ -24,7 +24,8 @@ DEFAULT_ROOT = "./data"
 def join(catalog: Catalog, settings: Settings) -> None:
     """Register this process's nodes; one that is registered with another storage root is refused.
 
-    A root belongs to one node of one catalog, and holds no other root: what is swept there is surely nobody's.
+    A root belongs to one node of one catalog, and holds no other root: a file that is swept there belongs to no other
+    catalog.
     """
     # A warehouse's own data directory is recorded relative to it, so that the warehouse can be moved.
     own = settings.storage_root
@@ -34,7 +35,7 @@ def join(catalog: Catalog, settings: Settings) -> None:
     with catalog.reading() as connection:
         registered = reads.nodes(connection).get(NodeId(settings.node))
     if own is None and registered is not None:
-        wanted[settings.node] = registered.root  # whoever names no root means the registered one
+        wanted[settings.node] = registered.root  # settings without a root mean the registered one
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         stored = reads.nodes(connection)

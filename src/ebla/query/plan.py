@@ -382,7 +382,7 @@ US_PER_FETCH = 150.0
 COLLECTED_MAX = 20_000
 """More rows than this are sorted by DuckDB, not one by one."""
 EXAMINED_MAX = 300_000
-"""A seek whose conditions few rows fulfil is given up after so many, and all rows are scanned."""
+"""A seek whose conditions few rows fulfil is given up after this many, and all rows are scanned."""
 FETCHED_MAX = 4_000
 
 

@@ -51,7 +51,7 @@ class Sought:
     def _batch(
         self, items: Any, held: tuple[v.Ranks, Place] | None, least: int
     ) -> tuple[list[Place], tuple[v.Ranks, Place] | None, bool]:
-        """At least so many rows, and in an order that is not exact all that are equal to the last of them.
+        """At least this many rows, and in an order that is not exact all that are equal to the last of them.
 
         Also the row that was read too far, and whether there are no more.
         """

@@ -46,8 +46,8 @@ from ebla.values import token as tokens
 from ebla.values import types
 
 LEASE_S = 86_400.0
-"""Nobody renews the lease of this transaction, so it lasts as long as a Spark job may take. A write that fails ends it
-at once; a driver that dies leaves it, and until then vacuum spares what the transaction could have read."""
+"""No process renews the lease of this transaction, so it lasts as long as a Spark job may take. A write that fails ends
+it at once; a driver that dies leaves it, and until then vacuum spares what the transaction could have read."""
 
 PIECE_BYTES = 64 * 2**20
 FILE_ROWS_MIN = 1_000

@@ -33,7 +33,7 @@ from ebla.storage import runs as rf
 from ebla.values import token as tokens
 
 GROWTH = 2
-"""A layer is merged with the one before it, if that is at most so many times as large."""
+"""A layer is merged with the one before it, if that is at most this many times as large."""
 ROW_BYTES = 100
 KEY_VALUE_BYTES = 60
 """About what a row takes besides its columns: its place by key, and each value of its key."""

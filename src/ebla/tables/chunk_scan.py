@@ -41,7 +41,7 @@ class Reading:
     not_before: Version
     """At an older version they could not be computed."""
     at: Version | None = None
-    """They are read at this version or a newer one, which somebody keeps from vacuum; `None`: at the newest."""
+    """They are read at this version or a newer one, which a pin keeps from vacuum; `None`: at the newest."""
 
 
 def version_of(readings: Collection[Reading]) -> Version | None:

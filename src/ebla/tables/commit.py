@@ -1,6 +1,6 @@
 """The commit of a write: what it requires, and everything that it makes visible at one version.
 
-Whoever writes rows of a relation commits them through this builder: writers, loads, epochs, chunks of a build,
+All that write rows of a relation commit them through this builder: writers, loads, epochs, chunks of a build,
 compaction, the flip of staged runs and the Spark sink. It requires that the transaction is open, that the relation's
 columns are at most one step ahead of those that the rows were made for, that its tablets lie where the files were put,
 and that none of its indexes has gone further than one step. It brings the rows, the entries of the indexes that follow

@@ -323,7 +323,9 @@ def reshape(
     with context.catalog.reading() as connection:
         relation = reads.relation(connection, name)
         require_table(relation)
-        wanted = change(relation, reads.physical_names(connection, relation.id))  # a wrong request waits for nobody
+        wanted = change(
+            relation, reads.physical_names(connection, relation.id)
+        )  # a wrong request does not wait for writers
         if fills is not None:
             fills(connection, relation)
     if tuple(wanted) == relation.columns:

@@ -15,7 +15,7 @@ from ebla.values import types
 
 KEYS = 200
 RUNS = 4
-"""So many rows, from so many runs."""
+"""A sample has this many rows, from this many runs."""
 
 
 def sample(

@@ -60,7 +60,7 @@ class Pins:
         return hold
 
     def tidy(self) -> None:
-        """Remove the rows of versions that nobody reads any more."""
+        """Remove the rows of versions that no reader holds any more."""
         now = self._tidied_at = self._context.catalog.clock()
         with self._lock:
             for version in [v for v, held in self._held.items() if held.expires_at <= now]:

@@ -2,7 +2,7 @@
 
 Theory of operation. A load into a table with a view under way commits its runs as `staging`, one for each tablet that
 it has rows in, with a task for each of these tablets (`ebla.model.staging` says when, `ebla.tables.writes` does it).
-Nobody sees such a run: no read, no change, no epoch, no compaction. Vacuum keeps it, because the manifest names it.
+Nothing reads such a run: no query, no change, no epoch, no compaction. Vacuum keeps it, because the manifest names it.
 
 The flip takes the oldest load that has staged runs in the tablets of a batch and makes them visible in one commit: its
 version becomes theirs, as if the rows had been written by that commit. So epochs find them as changes, once; the

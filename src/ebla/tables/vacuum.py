@@ -1,4 +1,4 @@
-"""Vacuum forgets old versions; the sweep removes what nobody owns."""
+"""Vacuum forgets old versions; the sweep removes files of no transaction and no run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Vacuumed:
 
 
 def plan_horizon(newest: Version, by_time: Version, needed: Version | None) -> Version:
-    """Forget what is older than the retention period, but nothing that somebody reads."""
+    """Forget what is older than the retention period, but no version that a reader holds."""
     return min(newest, by_time) if needed is None else min(newest, by_time, needed)
 
 
@@ -93,7 +93,7 @@ def sweep(context: Context, relations: Sequence[RelationId] | None = None) -> tu
     """Delete files that the manifest does not name and no open transaction owns: count, bytes, orphans.
 
     The listing comes first and the catalog second. A file that was listed and whose transaction is still open is
-    somebody's work; one whose transaction committed is named by then; any other is nobody's.
+    still being written; one whose transaction committed is named by then; any other can never be read.
     """
     removed = size = orphans = 0
     wanted = None if relations is None else {f"r{r}" for r in relations}

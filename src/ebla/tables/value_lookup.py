@@ -23,7 +23,7 @@ from ebla.values import token as tokens
 from ebla.values import types
 
 LEVEL0_TIMES = 5
-"""A lookup merges so many times more level 0 on the driver than a scan does: the other way reads every file."""
+"""A lookup merges this many times more level 0 on the driver than a scan does: the other way reads every file."""
 
 
 def named(relation: Relation, names: Sequence[str]) -> list[Column]:
@@ -154,7 +154,7 @@ class _Lookup:
         rows = f"SELECT * FROM (SELECT {self._read} FROM {READ}) r SEMI JOIN {wanted} v ON {self._match('v')}"
         if by_key or not self._changed.num_rows:
             return [self._arrow(f"SELECT {self._outputs} FROM ({rows}) r{self._limit()}", files)]
-        rows += self._limit(self._changed.num_rows)  # so many may be replaced
+        rows += self._limit(self._changed.num_rows)  # this many may be replaced
         same = " AND ".join(f"r.{quoted(c.physical)} IS NOT DISTINCT FROM n.{quoted(c.physical)}" for c in key)
         text = f"WITH found AS MATERIALIZED ({rows}) SELECT {self._outputs} FROM found r ANTI JOIN changed n ON {same}"
         return [self._arrow(text, files)]

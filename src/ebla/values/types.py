@@ -205,7 +205,7 @@ def widens(old: str, new: str) -> bool:
         case ("tinyint" | "smallint" | "int" | "bigint") as integer, "decimal":
             return whole >= (20 if integer == "bigint" else 10)
         case "decimal", "decimal" if whole >= before.precision - before.scale:
-            # In Parquet a decimal is as wide as the smallest signed integer with so many digits.
+            # In Parquet a decimal is as wide as the smallest signed integer with this many digits.
             old_width, new_width = (int(10**t.precision - 1).bit_length() // 8 for t in (before, after))
             return after.scale > before.scale or (after.scale == before.scale and old_width == new_width)
         case _:

@@ -1,11 +1,11 @@
 """`CREATE OR REPLACE MATERIALIZED VIEW`: the new view is built beside the old one and takes its place in one commit.
 
 Theory of operation. The *replacement* is a view like any other, under a name of the system's own. It is built by
-whoever builds views, through crashes too, while readers read the old view. Once it is built, one exclusive commit drops
-the old view, gives its name and its place in a handler to the replacement, and ends the matter. Any process may make
-that commit: the one that waits, the one that has built, or the next that opens the warehouse. Until then nothing may
-come to depend on the old view, and dropping it drops the replacement, too. A build that fails, or is cancelled, leaves
-the old view as it was.
+the process that builds views, through crashes too, while readers read the old view. Once it is built, one exclusive
+commit drops the old view, gives its name and its place in a handler to the replacement, and ends the matter. Any
+process may make that commit: the one that waits, the one that has built, or the next that opens the warehouse. Until
+then nothing may come to depend on the old view, and dropping it drops the replacement, too. A build that fails, or is
+cancelled, leaves the old view as it was.
 """
 
 from __future__ import annotations

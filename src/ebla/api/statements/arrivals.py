@@ -99,7 +99,7 @@ class Arrivals:
 
     @contextlib.contextmanager
     def _saying_what_goes_on(self) -> Iterator[None]:
-        """Whoever stops waiting for a build does not stop the build, and is told so."""
+        """A statement that stops waiting for a build does not stop the build, and says so."""
         try:
             yield
         except KeyboardInterrupt as interrupted:

@@ -91,7 +91,7 @@ def drop(context: Context, name: str, *, if_exists: bool = False) -> bool:
 
 
 def alter(context: Context, name: str, options: Mapping[str, object]) -> None:
-    """Change settings. `default` and `sys$dictionary` have a row only once somebody has changed them."""
+    """Change settings. `default` and `sys$dictionary` have a row only once a statement has changed them."""
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         found = by_name(stored.handlers(connection), name)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ebla.demo.shop.worker import Worker
 
 CHUNKS = 8
-"""The worker reads so many chunks, about, if it is let."""
+"""The worker reads this many chunks, about, if it is let."""
 BUILD_S = 8.0
 """How long the worker would take at least: its rate is bounded, so that it is surely killed before the end."""
 CHUNKS_UNTIL_KILLED = 1
@@ -58,7 +58,7 @@ class Built:
 
 
 def pace(lines: int) -> tuple[int, int]:
-    """Rows of a chunk, and rows a minute, for a table of so many lines."""
+    """Rows of a chunk, and rows a minute, for a table of this many lines."""
     return max(1, lines // CHUNKS), max(60, int(lines * 60 / BUILD_S))
 
 

@@ -49,7 +49,7 @@ class Sizes:
 
     @classmethod
     def of(cls, rows: int) -> Sizes:
-        """Sizes that make up about so many rows in all."""
+        """Sizes that make up about this many rows in all."""
         return cls(
             customers=max(CUSTOMERS_MIN, rows // 20), products=max(10, rows // 80), orders=max(20, rows * 47 // 200)
         )

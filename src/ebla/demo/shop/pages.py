@@ -60,7 +60,8 @@ class Pages:
 
 
 def timed(db: Database, count: int = QUERIES) -> list[float]:
-    """Seconds of so many queries, each for another customer's name; each was asked once before, so that it is warm."""
+    """Seconds of this many queries, each for another customer's name; each was asked once before, so that it is
+    warm."""
     names = [NAMES[i * len(NAMES) // count] for i in range(count)]
     for name in names:
         page(db, name)

@@ -172,7 +172,7 @@ def kill_a_writer(story: Story) -> None:
     story.claim_orders("nothing of it is visible")
     time.sleep(victim.LEASE_S)  # then it counts as dead
     done = story.run("VACUUM").rows()[0]
-    stage.claim(f"VACUUM sweeps it: {done[3]} file that nobody owns", [p for p in left if p.exists()], [])
+    stage.claim(f"VACUUM sweeps it: {done[3]} file of no transaction", [p for p in left if p.exists()], [])
 
 
 def change_the_schema(story: Story) -> None:

@@ -53,7 +53,7 @@ def _starts(values: Values) -> Iterator[Changed]:
 
 
 def costs_more(stored: int, written: int) -> bool:
-    """Whether to look up so many keys among so many sorted rows costs more than to compute them all again."""
+    """Whether to look up this many keys among this many sorted rows costs more than to compute them all again."""
     return min(stored, written * GROUP_ROWS) > max(ROWS_MIN, written * ROWS_PER_KEY_MAX)
 
 

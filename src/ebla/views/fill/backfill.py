@@ -49,7 +49,7 @@ def fill(context: Context, scan: Scan, fillings: Sequence[Filling]) -> list[Exce
     transactions = [
         begin_of(context, one.view.relation, reason=f"build of {one.view.relation.name}") for one in fillings
     ]
-    # The newest, unless somebody needs an older one and keeps it: those that began before keep it from vacuum, too.
+    # The newest, unless an index needs an older one and keeps it: those that began before keep it from vacuum, too.
     version = transactions[-1].snapshot if scan.at is None else scan.at
     round_ = Round(context)
     found: list[Exception | None] = []

@@ -50,7 +50,7 @@ class ViewFiller:
         shape, _ = shape_of(view, relations)
         if not isinstance(how, Growing) or shape is None:
             return CHUNK_ROWS
-        few = groups <= self.context.settings.batch_rows_max  # so many groups are added to on the driver
+        few = groups <= self.context.settings.batch_rows_max  # this many groups are added to on the driver
         if few and adding(shape, how.base, merges=view.roles is not None) is not None:
             return CHUNK_ROWS
         return max(CHUNK_ROWS, rows_covered)

@@ -1,4 +1,4 @@
-"""A sample of a view compared with its query, before anybody may read it.
+"""A sample of a view compared with its query, before queries may read it.
 
 Keys of the base are taken from the middle of some of its runs, and from some runs of the view itself, so that both a
 missing row and one too many can be found. The query is run on these keys alone, by the means of an epoch: a few lookups

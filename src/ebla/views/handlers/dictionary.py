@@ -288,7 +288,7 @@ def _may_go(position: Standing, gathered: Mapping[str, Version]) -> bool:
 
 
 def _stream(connection: Connection, view: View, batch: Mapping[str, RelationId], newest: Version) -> Version:
-    """Streams stay where the view has read them, unless nobody can read that version any more."""
+    """Streams stay where the view has read them, unless that version is vacuumed."""
     assert view.position is not None
     streams = [reads.relation(connection, n) for n in view.inputs if n not in batch]
     applied = view.position.applied_version

@@ -60,7 +60,7 @@ class Locks:
 
     @contextlib.contextmanager
     def holding(self, names: Collection[str]) -> Iterator[None]:
-        """All of them, in one order for everybody, so that nobody waits in a circle."""
+        """All of them, in one order for all threads, so that none wait in a circle."""
         with contextlib.ExitStack() as stack:
             for name in sorted(names):
                 stack.enter_context(self.of(name))
@@ -68,7 +68,7 @@ class Locks:
 
     @contextlib.contextmanager
     def holding_free(self, names: Collection[str]) -> Iterator[set[str]]:
-        """Those that nobody holds."""
+        """Those that no thread holds."""
         taken = {name for name in sorted(names) if self.of(name).acquire(blocking=False)}
         try:
             yield taken
