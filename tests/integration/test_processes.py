@@ -104,7 +104,7 @@ def test_two_processes_finish_what_lies_on_both(
 def test_a_handlers_epochs_run_in_one_process_and_move_when_it_dies(
     spark: SparkSession, spark_processes: Sharing, catalog_url: str, tmp_path: Path
 ):
-    settings = {"storage_root": str(tmp_path / "data"), "epochs_on_spark": True, "tablets": 2}
+    settings = {"storage_root": str(tmp_path / "data"), "driver_rows_max": 0, "tablets": 2}
     jobs = spark.sparkContext._jsc.sc().dagScheduler()
     counts: dict[int, int] = {}
     with connect(catalog_url, spark, auto_refresh=False, **settings) as db:

@@ -250,7 +250,7 @@ def test_views_equal_their_queries_at_the_versions_they_name_while_they_are_refr
 @pytest.mark.parametrize("ends", ["FLUSH", "chunks"])
 def test_the_same_on_spark_where_no_change_is_small(prepared: Prepared, tmp_path: Path, ends: str) -> None:
     """Every chunk and every epoch has more rows than fit the driver."""
-    shop = prepared.copy(tmp_path / "warehouse", batch_rows_max=1, epochs_on_spark=True)
+    shop = prepared.copy(tmp_path / "warehouse", batch_rows_max=1, driver_rows_max=0)
     left = ("card", "at") if ends == "FLUSH" else ("large", "weighed")
     with shop.db as db:
         for view in QUERIES.keys() - set(left):
@@ -452,7 +452,7 @@ def test_a_row_of_a_stream_that_fails_keeps_no_chunk_from_going_on_at_its_pace(s
     assert db.sql("CHECK VIEW ratio").one()[2:5] == (0, 0, 0)
 
 
-@pytest.mark.parametrize("settings", [{}, {"batch_rows_max": 1, "epochs_on_spark": True}], ids=["few", "many"])
+@pytest.mark.parametrize("settings", [{}, {"batch_rows_max": 1, "driver_rows_max": 0}], ids=["few", "many"])
 def test_a_dictionarys_key_that_the_views_column_cannot_hold_concerns_no_row(
     prepared: Prepared, tmp_path: Path, settings: dict[str, Any]
 ) -> None:

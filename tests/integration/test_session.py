@@ -240,7 +240,7 @@ from pyspark.sql import SparkSession
 import ebla
 
 where = sys.argv[1]
-quick = dict(auto_compact=False, tablets=2, epoch_period_s=0.0, epochs_on_spark=True, fsync=False)
+quick = dict(auto_compact=False, tablets=2, epoch_period_s=0.0, driver_rows_max=0, fsync=False)
 small = dict(spark_memory="1g", spark_cores="1")
 
 def kill():

@@ -45,9 +45,11 @@ VIEWS = {
 }
 
 
-def open_(where: Path, spark: SparkSession, *, epochs_on_spark: bool) -> ebla.Database:
+def open_(where: Path, spark: SparkSession, *, on_spark: bool) -> ebla.Database:
     quiet: dict[str, Any] = {"auto_compact": False, "auto_refresh": False, "fsync": False}
-    return ebla.connect(str(where), spark=spark, tablets=2, epochs_on_spark=epochs_on_spark, **quiet)
+    if on_spark:
+        quiet["driver_rows_max"] = 0
+    return ebla.connect(str(where), spark=spark, tablets=2, **quiet)
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["driver", "spark"])
@@ -56,7 +58,7 @@ def prepared(
 ) -> tuple[Path, bool]:
     """A warehouse of which each test gets a copy, and where its epochs are computed."""
     where: Path = tmp_path_factory.mktemp("prepared") / "warehouse"
-    with open_(where, spark, epochs_on_spark=request.param) as database:
+    with open_(where, spark, on_spark=request.param) as database:
         database.sql(
             """CREATE TABLE customers (id BIGINT, name STRING, country INT, PRIMARY KEY (id));
             CREATE TABLE orders (id BIGINT, customer BIGINT, total DECIMAL(12,2), PRIMARY KEY (id));
@@ -78,7 +80,7 @@ def prepared(
 @pytest.fixture
 def db(spark: SparkSession, tmp_path: Path, prepared: tuple[Path, bool]) -> Iterator[ebla.Database]:
     where, on_spark = prepared
-    with open_(shutil.copytree(where, tmp_path / "warehouse"), spark, epochs_on_spark=on_spark) as database:
+    with open_(shutil.copytree(where, tmp_path / "warehouse"), spark, on_spark=on_spark) as database:
         yield database
 
 

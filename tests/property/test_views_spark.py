@@ -31,7 +31,7 @@ def test_random_views_stay_exact_on_spark(spark: SparkSession, tmp_path: Path, o
         tablets=2,
         auto_compact=False,
         auto_refresh=False,
-        epochs_on_spark=on_spark,
+        driver_rows_max=0 if on_spark else 10_000,
     ) as db:
         stored = naming(NAMINGS[on_spark])
         for table in TABLES:

@@ -37,8 +37,8 @@ class Settings(BaseModel):
     auto_compact: bool = Field(True, description="Compact in the background after writes.")
     auto_refresh: bool = Field(True, description="Build views, and bring them up to date, in the background.")
     epoch_period_s: float = Field(1.0, ge=0, description="How long a background epoch gathers writes.")
-    epochs_on_spark: bool = Field(
-        False, description="Compute every epoch with Spark, also where DuckDB on the driver gives the same answer."
+    driver_rows_max: int = Field(
+        10_000, ge=0, description="Epochs of at most so many changed rows may do without Spark; 0: none does."
     )
     dictionary_period_s: float = Field(
         60.0, ge=0, description="How often changes of dictionaries are gathered and applied."

@@ -58,5 +58,5 @@ def analyze_item(context: Context, item: ScriptItem, query: Query) -> ViewAnalys
         blocked=facts.blocked,
         drawn=facts.drawn,
         settings=settings,
-        direct=made is not None and not context.settings.epochs_on_spark,
+        direct=made is not None and context.settings.driver_rows_max > 0,
     )

@@ -105,10 +105,20 @@ class Evaluation:
         return self._aligned(found)
 
     def _direct(self) -> Direct | None:
-        if self.inputs.context.settings.epochs_on_spark:
-            return None
         view = self.view
+        if not self._is_few():
+            return None
         return direct_of_relations(view.kept, self.inputs.relations, view.columns, view.settings)
+
+    def _is_few(self) -> bool:
+        """Whether so little was written that the epoch may do without Spark."""
+        inputs = self.inputs
+        most = inputs.context.settings.driver_rows_max
+        try:
+            written = sum(inputs.written(table) for table, since in inputs.before.items() if since is not None)
+        except TooLarge:
+            return False
+        return written <= most and most > 0
 
     def collected(self, frame: DataFrame) -> pa.Table:
         """Rows of the query, here, if they are not too many."""
