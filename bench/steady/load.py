@@ -153,7 +153,8 @@ def prepare(db: ebla.Database, scale: float) -> pa.Table:
     db.sql("CREATE INDEX by_price ON card (l_extendedprice)")
     rows = pq.read_table(tpch("lineitem", scale))
     kinds = [pa.string() if pa.types.is_string_view(f.type) else f.type for f in rows.schema]
-    return rows.cast(pa.schema(list(zip(rows.schema.names, kinds, strict=True))))
+    # In one chunk: otherwise each choice of rows would copy whole columns of texts.
+    return rows.cast(pa.schema(list(zip(rows.schema.names, kinds, strict=True)))).combine_chunks()
 
 
 def main() -> int:

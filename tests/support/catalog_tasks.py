@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
 from ebla.catalog import transactions as tx
@@ -196,6 +199,38 @@ def commit_forever(url: str, name: str) -> None:
             )
         )
         say(committed.version)
+
+
+# ---- groups ---------------------------------------------------------------------------------------------
+
+GROUP = 3
+
+
+def together(catalog: Catalog, works: Sequence[Callable[[], object]]) -> list[object]:
+    """Have changes wait for the catalog, one behind the other, and then go; an exception becomes a result."""
+
+    def one(work: Callable[[], object]) -> object:
+        try:
+            return work()
+        except Exception as error:
+            return error
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        with catalog.writing():
+            going = []
+            for number, work in enumerate(works, start=1):
+                going.append(pool.submit(one, work))
+                while catalog.queue.waiting < number:
+                    os.sched_yield()
+        return [each.result() for each in going]
+
+
+def commit_together(url: str) -> None:
+    catalog = Catalog.open(url)
+    decisions = [
+        c.Decision(reason=f"write {n}", updates=(c.AddRuns(runs=(run(RelationId(1)),)),)) for n in range(GROUP)
+    ]
+    together(catalog, [partial(catalog.commit, decision) for decision in decisions])
 
 
 # ---- leases ---------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ class MemoryCatalog(Catalog):
         yield cast(Any, self.tables)
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def _transaction(self) -> Iterator[Connection]:
         with self.tables.changing():
             yield cast(Any, self.tables)
 

@@ -53,6 +53,13 @@ def begin(connection: Connection) -> None:
     connection.info[_SEEN] = Seen(connection)
 
 
+def undone(connection: Connection) -> None:
+    """The last part of this transaction was undone: its counters are read anew."""
+    seen = _seen(connection)
+    if seen is not None:
+        seen.counters = None
+
+
 def _seen(state: State) -> Seen | None:
     """`None` for tables in memory and for a connection that the catalog did not begin: nothing is kept of them."""
     seen = state.info.get(_SEEN) if isinstance(state, Connection) else None

@@ -1,10 +1,11 @@
 """The catalog: one transactional database in which everything is decided.
 
-Theory of operation. All relations share one sequence of versions. A commit is one database transaction: take the
-commit lock (SQLite: the write lock; PostgreSQL: an advisory lock), check what the decision requires, apply its
-updates at the next version, write the history row. *Exclusive* decisions (schema, topology) also require that no other
-exclusive commit came since they read their state; *data* decisions do not conflict with each other beyond what they
-require. A reader's snapshot is a version; rows of the manifest say from which version to which they hold.
+Theory of operation. All relations share one sequence of versions. A commit is one database transaction, or shares one
+with others of its process that wait at the same moment (`ebla.catalog.group`): take the commit lock (SQLite: the write
+lock; PostgreSQL: an advisory lock), check what the decision requires, apply its updates at the next version, write the
+history row. *Exclusive* decisions (schema, topology) also require that no other exclusive commit came since they read
+their state; *data* decisions do not conflict with each other beyond what they require. A reader's snapshot is a
+version; rows of the manifest say from which version to which they hold.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ebla.catalog import engines, failures, history, memory, opening
 from ebla.catalog import schema as s
 from ebla.catalog.engines import is_postgres
 from ebla.catalog.failures import FILE, without_password
+from ebla.catalog.group import Queue
 from ebla.catalog.patience import Patience
 from ebla.errors import CatalogError, CatalogUnavailableError, ConflictError
 
@@ -67,6 +69,7 @@ class Catalog:
         self.patience = Patience(retry_s)
         self.read_only = read_only
         """Why this user can only read; `None` when nothing says so."""
+        self.queue = Queue(self._transaction)
         self._has_answered = False
         """Whether the database was there once: then a host name that is not known will be again."""
 
@@ -152,23 +155,33 @@ class Catalog:
 
     def _begin_read(self) -> Connection:
         with self.answering():
-            raw = self.engine.connect()
-            postgres = raw.dialect.name == "postgresql"
-            with _closed_on_error(raw):
-                connection = raw.execution_options(isolation_level="REPEATABLE READ") if postgres else raw
-                connection.begin()
-                if not isinstance(raw.connection.driver_connection, engines.Still):  # it may read a torn file
-                    memory.begin(connection)
-                return connection
+            return _begun_to_read(self.engine)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
-        """One atomic change of the catalog, alone: other writers wait.
+        """One atomic change of the catalog, alone: other writers wait."""
 
-        In PostgreSQL every statement must see what was committed before the lock was got, which READ COMMITTED does
-        and a stricter default of the database would not.
+        def begin() -> tuple[contextlib.ExitStack, Connection]:
+            with contextlib.ExitStack() as begun:
+                connection = begun.enter_context(self.queue.alone())
+                return begun.pop_all(), connection
+
+        begun, connection = self.patience.insist(begin)
+        with begun:
+            yield connection
+
+    def change(self, change: Callable[[Connection], Done]) -> Done:
+        """One atomic change of the catalog, in one database transaction with others that wait at the same moment.
+
+        It only uses the connection that it is given: another thread may carry it out, and twice if the first time was
+        rolled back.
         """
-        connection = self.patience.insist(self._begin_write)
+        return self.queue.run(change)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        """One database transaction that writes, and holds the commit lock."""
+        connection = self._begin_write()
         with self.answering(), contextlib.closing(connection):
             yield connection
             connection.commit()
@@ -177,17 +190,7 @@ class Catalog:
         if self.read_only is not None:
             raise failures.read_only(self.where, self.read_only)
         with self.answering():
-            raw = self.engine.connect()
-            postgres = raw.dialect.name == "postgresql"
-            with _closed_on_error(raw):
-                connection = raw.execution_options(ebla_write=True)
-                if postgres:
-                    connection = connection.execution_options(isolation_level="READ COMMITTED")
-                connection.begin()
-                if postgres:
-                    connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('ebla.commit'))")
-                memory.begin(connection)
-                return connection
+            return _begun_to_write(self.engine)
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
@@ -217,17 +220,21 @@ class Catalog:
         identifier = uuid.uuid4().hex
         tried = False
 
-        def once() -> c.Committed | None:
+        def settled(connection: Connection) -> c.Committed | None:
             nonlocal tried
-            with self.writing() as connection:
-                committed = history.committed_as(connection, identifier) if tried else None
-                if committed is None:
-                    decision = decide(connection)
-                    if decision is None:
-                        return None
-                    committed = self._carry_out(connection, decision, node, identifier)
-                tried = True  # what fails from here on may have happened
-            hit("catalog.commit.done")
+            committed = history.committed_as(connection, identifier) if tried else None
+            if committed is None:
+                decision = decide(connection)
+                if decision is None:
+                    return None
+                committed = self._carry_out(connection, decision, node, identifier)
+            tried = True  # what fails from here on may have happened
+            return committed
+
+        def once() -> c.Committed | None:
+            committed = self.change(settled)
+            if committed is not None:
+                hit("catalog.commit.done")
             return committed
 
         try:
@@ -310,6 +317,36 @@ def _guarded(connection: Connection, make: Callable[[Connection, Version], c.Dec
         return None
     guard = c.ExclusiveVersionIs(version=at, scopes=decision.guards)
     return replace(decision, requires=(guard, *decision.requires), exclusive=True)
+
+
+def _begun_to_read(engine: Engine) -> Connection:
+    raw = engine.connect()
+    with _closed_on_error(raw):
+        postgres = raw.dialect.name == "postgresql"
+        connection = raw.execution_options(isolation_level="REPEATABLE READ") if postgres else raw
+        connection.begin()
+        if not isinstance(raw.connection.driver_connection, engines.Still):  # it may read a torn file
+            memory.begin(connection)
+        return connection
+
+
+def _begun_to_write(engine: Engine) -> Connection:
+    """Begin and take the commit lock.
+
+    In PostgreSQL every statement must see what was committed before the lock was got, which READ COMMITTED does and a
+    stricter default of the database would not.
+    """
+    raw = engine.connect()
+    with _closed_on_error(raw):
+        postgres = raw.dialect.name == "postgresql"
+        connection = raw.execution_options(ebla_write=True)
+        if postgres:
+            connection = connection.execution_options(isolation_level="READ COMMITTED")
+        connection.begin()
+        if postgres:
+            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('ebla.commit'))")
+        memory.begin(connection)
+        return connection
 
 
 @contextlib.contextmanager

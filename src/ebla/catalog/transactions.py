@@ -70,13 +70,16 @@ def begin(
     session: str | None = None,
 ) -> Transaction:
     """Open a transaction on a relation, or on none."""
-    number, schema_version = (None, 0) if target is None else (target.id, target.schema_version)
-    with catalog.writing() as connection:
-        opened = TransactionId(memory.advance(connection, "transaction"))
+    relation, schema_version = (None, 0) if target is None else (target.id, target.schema_version)
+
+    def opened(connection: Connection) -> Transaction:
+        number = TransactionId(memory.advance(connection, "transaction"))
         return _open(
-            connection, catalog, opened, number, schema_version, node=node, holder=holder, reason=reason,
+            connection, catalog, number, relation, schema_version, node=node, holder=holder, reason=reason,
             lease_us=lease_us, session=session,
         )  # fmt: skip
+
+    return catalog.change(opened)
 
 
 @insisted
@@ -91,7 +94,8 @@ def begin_on(
     lease_us: int,
 ) -> tuple[Relation, Transaction, Found]:
     """Open a transaction on the relation of a name. The relation, and what `look` reads, are of its snapshot."""
-    with catalog.writing() as connection:
+
+    def opened(connection: Connection) -> tuple[Relation, Transaction, Found]:
         number = TransactionId(memory.advance(connection, "transaction"))
         relation = reads.relation(connection, name)
         transaction = _open(
@@ -99,6 +103,8 @@ def begin_on(
             reason=reason, lease_us=lease_us,
         )  # fmt: skip
         return relation, transaction, look(connection, relation)
+
+    return catalog.change(opened)
 
 
 def begin_new(catalog: Catalog, *, node: NodeId, holder: str, reason: str, lease_us: int) -> Transaction:
