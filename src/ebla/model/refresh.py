@@ -21,7 +21,7 @@ or not at all, while p is between. So the cut consists of columns whose values n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from ebla.base.ids import Version
@@ -56,16 +56,9 @@ class Refresh:
     """`CANCEL`: no chunk until `RESUME`, or until a dictionary changes again."""
 
     def value(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"to": dict(self.to), "by": list(self.by), "up_to": self.up_to}
-        found |= {"rows": self.rows, "values": self.values, "expected": self.expected, "started_us": self.started_us}
-        limits = {"rows_per_minute": self.rows_per_minute, "chunk_rows": self.chunk_rows}
-        found |= {name: limit for name, limit in limits.items() if limit is not None}
-        marks = {"on_hold": self.on_hold, "cancelled": self.cancelled}
-        return found | {name: True for name, is_so in marks.items() if is_so}
-
-    @classmethod
-    def parse(cls, value: Mapping[str, Any]) -> Refresh:
-        return cls(**{**value, "by": tuple(value["by"])})
+        """Without limits that were not set and marks that do not hold."""
+        found = {one.name: getattr(self, one.name) for one in fields(self)} | {"to": dict(self.to)}
+        return {name: v for name, v in found.items() if name == "up_to" or (v is not None and v is not False)}
 
     @property
     def paused(self) -> bool:

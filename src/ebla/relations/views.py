@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -69,34 +70,18 @@ class Position:
         return self.applied_version > 0
 
     def text(self) -> str:
-        value: dict[str, Any] = {
-            "applied_version": self.applied_version,
-            "read": dict(self.read),
-            "epoch": dict(self.epoch),
-            "epochs": dict(self.epochs),
-            "rows_changed": self.rows_changed,
-            "failures": self.failures,
-        }
-        if self.tried:
-            value["tried"] = dict(self.tried)
+        kept = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("refresh", "failure")}
         if self.refresh is not None:
-            value["refresh"] = self.refresh.value()
-        return json.dumps(value, sort_keys=True)
+            kept["refresh"] = self.refresh.value()
+        return json.dumps(kept, sort_keys=True, default=dict)
 
     @classmethod
     def parse(cls, text: str, failure: Failure | None = None) -> Position:
-        value = json.loads(text)
-        return cls(
-            applied_version=Version(value["applied_version"]),
-            read=value["read"],
-            epoch=value["epoch"],
-            epochs=value.get("epochs", {}),
-            rows_changed=value.get("rows_changed", 0),
-            failures=value.get("failures", 0),
-            tried=value.get("tried", {}),
-            refresh=Refresh.parse(value["refresh"]) if "refresh" in value else None,
-            failure=failure,
-        )
+        try:
+            return replace(_POSITIONS.validate_json(text), failure=failure)
+        except ValidationError as error:
+            wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+            raise ValueError(f"a position with {wrong}") from None
 
     def stopped(self, failure: Failure, tried: Mapping[str, int]) -> Position:
         """What had been tried in vain before stays so: an epoch and a chunk that both fail do not take turns."""
@@ -123,6 +108,9 @@ class Position:
     def forgiven(self) -> Position:
         """As before the failure: it is tried again."""
         return replace(self, failure=None, tried={})
+
+
+_POSITIONS = TypeAdapter(Position)
 
 
 def advanced(
