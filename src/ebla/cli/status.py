@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ebla.catalog.manifest import Size
-from ebla.catalog.processes import Process
-from ebla.catalog.troubles import Trouble
 from ebla.cli import output
-from ebla.model.relation import Node
-from ebla.relations.status import HandlerStatus, IndexStatus, Status, TableStatus, ViewStatus, read
+from ebla.relations.status import IndexStatus, Status, TableStatus, ViewStatus, read
 
 __all__ = ["NEEDS_A_PERSON", "ago", "amount", "as_json", "exit_code", "read", "show", "span"]
 
@@ -27,141 +24,51 @@ def exit_code(status: Status) -> int:
 
 
 def as_json(status: Status) -> dict[str, Any]:
+    trouble = ("kind", "work", "final", "code", "message", "attempts", "first_at", "last_at", "retry_at")
+    view = ("handler", "status", "applied_version", "behind", "age_s", "waits_for", "error", "last_plan", "last_epoch_s")
     return {
-        "catalog": status.catalog,
-        "version": status.version,
-        "committed_at": _iso(status.committed_at),
-        "reason": status.reason,
-        "needs": [{"subject": n.subject, "reason": n.reason, "hint": n.hint} for n in status.needs],
-        "nodes": [_node_json(node, root) for node, root in status.nodes],
-        "processes": [_process_json(p) for p in status.processes],
-        "tables": [_table_json(t) for t in status.tables],
-        "views": [_view_json(v) for v in status.views],
-        "indexes": [_index_json(i) for i in status.indexes],
+        **_json(status, "catalog", "version", "committed_at", "reason"),
+        "needs": [_json(n, "subject", "reason", "hint") for n in status.needs],
+        "nodes": [
+            {**_json(node, "state", "datacenter", "rack", "shards", node="id"), "root": root}
+            for node, root in status.nodes
+        ],
+        "processes": [
+            _json(p, "holder", "node", "host", "pid", "role", "maintains", "doing", "started_at", "seen_at")
+            for p in status.processes
+        ],
+        "tables": [
+            {**_json(t, "tablets", "replication", "written_version", "written_at", "horizon", table="name"), **_size(t)}
+            for t in status.tables
+        ],
+        "views": [{**_json(v, *view, "horizon", view="name"), **_size(v)} for v in status.views],
+        "indexes": [
+            {**_json(i, "relation", "unique", "state", "percent", "waits_for", "error", index="name"), **_size(i)}
+            for i in status.indexes
+        ],
         "builds": [one.row() for one in status.builds],
-        "handlers": [_handler_json(h) for h in status.handlers],
-        "troubles": [_trouble_json(t) for t in status.troubles],
+        "handlers": [_json(h, "should_run", "views", "age_s", "runs_in", handler="name") for h in status.handlers],
+        "troubles": [
+            {**_json(t, *trouble, relation="name"), "culprit": None if t.culprit is None else str(t.culprit)}
+            for t in status.troubles
+        ],
         "transactions": [
-            {
-                "transaction": t.transaction_id,
-                "table": status.names.get(t.relation_id),
-                "reason": t.reason,
-                "holder": t.holder,
-                "snapshot_version": t.snapshot_version,
-                "started_at": _iso(t.started_at),
-                "expires_at": _iso(t.expires_at),
-            }
+            _json(t, "reason", "holder", "snapshot_version", "started_at", "expires_at", transaction="transaction_id")
+            | {"table": status.names.get(t.relation_id)}
             for t in status.transactions
         ],
-        "pins": [
-            {"version": p.version, "holder": p.holder, "reason": p.reason, "expires_at": _iso(p.expires_at)}
-            for p in status.pins
-        ],
+        "pins": [_json(p, "version", "holder", "reason", "expires_at") for p in status.pins],
     }
 
 
-def _node_json(node: Node, root: str) -> dict[str, Any]:
-    return {
-        "node": node.id,
-        "state": node.state,
-        "datacenter": node.datacenter,
-        "rack": node.rack,
-        "shards": node.shards,
-        "root": root,
-    }
+def _json(one: object, *attributes: str, **renamed: str) -> dict[str, Any]:
+    """Attributes of a value, the keywords' under another name. Times are written as ISO 8601."""
+    found = {name: getattr(one, attribute) for name, attribute in (*renamed.items(), *zip(attributes, attributes))}
+    return {name: _iso(value) if name.endswith("_at") else value for name, value in found.items()}
 
 
-def _process_json(p: Process) -> dict[str, Any]:
-    return {
-        "holder": p.holder,
-        "node": p.node,
-        "host": p.host,
-        "pid": p.pid,
-        "role": p.role.value,
-        "maintains": p.maintains,
-        "doing": list(p.doing),
-        "started_at": _iso(p.started_at),
-        "seen_at": _iso(p.seen_at),
-    }
-
-
-def _handler_json(h: HandlerStatus) -> dict[str, Any]:
-    return {
-        "handler": h.name,
-        "should_run": h.should_run,
-        "views": list(h.views),
-        "age_s": h.age_s,
-        "runs_in": h.runs_in,
-    }
-
-
-def _trouble_json(t: Trouble) -> dict[str, Any]:
-    return {
-        "relation": t.name,
-        "kind": t.kind.value,
-        "work": t.work.value,
-        "final": t.final,
-        "code": t.code,
-        "message": t.message,
-        "culprit": None if t.culprit is None else str(t.culprit),
-        "attempts": t.attempts,
-        "first_at": _iso(t.first_at),
-        "last_at": _iso(t.last_at),
-        "retry_at": _iso(t.retry_at),
-    }
-
-
-def _table_json(table: TableStatus) -> dict[str, Any]:
-    return {
-        "table": table.name,
-        "tablets": table.tablets,
-        "replication": table.replication,
-        **_size_json(table.size),
-        "written_version": table.written_version,
-        "written_at": _iso(table.written_at),
-        "horizon": table.horizon,
-    }
-
-
-def _view_json(view: ViewStatus) -> dict[str, Any]:
-    return {
-        "view": view.name,
-        "handler": view.handler,
-        "status": view.status,
-        "applied_version": view.applied_version,
-        "behind": view.behind,
-        "age_s": view.age_s,
-        "waits_for": view.waits_for,
-        "error": view.error,
-        "last_plan": view.last_plan,
-        "last_epoch_s": view.last_epoch_s,
-        **_size_json(view.size),
-        "horizon": view.horizon,
-    }
-
-
-def _index_json(index: IndexStatus) -> dict[str, Any]:
-    return {
-        "index": index.name,
-        "relation": index.relation,
-        "unique": index.unique,
-        "state": index.state,
-        "percent": index.percent,
-        "waits_for": index.waits_for,
-        "error": index.error,
-        **_size_json(index.size),
-    }
-
-
-def _size_json(size: Size) -> dict[str, Any]:
-    return {
-        "rows": size.rows,
-        "rows_exact": size.exact,
-        "level0_runs": size.level0_runs,
-        "level1_runs": size.level1_runs,
-        "bytes": size.bytes,
-        "old_bytes": size.old_bytes,
-    }
+def _size(one: TableStatus | ViewStatus | IndexStatus) -> dict[str, Any]:
+    return _json(one.size, "rows", "level0_runs", "level1_runs", "bytes", "old_bytes", rows_exact="exact")
 
 
 def _iso(time_us: int | None) -> str | None:

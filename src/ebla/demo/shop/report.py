@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ebla.demo.shop import schema
@@ -102,30 +102,14 @@ def _index(pages: Pages) -> dict[str, Any]:
             for when, values in (("without", pages.before_s), ("open", pages.open_s), ("closed", pages.closed_s))
         },
         "refused": pages.refused,
-        "check": None
-        if checked is None
-        else {
-            "version": checked.version,
-            "missing": checked.missing,
-            "spurious": checked.spurious,
-            "different": checked.different,
-            "seconds": round(checked.seconds, 3),
-        },
+        "check": None if checked is None else asdict(checked) | {"seconds": round(checked.seconds, 3)},
     }
 
 
 def _proof(proof: Proof) -> dict[str, Any]:
-    return {
-        "view": proof.view,
-        "engine": proof.engine,
-        "equal": proof.equal,
-        "version": proof.version,
-        "rows": proof.rows,
-        "expected_rows": proof.expected_rows,
-        "extra": proof.extra,
-        "missing": proof.missing,
-        "seconds": round(proof.seconds, 3),
-    }
+    found = asdict(proof) | {"equal": proof.equal, "seconds": round(proof.seconds, 3)}
+    del found["examples"]
+    return found
 
 
 def verdict(proof: Proof) -> str:
