@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ebla.sql.assign import checked
 from ebla.sql.dml import MERGE_CARDINALITY, delete_query, insert_query, merge_query, update_query
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
 from ebla.sql.refs import find, rewrite
 from ebla.sql.statements import Delete, Insert, Merge, Update
+from ebla.sql.target import checked
 from support.sql_queries import COMMON, SPARK, TPCH
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from ebla.sql import dml
 from ebla.sql import statements as st
 from ebla.sql.lex import split
 from ebla.sql.parse import parse
-from ebla.sql.places import place
-from ebla.sql.query import Query
+from ebla.sql.query import Query, place
 
 COLUMNS, KEY = ["id", "total", "note"], ["id"]
 

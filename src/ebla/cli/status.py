@@ -25,7 +25,8 @@ def exit_code(status: Status) -> int:
 
 def as_json(status: Status) -> dict[str, Any]:
     trouble = ("kind", "work", "final", "code", "message", "attempts", "first_at", "last_at", "retry_at")
-    view = ("handler", "status", "applied_version", "behind", "age_s", "waits_for", "error", "last_plan", "last_epoch_s")
+    view = ("handler", "status", "applied_version", "behind", "age_s", "waits_for", "error")
+    epoch = ("last_plan", "last_epoch_s", "horizon")
     return {
         **_json(status, "catalog", "version", "committed_at", "reason"),
         "needs": [_json(n, "subject", "reason", "hint") for n in status.needs],
@@ -41,7 +42,7 @@ def as_json(status: Status) -> dict[str, Any]:
             {**_json(t, "tablets", "replication", "written_version", "written_at", "horizon", table="name"), **_size(t)}
             for t in status.tables
         ],
-        "views": [{**_json(v, *view, "horizon", view="name"), **_size(v)} for v in status.views],
+        "views": [{**_json(v, *view, *epoch, view="name"), **_size(v)} for v in status.views],
         "indexes": [
             {**_json(i, "relation", "unique", "state", "percent", "waits_for", "error", index="name"), **_size(i)}
             for i in status.indexes
@@ -63,7 +64,7 @@ def as_json(status: Status) -> dict[str, Any]:
 
 def _json(one: object, *attributes: str, **renamed: str) -> dict[str, Any]:
     """Attributes of a value, the keywords' under another name. Times are written as ISO 8601."""
-    found = {name: getattr(one, attribute) for name, attribute in (*renamed.items(), *zip(attributes, attributes))}
+    found = {name: getattr(one, attribute) for name, attribute in (*renamed.items(), *((a, a) for a in attributes))}
     return {name: _iso(value) if name.endswith("_at") else value for name, value in found.items()}
 
 

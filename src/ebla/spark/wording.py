@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from ebla.errors import EblaError, SparkJobError, SqlError
 from ebla.spark import write as swrite
-from ebla.sql.places import place
-from ebla.sql.query import Query
+from ebla.sql.query import Query, place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

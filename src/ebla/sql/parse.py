@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Literal
 
 from ebla.errors import SqlError
-from ebla.sql import checks, ddl, handlers, indexes, views, write
+from ebla.sql import ddl, handlers, indexes, views, write
 from ebla.sql.cursor import Cursor
 from ebla.sql.lex import Kind, StatementText, split
+from ebla.sql.query import Query
 from ebla.sql.refs import query_at, rewrite
-from ebla.sql.statements import Compact, Explain, Statement, Vacuum
+from ebla.sql.statements import Check, Compact, CreateView, Explain, ExplainView, Repair, Statement, Vacuum
 
 __all__ = ["SUPPORTED", "VERBS", "parse", "rewrite", "split"]
 
@@ -127,6 +129,47 @@ def _optional_table(cursor: Cursor) -> str | None:
     return ddl.table_name(cursor) if cursor.sees_name() else None
 
 
+def _check(cursor: Cursor) -> Statement:
+    """`CHECK INDEX | VIEW | TABLE name [SAMPLE percent [PERCENT]] [WITH (…)]`"""
+    what = _what(cursor)
+    name = ddl.table_name(cursor)
+    percent = _percent(cursor) if cursor.accept("SAMPLE") else None
+    return Check(what=what, name=name, percent=percent, options=_options(cursor))
+
+
+def _percent(cursor: Cursor) -> float:
+    token = cursor.peek()
+    percent = 0.0
+    if token.kind is Kind.NUMBER:
+        with contextlib.suppress(ValueError):
+            percent = float(token.text)
+    if not 0 < percent <= 100:
+        cursor.fail("a percentage above 0 and up to 100")
+    cursor.at += 1
+    cursor.accept("PERCENT")
+    return percent
+
+
+def _repair(cursor: Cursor) -> Statement:
+    """`REPAIR INDEX | VIEW | TABLE name [WITH (…)]`"""
+    what = _what(cursor)
+    return Repair(what=what, name=ddl.table_name(cursor), options=_options(cursor))
+
+
+def _options(cursor: Cursor) -> dict[str, object]:
+    return ddl.options(cursor) if cursor.sees("WITH") else {}
+
+
+def _what(cursor: Cursor) -> Literal["index", "view", "table"]:
+    if cursor.accept("INDEX"):
+        return "index"
+    if cursor.accept("MATERIALIZED", "VIEW") or cursor.accept("VIEW"):
+        return "view"
+    if cursor.accept("TABLE"):
+        return "table"
+    cursor.fail("INDEX, VIEW or TABLE")
+
+
 _STATEMENTS: dict[str, Parser] = {
     "INSERT": lambda cursor: write.insert(cursor, upsert=False),
     "UPSERT": lambda cursor: write.insert(cursor, upsert=True),
@@ -139,8 +182,8 @@ _STATEMENTS: dict[str, Parser] = {
     "DROP": _by_kind(views.drop_view, handlers.drop_handler, ddl.drop, indexes.drop_index),
     "ALTER": _by_kind(views.alter_view, handlers.alter_handler, ddl.alter, indexes.alter_index),
     "BUILD": indexes.build_indexes,
-    "CHECK": checks.check_statement,
-    "REPAIR": checks.repair_statement,
+    "CHECK": _check,
+    "REPAIR": _repair,
     "FLUSH": views.flush,
     "WAIT": views.wait_for,
     "CANCEL": views.cancel,
@@ -163,3 +206,13 @@ SUPPORTED = (
     "CANCEL BUILD, COMMENT ON, SHOW TABLES, SHOW VIEWS, SHOW HANDLERS, SHOW INDEXES, SHOW PROGRESS, SHOW CREATE, "
     "DESCRIBE, COMPACT and VACUUM"
 )
+
+
+def statement_of(query: Query) -> tuple[StatementText, CreateView]:
+    """The statement that a query was found in, so that issues point into it; or one made of the query alone."""
+    if query.source is not None:
+        found = parse(query.source)
+        made = found.create if isinstance(found, ExplainView) else found
+        if isinstance(made, CreateView) and made.query == query:
+            return query.source, made
+    return StatementText(text=query.text), CreateView(name="", query=query)

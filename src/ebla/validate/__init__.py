@@ -2,8 +2,15 @@
 
 from ebla.base.issue import Code, Issue, Severity, has_errors, ordered, render, strict
 from ebla.validate.facts import RelationFacts, ScriptItem, Warehouse
-from ebla.validate.phases import Report, items_report, script_issues, script_report, statement_issues
-from ebla.validate.refuse import refuse, require_handler
+from ebla.validate.phases import (
+    Report,
+    items_report,
+    refuse,
+    require_handler,
+    script_issues,
+    script_report,
+    statement_issues,
+)
 from ebla.validate.views import Analysed, Analyser, Refused
 
 __all__ = [

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ebla.base.issue import Issue, ordered
+from ebla.base.issue import Issue, Severity, as_error, ordered, render
+from ebla.sql.lex import StatementText
+from ebla.sql.statements import CreateHandler
 from ebla.validate import names, queries, syntax
 from ebla.validate.facts import ScriptItem, Warehouse
 from ebla.validate.views import Analyser, ViewFacts, Views
@@ -42,7 +44,7 @@ def statement_issues(item: ScriptItem, warehouse: Warehouse, analyser: Analyser 
     """The same for one statement that is parsed already, such as a CREATE HANDLER about to run.
 
     `warehouse` is as the statement finds it; `Part(source=…, statement=…)` carries the text and its place in the
-    script, so that issues point there. Use `ebla.validate.refuse` to raise them as one error.
+    script, so that issues point there. Use `refuse` to raise them as one error.
     """
     return items_report([item], warehouse, analyser).issues
 
@@ -57,3 +59,25 @@ def items_report(items: Sequence[ScriptItem], warehouse: Warehouse, analyser: An
         issues += views.analyse(analyser)
     issues += views.notes()
     return Report(issues=ordered(issues), views=views.facts)
+
+
+def refuse(source: StatementText, issues: Sequence[Issue]) -> None:
+    """Raise one error that carries all issues of a statement, if one of them is an error.
+
+    Its class is that of the first error (`UnknownNameError`, `DuplicateNameError`, …), its message lists the errors and
+    warnings with their places, and `.issues` holds every issue.
+    """
+    if any(i.severity is Severity.ERROR for i in issues):
+        reported = [i for i in issues if i.severity is not Severity.NOTE]
+        raise as_error(issues, render(reported, source.text, line=source.line, column=source.column))
+
+
+def require_handler(made: CreateHandler, warehouse: Warehouse) -> tuple[Issue, ...]:
+    """Refuse a CREATE HANDLER that is wrong; returns its warnings, such as an input that no view reads.
+
+    `warehouse` needs the names of all relations, what its views read (`RelationFacts.reads`), and all handlers.
+    """
+    source = made.source or StatementText(text=made.name)
+    issues = statement_issues(ScriptItem(source=source, statement=made), warehouse)
+    refuse(source, issues)
+    return issues

@@ -9,8 +9,7 @@ from ebla.base.issue import Code
 from ebla.errors import EblaError
 from ebla.sql import dml
 from ebla.sql import statements as st
-from ebla.sql.places import shared
-from ebla.sql.query import Query
+from ebla.sql.query import Query, shared
 from ebla.validate.facts import RelationFacts
 from ebla.validate.queries import QueryStep
 from ebla.validate.walk import Walk

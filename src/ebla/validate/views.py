@@ -10,6 +10,7 @@ from ebla.algebra.keys import view_key
 from ebla.algebra.merge import Sketch, settled, sketch
 from ebla.algebra.nodes import NotUnderstood, Shape
 from ebla.algebra.plan import FullRefresh, plan
+from ebla.algebra.shape import shape
 from ebla.base.issue import Code, Issue, Severity, did_you_mean, has_errors
 from ebla.model.relation import Kind, misnamed
 from ebla.sql import chance
@@ -17,7 +18,6 @@ from ebla.sql.query import Query
 from ebla.validate.columns import resolve
 from ebla.validate.facts import USED_BY_EBLA, RelationFacts, ViewStep, is_reserved_column
 from ebla.validate.scope import Output, Outputs
-from ebla.validate.tree import tree_of
 from ebla.values import types
 
 
@@ -331,3 +331,13 @@ def _key_place(step: ViewStep, name: str) -> int:
     begin = text.upper().rfind("PRIMARY")
     found = text.lower().find(name.lower(), begin + len("PRIMARY KEY"))
     return max(found, 0)
+
+
+def tree_of(query: Query, inputs: Mapping[str, Mapping[str, str]], *, case_sensitive: bool = False) -> Shape:
+    """The tree of a query, or `NotUnderstood`. sqlglot stumbles over trees that it built from text that is no query."""
+    try:
+        return shape(query, inputs, case_sensitive=case_sensitive)
+    except NotUnderstood:
+        raise
+    except Exception as error:
+        raise NotUnderstood("the query could not be analysed") from error

@@ -9,7 +9,7 @@ from ebla.algebra.direct import direct_of_relations
 from ebla.catalog import reads
 from ebla.model.relation import HIDDEN_KEY
 from ebla.spark.session import view_settings
-from ebla.sql.origins import statement_of
+from ebla.sql.parse import statement_of
 from ebla.sql.query import Query
 from ebla.sql.statements import ExplainView
 from ebla.tables import ddl

@@ -11,7 +11,7 @@ from ebla.catalog import reads
 from ebla.errors import UsageError
 from ebla.model.tasks import PACE, Build, pace
 from ebla.relations.tasks import NO_RELATION
-from ebla.sql.origins import statement_of
+from ebla.sql.parse import statement_of
 from ebla.sql.query import Query
 from ebla.tables import ddl
 from ebla.tables.context import Context
