@@ -1,6 +1,6 @@
 """How a view is maintained, for people, for programs, and as a picture: the plans that epochs execute.
 
-The steps carry the names of old: *transform* takes affected values from the change itself, *grab* looks them up in
+The steps have the glossary's names: *transform* takes affected values from the change itself, *grab* looks them up in
 another input, *sync* computes and writes rows. Values and rows that steps found are broadcast to Spark's tasks; an
 input that is read by values is pruned to the row groups that can hold them.
 """

@@ -1,4 +1,4 @@
-"""Views and indexes come to be: the loop that builds, and what it works with."""
+"""The building of views and indexes in one process: the loop, and the parts that it works with."""
 
 from __future__ import annotations
 

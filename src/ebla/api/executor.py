@@ -11,7 +11,6 @@ from ebla.api.statements.filling import Filling
 from ebla.api.statements.indexes import Indexes
 from ebla.api.statements.queries import Queries
 from ebla.api.statements.tables import Tables
-from ebla.api.statements.versions import Parameters
 from ebla.api.statements.views import Views
 from ebla.errors import EblaError, SqlError, UsageError
 from ebla.spark import faults
@@ -19,7 +18,7 @@ from ebla.spark.result import Result
 from ebla.sql import statements as st
 from ebla.sql.lex import StatementText, split
 from ebla.sql.parse import parse
-from ebla.sql.query import Query
+from ebla.sql.query import Parameters, Query
 
 if TYPE_CHECKING:
     from ebla.api.database import Database

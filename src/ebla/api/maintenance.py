@@ -25,7 +25,7 @@ class Maintenance:
         self.waits = Waits(context, self.builder)
 
     def begin(self, role: Role) -> None:
-        """Go on with what was written, or begun and not ended, while no process was here."""
+        """Continue work that other processes left: new writes, unfinished builds and replacements."""
         if not self._context.catalog.read_only:
             adopt(self._context)
             self.background.show(role)

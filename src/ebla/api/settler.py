@@ -1,4 +1,4 @@
-"""What becomes of relations whose tasks are done: caught up, checked, and taken into use."""
+"""Relations whose tasks are done are caught up, verified, and taken into use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ebla.views.handlers.epochs import Epochs
 
 
 class Settler:
-    """Of one open database."""
+    """Settles the relations of one open database."""
 
     def __init__(self, context: Context, epochs: Epochs, written: Callable[[str], None]) -> None:
         self._context = context

@@ -185,7 +185,7 @@ class Shard:
         troubles.clear(self._context.catalog, base, Activity.BUILD)
 
     def _refuse_unknown(self, batch: Batch, tasks: Mapping[TaskId, Task], seen: Sight) -> bool:
-        """Tasks that no filler is there for fail at once, and say so."""
+        """Tasks without a filler fail at once, with an error that says so."""
         for task in tasks.values():
             if task.view is None or self._chunks.filler_of(task.view, seen) is None:
                 kind = None if task.view is None else seen.kinds.get(task.view)

@@ -25,7 +25,7 @@ from ebla.tables.context import Context
 log = logging.getLogger("ebla.build")
 
 POLL_S = 0.02
-"""How soon the loop looks again at a relation whose check an epoch was in the way of."""
+"""How soon the loop verifies a relation again after an epoch kept it from doing so."""
 
 
 class Settler(Protocol):
@@ -87,7 +87,7 @@ class Settling:
             services.wake(one.name)
 
     def forget(self) -> None:
-        """Nothing is built any more."""
+        """Forget all: there is nothing to build."""
         self.checked.clear()
         while self._services:
             self._context.services.drop(self._services.popitem()[1].name)

@@ -166,7 +166,7 @@ class State:
                 yield replica, by_tablet
 
     def is_paused(self, task: Task) -> bool:
-        """Whether its view's rate is 0, or its index has not come so far."""
+        """Whether its view's rate is 0, or its index is not to be filled yet."""
         if task.view is None:
             return False
         build = self.builds.get(task.view)

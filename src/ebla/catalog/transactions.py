@@ -1,7 +1,7 @@
 """Open transactions, leases and pins: who is at work, and what must not be swept from under them.
 
 A transaction is a row with a lease. Its files carry its number in their names, so a file whose transaction is neither
-open nor named by the manifest belongs to no transaction and may be swept. A lease that runs out is as good as an abort:
+open nor named by the manifest belongs to no transaction and may be swept. A lease that runs out aborts it:
 the commit checks it.
 
 All that is written here may be written twice, so it is repeated where the database's answer was lost. Of a transaction

@@ -57,6 +57,15 @@ Warehouse = Annotated[
         show_default=False,
     ),
 ]
+TableName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TABLE",
+        help="A table; all of them by default.",
+        show_default=False,
+        autocompletion=complete.relations,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and logs. Same as EBLA_DEBUG=1.")]
 
@@ -347,15 +356,7 @@ def metrics(context: typer.Context, warehouse: Warehouse = None, json: Json = Fa
 @_command("ebla compact", "ebla compact orders")
 def compact(
     context: typer.Context,
-    table: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TABLE",
-            help="A table; all of them by default.",
-            show_default=False,
-            autocompletion=complete.relations,
-        ),
-    ] = None,
+    table: TableName = None,
     warehouse: Warehouse = None,
     json: Json = False,
     debug: Debug = False,
@@ -374,15 +375,7 @@ def compact(
 @_command("ebla vacuum", "ebla vacuum orders --retain 7d", "ebla vacuum --retain 0s")
 def vacuum(
     context: typer.Context,
-    table: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TABLE",
-            help="A table; all of them by default.",
-            show_default=False,
-            autocompletion=complete.relations,
-        ),
-    ] = None,
+    table: TableName = None,
     retain: Annotated[
         str | None,
         typer.Option(

@@ -1,4 +1,4 @@
-"""An index comes to be and goes: its definition is checked, its relation and its tasks are made in one commit.
+"""An index is created and dropped: its definition is checked, its relation and its tasks are made in one commit.
 
 Nothing is read here; the leader of building takes it from there (`ebla.indexes.walk`, `ebla.indexes.filler`).
 """

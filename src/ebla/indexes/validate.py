@@ -52,7 +52,7 @@ class Validation:
         with self._context.catalog.reading() as connection:
             index = _load(connection, number)
         if backfill_level(index.state) is None:
-            return False  # it goes, and is none of our business any more
+            return False  # it is being dropped
         if index.unique and not self._passed(index):
             return False
         try:

@@ -33,18 +33,18 @@ PERCENT_SCANNED = 99.0
 class Measured:
     """What is known about a build at a moment."""
 
-    tablets: int
-    tablets_covered: int
-    rows_read: int
-    rows_expected: int | None
-    """An estimate, which may be too low: rows come while the build runs."""
-    applied: bool
-    """Whether epochs have reached every chunk."""
-    validated: bool
-    built: bool
-    started_us: int | None
-    """When the first chunk began."""
     now_us: int
+    tablets: int = 0
+    tablets_covered: int = 0
+    rows_read: int = 0
+    rows_expected: int | None = None
+    """An estimate, which may be too low: rows come while the build runs."""
+    applied: bool = False
+    """Whether epochs have reached every chunk."""
+    validated: bool = False
+    built: bool = False
+    started_us: int | None = None
+    """When the first chunk began."""
     waiting_for: str | None = None
     """Such as `transaction 17 of machine:4711` or `the build of another table`."""
     failed: str | None = None

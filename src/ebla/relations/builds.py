@@ -100,18 +100,7 @@ def all_builds(connection: Connection, now: int) -> list[BuildProgress]:
 
 def of_failure(failure: Trouble) -> BuildProgress:
     """An index that could not be built and is gone, or goes."""
-    nothing = Measured(
-        tablets=0,
-        tablets_covered=0,
-        rows_read=0,
-        rows_expected=None,
-        applied=False,
-        validated=False,
-        built=False,
-        started_us=None,
-        now_us=failure.last_at,
-        failed=failure.message,
-    )
+    nothing = Measured(now_us=failure.last_at, failed=failure.message)
     return BuildProgress(
         name=failure.name, base=None, progress=replace(progress(nothing), percent=0.0), failure=failure
     )
@@ -237,8 +226,6 @@ def _measured(
         rows_read=read,
         rows_expected=expected,
         applied=level,
-        validated=False,
-        built=False,
         started_us=created if begun else None,
         now_us=now,
         waiting_for=waiting,
@@ -254,17 +241,7 @@ def _measured(
 
 
 def _done(now: int) -> Measured:
-    return Measured(
-        tablets=0,
-        tablets_covered=0,
-        rows_read=0,
-        rows_expected=None,
-        applied=True,
-        validated=True,
-        built=True,
-        started_us=None,
-        now_us=now,
-    )
+    return Measured(applied=True, validated=True, built=True, now_us=now)
 
 
 def table(connection: Connection, now: int) -> pa.Table:

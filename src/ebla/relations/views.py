@@ -84,7 +84,7 @@ class Position:
             raise ValueError(f"a position with {wrong}") from None
 
     def stopped(self, failure: Failure, tried: Mapping[str, int]) -> Position:
-        """What had been tried in vain before stays so: an epoch and a chunk that both fail do not take turns."""
+        """The versions that were tried before stay tried: an epoch and a chunk that both fail do not take turns."""
         before = self.tried if self.failed else {}
         both = {name: max(tried.get(name, 0), before.get(name, 0)) for name in {**before, **tried}}
         return replace(self, failure=failure, failures=self.failures + 1, tried=both)
@@ -255,7 +255,7 @@ def _parsed(text: str) -> Query:
 
 
 def of_relation(connection: Connection, relation: Relation) -> View:
-    """The view that a relation is. Whatever is wrong with what is stored is the view's own fault, and no other's."""
+    """The view that a relation is. What is wrong with its stored texts is an error of this view alone."""
     return _sound(connection, relation, reads.progress(connection, progress_name(relation.id)))
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ebla.sql.lex import StatementText
+
+Parameters = Mapping[str, object]
+"""The values of `:name` in a statement, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""A table that comes to be with its rows: `CREATE [OR REPLACE] TABLE … AS query`.
+"""A table that is created with its rows: `CREATE [OR REPLACE] TABLE … AS query`.
 
 The rows are computed and written before there is a table: a transaction takes the number that the table will have, and
 its files lie where they will stay. One commit then makes the table, with all of its rows, or puts it in the place of

@@ -1,4 +1,4 @@
-"""Tables come to be, change their shape and go. Each is one exclusive commit; changes of shape wait behind a barrier.
+"""Statements that create, alter and drop tables. Each is one exclusive commit; ALTER waits behind a barrier.
 
 Column names in files never change (`Column.physical`), so adding, dropping, renaming and widening touch no file.
 """

@@ -122,7 +122,7 @@ class ViewStep:
     create: CreateView
     inputs: Mapping[str, RelationFacts]
     explained: bool = False
-    """EXPLAIN CREATE: nothing comes to be."""
+    """EXPLAIN CREATE: nothing is created."""
 
     def query_issue(self, code: Code, at: int, message: str, hint: str = "", severity: Severity | None = None) -> Issue:
         """An issue at a position in the query's text."""

@@ -54,7 +54,7 @@ def _input_issue(walk: Walk, step: ViewStep, ref: TableRef, view: str | None) ->
         return step.query_issue(Code.VERSIONED_INPUT, at, message, "leave out AS OF: a view follows its inputs")
     if view is not None and name.lower() == view.lower():
         if view.lower() in walk.world.relations and not step.create.or_replace:
-            return None  # the name is taken, which is said already
+            return None  # the name is taken, which has an issue already
         message = f"expected inputs other than the view itself, found {name}"
         return step.query_issue(Code.DEPENDENCY_CYCLE, at, message, "read the tables that the view is made of")
     relation = walk.world.relations.get(name.lower())

@@ -1,6 +1,6 @@
 """Statements followed in order: the one at hand, the state that it finds, and what is wrong so far.
 
-What looks for a name says so where there is none.
+A lookup reports an issue where there is no such name.
 """
 
 from __future__ import annotations
@@ -66,20 +66,18 @@ class Walk:
         self.report(Code.NOT_A_TABLE, self.item.place_of(found.name), message, hint)
 
     def view(self, name: str, *, optional: bool = False) -> RelationFacts | None:
-        found = self.world.relations.get(name.lower())
-        if found is not None and found.kind is Kind.VIEW:
-            return found
-        if found is not None or not optional:
-            self._unknown(Code.UNKNOWN_VIEW, "view", name, self.world.names(Kind.VIEW), found)
-        return None
+        return self._of_kind(Kind.VIEW, Code.UNKNOWN_VIEW, name, optional)
 
     def index(self, name: str, *, optional: bool = False) -> bool:
+        return self._of_kind(Kind.INDEX, Code.UNKNOWN_INDEX, name, optional) is not None
+
+    def _of_kind(self, kind: Kind, code: Code, name: str, optional: bool) -> RelationFacts | None:
         found = self.world.relations.get(name.lower())
-        if found is not None and found.kind is Kind.INDEX:
-            return True
+        if found is not None and found.kind is kind:
+            return found
         if found is not None or not optional:
-            self._unknown(Code.UNKNOWN_INDEX, "index", name, self.world.names(Kind.INDEX), found)
-        return False
+            self._unknown(code, kind.value, name, self.world.names(kind), found)
+        return None
 
     def derived(self, name: str) -> None:
         """A view or an index: what is built."""

@@ -32,7 +32,7 @@ def analyze_view(
     """
     source, made = statement_of(query)
     made = replace(made, columns=tuple(names), primary_key=tuple(primary_key))
-    # Nothing comes to be, so the name may be that of a view which is there.
+    # Nothing is created, so the name may be that of an existing view.
     return analyze_item(context, ScriptItem(source=source, statement=ExplainView(name=made.name, create=made)), query)
 
 

@@ -1,4 +1,4 @@
-"""A view comes to be: its query is checked, its columns and key are found, its relation is made, its rows are built."""
+"""A view is created: its query is checked, its columns and key are found, its relation is made, its rows are built."""
 
 from __future__ import annotations
 

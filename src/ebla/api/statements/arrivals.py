@@ -1,4 +1,4 @@
-"""`FLUSH` and `WAIT FOR`: statements that return when views and indexes have come so far."""
+"""`FLUSH` and `WAIT FOR`: statements that return when views and indexes are up to date or built."""
 
 from __future__ import annotations
 

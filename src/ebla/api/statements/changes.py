@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, assert_never
 
 from ebla.api.statements import answers
 from ebla.api.statements.reading import Reading, Snapshots
-from ebla.api.statements.versions import Parameters
 from ebla.catalog import transactions as tx
 from ebla.model.relation import Relation
 from ebla.spark import write as swrite
@@ -15,7 +14,7 @@ from ebla.spark.result import Result
 from ebla.sql import dml
 from ebla.sql import statements as st
 from ebla.sql.lex import StatementText
-from ebla.sql.query import Query
+from ebla.sql.query import Parameters, Query
 from ebla.tables import batch as b
 from ebla.tables import defaults
 from ebla.tables.computed import values_batch

@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from ebla.api.statements import answers
 from ebla.api.statements.reading import Snapshots
-from ebla.api.statements.versions import Parameters, parameter
+from ebla.api.statements.versions import parameter
 from ebla.catalog import transactions as tx
 from ebla.errors import SqlError
 from ebla.spark.result import Result
 from ebla.sql import statements as st
+from ebla.sql.query import Parameters
 from ebla.tables import create_as
 from ebla.tables.writes import Written
 

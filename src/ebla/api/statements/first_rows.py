@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 
-from ebla.api.statements.versions import Parameters
 from ebla.errors import UnknownNameError
 from ebla.model.relation import Relation
 from ebla.predicates import select
@@ -13,7 +12,7 @@ from ebla.query import explain
 from ebla.query.execute import Reader
 from ebla.query.streams import TooMany
 from ebla.spark.result import Result
-from ebla.sql.query import Query
+from ebla.sql.query import Parameters, Query
 from ebla.tables.context import Context
 from ebla.tables.literals import zone_of
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ebla.api.statements.versions import Parameters
 from ebla.errors import EblaError
 from ebla.model.snapshot import Snapshot
 from ebla.spark import comparisons
@@ -15,7 +14,7 @@ from ebla.spark.query import over, refuse_deep
 from ebla.spark.session import local_frame
 from ebla.spark.wording import in_users_words
 from ebla.sql.lex import StatementText
-from ebla.sql.query import Query, TableRef
+from ebla.sql.query import Parameters, Query, TableRef
 from ebla.tables import scans
 from ebla.tables.context import Context
 from ebla.tables.literals import zone_of

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Of the builds of one open database."""
+    """The progress of the builds of one open database."""
 
     def __init__(self, database: Database) -> None:
         self._context = database.context

@@ -8,13 +8,13 @@ from ebla.api import system
 from ebla.api.statements.answers import columns
 from ebla.api.statements.first_rows import FirstRows
 from ebla.api.statements.reading import Snapshots
-from ebla.api.statements.versions import Parameters, is_system
+from ebla.api.statements.versions import is_system
 from ebla.errors import StorageError
 from ebla.spark.result import Result
 from ebla.spark.session import java_class
 from ebla.spark.wording import in_users_words
 from ebla.sql import statements as st
-from ebla.sql.query import Query
+from ebla.sql.query import Parameters, Query
 from ebla.storage import runs as rf
 from ebla.tables.literals import is_common
 

@@ -11,13 +11,13 @@ from sqlalchemy import Connection
 
 from ebla.api import system
 from ebla.api.statements.frames import Relations, frame_of
-from ebla.api.statements.versions import Parameters, is_system, version_of
+from ebla.api.statements.versions import is_system, version_of
 from ebla.base.ids import Version
 from ebla.catalog import reads
 from ebla.model.snapshot import Snapshot
 from ebla.relations.guard import require_built
 from ebla.sql.lex import quote
-from ebla.sql.query import Query, TableRef
+from ebla.sql.query import Parameters, Query, TableRef
 from ebla.tables import scans
 from ebla.tables.context import Context
 

@@ -74,7 +74,7 @@ class Tables:
                 ddl.comment_column(context, table, column, comment)
 
     def _constraints(self, statement: st.CreateTable) -> Sequence[Constraint]:
-        """Analysed only if the table comes to be."""
+        """Analysed only if the table is created."""
         if statement.if_not_exists:
             with self._context.catalog.reading() as connection:
                 if reads.find_relation(connection, statement.name) is not None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ebla.base.ids import Version
 from ebla.catalog import reads
 from ebla.errors import SnapshotError, SqlError, UnknownNameError
 from ebla.model.relation import FOREVER
 from ebla.spark.query import parameter_columns
 from ebla.spark.wording import in_users_words
-from ebla.sql.query import Query, TableRef
+from ebla.sql.query import Parameters, Query, TableRef
 from ebla.tables.context import Context
-
-Parameters = Mapping[str, object]
 
 
 def parameter(name: str, parameters: Parameters) -> object:

@@ -1,4 +1,4 @@
-"""Views and an index come to be while the writers write: watched, one builder killed, the build carried on.
+"""Views and an index are built while the writers write: one builder is killed, and the build goes on.
 
 The first connection neither builds nor keeps views up to date: it only writes. So it is surely the worker, another
 process, that begins to build `card`. After it was killed, a second connection finds the build and goes on.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ebla.demo.shop.worker import Worker
 
 CHUNKS = 8
-"""The worker reads this many chunks, about, if it is let."""
+"""The worker would read about this many chunks if it were not killed."""
 BUILD_S = 8.0
 """How long the worker would take at least: its rate is bounded, so that it is surely killed before the end."""
 CHUNKS_UNTIL_KILLED = 1

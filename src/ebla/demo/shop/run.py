@@ -171,7 +171,7 @@ def build_views(
 
 
 def create_index(shop: Shop, db: Database) -> Pages:
-    """An index of `card` comes to be; what it brings; and one that is refused. The rest is found out at the end."""
+    """Create an index of `card`, time queries with it, and have one refused. The index is checked at the end."""
     teller = shop.teller
     with teller.busy("first-100 queries, without an index"):
         before_s = pages.timed(db, pages.FEW)

@@ -168,7 +168,7 @@ def kill_a_writer(story: Story) -> None:
     stage.say(f"Another process began to write {victim.ROWS:,} orders and got SIGKILL while its file grew.")
     stage.claim("it was killed", code, -9)
     stage.claim(f"it left a file behind: {', '.join(p.name for p in left)}", len(left), 1)
-    stage.claim("no version came to be", story.db.version, before)
+    stage.claim("no version was committed", story.db.version, before)
     story.claim_orders("nothing of it is visible")
     time.sleep(victim.LEASE_S)  # then it counts as dead
     done = story.run("VACUUM").rows()[0]

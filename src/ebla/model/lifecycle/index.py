@@ -1,7 +1,7 @@
 """The life of an index: who may read it, who maintains it, what a backfill may write.
 
 Theory of operation. An index is maintained by the writers of its table, in the commit of the row itself. Writers do
-not all learn of a new index at the same moment, so it comes to be in steps that each differ from the last by one
+not all learn of a new index at the same moment, so it is created in steps that each differ from the last by one
 permission. Between two steps lies a *barrier*: the coordinator waits until no transaction is open that began before
 the last step, and aborts those that stay (`ebla.model.index_steps`). So at any moment writers are in two neighbouring
 states at most, and these must fit together:

@@ -33,7 +33,7 @@ from ebla.views.handlers.refresh_step import act
 log = logging.getLogger("ebla.jobs")
 
 CONFLICT_S = 0.2
-"""How soon a chunk is tried again that another process was faster with, or is in the way of."""
+"""How soon a chunk is tried again after another process committed first, or held the view."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
