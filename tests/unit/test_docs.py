@@ -14,13 +14,15 @@ import ebla
 from ebla import errors
 from ebla.api import system
 from ebla.api.metrics import Metrics
-from ebla.base.settings import Settings
+from ebla.api.process_metrics import ProcessMetrics
+from ebla.base.settings import Settings, load
 from ebla.catalog.store import Catalog
 from ebla.errors import EblaError
 from ebla.source.options import READ_OPTIONS, WRITE_OPTIONS
 from ebla.sql import statements as st
 from ebla.sql.lex import split
 from ebla.sql.parse import parse
+from ebla.tables.context import Context
 from ebla.tables.loads import OPTIONS
 from ebla.values import types
 
@@ -95,8 +97,9 @@ def test_settings_are_those_of_the_code():
 def test_metrics_are_those_of_the_code(tmp_path: Path):
     """Those of an empty warehouse: each is told, with or without a sample."""
     catalog = Catalog.open(str(tmp_path))
-    families = list(Metrics(catalog).registry.collect())
-    catalog.close()
+    context = Context.open(catalog, load())
+    families = [*Metrics(catalog).registry.collect(), *ProcessMetrics(context).collect()]
+    context.close()
     names = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
     section = sections(REFERENCE / "cli.md")["`ebla metrics`"]
     assert set(named_rows(section)) == names

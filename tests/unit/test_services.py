@@ -5,6 +5,7 @@ Most of it without threads: the clock is moved by hand.
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 from ebla.base.backoff import Backoff
 from ebla.base.services import BACKOFF_S, GIVE_WAY_S, HEARTS, Rank, Scheduler, gives_way
 from ebla.errors import ConflictError, StorageError
-from ebla.node.jobs import Job, Turns
+from ebla.node.jobs import GATHER_S_MAX, Job, Turns, begins_s
 
 WAIT_S = 30
 
@@ -74,7 +75,7 @@ def threads() -> Iterator[Scheduler]:
 
 def test_many_wake_ups_in_one_pause_are_one_piece_of_work(services: Scheduler, clock: Clock) -> None:
     work, period_s = Work(), [10.0]
-    services.add(Job("job", work.once, lambda: period_s[0]))
+    services.add(Job("job", work.once, lambda: period_s[0], clock))
     for _ in range(5):
         services.wake("job")
         services.run_due()
@@ -87,9 +88,48 @@ def test_many_wake_ups_in_one_pause_are_one_piece_of_work(services: Scheduler, c
     assert services.next_s == math.inf
 
 
+@pytest.mark.parametrize(
+    ("woken_s", "last", "period_s", "expected"),
+    [
+        (100.0, None, None, 100.0),  # the first
+        (100.0, (90.0, 90.5), None, 100.0),  # idle since
+        (100.0, (99.5, 99.9), None, 100.3),  # as long as the last one took
+        (100.0, (90.0, 99.9), None, 99.9 + GATHER_S_MAX),  # behind, to a bound
+        (100.0, (99.0, 99.9), 5.0, 105.0),  # a period is kept
+        (100.0, None, 0.0, 100.0),
+    ],
+)
+def test_work_begins_at_once_when_idle_and_gathers_longer_when_behind(
+    woken_s: float, last: tuple[float, float] | None, period_s: float | None, expected: float
+) -> None:
+    assert begins_s(woken_s, last, period_s) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("took_s", "most"), [(0.1, 51), (0.5, 11), (3.0, 4)])
+def test_a_burst_of_writes_is_read_by_few_epochs(services: Scheduler, clock: Clock, took_s: float, most: int) -> None:
+    """A hundred writes a second for ten seconds: an epoch begins at once, and then as often as its price allows."""
+    begun: list[float] = []
+
+    def epoch() -> float:
+        begun.append(clock())
+        clock.now_s += took_s
+        return 0.0
+
+    services.add(Job("job", epoch, lambda: None, clock))
+    first_s = clock()
+    while clock() < first_s + 10:
+        services.wake("job")
+        services.run_due()
+        clock.now_s += 0.01
+    assert begun[0] == first_s
+    assert len(begun) <= most
+    gaps = [late - early - took_s for early, late in itertools.pairwise(begun)]
+    assert max(gaps) <= min(took_s, GATHER_S_MAX) + 0.02
+
+
 def test_a_job_that_cannot_work_now_tries_again(services: Scheduler, clock: Clock) -> None:
     answers = [1.0, 0.0]
-    services.add(Job("job", lambda: answers.pop(0), lambda: 0.0))
+    services.add(Job("job", lambda: answers.pop(0), lambda: 0.0, clock))
     services.wake("job")
     services.run_due()
     assert services.next_s == clock() + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ebla.api.adoption import adopt
 from ebla.api.builder import Builder
 from ebla.api.metrics import Metrics
+from ebla.api.process_metrics import ProcessMetrics
 from ebla.api.waits import Waits
 from ebla.catalog.processes import Role
 from ebla.node.background import Background
@@ -19,6 +20,7 @@ class Maintenance:
     def __init__(self, context: Context) -> None:
         self._context = context
         self.metrics = Metrics(context.catalog)
+        self.metrics.registry.register(ProcessMetrics(context))
         self.epochs = Epochs(context, self._on_epoch)
         self.background = Background(context, self.epochs)
         self.builder = Builder(context, self.epochs, self.background.written)

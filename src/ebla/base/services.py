@@ -83,6 +83,9 @@ class _Entry:
     woken: bool = False
     stepping: bool = False
     failures: int = 0
+    steps: int = 0
+    stepped_s: float = 0.0
+    gave_way_s: float = 0.0
 
     @property
     def next_s(self) -> float:
@@ -98,6 +101,17 @@ class _Lane:
 
     def first(self) -> _Entry | None:
         return min(self.entries, key=lambda entry: entry.next_s, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What a service has done since it was added."""
+
+    name: str
+    steps: int
+    stepped_s: float
+    gave_way_s: float
+    """How long its steps were due and let others go first."""
 
 
 class Scheduler:
@@ -140,10 +154,13 @@ class Scheduler:
                 self._wake(entry)
 
     def wake_in(self, name: str, after_s: float) -> None:
-        """Have a service step after a while, if it is not due before."""
+        """Have a service step after a while, if it is not due before, and this process has anything to do for it."""
         with self._lock:
             entry, due_s = self._entries.get(name), self.clock() + after_s
-            if entry is not None and due_s < entry.due_s:
+        if entry is None or not entry.service.wanted:
+            return
+        with self._lock:
+            if entry in entry.lane.entries and due_s < entry.due_s:
                 entry.due_s = due_s
                 self._go(entry.lane)
 
@@ -191,6 +208,7 @@ class Scheduler:
         if gives_way(entry.rank, self._at_work(), now_s - held_s):
             entry.held_s = held_s
             return None
+        entry.gave_way_s += now_s - held_s
         entry.woken, entry.stepping, entry.held_s = False, True, None
         return entry
 
@@ -211,9 +229,9 @@ class Scheduler:
 
     def _step(self, entry: _Entry) -> None:
         due_s: float | None = None
-        failures = entry.failures + 1
+        failures, began_s = entry.failures + 1, self.clock()
         try:
-            due_s = entry.service.step(self.clock())
+            due_s = entry.service.step(began_s)
             failures = 0
         except ConflictError as error:  # another process came first: the pause does not grow
             log.debug("service=%s starts over reason=%s", entry.service.name, error)
@@ -228,6 +246,7 @@ class Scheduler:
         finally:
             with self._lock:
                 entry.stepping, entry.failures = False, failures
+                entry.steps, entry.stepped_s = entry.steps + 1, entry.stepped_s + self.clock() - began_s
                 entry.due_s = math.inf if due_s is None else due_s
                 if failures:
                     entry.due_s = entry.not_before_s = self.clock() + entry.backoff.after(failures)
@@ -258,6 +277,14 @@ class Scheduler:
         with self._lock:
             entry = self._entries.get(service.name)
             return entry is not None and entry.service is service
+
+    def spent(self) -> list[Spent]:
+        """What each service has done, by name."""
+        with self._lock:
+            return [
+                Spent(name=name, steps=e.steps, stepped_s=e.stepped_s, gave_way_s=e.gave_way_s)
+                for name, e in sorted(self._entries.items())
+            ]
 
     def is_stepping(self, name: str) -> bool:
         with self._lock:

@@ -36,7 +36,17 @@ class Settings(BaseModel):
     )
     auto_compact: bool = Field(True, description="Compact in the background after writes.")
     auto_refresh: bool = Field(True, description="Build views, and bring them up to date, in the background.")
-    epoch_period_s: float = Field(1.0, ge=0, description="How long a background epoch gathers writes.")
+    epoch_period_s: float | None = Field(
+        None,
+        ge=0,
+        description="How long a background epoch gathers writes; default: as long as the last one took, 1 s at most, "
+        "and not at all when there was none for as long.",
+    )
+    max_lag_s: float | None = Field(
+        60.0,
+        ge=0,
+        description="A write is held back, 5 s at most, while epochs of its process are further behind than this.",
+    )
     driver_rows_max: int = Field(
         10_000, ge=0, description="Epochs of at most so many changed rows may do without Spark; 0: none does."
     )

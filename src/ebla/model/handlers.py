@@ -106,7 +106,7 @@ _POSITIVE = frozenset({"dictionary_rows_per_scan", "dictionary_rows_per_s"})
 class Tuning:
     """The settings in force for a handler."""
 
-    epoch_period_s: float
+    epoch_period_s: float | None
     batch_rows_max: int
     dictionary_period_s: float
     dictionary_rows_per_scan: int

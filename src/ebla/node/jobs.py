@@ -35,24 +35,46 @@ def may_run(context: Context, handler: str) -> bool:
     return context.maintains and context.leadership.take(service_of(handler), from_the_gone=True) is not None
 
 
+GATHER_S_MAX = 1.0
+"""How long wake-ups are gathered at most, where no period is set."""
+
+
+def begins_s(woken_s: float, last: tuple[float, float] | None, period_s: float | None) -> float:
+    """When work begins that is wanted since a moment; `last`: when it began and ended before.
+
+    With a period, when that is over. Without, at once where nothing was done lately; where wake-ups follow each other,
+    a pause as long as the last work gathers them, so that work of a fixed price takes half of the time at most.
+    """
+    if period_s is not None:
+        return woken_s + period_s
+    if last is None:
+        return woken_s
+    began_s, ended_s = last
+    return max(woken_s, ended_s + min(ended_s - began_s, GATHER_S_MAX))
+
+
 class Job:
-    """A service that does its work once for any number of wake-ups, after a period in which it gathers them."""
+    """A service that does its work once for any number of wake-ups, after a pause in which it gathers them."""
 
     wanted = True
 
-    def __init__(self, name: str, once: Callable[[], float], period_s: Callable[[], float]) -> None:
+    def __init__(
+        self, name: str, once: Callable[[], float], period_s: Callable[[], float | None], clock: Callable[[], float]
+    ) -> None:
         self.name = name
         self._once = once
         """Does the work; 0, or after how many seconds to try again, because it could not be done."""
         self._period_s = period_s
         """May change while wake-ups are gathered."""
+        self._clock = clock
         self._woken_s: float | None = None
+        self._last: tuple[float, float] | None = None
         self._not_before_s = -math.inf
 
     def step(self, now_s: float) -> float | None:
         if self._woken_s is None:
             self._woken_s = now_s
-        due_s = max(self._woken_s + self._period_s(), self._not_before_s)
+        due_s = max(begins_s(self._woken_s, self._last, self._period_s()), self._not_before_s)
         if now_s < due_s:
             return due_s
         self._woken_s = now_s  # of the next try, should this one fail
@@ -60,28 +82,29 @@ class Job:
         if wait_s > 0:
             self._not_before_s = now_s + wait_s
             return self._not_before_s
-        self._woken_s = None
+        self._woken_s, self._last = None, (now_s, self._clock())
         return None
 
     def stop(self) -> None:
         """Nothing is held."""
 
 
-def epochs_of(context: Context, epochs: Epochs, handler: str, period_s: Callable[[], float]) -> Job:
+def epochs_of(context: Context, epochs: Epochs, handler: str, period_s: Callable[[], float | None]) -> Job:
     """The epochs of one handler."""
     name = service_of(handler)
 
     def once() -> float:
         if not may_run(context, handler):
+            context.lag.forget(name)
             return LOOK_S
-        with context.leadership.working(name):
+        with context.leadership.working(name), context.lag.reading(name):
             for one in epochs.of_handler(handler):
                 if one.plan not in (Plan.NOTHING, Plan.UNCHANGED):
                     log.info("handler=%s view=%s epoch=%s version=%d +%d -%d", handler, one.view, one.plan,
                              one.applied_version, one.gained, one.lost)  # fmt: skip
         return 0.0
 
-    return Job(name, once, period_s)
+    return Job(name, once, period_s, context.services.clock)
 
 
 class Turns:

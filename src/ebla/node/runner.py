@@ -13,7 +13,7 @@ from ebla.base.backoff import Backoff
 from ebla.base.ids import Version
 from ebla.base.services import Rank, Service
 from ebla.build.loop import BUILDING
-from ebla.catalog import reads, troubles
+from ebla.catalog import memory, reads, troubles
 from ebla.catalog.troubles import Activity
 from ebla.model.handlers import DICTIONARY, Handler, by_name, owners, tuning
 from ebla.model.relation import Kind
@@ -24,6 +24,8 @@ from ebla.views.handlers.epochs import HANDLER, Epochs
 
 log = logging.getLogger("ebla.jobs")
 
+BUILDING_LOOK_S = 0.25
+"""How often commits that bring nothing but rows, positions and tasks have the building loop look."""
 LOOK_S = 1.0
 """How often the runner looks for commits of other processes, and tries again when a look has failed."""
 
@@ -38,8 +40,9 @@ class Runner:
         self._epochs = epochs
         self._dictionaries = Dictionaries(context, epochs)
         self._jobs: dict[str, Service] = {}
-        self._periods_s: dict[str, float] = {}
+        self._periods_s: dict[str, float | None] = {}
         self._seen: Version | None = None
+        self._shape: int | None = None
         self._next_try_us: int | None = None
         """When a view in trouble is tried again, by the catalog's clock."""
         context.services.add(self, backoff=Backoff(LOOK_S, LOOK_S))
@@ -69,6 +72,7 @@ class Runner:
                 if any(at <= now for at in tries):
                     services.wake_group(HANDLER)
                 return
+            shape = memory.counters(connection)["shape"]
             handlers = stored.handlers(connection)
             views = reads.relation_ids(connection, Kind.VIEW)
         job = by_name(handlers, DICTIONARY)
@@ -76,8 +80,14 @@ class Runner:
         gathers = self._tune(busy, job)
         self._dictionaries.want(gathers, now_s)
         self._run({service_of(name): name for name in busy} | ({DICTIONARY: DICTIONARY} if gathers else {}))
-        self._seen = version
-        services.wake(BUILDING, *self._jobs)
+        for name in map(service_of, busy):
+            self._context.lag.committed(name)
+        services.wake(*self._jobs)
+        if shape == self._shape:
+            services.wake_in(BUILDING, BUILDING_LOOK_S)
+        else:
+            services.wake(BUILDING)
+        self._seen, self._shape = version, shape
 
     def _tune(self, busy: dict[str, Handler], job: Handler | None) -> dict[str, float]:
         """Take over the periods of handlers; those of the handlers whose dictionaries are looked at."""
@@ -93,6 +103,7 @@ class Runner:
         for name in [n for n in self._jobs if n not in wanted]:
             log.info("job=%s stopped", name)
             services.drop(name)
+            self._context.lag.forget(name)
             del self._jobs[name]
         for name in sorted(wanted.keys() - self._jobs.keys()):
             log.info("job=%s started", name)
@@ -102,7 +113,7 @@ class Runner:
     def _job(self, handler: str) -> Service:
         if handler == DICTIONARY:
             return self._dictionaries
-        return epochs_of(self._context, self._epochs, handler, lambda: self._periods_s.get(handler, 0.0))
+        return epochs_of(self._context, self._epochs, handler, lambda: self._periods_s.get(handler))
 
     def stop(self) -> None:
         """Nothing is held."""

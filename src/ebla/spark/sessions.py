@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def expression_settings(session: SparkSession | None) -> Mapping[str, str]:
+    """What expressions depend on in a session, or would in one that is started for them."""
+    return spark_session.STARTED_SETTINGS if session is None else spark_session.view_settings(session)
+
+
 class Sessions:
     """Safe to use from several threads. A Spark that Ebla started and that is gone is started again at the next use.
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from ebla.base.activities import Activities
 from ebla.base.ids import NodeId, TransactionId
+from ebla.base.lag import Lag
 from ebla.base.lru import Lru
 from ebla.base.services import Scheduler
 from ebla.base.settings import Settings
 from ebla.catalog.leadership import Leadership
 from ebla.catalog.store import Catalog
 from ebla.relations.indexes import IndexCache
-from ebla.spark import session as spark_session
-from ebla.spark.sessions import Sessions
+from ebla.spark.sessions import Sessions, expression_settings
 from ebla.spark.tags import Tags
 from ebla.storage.duck import Duck
 from ebla.storage.files import Root
@@ -60,6 +60,7 @@ class Context:
     services: Scheduler
     leadership: Leadership
     leases: Leases
+    lag: Lag
     maintainer: IndexMaintainer | None
     """Of the indexes of tables that are written to. A context that only reads has none."""
     store: Store
@@ -99,6 +100,7 @@ class Context:
             services=services,
             leadership=Leadership(catalog, holder, settings.leader_lease_s, services),
             leases=Leases(catalog, settings.transaction_lease_s, services),
+            lag=Lag(services, settings.max_lag_s),
             holder=holder,
             maintainer=maintainer,
             store=Store(settings.read_cache_bytes),
@@ -168,9 +170,7 @@ class Context:
 
     def expression_settings(self) -> Mapping[str, str]:
         """What expressions depend on in the user's session, or would in one that is started for them."""
-        if self.has_spark:
-            return spark_session.view_settings(self.spark)
-        return spark_session.STARTED_SETTINGS
+        return expression_settings(self.spark if self.has_spark else None)
 
     # ---- storage ----------------------------------------------------------------------------------------
 

@@ -51,7 +51,11 @@ Make = Callable[[Relation, tx.Transaction], b.ArrowBatch | b.FrameBatch]
 
 
 def write(context: Context, name: str, make: Make, *, reason: str, reads_target: bool) -> Written:
-    """Run a write until it commits. A lost race is run again by itself, with growing pauses."""
+    """Run a write until it commits. A lost race is run again by itself, with growing pauses.
+
+    Before it begins, it is held back for a while where epochs are too far behind.
+    """
+    context.lag.hold()
     return until_committed(context, lambda: _attempt(context, name, make, reason=reason, reads_target=reads_target))
 
 

@@ -1,0 +1,51 @@
+"""Metrics of one process, which other processes cannot tell: its services, its lag, its group commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ebla.base.services import Spent
+from ebla.tables.context import Context
+
+
+class ProcessMetrics(Collector):
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def describe(self) -> Iterable[Metric]:
+        return []  # so that registering reads nothing
+
+    def collect(self) -> Iterator[Metric]:
+        lag, counts = self._context.lag, self._context.catalog.queue.counts
+        help_text = "The age of the oldest commit that epochs of this process have to read."
+        yield GaugeMetricFamily("ebla_process_lag_seconds", help_text, value=lag.seconds)
+        yield _counter("ebla_writes_held", "Writes that were held back because of the lag.", lag.held)
+        yield _counter("ebla_writes_held_seconds", "For how long writes were held back.", lag.held_s)
+        yield _counter("ebla_catalog_changes", "Commits and beginnings of transactions.", counts.changes)
+        help_text = "Database transactions that these changes took; those that wait together share one."
+        yield _counter("ebla_catalog_transactions", help_text, counts.transactions)
+        yield from of_services(self._context.services.spent())
+
+
+def of_services(spent: Iterable[Spent]) -> Iterator[Metric]:
+    found = list(spent)
+    amounts: Mapping[str, tuple[str, Mapping[str, float]]] = {
+        "steps": ("Steps of services in the background.", {one.name: one.steps for one in found}),
+        "seconds": ("How long these steps took.", {one.name: one.stepped_s for one in found}),
+        "yielded_seconds": (
+            "How long steps that were due let others go first.",
+            {one.name: one.gave_way_s for one in found},
+        ),
+    }
+    for name, (help_text, values) in amounts.items():
+        counter = CounterMetricFamily(f"ebla_service_{name}", help_text, labels=("service",))
+        for service, amount in values.items():
+            counter.add_metric([service], amount)
+        yield counter
+
+
+def _counter(name: str, help_text: str, amount: float) -> CounterMetricFamily:
+    return CounterMetricFamily(name, help_text, value=amount)
