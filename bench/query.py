@@ -31,7 +31,7 @@ ENTRY = ("l_shipmode", "l_extendedprice", "l_orderkey", "l_linenumber")
 SHOWN = ("l_orderkey", "l_linenumber", "l_shipmode", "l_extendedprice")
 ROW_GROUP_BYTES = 2**20
 """Of base and index alike: a seek decodes one row group of each run."""
-CACHE_BYTES = 3 * 2**30
+CACHE_BYTES = 8 * 2**30
 """For decoded columns, so that a warm query finds its rows in memory, as PostgreSQL does."""
 TIMES = 200
 PATH = ("by_mode",)

@@ -16,8 +16,8 @@ from ebla.predicates.access import AccessPath
 from ebla.query.plan import fit
 from ebla.query.streams import Seek
 from ebla.storage.layers import Key
-from ebla.storage.store import LAYERS_BYTES_MAX, Store
-from support.level0 import TABLE, TABLETS, Level0, keys_of, path_of, ranks
+from ebla.storage.store import Store
+from support.level0 import TABLE, TABLETS, Level0, keys_of, path_of, ranks, store_of
 
 EXAMPLES = int(os.environ.get("EBLA_EXAMPLES", "100"))
 KEYS = st.tuples(
@@ -42,14 +42,14 @@ DOWN = st.sets(st.sampled_from(["f", "s", "b"]))
     steps=STEPS,
     down=DOWN,
     backwards=st.booleans(),
-    kept=st.sampled_from([0, 5_000, LAYERS_BYTES_MAX]),
+    kept=st.sampled_from([0, 5_000, 2**28]),
     back=st.integers(0, 12),
     key=KEYS,
 )
 def test_layers_come_to_the_last_mutation_of_each_key(steps, down, backwards, kept, back, key):
     with TemporaryDirectory() as folder:
         level0, path = Level0(Path(folder)), path_of(TABLE, *down)
-        store = Store(layers_bytes_max=kept)
+        store = store_of(kept)
         for what, argument, with_tokens in steps:
             if what == "append":
                 level0.append(argument, with_tokens=with_tokens)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ebla.base.caches import SHARES, Caches, Lru, Part
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
 from ebla.model.relation import DELETED, SPANS_TABLETS, TOKEN, Relation, Run
 from ebla.model.snapshot import BEGINNING, Snapshot, assemble
@@ -92,11 +93,17 @@ class Level0:
         return found
 
     def source(self, snapshot: Snapshot, store: Store) -> Source:
-        return Source(snapshot=snapshot, roots={NODE: Root(str(self.folder))}, store=store, cache=rf.LevelZeroCache())
+        cache = rf.LevelZeroCache(Lru("level 0", 2**28))
+        return Source(snapshot=snapshot, roots={NODE: Root(str(self.folder))}, store=store, cache=cache)
 
     def layers(self, store: Store, path: AccessPath, snapshot: Snapshot) -> list[Layer]:
         source = self.source(snapshot, store)
         return store.layers(source.roots, path, snapshot, source.cache)
+
+
+def store_of(layers_bytes_max: int = 2**28) -> Store:
+    """Caches of which layers have so many bytes."""
+    return Store(Caches(-(-layers_bytes_max * sum(SHARES.values()) // SHARES[Part.LAYERS])))
 
 
 def path_of(table: Relation = TABLE, *down: str) -> AccessPath:

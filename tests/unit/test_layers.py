@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from ebla.storage.layers import Key, folded, segments
-from ebla.storage.store import Store
-from support.level0 import TABLETS, Level0, path_of, tablets_of
+from support.level0 import TABLE, TABLETS, Level0, path_of, store_of, tablets_of
 
 
 def rows(number: int, count: int = 10) -> dict[Key, int | None]:
@@ -51,7 +50,7 @@ def test_few_layers_and_little_merging(seed: int) -> None:
 
 
 def test_one_run_more_is_all_that_is_read(tmp_path: Path) -> None:
-    level0, store, path = Level0(tmp_path), Store(), path_of()
+    level0, store, path = Level0(tmp_path), store_of(), path_of()
     for number in range(30):
         run = level0.append(rows(number))
         found = level0.layers(store, path, level0.snapshot())
@@ -60,18 +59,39 @@ def test_one_run_more_is_all_that_is_read(tmp_path: Path) -> None:
     assert len(found) <= 4
 
 
-def test_an_older_snapshot_finds_its_layers(tmp_path: Path) -> None:
-    level0, store, path = Level0(tmp_path), Store(), path_of()
+def test_the_two_newest_snapshots_have_their_layers_and_older_ones_have_none(tmp_path: Path) -> None:
+    level0, store, path = Level0(tmp_path), store_of(), path_of()
     found = []
-    for number in range(12):
+    for number in range(60):
         level0.append(rows(number))
         found.append(level0.layers(store, path, level0.snapshot()))
-    for version, layers in enumerate(found, 1):
-        assert all(a is b for a, b in zip(level0.layers(store, path, level0.snapshot(version)), layers, strict=True))
+        assert store._layers.usage.entries <= 16, "what was merged into another layer is gone"
+    for version in (60, 59):
+        layers = level0.layers(store, path, level0.snapshot(version))
+        assert all(a is b for a, b in zip(layers, found[version - 1], strict=True))
+    assert all(
+        sorted(key for layer in layers for key in layer.keys) == sorted(level0.expected(level0.snapshot(version)))
+        for version, layers in enumerate(found, 1)
+    )
+
+
+def test_nothing_is_kept_of_runs_that_have_ended(tmp_path: Path) -> None:
+    level0, store, path = Level0(tmp_path), store_of(), path_of()
+    for number in range(5):
+        level0.append(rows(number))
+        source = level0.source(level0.snapshot(), store)
+        for run in level0.runs:
+            store.columns(source.roots, run, 0, TABLE.columns)
+        level0.layers(store, path, level0.snapshot())
+    level0.runs, level0.written = level0.runs[-1:], level0.written[-1:]
+    level0.append(rows(9))
+    level0.layers(store, path, level0.snapshot())
+    assert store._footers.usage.entries == 1
+    assert store._columns.usage.entries == len(TABLE.columns)
 
 
 def test_a_fold_of_one_tablet_leaves_newer_layers_alone(tmp_path: Path) -> None:
-    level0, store, path = Level0(tmp_path), Store(), path_of()
+    level0, store, path = Level0(tmp_path), store_of(), path_of()
     level0.append(rows(0, 100))
     gone = tablets_of(list(rows(0, 100)))[0]
     level0.layers(store, path, level0.snapshot())
@@ -93,7 +113,7 @@ def test_a_layer_takes_about_what_it_says(tmp_path: Path) -> None:
     level0.append({(float(n), f"name {n}", n): n for n in range(20_000)})
     tracemalloc.start()
     try:
-        [layer] = level0.layers(Store(), path, level0.snapshot())
+        [layer] = level0.layers(store_of(), path, level0.snapshot())
         taken, _ = tracemalloc.get_traced_memory()  # Arrow's columns are not among it
     finally:
         tracemalloc.stop()
@@ -104,15 +124,15 @@ def test_layers_beyond_the_bound_are_given_up(tmp_path: Path) -> None:
     level0, path = Level0(tmp_path), path_of()
     for number in range(40):
         level0.append(rows(number))
-    [whole, *_] = level0.layers(Store(), path, level0.snapshot())
-    store = Store(layers_bytes_max=2 * whole.bytes)
-    for version in range(1, 41):
+    [whole, *_] = level0.layers(store_of(), path, level0.snapshot())
+    store = store_of(2 * whole.bytes)
+    for version in reversed(range(1, 41)):  # each older than the newest, so that none makes another one go
         level0.layers(store, path, level0.snapshot(version))
-    assert whole.bytes < store._layers.size <= 2 * whole.bytes
+    assert whole.bytes < store._layers.usage.bytes <= 2 * whole.bytes
 
 
 def test_threads_share_layers(tmp_path: Path) -> None:
-    level0, store, path = Level0(tmp_path), Store(layers_bytes_max=40_000), path_of()
+    level0, store, path = Level0(tmp_path), store_of(40_000), path_of()
     for number in range(24):
         level0.append(rows(number % 5, number) | {(0.0, "a", 9): None if number % 2 else number})
         if number % 7 == 3:

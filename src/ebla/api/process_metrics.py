@@ -1,12 +1,13 @@
-"""Metrics of one process, which other processes cannot tell: its services, its lag, its group commits."""
+"""Metrics of one process, which other processes cannot tell: its services, its lag, its group commits, its caches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ebla.base.caches import Usage
 from ebla.base.services import Spent
 from ebla.tables.context import Context
 
@@ -28,6 +29,7 @@ class ProcessMetrics(Collector):
         help_text = "Database transactions that these changes took; those that wait together share one."
         yield _counter("ebla_catalog_transactions", help_text, counts.transactions)
         yield from of_services(self._context.services.spent())
+        yield from of_caches(self._context.caches.usage())
 
 
 def of_services(spent: Iterable[Spent]) -> Iterator[Metric]:
@@ -45,6 +47,24 @@ def of_services(spent: Iterable[Spent]) -> Iterator[Metric]:
         for service, amount in values.items():
             counter.add_metric([service], amount)
         yield counter
+
+
+def of_caches(found: Sequence[Usage]) -> Iterator[Metric]:
+    gauges: Mapping[str, tuple[str, Callable[[Usage], int]]] = {
+        "entries": ("Things that the cache holds.", lambda one: one.entries),
+        "bytes": ("Bytes that they take.", lambda one: one.bytes),
+        "bytes_max": ("Bytes that they may take.", lambda one: one.bytes_max),
+    }
+    counters: Mapping[str, tuple[str, Callable[[Usage], int]]] = {
+        "hits": ("How often something was found in the cache.", lambda one: one.hits),
+        "misses": ("How often it was not.", lambda one: one.misses),
+    }
+    for kind, metrics in ((GaugeMetricFamily, gauges), (CounterMetricFamily, counters)):
+        for name, (help_text, value) in metrics.items():
+            metric = kind(f"ebla_cache_{name}", help_text, labels=("cache",))
+            for one in found:
+                metric.add_metric([one.name], value(one))
+            yield metric
 
 
 def _counter(name: str, help_text: str, amount: float) -> CounterMetricFamily:

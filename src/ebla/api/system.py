@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from sqlalchemy import BigInteger, Boolean, Connection, Integer
 
+from ebla.base.caches import Usage
 from ebla.base.issue import Code
 from ebla.catalog import tables as catalog_tables
 from ebla.catalog.tables import TABLES
@@ -41,9 +43,19 @@ COMPUTED: dict[str, tuple[Mapping[str, str], Callable[[Connection, int], pa.Tabl
 }
 """What is worked out from the catalog's rows and the time."""
 
+CACHES = {
+    "name": "string",
+    "entries": "bigint",
+    "bytes": "bigint",
+    "bytes_max": "bigint",
+    "hits": "bigint",
+    "misses": "bigint",
+}
+"""What is known of this process alone."""
+
 
 def names() -> Sequence[str]:
-    return sorted([*TABLES, *COMPUTED])
+    return sorted([*TABLES, *COMPUTED, "caches"])
 
 
 def _arrow_type(name: str, kind: object) -> pa.DataType:
@@ -57,6 +69,8 @@ def _arrow_type(name: str, kind: object) -> pa.DataType:
 
 
 def table_schema(name: str) -> pa.Schema:
+    if name.lower() == "caches":
+        return types.schema_of(CACHES)
     if name.lower() in COMPUTED:
         return types.schema_of(COMPUTED[name.lower()][0])
     found = TABLES.get(name.lower())
@@ -65,9 +79,11 @@ def table_schema(name: str) -> pa.Schema:
     return pa.schema([pa.field(c.name, _arrow_type(c.name, c.type)) for c in found.columns])
 
 
-def read(connection: Connection, name: str, now: int) -> pa.Table:
+def read(connection: Connection, name: str, now: int, caches: Sequence[Usage] = ()) -> pa.Table:
     """The rows of a system table; `now` is in microseconds, as the catalog's clock."""
     wanted = table_schema(name)
+    if name.lower() == "caches":
+        return types.table_of(CACHES, [asdict(one) for one in caches])
     if name.lower() in COMPUTED:
         return COMPUTED[name.lower()][1](connection, now)
     rows = catalog_tables.rows(connection, name.lower())
@@ -103,7 +119,7 @@ def answer(
         _require_columns(query, columns)
         return None
     with context.catalog.reading() as connection:
-        tables = {name: read(connection, name, now) for name in names}
+        tables = {name: read(connection, name, now, context.caches.usage()) for name in names}
     with contextlib.closing(context.duck()) as cursor:
         for number, ref in enumerate(query.refs):
             cursor.register(f"leaf_{number}", _without_zone(tables[ref.name.lower()]))

@@ -59,7 +59,14 @@ class Settings(BaseModel):
     dictionary_rows_per_s: float | None = Field(
         None, gt=0, description="A dictionary's change rewrites at most this many rows of a view a second."
     )
-    retention_s: float = Field(86_400.0, ge=0, description="How long vacuum keeps what newer versions replaced.")
+    retention_s: float = Field(
+        86_400.0, ge=0, description="How long vacuum keeps what newer versions replaced, and the history."
+    )
+    vacuum_period_s: float = Field(
+        600.0,
+        ge=0,
+        description="How often one process that maintains views vacuums in the background; 0: never.",
+    )
     transaction_lease_s: float = Field(60.0, gt=0, description="A writer silent for this long is taken for dead.")
     leader_lease_s: float = Field(5.0, gt=0, description="A leader silent for this long is followed by another one.")
     barrier_grace_s: float = Field(
@@ -79,7 +86,7 @@ class Settings(BaseModel):
         2**20, gt=0, description="Size of a row group of an index: a page reads one of each tablet."
     )
     read_cache_bytes: int = Field(
-        256 * 2**20, ge=0, description="Decoded columns that first-rows queries keep in memory, together."
+        768 * 2**20, ge=0, description="What a process keeps in memory of runs and snapshots, all caches together."
     )
     index_tablets_per_job: int = Field(
         8, gt=0, description="So many tablets of a table are read by one Spark job that fills its indexes."

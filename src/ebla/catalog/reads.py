@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ebla.base.caches import Interned
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
-from ebla.catalog import memory, rows
+from ebla.catalog import history, memory, rows
 from ebla.catalog import schema as s
 from ebla.catalog.rows import Above, AtMost, State, Within
 from ebla.errors import SnapshotError, UnknownNameError, UsageError
@@ -163,11 +164,13 @@ def committed_at(state: State, versions: Iterable[int]) -> dict[int, int]:
 
 def version_at(state: State, time_us: int) -> Version:
     """The last version that was committed at or before a time."""
+    since = history.complete_since(state)
     found = rows.greatest(state, s.history.c.version, committed_at=AtMost(time_us))
-    if found is None:
-        first = rows.least(state, s.history.c.committed_at)
-        since = "expected a commit" if first is None else f"expected a time since the first commit ({show_time(first)})"
-        raise SnapshotError(f"{since}, found none at or before {show_time(time_us)}")
+    if found is None or found < since:
+        first = rows.least(state, s.history.c.committed_at, version=Above(since - 1))
+        what = "the oldest commit that vacuum has kept" if since else "the first commit"
+        expected = "a commit" if first is None else f"a time since {what} ({show_time(first)})"
+        raise SnapshotError(f"expected {expected}, found none at or before {show_time(time_us)}")
     return Version(found)
 
 
@@ -306,36 +309,14 @@ def _oldest_first(found: Iterable[Any]) -> list[Run]:
 
 def merge_replicas(found: Iterable[Any]) -> list[Run]:
     """One run per file: the manifest has a row for each copy."""
-    runs: dict[str, Run] = {}
-    copies: dict[str, list[NodeId]] = {}
+    copies: dict[str, list[Any]] = {}
     for row in found:
-        copies.setdefault(row.run_id, []).append(NodeId(row.host_id))
-        if row.run_id not in runs:
-            runs[row.run_id] = _known_run(row)
-    for run_id, hosts in copies.items():
-        if len(hosts) > 1:
-            run = runs[run_id]
-            runs[run_id] = _with_nodes(run, tuple(sorted(hosts)))
-    return list(runs.values())
-
-
-def _with_nodes(run: Run, hosts: tuple[NodeId, ...]) -> Run:
-    return replace(run, nodes=hosts)
-
-
-_known_runs: dict[tuple[Any, ...], Run] = {}
-KNOWN_RUNS_MAX = 65_536
-
-
-def _known_run(row: Any) -> Run:
-    """Most rows of a manifest were read before, by the snapshot before this one: equal rows are equal runs."""
-    name = tuple(row)
-    found = _known_runs.get(name)
-    if found is None:
-        if len(_known_runs) >= KNOWN_RUNS_MAX:
-            _known_runs.clear()
-        found = _known_runs[name] = _run(row)
-    return found
+        copies.setdefault(row.run_id, []).append(row)
+    runs = RUNS.of([of_run[0] for of_run in copies.values()])
+    return [
+        run if len(of_run) == 1 else replace(run, nodes=tuple(sorted(NodeId(row.host_id) for row in of_run)))
+        for run, of_run in zip(runs, copies.values(), strict=True)
+    ]
 
 
 def _run(row: Any) -> Run:
@@ -360,6 +341,10 @@ def _run(row: Any) -> Run:
         begin_version=Version(row.begin_version),
         end_version=Version(row.end_version),
     )
+
+
+RUNS: Interned[Any, Run] = Interned("runs", _run, bytes_max=64 * 2**20, each=1_100)
+"""Of this process: most rows of a manifest were read before, by the snapshot before this one."""
 
 
 def named_paths(state: State, node: NodeId) -> set[str]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from ebla.base.caches import Lru, Part
 from ebla.base.ids import NodeId, Version
-from ebla.base.lru import Lru
 from ebla.catalog import reads
 from ebla.errors import SnapshotError, UsageError
 from ebla.model.relation import Relation
@@ -22,7 +22,9 @@ from ebla.storage.files import Root
 from ebla.tables.context import Context
 
 POLL_S = 0.02
-PREPARED_MAX = 256
+PREPARED_BYTES = 16 * 2**10
+RUN_BYTES = 1_500
+"""About what the paths of a relation take, and each of their runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,7 @@ class Preparation:
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
         self._context = context
         self._wake = wake
-        self._prepared: Lru[Prepared] = Lru(PREPARED_MAX)
+        self._prepared: Lru[Prepared] = context.caches.part(Part.SNAPSHOTS)
 
     def of(self, name: str, also: tuple[str, ...] = (), down: tuple[str, ...] = ()) -> Prepared:
         """Every commit makes a version, so what was read at this version is still so."""
@@ -59,7 +61,8 @@ class Preparation:
             if kept is not None and kept.version == version:
                 return kept
             made = self._read(connection, name, also, down, version)
-        self._prepared.put(signature, made)
+        runs = sum(len(snapshot.level0) + len(snapshot.level1) for _, snapshot in made.paths)
+        self._prepared.put(signature, made, PREPARED_BYTES + RUN_BYTES * runs)
         return made
 
     def _read(

@@ -61,7 +61,8 @@ class Layer:
 
     @property
     def bytes(self) -> int:
-        width = self.rows.nbytes + len(self.keys) * ROW_BYTES
+        """What it takes in memory."""
+        width = self.rows.nbytes + self.rows.num_columns * rf.COLUMN_BYTES + len(self.keys) * ROW_BYTES
         return int(width) + (len(self.keys) * len(self.keys[0]) * KEY_VALUE_BYTES if self.keys else 0)
 
 

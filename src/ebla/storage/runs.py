@@ -6,7 +6,7 @@ Large data never comes here; `ebla.spark` moves it. What comes here is bounded b
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,9 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from cachetools import LRUCache
 
-from ebla.base.ids import NodeId, RunId
-from ebla.base.lru import Lru
+from ebla.base.caches import Lru
+from ebla.base.ids import NodeId, RelationId, RunId
 from ebla.errors import ConflictError, CorruptRunError, DuplicateKeyError, StorageError, StorageFullError
 from ebla.model.relation import DELETED, TOKEN, Column, Relation, Run
 from ebla.model.snapshot import BEGINNING, Snapshot
@@ -42,19 +43,37 @@ def show_key(relation: Relation, values: Sequence[object]) -> str:
 # ---- reading --------------------------------------------------------------------------------------------
 
 
-class LevelZeroCache:
-    """Level 0 run files as Arrow tables, least recently used out first. Runs never change, so nothing goes stale."""
+RELATIONS_MAX = 1024
+"""Of so many relations it is known which runs have ended last."""
+TABLE_BYTES = 1_024
+COLUMN_BYTES = 1_200
+"""About what an Arrow table, and each of its columns, takes besides its values."""
 
-    def __init__(self, bytes_max: int = 256 * 2**20) -> None:
-        self._bytes_max = bytes_max
-        self._tables: Lru[pa.Table] = Lru(bytes_max)
+
+class LevelZeroCache:
+    """Level 0 run files as Arrow tables, by their paths. Runs never change, so nothing goes stale."""
+
+    def __init__(self, kept: Lru[pa.Table]) -> None:
+        self._kept = kept
+        self._ended: LRUCache[RelationId, frozenset[str]] = LRUCache(RELATIONS_MAX)
 
     def get(self, path: str) -> pa.Table | None:
-        return self._tables.get(path)
+        return self._kept.get(path)
 
     def put(self, path: str, table: pa.Table) -> None:
-        if table.nbytes <= self._bytes_max:  # a larger one would drive all others out
-            self._tables.put(path, table, table.nbytes)
+        self._kept.put(path, table, table_bytes(table))
+
+    def end(self, relation: RelationId, runs: Iterable[Run]) -> None:
+        """Runs of a relation were folded. Their tables go when the next ones are: epochs may still follow them."""
+        now, before = frozenset(run.path for run in runs), self._ended.get(relation, frozenset())
+        if not now <= before:
+            self._ended[relation] = now
+            self._kept.drop(before.__contains__)
+
+
+def table_bytes(table: pa.Table) -> int:
+    """What a table takes in memory."""
+    return int(table.get_total_buffer_size()) + TABLE_BYTES + int(table.num_columns) * COLUMN_BYTES
 
 
 def readable_node(roots: Mapping[NodeId, Root], run: Run, preferred: Sequence[NodeId] = ()) -> NodeId | None:
@@ -166,17 +185,16 @@ def align(table: pa.Table, columns: Sequence[Column], extra: Sequence[tuple[str,
 
 
 def read_run(root: Root, run: Run, cache: LevelZeroCache | None = None) -> pa.Table:
-    at = root.full(run.path)
-    cached = cache.get(at) if cache is not None else None
+    cached = cache.get(run.path) if cache is not None else None
     if cached is not None:
         return cached
     try:
         table = root.open_parquet(run.path).read()
     except (OSError, pa.ArrowException) as error:
         tablet = "several tablets" if run.tablet < 0 else f"tablet {run.tablet}"
-        raise CorruptRunError(f"{at}: expected a readable run of {tablet}, found: {error}") from error
+        raise CorruptRunError(f"{root.full(run.path)}: expected a readable run of {tablet}, found: {error}") from error
     if cache is not None:
-        cache.put(at, table)
+        cache.put(run.path, table)
     return table
 
 

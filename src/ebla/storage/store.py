@@ -1,22 +1,24 @@
 """What reads keep in memory of runs, which never change: footers, decoded columns, and level 0 merged.
 
-All three are bounded, least recently used out first, and shared by the threads of one connection.
+All three are shared by the threads of one connection. What the newest snapshot of a path no longer needs goes at once:
+layers that were merged into others, and what was kept of runs that have ended.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from cachetools import LRUCache
 
-from ebla.base.ids import NodeId, RunId, TabletId
-from ebla.base.lru import Lru
+from ebla.base.caches import Caches, Lru, Part
+from ebla.base.ids import NodeId, RunId, TabletId, Version
 from ebla.errors import CorruptRunError
 from ebla.model.relation import Column, Relation, Run
 from ebla.model.snapshot import Snapshot
@@ -29,9 +31,10 @@ from ebla.storage.layers import Layer
 from ebla.values import token as tokens
 from ebla.values import types
 
-COLUMNS_BYTES_MAX = 256 * 2**20
-FOOTERS_MAX = 4096
-LAYERS_BYTES_MAX = 256 * 2**20
+PATHS_MAX = 1024
+"""Of so many paths it is known what their newest snapshots need."""
+FOOTER_TIMES = 14
+"""So many times as large as it is stored is a footer in memory, with the bounds that are made of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,10 +132,11 @@ def footer_of(root: Root, run: Run) -> Footer:
 class Store:
     """The caches of one connection."""
 
-    def __init__(self, columns_bytes_max: int = COLUMNS_BYTES_MAX, layers_bytes_max: int = LAYERS_BYTES_MAX) -> None:
-        self._footers: Lru[Footer] = Lru(FOOTERS_MAX)
-        self._columns: Lru[pa.Array] = Lru(columns_bytes_max)
-        self._layers: Lru[Layer] = Lru(layers_bytes_max)
+    def __init__(self, caches: Caches) -> None:
+        self._footers: Lru[Footer] = caches.part(Part.FOOTERS)
+        self._columns: Lru[pa.Array] = caches.part(Part.COLUMNS)
+        self._layers: Lru[Layer] = caches.part(Part.LAYERS)
+        self._newest: LRUCache[Hashable, _Needed] = LRUCache(PATHS_MAX)
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 
@@ -142,7 +146,7 @@ class Store:
         found = self._footers.get(run.id)
         if found is None:
             found = from_copy(roots, run, lambda root: footer_of(root, run))
-            self._footers.put(run.id, found)
+            self._footers.put(run.id, found, FOOTER_TIMES * found.metadata.serialized_size)
         return found
 
     def columns(
@@ -171,7 +175,7 @@ class Store:
             arrays = {c.physical: _today(table, c, footer.rows[group]) for c in columns}
             for column in columns:
                 array = arrays[column.physical]
-                self._columns.put((run.id, group, column.physical, column.type), array, array.nbytes)
+                self._columns.put((run.id, group, column.physical, column.type), array, array.get_total_buffer_size())
             found.append(arrays)
         return found
 
@@ -202,11 +206,54 @@ class Store:
         self, roots: Mapping[NodeId, Root], path: AccessPath, snapshot: Snapshot, cache: rf.LevelZeroCache
     ) -> list[Layer]:
         """Level 0 of a snapshot, oldest first. The next snapshot, with one run more, needs most of the same layers."""
-        return _Building(self._layers, roots, path, snapshot, cache).layers()
+        building = _Building(self._layers, roots, path, snapshot, cache)
+        found = building.layers()
+        self._follow(building, cache)
+        return found
+
+    def _follow(self, building: _Building, cache: rf.LevelZeroCache) -> None:
+        """Forget what a newer snapshot of a path does not need, nor the one before it: readers may be at that one."""
+        snapshot = building.snapshot
+        relation = snapshot.relation.id
+        name = relation, building.shape[-1]
+        runs = {run.id: run for run in (*snapshot.level1, *snapshot.level0)}
+        with self._lock:
+            before = self._newest.get(name)
+            if before is not None and before.version >= snapshot.version:
+                return
+            last = frozenset() if before is None else before.layers
+            now = _Needed(version=snapshot.version, runs=runs, layers=frozenset(building.used), last_layers=last)
+            self._newest[name] = now
+        if before is None:
+            return
+        unused = before.last_layers - before.layers - now.layers
+        if unused:
+            self._layers.drop(unused.__contains__)
+        ended = [run for run in before.runs.values() if run.id not in runs]
+        if ended:
+            self.end(ended)
+            cache.end(relation, [run for run in ended if run.level == 0])
+
+    def end(self, runs: Collection[Run]) -> None:
+        """Runs have ended: the newest version has others in their place."""
+        ended = {run.id for run in runs}
+        self._footers.drop(ended.__contains__)
+        self._columns.drop(lambda name: name[0] in ended)
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Needed:
+    """What the newest snapshot of a path needs."""
+
+    version: Version
+    runs: Mapping[RunId, Run]
+    layers: frozenset[Hashable]
+    last_layers: frozenset[Hashable]
+    """What the snapshot before it needed."""
 
 
 class _Building:
@@ -223,19 +270,22 @@ class _Building:
         self._kept = kept
         self._roots = roots
         self._path = path
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self._cache = cache
+        self.used: set[Hashable] = set()
+        """The names of the layers that were found or made."""
         relation = path.relation
-        self._shape = relation.schema_version, relation.tablets, tuple(column.descending for column in path.key)
+        self.shape = relation.schema_version, relation.tablets, tuple(column.descending for column in path.key)
 
     def layers(self) -> list[Layer]:
-        return [self._layer(runs) for runs in _cut(self._snapshot.level0)]
+        return [self._layer(runs) for runs in _cut(self.snapshot.level0)]
 
     def _layer(self, runs: Sequence[Run]) -> Layer:
-        found = self._find(runs)
+        found, name = self._find(runs), self._name(runs)
         if found is None:
             found = ly.merged(self._path, self._parts(runs)) if len(runs) > 1 else self._of_run(runs[0])
-            self._kept.put(self._name(runs), found, found.bytes)
+            self._kept.put(name, found, found.bytes)
+        self.used.add(name)
         return found
 
     def _parts(self, runs: Sequence[Run]) -> list[Layer]:
@@ -252,23 +302,24 @@ class _Building:
         return found
 
     def _of_run(self, run: Run) -> Layer:
-        cutoffs = ly.folded([run], self._snapshot)
+        cutoffs = ly.folded([run], self.snapshot)
         name = self._named([run], ())
         found = self._kept.get(name)
         if found is None:
             found = ly.layer_of(self._path, rf.read_copy(self._roots, run, self._cache))
             if cutoffs:
                 self._kept.put(name, found, found.bytes)
+        self.used.add(name)
         return ly.without_folded(found, run, cutoffs)
 
     def _find(self, runs: Sequence[Run]) -> Layer | None:
         return self._kept.get(self._name(runs))
 
     def _name(self, runs: Sequence[Run]) -> Hashable:
-        return self._named(runs, ly.folded(runs, self._snapshot))
+        return self._named(runs, ly.folded(runs, self.snapshot))
 
     def _named(self, runs: Sequence[Run], cutoffs: ly.Folded) -> Hashable:
-        return tuple(run.id for run in runs), cutoffs, self._shape
+        return tuple(run.id for run in runs), cutoffs, self.shape
 
 
 def _cut(runs: Sequence[Run]) -> list[Sequence[Run]]:

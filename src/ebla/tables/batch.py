@@ -156,7 +156,7 @@ def level0_runs(
         path = run_path(relation.id, transaction, number)
         size = roots[nodes[0]].write_parquet(part, path)
         if cache is not None:
-            cache.put(roots[nodes[0]].full(path), part)
+            cache.put(path, part)
         for node in nodes[1:]:
             roots[nodes[0]].copy_to(roots[node], path)
         run = _level0(part, relation, transaction, path, nodes, size, number)

@@ -89,6 +89,7 @@ def _compact(context: Context, name: str) -> Compacted:
                 _rewrite(context, sink, snapshot, fold)
             hit("compact.files_written")
             version = commit_fold(sink, snapshot, fold)
+            _forget(context, snapshot, fold)
     except BaseException as error:
         transaction.give_up(error)
         raise
@@ -98,6 +99,15 @@ def _compact(context: Context, name: str) -> Compacted:
         folded_runs=len(snapshot.level0),
         version=version,
     )
+
+
+def _forget(context: Context, snapshot: Snapshot, fold: Fold) -> None:
+    """Keep nothing more in memory of runs that have ended."""
+    folded = [run for run in snapshot.level0 if run.id in fold.ended_level0]
+    context.store.end([*folded, *(run for run in snapshot.level1 if run.id in fold.ended_level1)])
+    context.cache.end(snapshot.relation.id, folded)
+    ended = fold.ended_level0 | fold.ended_level1
+    context.frames.drop(lambda read: any(run in ended for run, _ in read.copies))
 
 
 def _may_fold(context: Context, index: Relation) -> bool:

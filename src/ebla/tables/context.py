@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ebla.base.activities import Activities
+from ebla.base.caches import Caches, Lru, Part
 from ebla.base.ids import NodeId, TransactionId
 from ebla.base.lag import Lag
-from ebla.base.lru import Lru
 from ebla.base.services import Scheduler
 from ebla.base.settings import Settings
 from ebla.catalog.leadership import Leadership
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from ebla.tables.upkeep import IndexMaintainer
 
-FRAMES_MAX = 64
 CLOSE_S = 5.0
 """How long services are waited for at close. Those that must come to an end were stopped before."""
 
@@ -63,12 +62,13 @@ class Context:
     lag: Lag
     maintainer: IndexMaintainer | None
     """Of the indexes of tables that are written to. A context that only reads has none."""
+    caches: Caches
     store: Store
+    cache: LevelZeroCache
     frames: Lru[DataFrame]
     """DataFrames of recent snapshots, by what they read."""
     tags: Tags
     holder: str
-    cache: LevelZeroCache = field(default_factory=LevelZeroCache)
     indexes: IndexCache = field(default_factory=IndexCache)
     activities: Activities = field(default_factory=Activities)
     lookups: Duck = field(default_factory=Duck)
@@ -87,7 +87,8 @@ class Context:
         without_spark: str | None = None,
     ) -> Context:
         """`without_spark`: what an operation that needs Spark is answered, where none may be started."""
-        frames: Lru[DataFrame] = Lru(FRAMES_MAX)
+        caches = Caches(settings.read_cache_bytes)
+        frames: Lru[DataFrame] = caches.part(Part.FRAMES)
         sessions = Sessions(
             spark, settings, lambda: context.progress("starting Spark", None), frames.clear, refusal=without_spark
         )
@@ -103,7 +104,9 @@ class Context:
             lag=Lag(services, settings.max_lag_s),
             holder=holder,
             maintainer=maintainer,
-            store=Store(settings.read_cache_bytes),
+            caches=caches,
+            store=Store(caches),
+            cache=LevelZeroCache(caches.part(Part.LEVEL0)),
             frames=frames,
             tags=Tags(lambda: sessions.current),
         )

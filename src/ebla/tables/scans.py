@@ -6,13 +6,13 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ebla.base.ids import TabletId, Version
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Version
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.errors import SnapshotError, UsageError
-from ebla.model.relation import FOREVER, Relation
+from ebla.model.relation import FOREVER, Column, Relation
 from ebla.model.snapshot import Snapshot
 from ebla.spark import changes as schanges
 from ebla.spark import scan as sscan
@@ -105,6 +105,28 @@ def check_tablets(relation: Relation, tablets: Sequence[int] | None) -> list[Tab
     return [TabletId(t) for t in tablets]
 
 
+FRAME_BYTES = 256 * 2**10
+FILE_BYTES = 4 * 2**10
+STORED_TIMES = 6
+"""About what a DataFrame takes in the JVM, for each file that it names, and how much larger its rows are there."""
+
+
+class _Read(NamedTuple):
+    """What a kept DataFrame reads."""
+
+    relation: RelationId
+    columns: tuple[Column, ...]
+    copies: tuple[tuple[RunId, NodeId], ...]
+    cutoffs: tuple[tuple[TabletId, Version], ...]
+    tablets: tuple[TabletId, ...]
+
+
+def _frame_bytes(snapshot: Snapshot) -> int:
+    """What a kept DataFrame takes: the rows of level 0 are in its plan."""
+    rows = sum(run.bytes for run in snapshot.level0)
+    return FRAME_BYTES + FILE_BYTES * len(snapshot.level1) + STORED_TIMES * rows
+
+
 def frame_of(context: Context, snapshot: Snapshot, *, hidden: bool = False) -> DataFrame:
     """A snapshot's rows under the names that users know, in the user's session.
 
@@ -115,19 +137,19 @@ def frame_of(context: Context, snapshot: Snapshot, *, hidden: bool = False) -> D
     columns = relation.columns if hidden else relation.visible
     roots = context.roots()
     copies = rf.require_copies(snapshot, roots)
-    signature = (
+    signature = _Read(
         relation.id,
         columns,
         tuple((r.id, copies[r.id]) for r in (*snapshot.level1, *snapshot.level0)),
         tuple(sorted(snapshot.cutoffs.items())),
-        snapshot.tablets,
+        tuple(snapshot.tablets),
     )
     kept = context.frames.get(signature)
     if kept is not None:
         return kept
     merged = sscan.merged(context.spark, snapshot, roots, context.cache, rows_max=context.settings.level0_rows_max)
     frame = sscan.logical(merged, columns)
-    context.frames.put(signature, frame)
+    context.frames.put(signature, frame, _frame_bytes(snapshot))
     return frame
 
 

@@ -1,0 +1,179 @@
+"""What a process keeps in memory: things by name, bounded in bytes, least recently used out first.
+
+The caches of one open database are parts of one budget, the setting `read_cache_bytes`. Sizes count what a thing takes
+in memory, and not only its values: of an Arrow table of five rows the values are the smallest part.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from operator import itemgetter
+from typing import Any, Generic, TypeVar
+
+from cachetools import LRUCache
+
+Kept = TypeVar("Kept")
+
+ENTRY_BYTES = 500
+"""What an entry takes besides the thing: its name, and its places in dictionaries."""
+
+
+ROOM_MIN = 2048
+"""Rows of a generation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """How full a cache is, and what it was good for."""
+
+    name: str
+    entries: int
+    bytes: int
+    bytes_max: int
+    hits: int
+    misses: int
+
+
+class Lru(Generic[Kept]):
+    """Things by name, up to a size in bytes. One that is larger is not kept. Safe to use from several threads."""
+
+    def __init__(self, name: str, bytes_max: int) -> None:
+        self.name = name
+        self._bytes_max = bytes_max
+        self._kept: LRUCache[Hashable, tuple[Kept, int]] = LRUCache(bytes_max, getsizeof=itemgetter(1))
+        self._lock = threading.Lock()
+        self._hits = self._misses = 0
+
+    def get(self, name: Hashable) -> Kept | None:
+        with self._lock:
+            found = self._kept.get(name)
+            if found is None:
+                self._misses += 1
+                return None
+            self._hits += 1
+            return found[0]
+
+    def put(self, name: Hashable, thing: Kept, size: int) -> None:
+        taken = size + ENTRY_BYTES
+        if taken <= self._bytes_max:
+            with self._lock:
+                self._kept[name] = thing, taken
+
+    def drop(self, is_gone: Callable[[Any], bool]) -> None:
+        """Forget the things whose names are said to be gone."""
+        with self._lock:
+            for name in [name for name in self._kept if is_gone(name)]:
+                del self._kept[name]
+
+    def clear(self) -> None:
+        with self._lock:
+            self._kept.clear()
+
+    @property
+    def usage(self) -> Usage:
+        with self._lock:
+            return Usage(
+                name=self.name,
+                entries=len(self._kept),
+                bytes=int(self._kept.currsize),
+                bytes_max=self._bytes_max,
+                hits=self._hits,
+                misses=self._misses,
+            )
+
+
+Row = TypeVar("Row", bound=Iterable[object])
+_of_process: list[Interned[Any, Any]] = []
+"""Those that all connections of a process share."""
+
+
+class Interned(Generic[Row, Kept]):
+    """Values that equal rows stand for, all of about one size.
+
+    Two generations: a row that is asked for lies in the younger one. When that is full, it becomes the older one, whose
+    rows that were not asked for meanwhile are gone. A generation has room for what was asked for at a time, twice.
+    """
+
+    def __init__(self, name: str, make: Callable[[Row], Kept], *, bytes_max: int, each: int) -> None:
+        self.name = name
+        self._make = make
+        self._each = each + ENTRY_BYTES
+        self._bytes_max = bytes_max
+        self._room = ROOM_MIN
+        self._young: dict[Hashable, Kept] = {}
+        self._old: dict[Hashable, Kept] = {}
+        self._hits = self._misses = 0
+        _of_process.append(self)
+
+    def of(self, rows: Sequence[Row]) -> list[Kept]:
+        self._room = max(self._room, 2 * len(rows))
+        return [self._of(row) for row in rows]
+
+    def _of(self, row: Row) -> Kept:
+        name = tuple(row)
+        found = self._young.get(name)
+        if found is not None:
+            self._hits += 1
+            return found
+        found = self._old.get(name)
+        if found is None:
+            self._misses += 1
+            found = self._make(row)
+        else:
+            self._hits += 1
+        if len(self._young) >= min(self._room, self._bytes_max // (2 * self._each)):
+            self._old, self._young, self._room = self._young, {}, ROOM_MIN
+        self._young[name] = found
+        return found
+
+    @property
+    def usage(self) -> Usage:
+        entries = len(self._young) + len(self._old)
+        return Usage(
+            name=self.name,
+            entries=entries,
+            bytes=entries * self._each,
+            bytes_max=self._bytes_max,
+            hits=self._hits,
+            misses=self._misses,
+        )
+
+
+class Part(StrEnum):
+    """What the caches of an open database hold."""
+
+    COLUMNS = "columns"
+    LEVEL0 = "level 0"
+    LAYERS = "layers"
+    FOOTERS = "footers"
+    SNAPSHOTS = "snapshots"
+    FRAMES = "frames"
+
+
+SHARES = {
+    Part.COLUMNS: 6,
+    Part.LEVEL0: 4,
+    Part.LAYERS: 3,
+    Part.FOOTERS: 1,
+    Part.SNAPSHOTS: 1,
+    Part.FRAMES: 1,
+}
+"""Of the budget."""
+
+
+class Caches:
+    """The caches of one open database."""
+
+    def __init__(self, bytes_max: int) -> None:
+        whole = sum(SHARES.values())
+        self._parts = {part: Lru[Any](part.value, bytes_max * share // whole) for part, share in SHARES.items()}
+
+    def part(self, part: Part) -> Lru[Any]:
+        return self._parts[part]
+
+    def usage(self) -> Sequence[Usage]:
+        """How full each is, and those that the process shares."""
+        return [*(kept.usage for kept in self._parts.values()), *(kept.usage for kept in _of_process)]
