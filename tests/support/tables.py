@@ -19,7 +19,7 @@ from ebla.catalog import schema as s
 from ebla.catalog.rows import Change, Delete, Insert, Put, Update, Where
 from ebla.catalog.store import Catalog
 
-COUNTERS = ("version", "exclusive_version", "relation", "transaction", "shape")
+COUNTERS = ("version", "exclusive_version", "relation", "transaction", "shape", "history")
 
 
 class Kind:

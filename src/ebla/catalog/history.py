@@ -1,14 +1,19 @@
-"""The history of commits: written by each, and asked what was written last, and before a time."""
+"""The history of commits: written by each, asked what was written last and before a time, and trimmed by vacuum.
+
+The counter `history` says from which version on all commits are in it. Of older ones the last of each relation are, and
+those of runs that the manifest names.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, case, func, insert, select
+from sqlalchemy import Connection, case, delete, func, insert, select, union_all
 
 from ebla.base import lazy
 from ebla.base.ids import NodeId, RelationId, Version
-from ebla.catalog import rows
+from ebla.catalog import memory, rows
 from ebla.catalog import schema as s
 from ebla.catalog.rows import AtMost, State
 
@@ -16,6 +21,10 @@ if TYPE_CHECKING:
     from ebla.model import changes as c
 else:
     c = lazy.Module("ebla.model.changes")
+
+COUNTER = "history"
+COMPACTED = "compact %"
+"""How the reason of a compaction begins."""
 
 
 def record(
@@ -70,9 +79,18 @@ def newest_until(connection: Connection, time_us: int) -> Version:
     return Version(connection.execute(older.order_by(s.history.c.version.desc()).limit(1)).scalar() or 0)
 
 
+def complete_since(state: State) -> Version:
+    """The version from which on all commits are here."""
+    return Version(memory.counters(state)[COUNTER])
+
+
 def newest_of(state: State, relation: RelationId, until: int) -> int:
-    """The newest commit of a relation up to a version, even if vacuum has removed its runs; 0 if there is none."""
-    return rows.greatest(state, s.history.c.version, relation_id=relation, version=AtMost(until)) or 0
+    """The newest commit of a relation up to a version, even if vacuum has removed its runs; 0 if there is none.
+
+    Of a time from which commits were trimmed, it is the latest that may have been.
+    """
+    found = rows.greatest(state, s.history.c.version, relation_id=relation, version=AtMost(until)) or 0
+    return until if found < until < complete_since(state) else found
 
 
 def last_writes(connection: Connection) -> dict[int, int]:
@@ -82,8 +100,26 @@ def last_writes(connection: Connection) -> dict[int, int]:
         .where(
             s.history.c.kind == "data",
             s.history.c.relation_id.is_not(None),
-            s.history.c.reason.not_like("compact %"),
+            s.history.c.reason.not_like(COMPACTED),
         )
         .group_by(s.history.c.relation_id)
     )
     return {int(relation): int(version) for relation, version in found}
+
+
+def last_of_each(connection: Connection, until: Version) -> list[int]:
+    """Of commits before a version, the last of each relation, and the last that wrote its rows."""
+    of = s.history.c
+    living = select(s.relations.c.relation_id).where(s.relations.c.dropped_version.is_(None))
+    newest = select(func.max(of.version)).where(of.relation_id.in_(living))
+    grouped = newest.group_by(of.relation_id, of.kind, of.reason.like(COMPACTED))
+    return [version for version in connection.execute(grouped).scalars() if version < until]
+
+
+def trim(connection: Connection, until: Version, kept: Collection[int]) -> None:
+    """Forget the commits before a version, but for some, and for those that changes and builds tell the time of."""
+    version, begun = s.history.c.version, s.runs.c.begin_version
+    others = (s.truncations.c.version, s.view_builds.c.created_version, s.index_states.c.since_version)
+    named = union_all(select(begun).where(begun < until), *map(select, others))
+    connection.execute(delete(s.history).where(version < until, version.not_in(kept), version.not_in(named)))
+    memory.put(connection, COUNTER, max(complete_since(connection), until))

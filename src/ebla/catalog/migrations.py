@@ -18,7 +18,7 @@ from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.schema import CreateColumn
 
 from ebla.base.failpoint import hit
-from ebla.catalog import reads, schema
+from ebla.catalog import history, reads, schema
 from ebla.errors import CatalogError
 from ebla.model.lifecycle.view import ViewState, behind
 from ebla.model.relation import Kind
@@ -28,6 +28,8 @@ FORMAT = "ebla"
 NAMESPACE = "ebla"
 """The PostgreSQL schema that holds the catalog, so that it can share a database with others."""
 
+
+COUNTERS = ("version", "exclusive_version", "relation", "transaction", "shape", history.COUNTER)
 
 UNKNOWN_CODE = "UNKNOWN"
 """The code of a failure of which an older release kept the message alone."""
@@ -48,7 +50,7 @@ def _create_tables(connection: Connection) -> None:
     )
     connection.execute(
         insert(schema.counters),
-        [{"name": n, "value": 0} for n in ("version", "exclusive_version", "relation", "transaction", "shape")],
+        [{"name": name, "value": 0} for name in COUNTERS],
     )
 
 
@@ -94,10 +96,13 @@ def _add_defaults(connection: Connection) -> None:
 
 
 def _count_shapes(connection: Connection) -> None:
-    """A catalog created by this release has the counter already."""
-    names = connection.execute(select(schema.counters.c.name)).scalars()
-    if "shape" not in set(names):
-        connection.execute(insert(schema.counters), {"name": "shape", "value": 0})
+    _add_counter(connection, "shape")
+
+
+def _add_counter(connection: Connection, name: str) -> None:
+    """A catalog created by this release has it already."""
+    if name not in set(connection.execute(select(schema.counters.c.name)).scalars()):
+        connection.execute(insert(schema.counters), {"name": name, "value": 0})
 
 
 def _store_view_states(connection: Connection) -> None:
@@ -157,6 +162,10 @@ def _add_guards(connection: Connection) -> None:
     schema.metadata.create_all(connection, tables=[schema.guards])
 
 
+def _trim_history(connection: Connection) -> None:
+    _add_counter(connection, history.COUNTER)
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=1, name="create tables", run=_create_tables),
     Migration(number=2, name="add handlers", run=_add_handlers),
@@ -170,6 +179,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=10, name="store states of views", run=_store_view_states),
     Migration(number=11, name="add dependencies of relations", run=_add_dependencies),
     Migration(number=12, name="add guards of scopes", run=_add_guards),
+    Migration(number=14, name="count from where the history is complete", run=_trim_history),
 )
 
 

@@ -7,6 +7,7 @@ from ebla.catalog.processes import Role
 from ebla.node.compactor import Compactor
 from ebla.node.presence import Presence
 from ebla.node.runner import Runner
+from ebla.node.vacuumer import Vacuumer
 from ebla.tables.context import Context
 from ebla.views.handlers.epochs import Epochs
 
@@ -16,6 +17,7 @@ class Background:
         self._context = context
         self.compactor = Compactor(context)
         Runner(context, epochs)
+        self._vacuumer = Vacuumer(context)
         context.on_spark = self.wake_all
 
     def show(self, role: Role) -> None:
@@ -31,9 +33,10 @@ class Background:
         self._context.services.wake(Runner.name)
 
     def wake_all(self) -> None:
-        """Spark is there: epochs, builds and compaction may have waited for it."""
+        """Spark is there: epochs, builds, compaction and vacuum may have waited for it."""
         self.wake()
         self.compactor.want_all()
+        self._vacuumer.start()
 
     def written(self, name: str) -> None:
         """Rows of a relation were committed: views may be behind, and its level 0 has grown."""

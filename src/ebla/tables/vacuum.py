@@ -11,6 +11,7 @@ from ebla.catalog import history, manifest, reads
 from ebla.catalog import relations as relation_rows
 from ebla.catalog import transactions as tx
 from ebla.catalog.sessions import oldest_needed
+from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, UsageError
 from ebla.model import changes as c
 from ebla.model.relation import FOREVER
@@ -18,6 +19,9 @@ from ebla.relations.readers import least_read
 from ebla.storage.files import owner
 from ebla.tables.context import Context
 
+REMEMBER_S = 3600.0
+"""Commits and transactions are known for so long at least: a commit whose answer was lost is looked for by its id."""
+TRIMMED_AT_ONCE = 10_000
 RETENTION_S_MAX = 100 * 365 * 86_400.0
 
 
@@ -52,8 +56,23 @@ def vacuum(context: Context, name: str | None = None, *, retain_s: float | None 
     horizon, targets = _advance(context, name, keep_s)
     hit("vacuum.horizon_set")
     removed, size, orphans = sweep(context, targets if name is not None else None)
-    tx.forget_ended(catalog, catalog.clock() - int(max(keep_s, 3600.0) * 1e6))
+    long_ago = catalog.clock() - int(max(keep_s, REMEMBER_S) * 1e6)
+    tx.forget_ended(catalog, long_ago)
+    if name is None:
+        _trim(catalog, horizon, long_ago)
     return Vacuumed(horizon=horizon, relations=len(targets), files=removed, bytes=size, orphans=orphans)
+
+
+def _trim(catalog: Catalog, horizon: Version, long_ago_us: int) -> None:
+    """Forget commits that no time travel can name any more, some at a time: commits of others come between."""
+    with catalog.reading() as connection:
+        since, until = history.complete_since(connection), history.newest_until(connection, long_ago_us)
+        until = min(horizon, until)
+        kept = history.last_of_each(connection, until)
+    while since < until:
+        since = Version(min(since + TRIMMED_AT_ONCE, until))
+        with catalog.writing() as connection:
+            history.trim(connection, since, kept)
 
 
 def _advance(context: Context, name: str | None, keep_s: float) -> tuple[Version, list[RelationId]]:
