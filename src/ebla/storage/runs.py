@@ -261,10 +261,19 @@ def _counting(part: pa.Table, run: Run, snapshot: Snapshot) -> pa.Table:
     return part.filter(pa.array(cutoff[of_row] < run.begin_version))
 
 
+def _many(table: pa.Table) -> bool:
+    """Whether Arrow's threads are worth waiting for: on a busy machine a few rows would wait for a free core."""
+    return bool(table.num_rows > 100_000)
+
+
 def last_of_each_key(table: pa.Table, key: Sequence[str]) -> pa.Table:
     """Keep the last row of every key, in the order of the table."""
     keys, names = _numbered(table, key)
-    last = keys.append_column("at", pa.array(np.arange(table.num_rows))).group_by(names).aggregate([("at", "max")])
+    last = (
+        keys.append_column("at", pa.array(np.arange(table.num_rows)))
+        .group_by(names, use_threads=_many(table))
+        .aggregate([("at", "max")])
+    )
     if last.num_rows == table.num_rows:
         return table
     return table.take(pa.array(np.sort(last["at_max"].to_numpy())))
@@ -297,7 +306,7 @@ def _numbered(table: pa.Table, key: Sequence[str]) -> tuple[pa.Table, list[str]]
 def first_duplicate(table: pa.Table, key: Sequence[str]) -> list[object] | None:
     """A key that stands twice in the table, if any does."""
     keys, names = _numbered(table, key)
-    counted = keys.group_by(names).aggregate([([], "count_all")])
+    counted = keys.group_by(names, use_threads=_many(keys)).aggregate([([], "count_all")])
     if counted.num_rows == table.num_rows:
         return None
     twice = counted.filter(pc.greater(counted["count_all"], 1)).slice(0, 1)
