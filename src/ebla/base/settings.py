@@ -97,6 +97,12 @@ class Settings(BaseModel):
     check_chunk_rows: int = Field(
         4_000_000, gt=0, description="`CHECK` and `REPAIR` look at about this many rows at a time."
     )
+    thread_switch_s: float | None = Field(
+        0.001,
+        gt=0,
+        description="A thread that computes in Python lets another one in after this long, unless Python's own limit "
+        "is lower already: queries wait less beside epochs.",
+    )
     spark_memory: str = Field("4g", description="Memory of a Spark session that Ebla starts.")
     spark_cores: str = Field("*", description="Cores of a Spark session that Ebla starts.")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from ebla.build.loop import BUILDING
 from ebla.catalog.processes import Role
 from ebla.node.compactor import Compactor
@@ -12,8 +14,18 @@ from ebla.tables.context import Context
 from ebla.views.handlers.epochs import Epochs
 
 
+def let_threads_in(after_s: float | None) -> None:
+    """Have threads of this process wait less for one that computes in Python; the limit is never raised.
+
+    A query gives the interpreter away with each call of the catalog and of Arrow, and waits that long to get it back.
+    """
+    if after_s is not None and after_s < sys.getswitchinterval():
+        sys.setswitchinterval(after_s)
+
+
 class Background:
     def __init__(self, context: Context, epochs: Epochs) -> None:
+        let_threads_in(context.settings.thread_switch_s)
         self._context = context
         self.compactor = Compactor(context)
         Runner(context, epochs)

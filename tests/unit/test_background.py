@@ -1,0 +1,32 @@
+"""Queries beside work in the background: how long a thread computes before another one comes to its turn."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ebla
+from ebla.node.background import let_threads_in
+
+
+@pytest.fixture(autouse=True)
+def python_switches() -> Iterator[None]:
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(0.005)
+    yield
+    sys.setswitchinterval(before_s)
+
+
+@pytest.mark.parametrize(("after_s", "expected"), [(0.001, 0.001), (0.02, 0.005), (None, 0.005)])
+def test_threads_wait_less_and_never_longer(after_s: float | None, expected: float) -> None:
+    let_threads_in(after_s)
+    assert sys.getswitchinterval() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("after_s", "expected"), [(0.002, 0.002), (None, 0.005)])
+def test_a_database_that_is_opened_lets_readers_in(tmp_path: Path, after_s: float | None, expected: float) -> None:
+    with ebla.connect(str(tmp_path / "warehouse"), thread_switch_s=after_s):
+        assert sys.getswitchinterval() == pytest.approx(expected)
