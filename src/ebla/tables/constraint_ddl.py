@@ -28,7 +28,6 @@ from ebla.errors import (
 )
 from ebla.model import changes as c
 from ebla.model.relation import Column, Constraint, Relation, misnamed, under_names
-from ebla.model.scopes import of_relation
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite
@@ -198,12 +197,8 @@ def _change(
             return None
         if len({one.name.lower() for one in wanted}) < len(wanted):
             raise DuplicateNameError(f"{current.name}: expected a new name for a constraint, found it there already")
-        return c.Decision(
-            reason=f"alter table {current.name}: {reason}",
-            relation=current.id,
-            updates=(c.SetConstraints(relation=current.id, constraints=wanted),),
-            guards=frozenset({of_relation(current.id)}),
-        )
+        update = c.SetConstraints(relation=current.id, constraints=wanted)
+        return ddl.on_relation(current.id, f"alter table {current.name}: {reason}", update)
 
     context.catalog.decide(decide, node=context.node)
 

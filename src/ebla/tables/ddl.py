@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 import pyarrow as pa
 from sqlalchemy import Connection
 
-from ebla.base.ids import NodeId, Version
+from ebla.base.ids import NodeId, RelationId, Version
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError, UsageError
@@ -267,6 +267,11 @@ def truncate(context: Context, name: str) -> Version:
     return committed.version
 
 
+def on_relation(relation: RelationId, reason: str, update: c.Update) -> c.Decision:
+    """A decision that was made from one relation alone, and changes it."""
+    return c.Decision(reason=reason, relation=relation, updates=(update,), guards=frozenset({of_relation(relation)}))
+
+
 def rename_table(context: Context, name: str, new: str, kind: Kind = Kind.TABLE) -> None:
     check_name(new, kind.value)
 
@@ -277,12 +282,8 @@ def rename_table(context: Context, name: str, new: str, kind: Kind = Kind.TABLE)
         taken = reads.find_relation(connection, new)
         if taken is not None and taken.id != relation.id:
             raise DuplicateNameError(f"{kind} {new}: expected a free name, found {taken.kind.named} of that name")
-        return c.Decision(
-            reason=f"rename {kind} {relation.name} to {new}",
-            relation=relation.id,
-            updates=(c.RenameRelation(relation=relation.id, name=new),),
-            guards=frozenset({of_relation(relation.id)}),
-        )
+        rename = c.RenameRelation(relation=relation.id, name=new)
+        return on_relation(relation.id, f"rename {kind} {relation.name} to {new}", rename)
 
     context.catalog.decide(decide, node=context.node)
 
@@ -290,12 +291,8 @@ def rename_table(context: Context, name: str, new: str, kind: Kind = Kind.TABLE)
 def comment_table(context: Context, name: str, comment: str | None) -> None:
     def decide(connection: Connection, at: Version) -> c.Decision:
         relation = reads.relation(connection, name)
-        return c.Decision(
-            reason=f"comment on table {relation.name}",
-            relation=relation.id,
-            updates=(c.SetRelationComment(relation=relation.id, comment=comment),),
-            guards=frozenset({of_relation(relation.id)}),
-        )
+        update = c.SetRelationComment(relation=relation.id, comment=comment)
+        return on_relation(relation.id, f"comment on table {relation.name}", update)
 
     context.catalog.decide(decide, node=context.node)
 
