@@ -7,18 +7,14 @@ from dataclasses import dataclass
 
 from ebla.errors import (
     DuplicateNameError,
-    EblaError,
     TypeMismatchError,
     UnknownNameError,
-    UsageError,
 )
-from ebla.model.relation import Column, Relation, under_names
+from ebla.model.relation import Column, Relation
 from ebla.predicates.select import conditions_of
 from ebla.relations.indexes import Item
-from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
-from ebla.spark import write as swrite
-from ebla.sql import chance
+from ebla.spark.row_expressions import Owner
 from ebla.sql.statements import CreateIndex, IndexItem
 from ebla.tables.context import Context
 from ebla.values import types
@@ -114,25 +110,16 @@ def _analysed(
     """Expressions with the types that Spark gives them, if they are functions of one row and of nothing else."""
     texts = [item.text for item, column in given if column is None]
     condition = [] if statement.where is None else [statement.where]
+    owner = Owner(
+        name=f"index {statement.name}",
+        one="a deterministic expression",
+        of_row="expressions of one row",
+        why="an entry must be the same whenever it is computed",
+    )
     for text in (*texts, *condition):
-        _refuse_changing(statement, text)
-    visible = under_names(base.visible)
+        owner.refuse_changing(text)
     spark = context.view_session(settings, small=True)
-    rows = sscan.empty(spark, sscan.struct(visible))
-    try:
-        with swrite.translated(f"index {statement.name}"):
-            frame = rows.selectExpr(*[f"({text}) AS c{n}" for n, text in enumerate((*texts, *condition))])
-            plan = frame._jdf.queryExecution().analyzed()
-    except EblaError as error:
-        raise _unresolved(base, statement, error) from error
-    patterns = ssession.tree_patterns(spark)
-    if not plan.deterministic() or plan.containsPattern(patterns.CURRENT_LIKE()):
-        raise _not_deterministic(statement, ", ".join((*texts, *condition)))
-    below = rows._jdf.queryExecution().analyzed()
-    is_projection = str(plan.nodeName()) == "Project" and str(plan.child().nodeName()) == str(below.nodeName())
-    if not is_projection or plan.containsPattern(patterns.PLAN_EXPRESSION()):
-        raise _not_of_one_row(statement)
-    kinds = [types.from_spark(field.dataType) for field in frame.schema.fields]
+    kinds = owner.types(spark, base.name, base.visible, (*texts, *condition), label=owner.name, qualified=False)
     if condition and kinds[-1] != "boolean":
         raise TypeMismatchError(f"index {statement.name}: expected a condition behind WHERE, found {kinds[-1]}")
     made: list[tuple[Item, Column | None]] = []
@@ -142,31 +129,3 @@ def _analysed(
             column = Column(name=item.text, physical=item.physical, type=next(rest))
         made.append((item, column))
     return made
-
-
-def _refuse_changing(statement: CreateIndex, text: str) -> None:
-    for name, _ in chance.calls(text):
-        raise _not_deterministic(statement, name)
-
-
-def _not_deterministic(statement: CreateIndex, what: str) -> UsageError:
-    return UsageError(
-        f"index {statement.name}: expected a deterministic expression, found {what}; "
-        "an entry must be the same whenever it is computed"
-    )
-
-
-def _not_of_one_row(statement: CreateIndex) -> UsageError:
-    return UsageError(
-        f"index {statement.name}: expected expressions of one row, "
-        "found an aggregate, a window, a generator or a subquery"
-    )
-
-
-def _unresolved(base: Relation, statement: CreateIndex, error: EblaError) -> EblaError:
-    if "TABLE_OR_VIEW_NOT_FOUND" in str(error):
-        return _not_of_one_row(statement)
-    if "UNRESOLVED_COLUMN" in str(error):
-        have = ", ".join(column.name for column in base.visible)
-        return UnknownNameError(f"{error}; {base.name} has columns {have}")
-    return type(error)(str(error))

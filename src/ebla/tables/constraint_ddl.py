@@ -27,11 +27,9 @@ from ebla.errors import (
     UsageError,
 )
 from ebla.model import changes as c
-from ebla.model.relation import Column, Constraint, Relation, misnamed, under_names
+from ebla.model.relation import Column, Constraint, Relation, misnamed
 from ebla.spark import scan as sscan
-from ebla.spark import session as ssession
-from ebla.spark import write as swrite
-from ebla.sql import chance
+from ebla.spark.row_expressions import Owner
 from ebla.sql.statements import CheckSpec
 from ebla.tables import ddl
 from ebla.tables.constraints import columns_of, direct_of, refuse_frame
@@ -59,11 +57,14 @@ def analysed(
         raise UsageError(f"constraint {name!r}: {wrong}; choose another name")
     if any(other.name.lower() == name.lower() for other in others):
         raise DuplicateNameError(f"{table}: expected a new name for a constraint, found {name} there already")
-    for called, _ in chance.calls(spec.text):
-        raise _not_deterministic(table, name, called)
+    owner = _owner(table, name)
+    owner.refuse_changing(spec.text)
     made = Constraint(name=name, text=spec.text, settings=dict(context.expression_settings()))
     if direct_of(table, columns, made) is None:
-        _analyse(context, table, columns, made)
+        spark = context.view_session(made.settings, small=True)
+        [kind] = owner.types(spark, table, columns, [made.text], label=f"constraint {name}", qualified=True)
+        if kind != "boolean":
+            raise TypeMismatchError(f"{owner.name}: expected a condition, found {kind}")
     return made
 
 
@@ -78,44 +79,12 @@ def _free_name(table: str, spec: CheckSpec, columns: Sequence[Column], others: S
     return name
 
 
-def _analyse(context: Context, table: str, columns: Sequence[Column], made: Constraint) -> None:
-    """Refuse what is no deterministic condition of one row. Nothing runs."""
-    spark = context.view_session(made.settings, small=True)
-    rows = sscan.empty(spark, sscan.struct(under_names(columns))).alias(table)
-    try:
-        with swrite.translated(f"constraint {made.name}"):
-            frame = rows.selectExpr(f"({made.text}) AS c")
-            plan = frame._jdf.queryExecution().analyzed()
-    except EblaError as error:
-        if "TABLE_OR_VIEW_NOT_FOUND" in str(error):
-            raise _not_of_one_row(table, made) from error
-        if "UNRESOLVED_COLUMN" in str(error):
-            have = ", ".join(column.name for column in columns)
-            raise UnknownNameError(f"{error}; {table} has columns {have}") from error
-        raise
-    patterns = ssession.tree_patterns(spark)
-    if not plan.deterministic() or plan.containsPattern(patterns.CURRENT_LIKE()):
-        raise _not_deterministic(table, made.name, made.text)
-    below = rows._jdf.queryExecution().analyzed()
-    is_projection = str(plan.nodeName()) == "Project" and str(plan.child().nodeName()) == str(below.nodeName())
-    if not is_projection or plan.containsPattern(patterns.PLAN_EXPRESSION()):
-        raise _not_of_one_row(table, made)
-    kind = types.from_spark(frame.schema.fields[0].dataType)
-    if kind != "boolean":
-        raise TypeMismatchError(f"{table}: constraint {made.name}: expected a condition, found {kind}")
-
-
-def _not_deterministic(table: str, name: str, what: str) -> UsageError:
-    return UsageError(
-        f"{table}: constraint {name}: expected a deterministic condition, found {what}; "
-        "a row must be right or wrong whenever it is looked at"
-    )
-
-
-def _not_of_one_row(table: str, made: Constraint) -> UsageError:
-    return UsageError(
-        f"{table}: constraint {made.name}: expected a condition of one row, "
-        "found an aggregate, a window, a generator or a subquery"
+def _owner(table: str, name: str) -> Owner:
+    return Owner(
+        name=f"{table}: constraint {name}",
+        one="a deterministic condition",
+        of_row="a condition of one row",
+        why="a row must be right or wrong whenever it is looked at",
     )
 
 
