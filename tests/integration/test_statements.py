@@ -60,3 +60,11 @@ def test_the_epoch_of_one_view_needs_few_statements(catalog_url: str, spark: Spa
         assert [row[0] for row in done] == ["sums"]
         assert len(statements) <= EPOCH_MAX, "\n".join(["", *(" ".join(one.split())[:90] for one in statements)])
         assert sorted(db.sql("SELECT * FROM sums").rows()) == sorted(db.sql(query).rows())
+        version = orders.upsert([{"id": 2, "customer": 1, "total": 9}]).version
+        for text in ("SHOW VIEWS", "SELECT name, age_s FROM system.views WHERE behind > 0"):
+            with sent(db) as statements:
+                assert [row["name"] for row in db.sql(text).to_arrow().to_pylist()] == ["sums"]
+            assert len(statements) == 1, statements
+        with sent(db) as statements, pytest.raises(ebla.SnapshotError, match=f"expected version {version} applied"):
+            db.query("sums", at_least=version, wait_s=0)
+        assert len(statements) == 1, statements

@@ -74,7 +74,7 @@ def counters(state: State) -> Mapping[str, int]:
     seen = _seen(state)
     if seen is not None and seen.counters is not None:
         return seen.counters
-    return _note(state, {row.name: int(row.value) for row in rows.find(state, s.counters)})
+    return note(state, {row.name: int(row.value) for row in rows.find(state, s.counters)})
 
 
 def advance(state: State, name: str) -> int:
@@ -85,7 +85,7 @@ def advance(state: State, name: str) -> int:
         return value
     more = case((s.counters.c.name == name, s.counters.c.value + 1), else_=s.counters.c.value)
     found = state.execute(update(s.counters).values(value=more).returning(s.counters.c.name, s.counters.c.value))
-    return _note(state, {row.name: int(row.value) for row in found})[name]
+    return note(state, {row.name: int(row.value) for row in found})[name]
 
 
 def put(state: State, name: str, value: int) -> None:
@@ -96,7 +96,8 @@ def put(state: State, name: str, value: int) -> None:
         seen.counters[name] = value
 
 
-def _note(state: State, found: dict[str, int]) -> dict[str, int]:
+def note(state: State, found: dict[str, int]) -> dict[str, int]:
+    """These are all counters: another statement of this transaction has read them."""
     seen = _seen(state)
     if seen is not None:
         seen.counters = found

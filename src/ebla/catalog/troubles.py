@@ -19,6 +19,7 @@ from ebla.base.backoff import Backoff
 from ebla.base.ids import RelationId
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog, insisted
+from ebla.catalog.unread import Obstacle
 from ebla.errors import Culprit
 from ebla.model.relation import Kind
 
@@ -207,12 +208,12 @@ def hurry(catalog: Catalog, relations: Collection[RelationId], work: Activity) -
         connection.execute(update(s.troubles).where(*late).values(retry_at=now))
 
 
-def waiting(trouble: Trouble, now: int) -> str:
+def waiting(trouble: Trouble | Obstacle, now: int) -> str:
     """What users see of work that will be tried again: `waiting: Spark lost a job, again in 4 s`."""
     return f"waiting: {obstacle(trouble, now)}"
 
 
-def obstacle(trouble: Trouble, now: int) -> str:
+def obstacle(trouble: Trouble | Obstacle, now: int) -> str:
     """What stands in the way, and when the work goes on."""
     what = "Spark lost a job" if trouble.code == LOST_JOB else trouble.message
     if len(what) > SHOWN_MAX:

@@ -8,10 +8,13 @@ from sqlalchemy import Connection
 
 from ebla.base.ids import Version
 from ebla.catalog import reads
+from ebla.catalog.unread import Look, Unread
 from ebla.model.handlers import DICTIONARY, by_name, owners
 from ebla.model.relation import Kind, Relation
 from ebla.relations import handlers as stored
 from ebla.relations import views as definition
+from ebla.relations.freshness import look_at_views, unread_of
+from ebla.relations.views import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,18 +32,18 @@ def fresh(connection: Connection, relation: Relation) -> Fresh | None:
     """Of a view that is built; `None` for a table."""
     if relation.kind is not Kind.VIEW:
         return None
-    view = definition.of_relation(connection, relation)
+    look = look_at_views(connection)
+    view = definition.of_relation(connection, relation, look.positions)
     assert view.position is not None, "a view that is not built is refused before"
-    unread = _unread(connection, view)
-    times = reads.committed_at(connection, unread)
-    return Fresh(applied_version=view.position.applied_version, unread_since=min(times.values(), default=None))
+    since = [one.since_us for one in _unread(connection, view, look)]
+    return Fresh(applied_version=view.position.applied_version, unread_since=min(since, default=None))
 
 
-def reached(connection: Connection, relation: Relation, version: int) -> str | None:
+def reached(connection: Connection, relation: Relation, look: Look, version: int) -> str | None:
     """`None` if the relation shows everything up to a version; otherwise how far it is."""
     if relation.kind is not Kind.VIEW:
         return None
-    view = definition.of_relation(connection, relation)
+    view = definition.of_relation(connection, relation, look.positions)
     if view.position is None:
         return "it building"
     if not view.position.built:
@@ -48,16 +51,16 @@ def reached(connection: Connection, relation: Relation, version: int) -> str | N
     if view.position.applied_version >= version:
         return None
     # A view that has read every write up to the version shows it, though no epoch has applied it.
-    if all(first > version for first in _unread(connection, view)):
+    if all(one.first > version for one in _unread(connection, view, look)):
         return None
     stopped = f", stopped: {view.position.message}" if view.position.failed else ""
-    return f"version {view.position.applied_version}{stopped}{_switched_off(connection, view)}"
+    return f"version {view.position.applied_version}{stopped}{_switched_off(connection, view, look)}"
 
 
-def _switched_off(connection: Connection, view: definition.View) -> str:
+def _switched_off(connection: Connection, view: View, look: Look) -> str:
     """Which handlers, of this view and of those that it reads, do nothing by themselves."""
     handlers = stored.handlers(connection)
-    chain = [view, *_views_below(connection, view)]
+    chain = _chain(connection, view, look)
     of = owners([one.relation.id for one in chain], handlers)
     off = sorted({of[one.relation.id].name for one in chain if not of[one.relation.id].should_run})
     job = by_name(handlers, DICTIONARY)
@@ -69,27 +72,16 @@ def _switched_off(connection: Connection, view: definition.View) -> str:
     return f", for {which} switched off (ALTER HANDLER {off[0]} SET (should_run = true))"
 
 
-def _views_below(connection: Connection, view: definition.View) -> list[definition.View]:
-    found: list[definition.View] = []
+def _chain(connection: Connection, view: View, look: Look) -> list[View]:
+    """A view, and those that it reads."""
+    found = [view]
     for name in view.inputs:
         relation = reads.find_relation(connection, name)
         if relation is not None and relation.kind is Kind.VIEW:
-            below = definition.of_relation(connection, relation)
-            found += [below, *_views_below(connection, below)]
+            found += _chain(connection, definition.of_relation(connection, relation, look.positions), look)
     return found
 
 
-def _unread(connection: Connection, view: definition.View) -> list[Version]:
-    """The first write to each input, and to what those views read, that is not read yet."""
-    found: list[Version] = []
-    for name in view.inputs:
-        relation = reads.find_relation(connection, name)
-        if relation is None:
-            continue
-        read = 0 if view.position is None else view.position.read.get(name, 0)
-        first = reads.first_write_after(connection, relation.id, read)
-        if first is not None:
-            found.append(first)
-        if relation.kind is Kind.VIEW:
-            found += _unread(connection, definition.of_relation(connection, relation))
-    return found
+def _unread(connection: Connection, view: View, look: Look) -> list[Unread]:
+    """What of each input, and of what those views read, is not read yet."""
+    return [one for each in _chain(connection, view, look) for one in unread_of(connection, each, look).values()]

@@ -17,6 +17,7 @@ from ebla.model.snapshot import Snapshot
 from ebla.predicates.access import AccessPath
 from ebla.query.fresh import Fresh, fresh, reached
 from ebla.query.paths import index_path, paths_of, unreadable
+from ebla.relations.freshness import look_at_views
 from ebla.relations.guard import require_built
 from ebla.storage.files import Root
 from ebla.tables.context import Context
@@ -87,13 +88,14 @@ class Preparation:
         deadline = time.monotonic() + wait_s
         while True:
             with self._context.catalog.reading() as connection:
+                look = look_at_views(connection)  # the one statement: the rest is remembered, or comes with it
                 relation = reads.relation(connection, name)
                 newest = reads.current_version(connection)
                 if version > newest:
                     raise SnapshotError(
                         f"{relation.name}: expected at_least up to {newest}, the newest version, found {version}"
                     )
-                applied = reached(connection, relation, version)
+                applied = reached(connection, relation, look, version)
             if applied is None:
                 return
             if time.monotonic() >= deadline:

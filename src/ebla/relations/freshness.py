@@ -1,4 +1,4 @@
-"""How fresh each view is, from catalog rows alone: `SHOW VIEWS`, `system.views` and the metrics.
+"""How fresh each view is, from one statement to the catalog: `SHOW VIEWS`, `system.views`, the metrics, and waits.
 
 A view's age is the age of the oldest write to one of its inputs that it has not read. It is 0 when there is none,
 however much was written elsewhere. A view is not fresher than the views that it reads.
@@ -7,15 +7,14 @@ however much was written elsewhere. A view is not fresher than the views that it
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
 from ebla.base.ids import Version
-from ebla.catalog import reads, troubles
-from ebla.catalog.reads import newest_write
+from ebla.catalog import troubles, unread
+from ebla.catalog.unread import Look, Unread
 from ebla.model.failure import Failure
 from ebla.model.handlers import owners
 from ebla.model.lifecycle.view import RIGHTS, Status
@@ -90,15 +89,16 @@ class Freshness:
 
 def freshness(connection: Connection, now: int) -> list[Freshness]:
     """Every view, each behind the views that it reads. `now` is in microseconds, as the catalog's clock."""
-    views = definition.all_views(connection)
+    look = look_at_views(connection)
+    views = definition.all_views(connection, look.positions)
     handler_of = owners([v.relation.id for v in views], stored.handlers(connection))
-    waiting = {t.relation: troubles.waiting(t, now) for t in troubles.everything(connection) if not t.final}
+    waiting = {one.relation: troubles.waiting(one, now) for one in look.obstacles}
     found: dict[str, Freshness] = {}
     for view in views:
         position = view.position or Position(applied_version=Version(0), read={})
         if view.damage is not None:
             position = position.stopped(Failure(code=type(view.damage).__name__, message=str(view.damage), at=now), {})
-        behind, age_s = _unread(connection, view, now) if position.built else (None, None)
+        behind, age_s = _behind(connection, view, look, now) if position.built else (None, None)
         if age_s is not None:
             older = [found[n].age_s or 0.0 for n in view.inputs if n in found]
             age_s = max([age_s, *older])
@@ -115,21 +115,29 @@ def freshness(connection: Connection, now: int) -> list[Freshness]:
     return sorted(found.values(), key=lambda f: f.name)
 
 
-def _unread(connection: Connection, view: View, now: int) -> tuple[int, float]:
+def look_at_views(connection: Connection) -> Look:
+    """Where all views stand, in one statement."""
+    return unread.look(connection, definition.POSITIONS)
+
+
+def unread_of(connection: Connection, view: View, look: Look) -> dict[str, Unread]:
+    """What a view has not read, by input."""
+    found: dict[str, Unread] = {}
+    for name in view.inputs:
+        one = look.unread.get((view.progress_name, name))
+        if one is None and (view.position is None or name not in view.position.read):
+            one = unread.of_relation(connection, name)
+        if one is not None:
+            found[name] = one
+    return found
+
+
+def _behind(connection: Connection, view: View, look: Look, now: int) -> tuple[int, float]:
     """By how many versions, and for how many seconds, an input is ahead of what the view has read."""
     assert view.position is not None
-    behind, oldest = 0, []
-    for name in view.inputs:
-        relation = reads.find_relation(connection, name)
-        if relation is None:
-            continue
-        read = view.position.read.get(name, 0)
-        first = reads.first_write_after(connection, relation.id, read)
-        if first is not None:
-            oldest.append(first)
-            behind = max(behind, newest_write(connection, relation.id) - read)
-    times: Mapping[int, int] = reads.committed_at(connection, oldest)
-    age_us = max((now - at for at in times.values()), default=0)
+    found = unread_of(connection, view, look)
+    behind = max((one.newest - view.position.read.get(name, 0) for name, one in found.items()), default=0)
+    age_us = max((now - one.since_us for one in found.values()), default=0)
     return behind, max(0, age_us) / 1e6
 
 

@@ -191,8 +191,12 @@ def moved(view: View, position: Position) -> tuple[c.Update, ...]:
     )
 
 
+POSITIONS = "view/"
+"""How the names of positions begin."""
+
+
 def progress_name(relation: RelationId) -> str:
-    return f"view/{relation}"
+    return f"{POSITIONS}{relation}"
 
 
 def options(
@@ -254,9 +258,13 @@ def _parsed(text: str) -> Query:
     return find(text)
 
 
-def of_relation(connection: Connection, relation: Relation) -> View:
-    """The view that a relation is. What is wrong with its stored texts is an error of this view alone."""
-    return _sound(connection, relation, reads.progress(connection, progress_name(relation.id)))
+def of_relation(connection: Connection, relation: Relation, positions: Mapping[str, str] | None = None) -> View:
+    """The view that a relation is. What is wrong with its stored texts is an error of this view alone.
+
+    `positions` are those of all views, where they were read already.
+    """
+    name = progress_name(relation.id)
+    return _sound(connection, relation, reads.progress(connection, name) if positions is None else positions.get(name))
 
 
 def _sound(connection: Connection, relation: Relation, stored: str | None) -> View:
@@ -316,10 +324,14 @@ def _or_damaged(connection: Connection, relation: Relation, stored: str | None) 
         )
 
 
-def all_views(connection: Connection) -> list[View]:
-    """Every view, each behind the views that it reads. One that cannot be read is there with its `damage`."""
+def all_views(connection: Connection, positions: Mapping[str, str] | None = None) -> list[View]:
+    """Every view, each behind the views that it reads. One that cannot be read is there with its `damage`.
+
+    `positions` are those of all views, where they were read already.
+    """
     relations = [reads.relation(connection, name) for name in reads.relation_names(connection, Kind.VIEW)]
-    stored = reads.progress_of(connection, [progress_name(relation.id) for relation in relations])
+    names = [progress_name(relation.id) for relation in relations]
+    stored = reads.progress_of(connection, names) if positions is None else positions
     found = {r.name.lower(): _or_damaged(connection, r, stored.get(progress_name(r.id))) for r in relations}
     order = TopologicalSorter({name: [n for n in view.inputs if n in found] for name, view in found.items()})
     return [found[name] for name in order.static_order()]
