@@ -41,6 +41,11 @@ _CONFIGURATION = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
     "spark.log.level": "ERROR",
+    # There is no user interface that shows jobs which are over; the JVM would keep the plans of a thousand of them.
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "20",
 }
 
 

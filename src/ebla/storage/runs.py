@@ -6,6 +6,7 @@ Large data never comes here; `ebla.spark` moves it. What comes here is bounded b
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ class LevelZeroCache:
     def __init__(self, kept: Lru[pa.Table]) -> None:
         self._kept = kept
         self._ended: LRUCache[RelationId, frozenset[str]] = LRUCache(RELATIONS_MAX)
+        self._lock = threading.Lock()
 
     def get(self, path: str) -> pa.Table | None:
         return self._kept.get(path)
@@ -65,10 +67,13 @@ class LevelZeroCache:
 
     def end(self, relation: RelationId, runs: Iterable[Run]) -> None:
         """Runs of a relation were folded. Their tables go when the next ones are: epochs may still follow them."""
-        now, before = frozenset(run.path for run in runs), self._ended.get(relation, frozenset())
-        if not now <= before:
+        now = frozenset(run.path for run in runs)
+        with self._lock:
+            before = self._ended.get(relation, frozenset())
+            if now <= before:
+                return
             self._ended[relation] = now
-            self._kept.drop(before.__contains__)
+        self._kept.drop(before.__contains__)
 
 
 def table_bytes(table: pa.Table) -> int:
