@@ -205,6 +205,20 @@ def test_a_lone_write_does_not_wait(catalog: Catalog) -> None:
     assert (after.changes - before.changes, after.transactions - before.transactions) == (1, 1)
 
 
+def test_a_change_within_a_change_is_refused_and_stops_no_other(catalog: Catalog) -> None:
+    target = create(catalog, "orders")
+    inner = write(catalog, target.id, 1)
+    for begun in (lambda: catalog.change(lambda _: inner()), lambda: _within_writing(catalog, inner)):
+        with pytest.raises(RuntimeError, match="one change of the catalog at a time"):
+            begun()
+    assert write(catalog, target.id, 2)().version == catalog.version()
+
+
+def _within_writing(catalog: Catalog, inner: Callable[[], c.Committed]) -> c.Committed:
+    with catalog.writing():
+        return inner()
+
+
 # ---- crashes --------------------------------------------------------------------------------------------
 
 

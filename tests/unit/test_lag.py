@@ -39,6 +39,16 @@ def test_the_lag_is_the_age_of_the_oldest_commit_that_is_not_read() -> None:
     assert lag.seconds == 0.0
 
 
+def test_the_period_of_a_handler_is_no_lag() -> None:
+    now_s = [100.0]
+    lag = Lag(Scheduler(lambda: now_s[0], threads=False), 60.0)
+    lag.committed("handler/daily", 300.0)
+    now_s[0] = 390.0
+    assert lag.seconds == 0.0
+    now_s[0] = 410.0
+    assert lag.seconds == 10.0
+
+
 def test_what_epochs_could_not_read_holds_no_writer_back() -> None:
     """A view that fails is tried again after a pause; writers have no part in it."""
     now_s = [100.0]

@@ -410,6 +410,24 @@ def test_nothing_is_added_while_all_is_closed_and_one_that_cannot_stop_does_not_
     assert "late" not in scheduler
 
 
+def test_one_that_is_asked_to_step_later_during_its_step_does_so(clock: Clock):
+    """What it has read by then may be older than what it is asked for."""
+    scheduler = Scheduler(clock, threads=False)
+
+    class Asked(Work):
+        def step(self, now_s: float) -> float | None:
+            if self.count == 0:
+                scheduler.wake_in(self.name, 3.0)
+            return super().step(now_s)
+
+    work = Asked()
+    scheduler.add(work)
+    scheduler.wake("work")
+    assert (scheduler.run_due(), scheduler.next_s) == (1, clock.now_s + 3)
+    clock.now_s += 3
+    assert (scheduler.run_due(), scheduler.next_s) == (1, math.inf)
+
+
 def test_a_service_may_be_asked_to_step_later_and_no_later_than_it_is_due(clock: Clock):
     scheduler, work = Scheduler(clock, threads=False), Work(every_s=10.0)
     scheduler.add(work)

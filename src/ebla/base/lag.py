@@ -18,7 +18,7 @@ def is_too_great(lag_s: float, max_lag_s: float | None) -> bool:
 
 
 class Lag:
-    """The age of the oldest commit that epochs of this process have to read. Safe to use from several threads."""
+    """For how long epochs of this process have had a commit to read. Safe to use from several threads."""
 
     def __init__(self, services: Scheduler, max_lag_s: float | None) -> None:
         self._services = services
@@ -31,10 +31,10 @@ class Lag:
         self.held_s = 0.0
         """and for how long together."""
 
-    def committed(self, handler: str) -> None:
-        """There is a commit that epochs of a handler may have to read."""
+    def committed(self, handler: str, period_s: float | None = None) -> None:
+        """There is a commit that epochs of a handler have to read once its period is over."""
         with self._lock:
-            self._unread.setdefault(handler, self._services.clock())
+            self._unread.setdefault(handler, self._services.clock() + (period_s or 0.0))
 
     @contextlib.contextmanager
     def reading(self, handler: str) -> Iterator[None]:
@@ -58,7 +58,7 @@ class Lag:
     def seconds(self) -> float:
         with self._lock:
             since_s = min((*self._unread.values(), *self._being_read.values()), default=None)
-        return 0.0 if since_s is None else self._services.clock() - since_s
+        return 0.0 if since_s is None else max(0.0, self._services.clock() - since_s)
 
     def hold(self) -> None:
         """Hold a write back while the lag is greater than `max_lag_s`, not longer than `HOLD_S_MAX`."""

@@ -76,6 +76,9 @@ class _Entry:
     backoff: Backoff
     rank: Rank | None = None
     due_s: float = math.inf
+    """When the last step said that the next one is due,"""
+    asked_s: float = math.inf
+    """and when others have asked for one since that step began."""
     not_before_s: float = -math.inf
     """The end of the pause after a failure."""
     held_s: float | None = None
@@ -89,7 +92,7 @@ class _Entry:
 
     @property
     def next_s(self) -> float:
-        return max(self.not_before_s, -math.inf if self.woken else self.due_s)
+        return max(self.not_before_s, -math.inf if self.woken else min(self.due_s, self.asked_s))
 
 
 @dataclass(slots=True, eq=False)
@@ -160,8 +163,8 @@ class Scheduler:
         if entry is None or not entry.service.wanted:
             return
         with self._lock:
-            if entry in entry.lane.entries and due_s < entry.due_s:
-                entry.due_s = due_s
+            if entry in entry.lane.entries and due_s < entry.asked_s:
+                entry.asked_s = due_s
                 self._go(entry.lane)
 
     def wake_group(self, prefix: str) -> None:
@@ -209,7 +212,7 @@ class Scheduler:
             entry.held_s = held_s
             return None
         entry.gave_way_s += now_s - held_s
-        entry.woken, entry.stepping, entry.held_s = False, True, None
+        entry.woken, entry.asked_s, entry.stepping, entry.held_s = False, math.inf, True, None
         return entry
 
     def _pause_s(self, entry: _Entry) -> float | None:

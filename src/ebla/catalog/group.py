@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -56,7 +56,8 @@ class Queue:
         self._transaction = transaction
         self._changed = threading.Condition()
         self._waiting: list[_Queued] = []
-        self._is_led = False
+        self._leader: int | None = None
+        """The thread that carries out changes."""
         self._changes = self._transactions = 0
 
     @property
@@ -73,44 +74,49 @@ class Queue:
     @contextlib.contextmanager
     def alone(self) -> Iterator[Connection]:
         """A transaction without others of this process."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._is_led)
-            self._is_led = True
+        self._require_outside()
         try:
+            with self._changed:
+                self._changed.wait_for(lambda: self._leader is None)
+                self._leader = threading.get_ident()
             with self._transaction() as connection:
                 yield connection
         finally:
-            self._end()
+            self._leave()
 
     def run(self, change: Callable[[Connection], Done]) -> Done:
         """Carry out a change, with those of others that wait at the same moment; what it returns or raises."""
+        self._require_outside()
         mine = _Queued(change)
-        with self._changed:
-            self._waiting.append(mine)
-            try:
-                self._changed.wait_for(lambda: mine.over or not self._is_led)
-            except BaseException:
-                self._waiting = [one for one in self._waiting if one is not mine]
-                raise
-            if not mine.over:
-                self._is_led = True
-                group, self._waiting = self._waiting, []
-        if not mine.over:
-            try:
-                self._carry_out(group)
-            finally:
-                self._end(one for one in group if not one.over and one is not mine)
+        group: list[_Queued] = []
+        try:
+            with self._changed:
+                self._waiting.append(mine)
+                self._changed.wait_for(lambda: mine.over or self._leader is None)
+                if not mine.over:
+                    self._leader = threading.get_ident()
+                    group, self._waiting = self._waiting, []
+            self._carry_out(group)
+        finally:
+            mine.over = True
+            self._leave(group)
         if mine.error is not None:
             raise mine.error
         done: Done = mine.value
         return done
 
-    def _end(self, left: Iterable[_Queued] = ()) -> None:
-        """Another thread may lead. `left`: what an interrupted leader did not come to."""
+    def _require_outside(self) -> None:
+        """A change that began another one would wait for itself, and all of the process with it."""
+        if self._leader == threading.get_ident():
+            raise RuntimeError("expected one change of the catalog at a time, found one that begins within another")
+
+    def _leave(self, group: Sequence[_Queued] = ()) -> None:
+        """If this thread leads, another one may. What an interrupted leader did not come to in its group is queued."""
         with self._changed:
-            self._waiting = [*left, *self._waiting]
-            self._is_led = False
-            self._changed.notify_all()
+            self._waiting = [one for one in (*group, *self._waiting) if not one.over]
+            if self._leader == threading.get_ident():
+                self._leader = None
+                self._changed.notify_all()
 
     def _carry_out(self, group: Sequence[_Queued]) -> None:
         if len(group) > 1 and self._share(group):

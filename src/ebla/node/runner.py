@@ -80,8 +80,8 @@ class Runner:
         gathers = self._tune(busy, job)
         self._dictionaries.want(gathers, now_s)
         self._run({service_of(name): name for name in busy} | ({DICTIONARY: DICTIONARY} if gathers else {}))
-        for name in map(service_of, busy):
-            self._context.lag.committed(name)
+        for name in busy:
+            self._context.lag.committed(service_of(name), self._periods_s[name])
         services.wake(*self._jobs)
         if shape == self._shape:
             services.wake_in(BUILDING, BUILDING_LOOK_S)
