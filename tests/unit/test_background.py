@@ -30,3 +30,12 @@ def test_threads_wait_less_and_never_longer(after_s: float | None, expected: flo
 def test_a_database_that_is_opened_lets_readers_in(tmp_path: Path, after_s: float | None, expected: float) -> None:
     with ebla.connect(str(tmp_path / "warehouse"), thread_switch_s=after_s):
         assert sys.getswitchinterval() == pytest.approx(expected)
+
+
+def test_services_can_be_looked_at(tmp_path: Path) -> None:
+    with ebla.connect(str(tmp_path / "warehouse")) as db:
+        query = "SELECT name, stepping, failures, gave_way_s >= 0 FROM system.services WHERE name = 'compaction'"
+        assert db.sql(query).rows() == [("compaction", False, 0, True)]
+        text = db.metrics()
+    for name in ("ebla_service_steps_total", "ebla_process_lag_seconds", "ebla_catalog_transactions_total"):
+        assert f"\n{name}" in text

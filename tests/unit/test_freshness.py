@@ -12,6 +12,7 @@ import pytest
 from ebla.api import system
 from ebla.api.metrics import Metrics
 from ebla.base.ids import RelationId, Version
+from ebla.base.settings import load
 from ebla.catalog.store import Catalog
 from ebla.cli.main import run as run_command
 from ebla.model import changes as c
@@ -22,6 +23,7 @@ from ebla.model.relation import Kind
 from ebla.relations import handlers as stored
 from ebla.relations.freshness import Freshness, freshness
 from ebla.relations.views import Position, advanced, progress_name
+from ebla.tables.context import Context
 from ebla.views.epoch.attempt import Epoch
 from support.catalogs import SECOND_US, Clock, add, commit, create, exclusively, new_relation, put_nodes, relation, run
 
@@ -137,8 +139,10 @@ def test_system_tables_show_views_and_handlers(catalog: Catalog):
     exclusively(catalog, stored.put(Handler(name="shop", views=(view,), inputs=inputs, settings={"epoch_period_s": 2})))
     epoch(catalog, view, None, orders=3)
     with catalog.reading() as connection:
-        views = system.read(connection, "VIEWS", catalog.clock()).to_pylist()
-        handlers = system.read(connection, "handlers", catalog.clock()).to_pylist()
+        context = Context.open(catalog, load())
+        views = system.read(connection, "VIEWS", catalog.clock(), context).to_pylist()
+        handlers = system.read(connection, "handlers", catalog.clock(), context).to_pylist()
+        context.release()
     assert [(v["name"], v["handler"], v["status"]) for v in views] == [
         ("card", "shop", "ready"),
         ("loose", "default", "building"),

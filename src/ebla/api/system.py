@@ -17,6 +17,7 @@ from sqlalchemy import BigInteger, Boolean, Connection, Integer
 
 from ebla.base.caches import Usage
 from ebla.base.issue import Code
+from ebla.base.services import Spent
 from ebla.catalog import tables as catalog_tables
 from ebla.catalog.tables import TABLES
 from ebla.errors import UnknownNameError
@@ -51,11 +52,23 @@ CACHES = {
     "hits": "bigint",
     "misses": "bigint",
 }
+SERVICES = {
+    "name": "string",
+    "stepping": "boolean",
+    "failures": "bigint",
+    "steps": "bigint",
+    "stepped_s": "double",
+    "gave_way_s": "double",
+}
+OF_PROCESS: dict[str, tuple[Mapping[str, str], Callable[[Context], Sequence[Usage | Spent]]]] = {
+    "caches": (CACHES, lambda context: context.caches.usage()),
+    "services": (SERVICES, lambda context: context.services.spent()),
+}
 """What is known of this process alone."""
 
 
 def names() -> Sequence[str]:
-    return sorted([*TABLES, *COMPUTED, "caches"])
+    return sorted([*TABLES, *COMPUTED, *OF_PROCESS])
 
 
 def _arrow_type(name: str, kind: object) -> pa.DataType:
@@ -69,8 +82,8 @@ def _arrow_type(name: str, kind: object) -> pa.DataType:
 
 
 def table_schema(name: str) -> pa.Schema:
-    if name.lower() == "caches":
-        return types.schema_of(CACHES)
+    if name.lower() in OF_PROCESS:
+        return types.schema_of(OF_PROCESS[name.lower()][0])
     if name.lower() in COMPUTED:
         return types.schema_of(COMPUTED[name.lower()][0])
     found = TABLES.get(name.lower())
@@ -79,11 +92,12 @@ def table_schema(name: str) -> pa.Schema:
     return pa.schema([pa.field(c.name, _arrow_type(c.name, c.type)) for c in found.columns])
 
 
-def read(connection: Connection, name: str, now: int, caches: Sequence[Usage] = ()) -> pa.Table:
+def read(connection: Connection, name: str, now: int, context: Context) -> pa.Table:
     """The rows of a system table; `now` is in microseconds, as the catalog's clock."""
     wanted = table_schema(name)
-    if name.lower() == "caches":
-        return types.table_of(CACHES, [asdict(one) for one in caches])
+    if name.lower() in OF_PROCESS:
+        of_columns, found = OF_PROCESS[name.lower()]
+        return types.table_of(of_columns, [asdict(one) for one in found(context)])
     if name.lower() in COMPUTED:
         return COMPUTED[name.lower()][1](connection, now)
     rows = catalog_tables.rows(connection, name.lower())
@@ -119,7 +133,7 @@ def answer(
         _require_columns(query, columns)
         return None
     with context.catalog.reading() as connection:
-        tables = {name: read(connection, name, now, context.caches.usage()) for name in names}
+        tables = {name: read(connection, name, now, context) for name in names}
     with contextlib.closing(context.duck()) as cursor:
         for number, ref in enumerate(query.refs):
             cursor.register(f"leaf_{number}", _without_zone(tables[ref.name.lower()]))

@@ -111,6 +111,9 @@ class Spent:
     """What a service has done since it was added."""
 
     name: str
+    stepping: bool
+    failures: int
+    """In a row; 0 if the last step went well."""
     steps: int
     stepped_s: float
     gave_way_s: float
@@ -285,7 +288,14 @@ class Scheduler:
         """What each service has done, by name."""
         with self._lock:
             return [
-                Spent(name=name, steps=e.steps, stepped_s=e.stepped_s, gave_way_s=e.gave_way_s)
+                Spent(
+                    name=name,
+                    stepping=e.stepping,
+                    failures=e.failures,
+                    steps=e.steps,
+                    stepped_s=e.stepped_s,
+                    gave_way_s=e.gave_way_s,
+                )
                 for name, e in sorted(self._entries.items())
             ]
 

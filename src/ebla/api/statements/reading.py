@@ -90,7 +90,7 @@ class Snapshots:
     def _relation(self, connection: Connection, ref: TableRef, version: Version) -> Snapshot | pa.Table | None:
         """What a name stands for: a snapshot, the rows of a system table, or `None` for the user's temporary view."""
         if is_system(ref):
-            return system.read(connection, ref.name, self._context.catalog.clock(), self._context.caches.usage())
+            return system.read(connection, ref.name, self._context.catalog.clock(), self._context)
         relation = reads.find_relation(connection, ref.name) if len(ref.parts) == 1 else None
         if relation is None:
             if len(ref.parts) == 1 and self._context.spark.catalog.tableExists(quote(ref.name)):
