@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ebla.base.activities import Activities
-from ebla.base.caches import Caches, Lru, Part
+from ebla.base.caches import CacheName, Caches, Lru
 from ebla.base.ids import NodeId, TransactionId
 from ebla.base.lag import Lag
 from ebla.base.services import Scheduler
@@ -88,7 +88,7 @@ class Context:
     ) -> Context:
         """`without_spark`: what an operation that needs Spark is answered, where none may be started."""
         caches = Caches(settings.read_cache_bytes)
-        frames: Lru[DataFrame] = caches.part(Part.FRAMES)
+        frames: Lru[DataFrame] = caches.cache(CacheName.FRAMES)
         sessions = Sessions(
             spark, settings, lambda: context.progress("starting Spark", None), frames.clear, refusal=without_spark
         )
@@ -106,7 +106,7 @@ class Context:
             maintainer=maintainer,
             caches=caches,
             store=Store(caches),
-            cache=LevelZeroCache(caches.part(Part.LEVEL0)),
+            cache=LevelZeroCache(caches.cache(CacheName.LEVEL0)),
             frames=frames,
             tags=Tags(lambda: sessions.current),
         )
