@@ -12,7 +12,7 @@ import sqlglot
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
 from ebla.sql.refs import rewrite
-from ebla.tables.lookup import quoted
+from ebla.storage.duck import quoted
 from ebla.values import types
 from ebla.views.epoch.narrow import Side
 from ebla.views.epoch.narrow import State as Which

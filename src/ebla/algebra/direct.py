@@ -18,6 +18,7 @@ overflow, a sum that does not fit, a date that it takes for infinity) is left to
 from __future__ import annotations
 
 import datetime
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,9 @@ from sqlglot import exp
 from ebla.algebra.names import Mention, StoredColumn, Types, is_case_sensitive, qualified
 from ebla.algebra.nodes import NotUnderstood
 from ebla.model.relation import Column, Relation
+from ebla.sql.lex import lex, quote
 from ebla.sql.query import Query
+from ebla.sql.refs import find
 
 _INTEGERS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 """Whole numbers, with the digits of the decimal that Spark takes them for."""
@@ -109,16 +112,51 @@ class Direct:
     """SQL over tables `leaf_0`, `leaf_1`, …, one for each mention of an input in the text."""
 
     sql: str
+    types: tuple[str, ...]
+    """Those that Spark gives the columns."""
 
 
 def direct(
     query: Query, inputs: Mapping[str, Types], outputs: Sequence[str], settings: Mapping[str, str]
 ) -> Direct | None:
     """The query for DuckDB, or `None`. `outputs` are the types that Spark gives its columns."""
+    found = _of_query(query, inputs, settings)
+    return found if found is not None and found.types == tuple(outputs) else None
+
+
+ROW = "_ebla_row"
+"""The number of a row among those whose expressions are computed."""
+
+
+def direct_of_rows(
+    table: str,
+    alias: str,
+    columns: Types,
+    expressions: Sequence[str],
+    where: str | None,
+    settings: Mapping[str, str],
+) -> Direct | None:
+    """`ROW` and expressions of single rows of a table that has a column `ROW`, for those that fulfil a condition."""
+    items = ", ".join([ROW, *(f"({text})" for text in expressions)])
+    condition = "" if where is None else f" WHERE ({where})"
+    query = find(f"SELECT {items} FROM {quote(table)} AS {quote(alias)}{condition}")
+    if len(query.refs) != 1 or any(map(_is_of_many, [*expressions, where or ""])):
+        return None
+    found = _of_query(query, {table.lower(): {ROW: "bigint", **columns}}, settings)
+    return found if found is not None and len(found.types) == 1 + len(expressions) else None
+
+
+def _is_of_many(text: str) -> bool:
+    """Whether a text may hold a subquery, or a function of more than one row, of those that DuckDB would compute."""
+    keys = [token.key for token in lex(text)]
+    called = {before for before, key in itertools.pairwise(keys) if key == "("}
+    return bool(called & {"COUNT", "SUM", "MIN", "MAX", "AVG"}) or not {"SELECT", "OVER"}.isdisjoint(keys)
+
+
+def _of_query(query: Query, inputs: Mapping[str, Types], settings: Mapping[str, str]) -> Direct | None:
     return _direct(
         query,
         tuple((name, tuple(types.items())) for name, types in sorted(inputs.items())),
-        tuple(outputs),
         settings.get("spark.sql.ansi.enabled", "").lower() == "true",
         is_case_sensitive(settings),
     )
@@ -136,7 +174,6 @@ def direct_of_relations(
 def _direct(
     query: Query,
     inputs: tuple[tuple[str, tuple[tuple[str, str], ...]], ...],
-    outputs: tuple[str, ...],
     ansi: bool,
     case_sensitive: bool,
 ) -> Direct | None:
@@ -147,7 +184,7 @@ def _direct(
         sql, columns = _Compiler(found.mentions, ansi=ansi).query(found.tree, top=True)
     except (_Unlike, NotUnderstood):
         return None
-    return Direct(sql=sql) if tuple(kind for _, kind in columns) == outputs else None
+    return Direct(sql=sql, types=tuple(kind for _, kind in columns))
 
 
 def _quoted(name: str) -> str:

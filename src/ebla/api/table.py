@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ebla.catalog import reads
-from ebla.catalog import transactions as tx
 from ebla.errors import TypeMismatchError
 from ebla.model.relation import Column, Relation
 from ebla.spark import write as swrite
 from ebla.storage import runs as rf
 from ebla.tables import batch as b
 from ebla.tables import loads, scans
+from ebla.tables.transaction import OpenTransaction
 from ebla.tables.writes import Written, write
 from ebla.values import types
 
@@ -77,12 +77,11 @@ class Table:
         self._database.background.written(written.relation.name)
         return visible
 
-    def _write(self, make: Any, reason: str) -> Written:
-        def with_transaction(relation: Relation, _: tx.Transaction) -> b.ArrowBatch | b.FrameBatch:
-            batch: b.ArrowBatch | b.FrameBatch = make(relation)
-            return batch
+    def _write(self, make: Callable[[Relation], b.ArrowBatch | b.FrameBatch], reason: str) -> Written:
+        def of_transaction(transaction: OpenTransaction) -> b.ArrowBatch | b.FrameBatch:
+            return make(transaction.relation)
 
-        written = write(self._context, self.name, with_transaction, reason=reason, reads_target=False)
+        written = write(self._context, self.name, of_transaction, reason=reason, reads_target=False)
         self._database.background.written(written.relation.name)
         return written
 

@@ -19,7 +19,7 @@ import itertools
 import math
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -28,8 +28,9 @@ from ebla.errors import EblaError
 from ebla.model.relation import Column, Relation
 from ebla.predicates import conditions as c
 from ebla.predicates import values as v
+from ebla.predicates.conjuncts import bare, condition_ends
 from ebla.sql.cursor import Cursor, words
-from ebla.sql.lex import Kind, StatementText, Token, lex, unquote_name, unquote_string
+from ebla.sql.lex import Kind, StatementText, lex, unquote_name, unquote_string
 from ebla.values import texts, types
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ class _Parser:
 
     def _where(self) -> tuple[Compared | Said, ...]:
         """The conditions that AND joins. Where OR stands outside all parentheses, all of it is one."""
-        ends = _condition_ends(self._cursor)
+        ends = condition_ends(self._cursor)
         found = [self._condition(ends[0])]
         for end in ends[1:]:
             self._need("AND")
@@ -390,46 +391,10 @@ def in_words(text: str) -> str:
     return found.rstrip()
 
 
-_DEEPER = {"(": 1, "[": 1, "CASE": 1, ")": -1, "]": -1, "END": -1}
-
-
 def said(text: str) -> str:
     """A condition, normalized, without parentheses around all of it."""
-    tokens = [token for token in lex(StatementText(text=text)) if token.kind is not Kind.END]
-    while len(tokens) > 2 and tokens[0].key == "(" and _closes_at(tokens) == len(tokens) - 1:
-        tokens = tokens[1:-1]
-    return normalized(text[tokens[0].start : tokens[-1].end]) if tokens else ""
-
-
-def _closes_at(tokens: Sequence[Token]) -> int | None:
-    depth = 0
-    for at, token in enumerate(tokens):
-        depth += {"(": 1, ")": -1}.get(token.key, 0)
-        if depth == 0:
-            return at
-    return None
-
-
-def _condition_ends(cursor: Cursor) -> list[int]:
-    """Where each of the conditions that AND joins ends, from the cursor on: one, if OR joins some of them."""
-    ends: list[int] = []
-    depth = betweens = at = 0
-    alternatives = False
-    while (token := cursor.peek(at)).kind is not Kind.END:
-        if depth == 0:
-            if token.key in ("ORDER", "LIMIT"):
-                break
-            alternatives = alternatives or token.key == "OR"
-            if token.key == "BETWEEN":
-                betweens += 1
-            elif token.key == "AND" and betweens:
-                betweens -= 1
-            elif token.key == "AND":
-                ends.append(cursor.at + at)
-        depth += _DEEPER.get(token.key, 0)
-        at += 1
-    last = cursor.at + at
-    return [last] if alternatives else [*ends, last]
+    inner = bare(text)
+    return normalized(inner) if inner else ""
 
 
 # ---- the relation ---------------------------------------------------------------------------------------

@@ -167,7 +167,8 @@ class Reader:
         runs = {one.run.id: one.run for one in seek.selected}
         cursor = self._context.duck()
         try:
-            return Scan(cursor, seek.source, seek.path, chosen.request).rows(list(runs.values()))
+            rows_max = self._context.settings.level0_rows_max
+            return Scan(cursor, seek.source, seek.path, chosen.request, rows_max).rows(list(runs.values()))
         finally:
             cursor.close()
 

@@ -17,7 +17,7 @@ from ebla.relations.indexes import Index, IndexCache
 def paths_of(connection: Connection, relation: Relation, indexes: IndexCache) -> list[AccessPath]:
     """The relation by its primary key, and its readable indexes."""
     found = [index for index in indexes.of_base(connection, relation) if index.readable]
-    return [base_path(relation), *(_of_index(index) for index in found)]
+    return [base_path(relation), *(path_of(index) for index in found)]
 
 
 def unreadable(connection: Connection, relation: Relation, indexes: IndexCache) -> list[tuple[str, str]]:
@@ -26,7 +26,7 @@ def unreadable(connection: Connection, relation: Relation, indexes: IndexCache) 
     return [(index.name, f"it cannot be read while it is {index.state}") for index in found]
 
 
-def _of_index(index: Index) -> AccessPath:
+def path_of(index: Index) -> AccessPath:
     """Expressions go by their normalized text."""
     expressions = {item.physical: normalized(item.text) for item in index.expressions}
     relation = index.relation

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from ebla.model.relation import DELETED, Run
+from ebla.base.ids import Version
+from ebla.model.relation import DELETED, SPANS_TABLETS, TOKEN, Run
 from ebla.predicates.access import AccessPath
 from ebla.predicates.conditions import By, Equals, Filter, IsNull, NotNull, OneOf, Prefix, Range, Request
 from ebla.query.streams import Source
 from ebla.storage import runs as rf
-from ebla.tables.lookup import READ, literally, quoted
+from ebla.storage.duck import READ, literally, quoted
+from ebla.storage.rows import distinct
+from ebla.storage.runs import VERSION
+from ebla.tables.level0 import LevelZero, in_memory
 from ebla.values import types
+from ebla.values.token import token_range
 
 if TYPE_CHECKING:
     import duckdb
@@ -116,8 +121,25 @@ class _Statement:
         return f"({more} OR ({same} AND {self.behind(order[1:], after[1:])}))"
 
 
+class _Rows(NamedTuple):
+    """A query, and the values of its question marks."""
+
+    text: str
+    parameters: list[Any]
+
+
+def _union(parts: Sequence[_Rows]) -> _Rows:
+    return _Rows(
+        " UNION ALL ".join(part.text for part in parts), [value for part in parts for value in part.parameters]
+    )
+
+
+FEW = 20_000
+"""Rows that level 0 is asked for one by one; of more, the newest mutation of every row is found."""
+
+
 class Scan:
-    """One path of one snapshot, read by DuckDB for one request."""
+    """One path of one snapshot, read by DuckDB for one request; up to `rows_max` rows of level 0 are in memory."""
 
     def __init__(
         self,
@@ -125,8 +147,10 @@ class Scan:
         source: Source,
         path: AccessPath,
         request: Request,
+        rows_max: int,
     ) -> None:
         self._cursor = cursor
+        self._rows_max = rows_max
         self._source = source
         self._roots = source.roots
         self._path = path
@@ -136,35 +160,120 @@ class Scan:
         self._used = {**self._outputs, **{f.column.physical: f.column for f in request.where}}
         self._here = {c.physical: c for c in path.relation.columns}
         self._extremes: list[pa.Scalar[Any]] = []
+        self._has_files = False
+        """Whether a part of level 0 is not in memory."""
 
     def rows(self, runs: Sequence[Run]) -> pa.Table:
-        """The first rows, one more than the limit: shown and ordering columns under their physical names."""
-        relation = self._path.relation
-        snapshot = self._source.snapshot
-        changed = rf.mutations(relation, snapshot.level0, self._roots, self._source.cache, snapshot)
-        parameters: list[Any] = []
-        parts = [self._level1(files, stored, changed.num_rows > 0, parameters) for stored, files in self._files(runs)]
-        if changed.num_rows:
-            self._cursor.register("changed", changed)
-            parts.append(self._level0(parameters))
-        if self._extremes:
-            row = {f"e{i}": pa.array([value]) for i, value in enumerate(self._extremes)}
-            self._cursor.register("extremes", pa.table(row))
+        """The first rows, one more than the limit: shown and ordering columns under their physical names.
+
+        A mutation in level 0, and a row of level 1, counts if no newer mutation of the same row is there. DuckDB finds
+        that out for all rows together, or, where few fulfil the conditions, level 0 is asked for those.
+        """
+        mutations = self._mutations()
+        parts = [self._level1(files, stored) for stored, files in self._files(runs)]
+        parts += [self._matching(one, live=True) for one in mutations]
         schema = rf.physical_schema(list(self._outputs.values()))
         if not parts:
             return schema.empty_table()
-        text = f"SELECT * FROM ({' UNION ALL '.join(parts)})"
+        if self._extremes:
+            row = {f"e{i}": pa.array([value]) for i, value in enumerate(self._extremes)}
+            self._cursor.register("extremes", pa.table(row))
+        found = _union(parts)
+        newest = self._newest(mutations) if mutations else None
+        if newest is not None and self._request.where and self._has_files:
+            candidates = self._run(_Rows(f"{found.text} LIMIT {FEW + 1:d}", found.parameters))
+            if candidates.num_rows <= FEW:
+                self._cursor.register("candidates", candidates)
+                self._cursor.register("newest", self._newest_of(candidates))
+                found, newest = _Rows("SELECT * FROM candidates", []), _Rows("SELECT * FROM newest", [])
+        return self._run(self._first(found, newest)).cast(schema)
+
+    def _run(self, rows: _Rows) -> pa.Table:
+        return self._cursor.sql(rows.text, params=rows.parameters).to_arrow_table()
+
+    def _first(self, found: _Rows, newest: _Rows | None) -> _Rows:
+        """The first of the rows that no newer mutation replaced, in the order asked for."""
+        shown = ", ".join(f"r.{quoted(name)}" for name in self._outputs) or "1"
+        text, parameters = f"SELECT {shown} FROM ({found.text}) r", found.parameters
+        if newest is not None:
+            key = [quoted(k.base) for k in self._path.identity]
+            same = " AND ".join(f"r.{name} IS NOT DISTINCT FROM n.{name}" for name in key)
+            text += f" LEFT JOIN ({newest.text}) n ON {same} WHERE coalesce(n.{VERSION}, 0) = r.{VERSION}"
+            parameters = [*parameters, *newest.parameters]
         if self._order:
             text += " ORDER BY " + ", ".join(
-                f"{quoted(by.column.physical)} {'DESC NULLS LAST' if by.descending else 'ASC NULLS FIRST'}"
+                f"r.{quoted(by.column.physical)} {'DESC NULLS LAST' if by.descending else 'ASC NULLS FIRST'}"
                 for by in self._order
             )
-        found = self._cursor.sql(f"{text} LIMIT {self._request.limit + 1:d}", params=parameters).to_arrow_table()
-        return found.cast(schema)
+        return _Rows(f"{text} LIMIT {self._request.limit + 1:d}", parameters)
+
+    # ---- level 0 ----------------------------------------------------------------------------------------
+
+    def _mutations(self) -> list[_Rows]:
+        """All mutations of level 0, those in memory and those in files, with `_deleted` and `_version`."""
+        snapshot, found = self._source.snapshot, []
+        kept, files = in_memory(snapshot.level0, self._rows_max)
+        if kept:
+            table = rf.all_mutations(self._path.relation, kept, self._roots, self._source.cache, snapshot)
+            self._cursor.register("kept_mutations", table)
+            names = ", ".join(f"{quoted(name)} AS {quoted(base)}" for base, name in self._names().items())
+            found.append(
+                _Rows(f"SELECT {names}, coalesce({DELETED}, false) AS {DELETED}, {VERSION} FROM kept_mutations", [])
+            )
+        self._has_files = bool(files)
+        together: dict[tuple[Version, str, str], list[Run]] = {}
+        for run in files:
+            deleted = f"coalesce({DELETED}, false)" if run.tombstones else "false"
+            together.setdefault((run.begin_version, deleted, self._counting(run)), []).append(run)
+        for (version, deleted, counting), runs in together.items():
+            for stored, paths in self._files(runs):
+                names = ", ".join(f"{text} AS {quoted(base)}" for base, text in stored)
+                text = f"SELECT {names}, {deleted} AS {DELETED}, {version:d} AS {VERSION} FROM {READ}{counting}"
+                found.append(_Rows(text, [paths]))
+        return found
+
+    def _newest(self, mutations: Sequence[_Rows]) -> _Rows:
+        """The version of the newest mutation of every row that level 0 has."""
+        key = ", ".join(quoted(k.base) for k in self._path.identity)
+        each = _union([_Rows(f"SELECT {key}, {VERSION} FROM ({one.text})", one.parameters) for one in mutations])
+        return _Rows(f"SELECT {key}, max({VERSION}) AS {VERSION} FROM ({each.text}) GROUP BY {key}", each.parameters)
+
+    def _newest_of(self, candidates: pa.Table) -> pa.Table:
+        """The same of some rows, by lookup."""
+        names = [k.base for k in self._path.identity]
+        identity = self._path.relation.identity
+        kinds = pa.schema([pa.field(c.physical, types.to_arrow(c.type)) for c in identity])
+        keys = distinct(candidates.select(names)).rename_columns(kinds.names).cast(kinds)
+        source = self._source
+        level0 = LevelZero(source.snapshot, source.roots, source.cache, self._cursor, self._rows_max)
+        found = level0.of_keys(keys, ())
+        return found.select([*kinds.names, VERSION]).rename_columns([*names, VERSION])
+
+    def _counting(self, run: Run) -> str:
+        """The condition that leaves out rows of tablets that have folded the run."""
+        snapshot = self._source.snapshot
+        if snapshot.uniform_cutoff or run.tablet != SPANS_TABLETS:
+            return ""
+        ranges = [token_range(tablet, snapshot.relation.tablets) for tablet in snapshot.tablets_of(run)]
+        return f" WHERE {' OR '.join(f'{TOKEN} BETWEEN {low:d} AND {high:d}' for low, high in ranges) or 'false'}"
+
+    def _matching(self, rows: _Rows, *, live: bool) -> _Rows:
+        """Rows that fulfil the conditions, with what tells which rows they are."""
+        one = _Statement(self._extremes)
+        names = ", ".join(map(quoted, dict.fromkeys([*self._outputs, *(k.base for k in self._path.identity)])))
+        inner = f"SELECT * FROM ({rows.text}) WHERE NOT {DELETED}" if live else rows.text
+        text = f"SELECT {names}, {VERSION} FROM ({inner}) r{self._where(one)}"
+        return _Rows(text, [*rows.parameters, *one.parameters])
+
+    # ---- files ------------------------------------------------------------------------------------------
+
+    def _names(self) -> dict[str, str]:
+        """Columns that matter: the name in the asked relation to the name here."""
+        return {**{base: self._path.columns[base] for base in self._used}, **{k.base: k.path for k in self._path.key}}
 
     def _files(self, runs: Sequence[Run]) -> list[tuple[tuple[tuple[str, str], ...], list[str]]]:
         """Files by what they store of the columns: the name here and whether it has today's type."""
-        names = {**{base: self._path.columns[base] for base in self._used}, **{k.base: k.path for k in self._path.key}}
+        names = self._names()
         found: dict[tuple[tuple[str, str], ...], list[str]] = {}
         for run in runs:
             schema = self._source.store.footer(self._roots, run).schema
@@ -187,27 +296,9 @@ class Scan:
         # Behind an expression like this it asks no statistics.
         return f"CASE WHEN {quoted(name)} IS NULL THEN NULL ELSE {text} END"
 
-    def _level1(
-        self, files: list[str], stored: tuple[tuple[str, str], ...], merged: bool, parameters: list[Any]
-    ) -> str:
-        one = _Statement(self._extremes)
-        one.parameters.append(files)
+    def _level1(self, files: list[str], stored: tuple[tuple[str, str], ...]) -> _Rows:
         names = ", ".join(f"{text} AS {quoted(base)}" for base, text in stored)
-        rows = f"SELECT * FROM (SELECT {names} FROM {READ}) r{self._where(one)}"
-        parameters += one.parameters
-        outputs = ", ".join(map(quoted, self._outputs)) or "1"
-        if not merged:
-            return f"SELECT {outputs} FROM ({rows})"
-        same = " AND ".join(f"r.{quoted(k.base)} IS NOT DISTINCT FROM n.{quoted(k.path)}" for k in self._path.identity)
-        return f"SELECT {outputs} FROM ({rows}) r ANTI JOIN changed n ON {same}"
-
-    def _level0(self, parameters: list[Any]) -> str:
-        one = _Statement(self._extremes)
-        names = ", ".join(f"{quoted(self._path.columns[base])} AS {quoted(base)}" for base in self._used)
-        live = f"SELECT {names} FROM changed WHERE NOT coalesce({DELETED}, false)"
-        text = f"SELECT {', '.join(map(quoted, self._outputs))} FROM ({live}) r{self._where(one)}"
-        parameters += one.parameters
-        return text
+        return self._matching(_Rows(f"SELECT {names}, 0 AS {VERSION} FROM {READ}", [files]), live=False)
 
     def _where(self, one: _Statement) -> str:
         parts = [one.condition(f) for f in self._request.where]

@@ -1,13 +1,26 @@
-"""One DuckDB in memory, which is started when it is first asked."""
+"""One DuckDB in memory, which is started when it is first asked, and how its text names columns and files."""
 
 from __future__ import annotations
 
 import os
+import re
 import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import duckdb
+
+# A folder named like `id=5` is no column.
+READ = "read_parquet(?, hive_partitioning = false)"
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literally(path: str) -> str:
+    """A path that DuckDB does not take for a pattern."""
+    return re.sub(r"([*?\[])", r"[\1]", path)
 
 
 class Duck:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from cachetools import LRUCache
 
 from ebla.base.caches import Lru
-from ebla.base.ids import NodeId, RelationId, RunId
+from ebla.base.ids import NodeId, RelationId, RunId, Version
 from ebla.errors import ConflictError, CorruptRunError, DuplicateKeyError, StorageError, StorageFullError
 from ebla.model.relation import DELETED, TOKEN, Column, Relation, Run
 from ebla.model.snapshot import BEGINNING, Snapshot
@@ -223,13 +223,27 @@ def mutations(
     snapshot: Snapshot | None = None,
     only: npt.NDArray[np.int64] | None = None,
 ) -> pa.Table:
-    """The last mutation of every row in these runs: physical columns, `_deleted`, `_token`, `_version`.
+    """The last mutation of every row in these runs; see `all_mutations`."""
+    found = all_mutations(relation, runs, roots, cache, snapshot, only)
+    return found if len(runs) < 2 else last_of_each_key(found, [c.physical for c in relation.identity])
+
+
+def all_mutations(
+    relation: Relation,
+    runs: Sequence[Run],
+    roots: Mapping[NodeId, Root],
+    cache: LevelZeroCache | None = None,
+    snapshot: Snapshot | None = None,
+    only: npt.NDArray[np.int64] | None = None,
+) -> pa.Table:
+    """Every mutation in these runs, oldest first: physical columns, `_deleted`, `_token`, `_version`.
 
     With a snapshot, rows that are folded already, or lie in tablets that are not read, are left out. `only` has the
     tokens of the keys that matter, sorted: rows that have none of them are left out before anything is done with them.
     """
     key = [c.physical for c in relation.identity]
-    parts: list[pa.Table] = []
+    empty = align(pa.table({}), relation.columns, [(DELETED, pa.bool_()), (TOKEN, pa.int64())])
+    parts = [empty.append_column(VERSION, pa.array([], pa.int64()))]
     for run in sorted(runs, key=lambda r: (r.begin_version, r.id)):
         raw = read_copy(roots, run, cache)
         if only is not None and TOKEN in raw.schema.names:
@@ -244,26 +258,21 @@ def mutations(
         if TOKEN not in raw.schema.names:
             part = part.set_column(part.num_columns - 1, TOKEN, pa.array(tokens.tokens(part, key)))
         if snapshot is not None:
-            part = _counting(part, run, snapshot)
+            part = counting(part, run.begin_version, snapshot)
         parts.append(part.append_column(VERSION, pa.array(np.full(part.num_rows, run.begin_version), pa.int64())))
-    if not parts:
-        empty = align(pa.table({}), relation.columns, [(DELETED, pa.bool_()), (TOKEN, pa.int64())])
-        return empty.append_column(VERSION, pa.array([], pa.int64()))
-    if len(parts) == 1:
-        return parts[0]
-    return last_of_each_key(pa.concat_tables(parts), key)
+    return parts[-1] if len(parts) < 3 else pa.concat_tables(parts)
 
 
-def _counting(part: pa.Table, run: Run, snapshot: Snapshot) -> pa.Table:
-    """Rows of the run whose tablet is read and has not folded this run yet."""
+def counting(part: pa.Table, version: Version, snapshot: Snapshot) -> pa.Table:
+    """Rows (with `_token`) of a commit, without those whose tablet is not read, or has folded the commit."""
     if snapshot.uniform_cutoff:
         return part
     counts = snapshot.relation.tablets
-    cutoff = np.full(counts, run.begin_version, dtype=np.int64)  # a tablet that is not read counts for nothing
+    cutoff = np.full(counts, version, dtype=np.int64)  # a tablet that is not read counts for nothing
     for tablet in snapshot.tablets:
         cutoff[tablet] = snapshot.cutoffs.get(tablet, BEGINNING)
     of_row = tokens.tablets_of(part.column(TOKEN).to_numpy(), counts)
-    return part.filter(pa.array(cutoff[of_row] < run.begin_version))
+    return part.filter(pa.array(cutoff[of_row] < version))
 
 
 def _many(table: pa.Table) -> bool:
@@ -273,12 +282,11 @@ def _many(table: pa.Table) -> bool:
 
 def last_of_each_key(table: pa.Table, key: Sequence[str]) -> pa.Table:
     """Keep the last row of every key, in the order of the table."""
+    if table.num_rows < 2:
+        return table
     keys, names = _numbered(table, key)
-    last = (
-        keys.append_column("at", pa.array(np.arange(table.num_rows)))
-        .group_by(names, use_threads=_many(table))
-        .aggregate([("at", "max")])
-    )
+    numbered = keys.append_column("at", pa.array(np.arange(table.num_rows)))
+    last = numbered.group_by(names, use_threads=_many(table)).aggregate([("at", "max")])
     if last.num_rows == table.num_rows:
         return table
     return table.take(pa.array(np.sort(last["at_max"].to_numpy())))

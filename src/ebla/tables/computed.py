@@ -17,11 +17,13 @@ from ebla.errors import EblaError, SqlError
 from ebla.model.relation import Relation
 from ebla.model.snapshot import Snapshot
 from ebla.spark.write import assigned, fitted
+from ebla.sql.literals import Dialect
 from ebla.sql.query import Query
 from ebla.sql.refs import find
+from ebla.sql.statements import Insert
 from ebla.sql.target import comma
-from ebla.tables.batch import KIND, FrameBatch
-from ebla.tables.literals import Values
+from ebla.tables.batch import INSERT, KIND, UPSERT, ArrowBatch, FrameBatch
+from ebla.tables.literals import Values, literal_batch
 from ebla.values import types
 
 if TYPE_CHECKING:
@@ -42,14 +44,20 @@ class Reading(Protocol):
     def snapshots(self) -> Sequence[Snapshot]: ...
 
 
-def values_batch(values: Values, relation: Relation, kind: str, read: Callable[[Query], Reading]) -> FrameBatch | None:
-    """The rows; `None` if Spark takes them for something else, or for nothing. Two analyses, no job."""
+def values_batch(
+    statement: Insert, relation: Relation, dialect: Dialect, read: Callable[[Query], Reading]
+) -> ArrowBatch | FrameBatch | None:
+    """Rows of VALUES; `None` for any other source, or if Spark takes them for something else. Two analyses, no job."""
+    values = literal_batch(statement, relation, dialect)
+    if values is None or isinstance(values, ArrowBatch):
+        return values
     try:
         made = spread(values, read(find(types_query(values))).frame.schema)
         rows = read(find(made.text))
     except EblaError:
         return None
-    frame = fitted(stored(rows.frame, made, values, relation, kind), relation, keep=[KIND], hidden=True, utf8=True)
+    cells = stored(rows.frame, made, values, relation, UPSERT if statement.upsert else INSERT)
+    frame = fitted(cells, relation, keep=[KIND], hidden=True, utf8=True)
     return FrameBatch(frame=frame, kind=None, reads=rows.snapshots)
 
 

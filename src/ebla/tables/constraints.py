@@ -7,7 +7,6 @@ files that Spark has cut them into. DuckDB evaluates a condition where its answe
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebla.algebra.direct import Direct, direct
+from ebla.algebra.direct import ROW, Direct, direct_of_rows
 from ebla.base.ids import NodeId
 from ebla.errors import (
     ConstraintError,
@@ -25,17 +24,13 @@ from ebla.model.relation import DELETED, Column, Constraint, Relation, Run, unde
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
 from ebla.sql.lex import Kind as TokenKind
-from ebla.sql.lex import lex, quote, unquote_name
-from ebla.sql.refs import find
+from ebla.sql.lex import lex, unquote_name
 from ebla.storage.files import Root
 from ebla.tables.context import Context
 from ebla.values import bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-ROW = "_ebla_row"
-"""The number of a row among those that are looked at."""
 
 
 def columns_of(text: str, columns: Iterable[Column]) -> list[Column]:
@@ -46,18 +41,8 @@ def columns_of(text: str, columns: Iterable[Column]) -> list[Column]:
 
 def direct_of(table: str, columns: Sequence[Column], constraint: Constraint) -> Direct | None:
     """The numbers of the rows that break a condition, for DuckDB; `None` where only Spark may judge."""
-    kinds = {ROW: "bigint", **{column.name: column.type for column in columns_of(constraint.text, columns)}}
-    query = find(f"SELECT {ROW} FROM {quote(table)} WHERE NOT ({constraint.text})")
-    if len(query.refs) != 1 or _is_of_many(constraint.text):
-        return None
-    return direct(query, {table.lower(): kinds}, ["bigint"], constraint.settings)
-
-
-def _is_of_many(text: str) -> bool:
-    """Whether a text may hold a subquery, or a function of more than one row, of those that DuckDB would compute."""
-    keys = [token.key for token in lex(text)]
-    called = {before for before, key in itertools.pairwise(keys) if key == "("}
-    return bool(called & {"COUNT", "SUM", "MIN", "MAX", "AVG"}) or not {"SELECT", "OVER"}.isdisjoint(keys)
+    kinds = {column.name: column.type for column in columns_of(constraint.text, columns)}
+    return direct_of_rows(table, table, kinds, [], f"NOT ({constraint.text})", constraint.settings)
 
 
 # ---- keeping --------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 import duckdb
@@ -14,23 +13,12 @@ from ebla.errors import CorruptRunError
 from ebla.model.relation import DELETED, Relation, Run
 from ebla.model.snapshot import Snapshot
 from ebla.storage import runs as rf
+from ebla.storage.duck import READ, literally, quoted
 from ebla.storage.files import Root
 from ebla.tables.context import Context
+from ebla.tables.level0 import LevelZero
 from ebla.values import token as tokens
 from ebla.values.columns import python_row
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literally(path: str) -> str:
-    """A path that DuckDB does not take for a pattern."""
-    return re.sub(r"([*?\[])", r"[\1]", path)
-
-
-# A folder named like `id=5` is no column.
-READ = "read_parquet(?, hive_partitioning = false)"
 
 
 def _equal(left: str, right: str, key: Sequence[str]) -> str:
@@ -51,29 +39,28 @@ def stored_keys(context: Context, snapshot: Snapshot, keys: pa.Table, *, limit: 
 
 
 def _stored_keys(context: Context, snapshot: Snapshot, keys: pa.Table, limit: int | None) -> pa.Table:
-    relation = snapshot.relation
-    key = [c.physical for c in relation.key]
+    key = [c.physical for c in snapshot.relation.key]
     roots = context.roots()
-    changed = rf.mutations(relation, snapshot.level0, roots, context.cache, snapshot)
     cursor = context.duck()
-    cursor.register("wanted", keys)
-    cursor.register("changed", changed.select([*key, DELETED]))
-    parts = [
-        f"SELECT {', '.join('w.' + quoted(k) for k in key)} FROM wanted w SEMI JOIN "
-        f"(SELECT * FROM changed WHERE NOT coalesce({DELETED}, false)) c ON {_equal('w', 'c', key)}"
-    ]
-    files = files_of(snapshot, roots, keys)
-    parameters: list[object] = []
-    if files:
-        names = ", ".join(quoted(k) for k in key)
-        parts.append(
-            f"SELECT {', '.join('w.' + quoted(k) for k in key)} "
-            f"FROM (SELECT * FROM wanted u ANTI JOIN changed c ON {_equal('u', 'c', key)}) w "
-            f"SEMI JOIN (SELECT {names} FROM {READ}) s ON {_equal('w', 's', key)}"
-        )
-        parameters.append(files)
-    query = " UNION ALL ".join(parts) + ("" if limit is None else f" LIMIT {limit:d}")
     try:
+        changed = LevelZero.of(context, snapshot, roots, cursor).of_keys(keys, ())
+        cursor.register("wanted", keys)
+        cursor.register("changed", changed)
+        parts = [
+            f"SELECT {', '.join('w.' + quoted(k) for k in key)} FROM wanted w SEMI JOIN "
+            f"(SELECT * FROM changed WHERE NOT coalesce({DELETED}, false)) c ON {_equal('w', 'c', key)}"
+        ]
+        files = files_of(snapshot, roots, keys)
+        parameters: list[object] = []
+        if files:
+            names = ", ".join(quoted(k) for k in key)
+            parts.append(
+                f"SELECT {', '.join('w.' + quoted(k) for k in key)} "
+                f"FROM (SELECT * FROM wanted u ANTI JOIN changed c ON {_equal('u', 'c', key)}) w "
+                f"SEMI JOIN (SELECT {names} FROM {READ}) s ON {_equal('w', 's', key)}"
+            )
+            parameters.append(files)
+        query = " UNION ALL ".join(parts) + ("" if limit is None else f" LIMIT {limit:d}")
         return cursor.sql(query, params=parameters).to_arrow_table().cast(keys.schema)
     finally:
         cursor.close()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import duckdb
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,14 +14,16 @@ from ebla.model.snapshot import Snapshot
 from ebla.spark import scan as sscan
 from ebla.spark.session import local_frame
 from ebla.storage import runs as rf
-from ebla.storage.rows import TooLarge
+from ebla.storage.duck import READ, quoted
+from ebla.storage.rows import TooLarge, distinct
+from ebla.storage.runs import VERSION
 from ebla.tables.context import Context
-from ebla.tables.lookup import READ, files_of, quoted
-from ebla.values import token as tokens
+from ebla.tables.level0 import LevelZero, equal, on_driver
+from ebla.tables.lookup import files_of
 from ebla.values import types
 
-LEVEL0_TIMES = 5
-"""A lookup merges this many times more level 0 on the driver than a scan does: the other way reads every file."""
+STALE_TIMES = 4
+"""Of rows that match, this many times more are looked at than are wanted: most of them may have been replaced."""
 
 
 def named(relation: Relation, names: Sequence[str]) -> list[Column]:
@@ -82,7 +82,7 @@ def _rows_by(
 
 
 class _Lookup:
-    """One lookup: first in level 0, which is in memory, then in the files, without what level 0 replaced."""
+    """One lookup: whole keys first in level 0 and then in files, rows by other columns in both."""
 
     def __init__(
         self,
@@ -93,92 +93,104 @@ class _Lookup:
         outputs: Sequence[Column],
         most: int | None,
     ) -> None:
+        self._context = context
         self._snapshot = snapshot
         self._most = most
         self._keyed = keyed
         self._values = fitting(values, keyed)
-        self._outputs = ", ".join(f"r.{quoted(c.physical)} AS {quoted(c.name)}" for c in outputs)
-        self._read = ", ".join(
-            quoted(p) for p in dict.fromkeys(c.physical for c in (*keyed, *outputs, *snapshot.relation.identity))
-        )
+        self._outputs = outputs
+        self._identity = snapshot.relation.identity
         self._roots = context.nodes.of(snapshot.roots)
-        self._changed = rf.mutations(
-            snapshot.relation, snapshot.level0, self._roots, context.cache, snapshot, self._tokens()
-        )
-        self._cursor = context.duck()
-
-    def _tokens(self) -> npt.NDArray[np.int64] | None:
-        """Of the keys that are looked up, where they are whole keys: nothing else of level 0 matters then."""
-        position = {c.physical: f"c{i}" for i, c in enumerate(self._keyed)}
-        relation = self._snapshot.relation
-        placed = relation.identity
-        if set(position) != {c.physical for c in placed}:
-            return None
-        names = [position[c.physical] for c in placed]
-        kinds = pa.schema([pa.field(n, types.to_arrow(c.type)) for n, c in zip(names, placed, strict=True)])
-        keys = types.normalize_keys(self._values.select(names).cast(kinds), names)
-        return np.unique(tokens.tokens(keys, names))
 
     def parts(self) -> list[pa.Table]:
-        found: list[pa.Table] = []
+        self._cursor = self._context.duck()
+        level0 = LevelZero.of(self._context, self._snapshot, self._roots, self._cursor)
         try:
-            self._cursor.register("wanted", self._values)
-            if self._changed.num_rows:
-                self._cursor.register("changed", self._changed)
-                found.append(self._arrow(
-                    f"SELECT {self._outputs} FROM changed r SEMI JOIN wanted v ON {self._match('v')} "
-                    f"WHERE NOT coalesce(r.{DELETED}, false){self._limit()}"
-                ))  # fmt: skip
-            found += self._from_files()
+            if {c.physical for c in self._keyed} == {c.physical for c in self._identity}:
+                return self._by_key(level0)
+            return self._by_values(level0)
         finally:
             self._cursor.close()
+
+    def _by_key(self, level0: LevelZero) -> list[pa.Table]:
+        """Keys that level 0 has are settled: the files need not be asked for them."""
+        position = {c.physical: f"c{i}" for i, c in enumerate(self._keyed)}
+        names = [position[c.physical] for c in self._identity]
+        kinds = pa.schema([pa.field(c.physical, types.to_arrow(c.type)) for c in self._identity])
+        keys = self._values.select(names).rename_columns(kinds.names).cast(kinds)
+        found, wanted = [], keys
+        changed = level0.of_keys(keys, self._outputs)
+        if changed.num_rows:
+            self._cursor.register("changed", changed)
+            found.append(self._arrow(f"SELECT {self._names('r')} FROM changed r WHERE NOT coalesce({DELETED}, false)"))
+        if changed.num_rows == keys.num_rows:
+            return found
+        if changed.num_rows:
+            same = " AND ".join(f"u.{quoted(n)} IS NOT DISTINCT FROM c.{quoted(n)}" for n in kinds.names)
+            self._cursor.register("keys", keys)
+            wanted = self._arrow(f"SELECT u.* FROM keys u ANTI JOIN changed c ON {same}")
+        files = files_of(self._snapshot, self._roots, wanted) if wanted.num_rows else []
+        if files:
+            self._cursor.register("wanted", wanted)
+            match = " AND ".join(equal(c, wanted[c.physical], "r", f"w.{quoted(c.physical)}") for c in self._identity)
+            rows = f"SELECT {self._names('r')} FROM (SELECT {self._read()} FROM {READ}) r SEMI JOIN wanted w ON {match}"
+            found.append(self._arrow(rows + self._limit(), files))
         return found
 
-    def _from_files(self) -> list[pa.Table]:
-        key = self._snapshot.relation.identity
-        position = {c.physical: f"c{i}" for i, c in enumerate(self._keyed)}
-        by_key = set(position) == {c.physical for c in key}
-        wanted = "wanted"
-        if by_key and self._changed.num_rows:
-            # Keys that level 0 has are settled: the files need not be asked for them.
-            same = " AND ".join(f"u.{position[c.physical]} IS NOT DISTINCT FROM n.{quoted(c.physical)}" for c in key)
-            left = self._arrow(f"SELECT u.* FROM wanted u ANTI JOIN changed n ON {same}")
-            self._cursor.register("unsettled", left)
-            wanted = "unsettled"
-        else:
-            left = self._values
-        keys = left.select([position[c.physical] for c in key]) if by_key else None
-        files = files_of(self._snapshot, self._roots, keys) if left.num_rows else []
-        if not files:
+    def _by_values(self, level0: LevelZero) -> list[pa.Table]:
+        """Rows that match anywhere, without those that a newer mutation of the same row replaced."""
+        self._cursor.register("wanted", self._values)
+        match = " AND ".join(equal(c, self._values[i], "r", f"w.c{i}") for i, c in enumerate(self._keyed))
+        files = files_of(self._snapshot, self._roots) if self._values.num_rows else []
+        rows = f"FROM (SELECT {self._read()} FROM {READ}) r SEMI JOIN wanted w ON {match}"
+        if not self._snapshot.level0:
+            return [self._arrow(f"SELECT {self._names('r')} {rows}{self._limit()}", files)] if files else []
+        limit = None if self._most is None else STALE_TIMES * self._most + level0.rows + 1
+        columns = [*self._keyed, *self._outputs]
+        parts = list(level0.candidates("wanted", match, columns, limit))
+        if files:
+            selected = f"SELECT {self._read('r.')}, CAST(0 AS BIGINT) AS {VERSION} {rows}"
+            parts.append(self._arrow(selected + ("" if limit is None else f" LIMIT {limit:d}"), files))
+        if limit is not None and any(part.num_rows >= limit for part in parts):
+            raise TooLarge(f"more than {self._most} rows of {self._snapshot.relation.name} to read")
+        key = [c.physical for c in self._identity]
+        found = _united([part.select([*self._own(), VERSION]) for part in parts], self._snapshot.relation)
+        if not found.num_rows:
             return []
-        rows = f"SELECT * FROM (SELECT {self._read} FROM {READ}) r SEMI JOIN {wanted} v ON {self._match('v')}"
-        if by_key or not self._changed.num_rows:
-            return [self._arrow(f"SELECT {self._outputs} FROM ({rows}) r{self._limit()}", files)]
-        rows += self._limit(self._changed.num_rows)  # this many may be replaced
-        same = " AND ".join(f"r.{quoted(c.physical)} IS NOT DISTINCT FROM n.{quoted(c.physical)}" for c in key)
-        text = f"WITH found AS MATERIALIZED ({rows}) SELECT {self._outputs} FROM found r ANTI JOIN changed n ON {same}"
-        return [self._arrow(text, files)]
-
-    def _limit(self, more: int = 0) -> str:
-        """One row more than wanted tells that there are too many."""
-        return "" if self._most is None else f" LIMIT {self._most + more + 1}"
-
-    def _match(self, values: str) -> str:
-        """Plain equality where no value is NULL: DuckDB then skips row groups that cannot have one.
-
-        Statistics leave NaN out, and DuckDB believes them, so binary fractions are compared row by row.
-        """
-
-        def equals(column: Column, given: pa.ChunkedArray) -> str:
-            is_plain = not given.null_count and column.type not in ("float", "double")
-            return "=" if is_plain else "IS NOT DISTINCT FROM"
-
-        return " AND ".join(
-            f"r.{quoted(c.physical)} {equals(c, self._values[i])} {values}.c{i}" for i, c in enumerate(self._keyed)
+        newest = level0.of_keys(distinct(found.select(key)), ())
+        self._cursor.register("candidates", found)
+        self._cursor.register("newest", newest)
+        same = " AND ".join(f"r.{quoted(n)} IS NOT DISTINCT FROM n.{quoted(n)}" for n in key)
+        text = (
+            f"SELECT {self._names('r')} FROM candidates r LEFT JOIN newest n ON {same} "
+            f"WHERE coalesce(n.{VERSION}, 0) = r.{VERSION}{self._limit()}"
         )
+        return [self._arrow(text)]
+
+    def _own(self) -> list[str]:
+        """What is read of a row: what it is found by, what is asked for, and which row it is."""
+        return list(dict.fromkeys(c.physical for c in (*self._keyed, *self._outputs, *self._identity)))
+
+    def _read(self, table: str = "") -> str:
+        return ", ".join(f"{table}{quoted(name)}" for name in self._own())
+
+    def _names(self, table: str) -> str:
+        return ", ".join(f"{table}.{quoted(c.physical)} AS {quoted(c.name)}" for c in self._outputs)
+
+    def _limit(self) -> str:
+        """One row more than wanted tells that there are too many."""
+        return "" if self._most is None else f" LIMIT {self._most + 1}"
 
     def _arrow(self, text: str, files: Sequence[str] | None = None) -> pa.Table:
         return self._cursor.sql(text, params=[] if files is None else [list(files)]).to_arrow_table()
+
+
+def _united(parts: Sequence[pa.Table], relation: Relation) -> pa.Table:
+    """Candidates in today's types: DuckDB gives its own of strings and times."""
+    kinds = {c.physical: types.to_arrow(c.type) for c in relation.columns}
+    names = parts[0].schema.names
+    schema = pa.schema([pa.field(name, kinds.get(name, pa.int64())) for name in names])
+    return pa.concat_tables([part.cast(schema) for part in parts])
 
 
 def fitting(values: pa.Table, columns: Sequence[Column]) -> pa.Table:
@@ -191,12 +203,6 @@ def fitting(values: pa.Table, columns: Sequence[Column]) -> pa.Table:
         values = values.set_column(index, values.schema.names[index], cast)
         values = values.filter(pc.or_(pc.is_null(given), pc.equal(cast.cast(given.type, safe=False), given)))
     return values
-
-
-def on_driver(context: Context, snapshot: Snapshot) -> bool:
-    """Whether rows are looked up without a Spark job: all files are of today's schema, and level 0 is not large."""
-    of_today = all(r.schema_version == snapshot.relation.schema_version for r in snapshot.level1)
-    return of_today and sum(r.rows for r in snapshot.level0) <= LEVEL0_TIMES * context.settings.level0_rows_max
 
 
 def _by_spark(

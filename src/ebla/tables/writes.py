@@ -18,7 +18,6 @@ from typing import TypeVar
 from ebla.base.backoff import Backoff
 from ebla.base.failpoint import hit
 from ebla.base.ids import TransactionId, Version
-from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model.relation import Relation, RunState
@@ -28,7 +27,7 @@ from ebla.tables.commit import Commit
 from ebla.tables.context import Context
 from ebla.tables.ddl import require_table
 from ebla.tables.sink import Sink
-from ebla.tables.transaction import begin
+from ebla.tables.transaction import OpenTransaction, begin
 
 BACKOFF_S = Backoff(0.02, 1.0)
 
@@ -47,7 +46,7 @@ class Written:
 
 
 Done = TypeVar("Done")
-Make = Callable[[Relation, tx.Transaction], b.ArrowBatch | b.FrameBatch]
+Make = Callable[[OpenTransaction], b.ArrowBatch | b.FrameBatch]
 
 
 def write(context: Context, name: str, make: Make, *, reason: str, reads_target: bool) -> Written:
@@ -79,7 +78,7 @@ def _attempt(context: Context, name: str, make: Make, *, reason: str, reads_targ
         require_table(transaction.relation)
         with context.kept_alive(transaction.id):
             sink = Sink(transaction)
-            sink.put(make(transaction.relation, transaction.record))
+            sink.put(make(transaction))
             hit("write.files_written")
             return commit(sink, reason, reads_target=reads_target)
     except BaseException as error:

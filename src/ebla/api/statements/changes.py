@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from ebla.api.statements import answers
+from ebla.api.statements.frames import Rows
+from ebla.api.statements.points import point_rows
 from ebla.api.statements.reading import Reading, Snapshots
-from ebla.catalog import transactions as tx
-from ebla.model.relation import Relation
 from ebla.spark import write as swrite
 from ebla.spark.result import Result
 from ebla.sql import dml
@@ -18,7 +18,8 @@ from ebla.sql.query import Parameters, Query
 from ebla.tables import batch as b
 from ebla.tables import defaults
 from ebla.tables.computed import values_batch
-from ebla.tables.literals import dialect_of, literal_batch
+from ebla.tables.literals import dialect_of
+from ebla.tables.transaction import OpenTransaction
 from ebla.tables.writes import Make, Written, write
 
 if TYPE_CHECKING:
@@ -36,35 +37,38 @@ class Changes:
     def change(
         self, statement: st.Insert | st.Update | st.Delete | st.Merge, source: StatementText, parameters: Parameters
     ) -> Result:
-        def make(relation: Relation, transaction: tx.Transaction) -> b.ArrowBatch | b.FrameBatch:
+        def make(transaction: OpenTransaction) -> b.ArrowBatch | b.FrameBatch:
+            relation = transaction.relation
             columns = [c.name for c in relation.visible]
             key = [c.name for c in relation.key]
             hidden = [c.name for c in relation.columns if c.hidden]
             kinds = {c.name: c.type for c in relation.visible}
             dialect, given = dialect_of(self._context, parameters), defaults.sql_by_name(relation)
 
-            def read(query: Query) -> Reading:
-                return self._snapshots.read_in(replace(query, source=source), parameters, transaction.snapshot)
+            def read(query: Query, target: Rows | None = None) -> Reading:
+                asked = replace(query, source=source)
+                return self._snapshots.read_in(asked, parameters, transaction.snapshot, target)
 
+            found: b.ArrowBatch | Rows | None = None
             match statement:
                 case st.Insert():
-                    verb = b.UPSERT if statement.upsert else b.INSERT
-                    made = literal_batch(statement, relation, dialect)
-                    if isinstance(made, b.ArrowBatch):
-                        return made
-                    found = None if made is None else values_batch(made, relation, verb, read)
-                    if found is not None:
-                        return found
+                    values = values_batch(statement, relation, dialect, read)
+                    if values is not None:
+                        return values
                     query = dml.insert_query(statement, columns, key, hidden=hidden, defaults=given)
                 case st.Update():
                     query = dml.update_query(statement, columns, key, hidden, kinds, dialect, given)
+                    found = point_rows(transaction, statement, dialect)
                 case st.Delete():
                     query = dml.delete_query(statement, columns, key, hidden=hidden)
+                    found = point_rows(transaction, statement, dialect)
                 case st.Merge():
                     query = dml.merge_query(statement, columns, key, hidden, kinds, dialect, given)
                 case _:
                     assert_never(statement)
-            rows = read(query)
+            if isinstance(found, b.ArrowBatch):
+                return found
+            rows = read(query, found)
             frame = swrite.fitted(rows.frame, relation, keep=[b.KIND], hidden=True, utf8=True)
             return b.FrameBatch(frame=frame, kind=None, reads=rows.snapshots)
 

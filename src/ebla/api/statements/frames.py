@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
 from ebla.errors import EblaError
+from ebla.model.relation import Column, under_names
 from ebla.model.snapshot import Snapshot
 from ebla.spark import comparisons
+from ebla.spark import scan as sscan
 from ebla.spark.query import over, refuse_deep
 from ebla.spark.session import local_frame
 from ebla.spark.wording import in_users_words
@@ -22,7 +25,18 @@ from ebla.tables.literals import zone_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Relations = Mapping[TableRef, Snapshot | pa.Table | None]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Rows of a relation that are on the driver already, in place of all of them."""
+
+    table: pa.Table
+    """Under the columns' names."""
+    columns: Sequence[Column]
+
+
+Source: TypeAlias = Snapshot | pa.Table | Rows | None
+Relations = Mapping[TableRef, Source]
 """What every mention of a table in a query stands for."""
 
 
@@ -34,6 +48,9 @@ def frame_of(context: Context, query: Query, parameters: Parameters, relations: 
         found = relations.get(ref)
         if isinstance(found, Snapshot):
             frames[number] = scans.frame_of(context, found, hidden=ref.target)
+        elif isinstance(found, Rows):
+            fields = sscan.struct(under_names(found.columns))
+            frames[number] = sscan.local(spark, found.table, fields)
         elif found is not None:
             frames[number] = local_frame(spark, found)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlalchemy import Connection
 
 from ebla.api import system
-from ebla.api.statements.frames import Relations, frame_of
+from ebla.api.statements.frames import Relations, Rows, Source, frame_of
 from ebla.api.statements.versions import is_system, version_of
 from ebla.base.ids import Version
 from ebla.catalog import reads
@@ -65,22 +65,31 @@ class Snapshots:
             frame = frame_of(self._context, query, parameters, relations)
         return Reading(version=version, frame=frame, snapshots=_snapshots(relations), holds=holds)
 
-    def read_in(self, query: Query, parameters: Parameters, at: Version) -> Reading:
-        """The same inside an open transaction, whose row keeps its snapshot from vacuum."""
+    def read_in(self, query: Query, parameters: Parameters, at: Version, target: Rows | None = None) -> Reading:
+        """The same inside an open transaction, whose row keeps its snapshot from vacuum.
+
+        `target`: those rows of the table that is written which can matter, if they were looked up.
+        """
         wanted = [version_of(self._context, ref, parameters) for ref in query.refs]
         older = sorted({v for v in wanted if v is not None})
         holds = [self._pins.hold(v, "an older version in a write") for v in older]
         with scans.released_on_error(holds):
             with self._context.catalog.reading() as connection:
-                relations = self._relations(connection, query, [at if v is None else v for v in wanted])
+                versions = [at if v is None else v for v in wanted]
+                relations = self._relations(connection, query, versions, target)
             frame = frame_of(self._context, query, parameters, relations)
         return Reading(version=at, frame=frame, snapshots=_snapshots(relations))
 
-    def _relations(self, connection: Connection, query: Query, versions: Sequence[Version]) -> Relations:
+    def _relations(
+        self, connection: Connection, query: Query, versions: Sequence[Version], target: Rows | None = None
+    ) -> Relations:
         """Mentions of one table at one version are looked up once."""
-        sources: dict[tuple[object, ...], Snapshot | pa.Table | None] = {}
-        found: dict[TableRef, Snapshot | pa.Table | None] = {}
+        sources: dict[tuple[object, ...], Source] = {}
+        found: dict[TableRef, Source] = {}
         for ref, at in zip(query.refs, versions, strict=True):
+            if ref.target and target is not None:
+                found[ref] = target
+                continue
             key = (ref.parts, ref.version, ref.timestamp, at)
             if key not in sources:
                 sources[key] = self._relation(connection, ref, at)

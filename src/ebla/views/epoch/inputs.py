@@ -23,7 +23,8 @@ from ebla.storage import runs as rf
 from ebla.storage.rows import TooLarge, difference, matching
 from ebla.tables import scans
 from ebla.tables.context import Context
-from ebla.tables.value_lookup import fitting, on_driver, rows_by
+from ebla.tables.level0 import on_driver
+from ebla.tables.value_lookup import fitting, rows_by
 from ebla.views.epoch.key_changes import costs_more
 from ebla.views.epoch.mutations import NEW, OLD, SIDE, Mutations, arrow_schema, column_of, of_side
 from ebla.views.epoch.narrow import State

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebla.algebra.merge import ROWS, Call, Role
-from ebla.tables.lookup import quoted
+from ebla.storage.duck import quoted
 
 _HAD = "_ebla_had"
 _DIFFERS = "_ebla_differs"

@@ -1,0 +1,168 @@
+"""Level 0 of a snapshot, asked for a few rows, at a cost that does not depend on how much of it there is.
+
+The smallest runs, up to `level0_rows_max` rows together, are in memory. Every other run is a sorted file like those of
+level 1: DuckDB reads the row groups of it that can have a row that is asked for. Rows by other columns than the key are
+*candidates*: an older row of the same key may match where the newest does not. So the newest mutation of each
+candidate's key is looked up, and the candidate counts if it is that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebla.base.ids import NodeId, Version
+from ebla.model.relation import DELETED, TOKEN, Column, Run
+from ebla.model.snapshot import Snapshot
+from ebla.storage import runs as rf
+from ebla.storage.duck import READ, literally, quoted
+from ebla.storage.files import Root
+from ebla.storage.runs import VERSION
+from ebla.tables.context import Context
+from ebla.values import token as tokens
+from ebla.values import types
+
+
+def in_memory(runs: Sequence[Run], rows_max: int) -> tuple[list[Run], list[Run]]:
+    """The smallest runs, up to `rows_max` rows together, and the others; each in the order given."""
+    kept: set[str] = set()
+    rows = 0
+    for run in sorted(runs, key=lambda one: one.rows):
+        rows += run.rows
+        if rows > rows_max:
+            break
+        kept.add(run.id)
+    return [run for run in runs if run.id in kept], [run for run in runs if run.id not in kept]
+
+
+def on_driver(context: Context, snapshot: Snapshot) -> bool:
+    """Whether rows are looked up without a Spark job: all files that are not in memory are of today's schema."""
+    _, files = in_memory(snapshot.level0, context.settings.level0_rows_max)
+    return all(r.schema_version == snapshot.relation.schema_version for r in (*snapshot.level1, *files))
+
+
+class LevelZero:
+    """Level 0 of one snapshot, for lookups with one cursor."""
+
+    @classmethod
+    def of(
+        cls,
+        context: Context,
+        snapshot: Snapshot,
+        roots: Mapping[NodeId, Root],
+        cursor: duckdb.DuckDBPyConnection,
+    ) -> LevelZero:
+        return cls(snapshot, roots, context.cache, cursor, context.settings.level0_rows_max)
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        roots: Mapping[NodeId, Root],
+        cache: rf.LevelZeroCache,
+        cursor: duckdb.DuckDBPyConnection,
+        rows_max: int,
+    ) -> None:
+        """Up to `rows_max` rows of it are in memory."""
+        self._snapshot = snapshot
+        self._relation = snapshot.relation
+        self._roots = roots
+        self._cache = cache
+        self._cursor = cursor
+        self._runs, self._files = in_memory(snapshot.level0, rows_max)
+        self._identity = [column.physical for column in self._relation.identity]
+
+    @property
+    def rows(self) -> int:
+        """How many mutations are in memory."""
+        return sum(run.rows for run in self._runs)
+
+    def of_keys(self, keys: pa.Table, columns: Sequence[Column]) -> pa.Table:
+        """The last mutation of each of these rows, if it has one: identity, columns, `_deleted` and `_version`.
+
+        `keys` has the identity under physical names, in its types.
+        """
+        wanted = types.normalize_keys(keys, self._identity)
+        found = np.unique(tokens.tokens(wanted, self._identity))
+        names = list(dict.fromkeys([*self._identity, *(column.physical for column in columns)]))
+        small = rf.mutations(self._relation, self._runs, self._roots, self._cache, self._snapshot, found)
+        parts = [small.select([*names, DELETED, VERSION])]
+        self._cursor.register("wanted_keys", wanted)
+        match = " AND ".join(
+            equal(c, wanted[c.physical], "r", f"w.{quoted(c.physical)}") for c in self._relation.identity
+        )
+        parts += [
+            self._counted(part).select([*names, DELETED, VERSION]).cast(parts[0].schema)
+            for part in self._read(self._having(found), names, "wanted_keys", match, None)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        return rf.last_of_each_key(pa.concat_tables(parts).sort_by(VERSION), self._identity)
+
+    def candidates(self, wanted: str, match: str, columns: Sequence[Column], limit: int | None) -> Iterator[pa.Table]:
+        """Rows that match: identity, columns and `_version`; of a row also those that were replaced.
+
+        `wanted` is a registered table that `match` compares with columns of `r`. Of each file no more come than
+        `limit`.
+        """
+        names = list(dict.fromkeys([*self._identity, *(column.physical for column in columns)]))
+        if self._runs:
+            kept = rf.all_mutations(self._relation, self._runs, self._roots, self._cache, self._snapshot)
+            self._cursor.register("kept_mutations", kept.filter(pc.invert(pc.fill_null(kept[DELETED], False))))
+            selected = ", ".join(f"r.{quoted(name)}" for name in [*names, VERSION])
+            yield self._cursor.sql(
+                f"SELECT {selected} FROM kept_mutations r SEMI JOIN {wanted} w ON {match}"
+            ).to_arrow_table()
+        for part in self._read(self._files, names, wanted, match, limit):
+            live = self._counted(part.filter(pc.invert(pc.fill_null(part[DELETED], False))))
+            yield live.select([*names, VERSION])
+
+    def _having(self, found: np.ndarray) -> list[Run]:
+        """Files that can have a row with one of these tokens, which are sorted."""
+        return [
+            run
+            for run in self._files
+            if np.searchsorted(found, run.token_min) < np.searchsorted(found, run.token_max, side="right")
+        ]
+
+    def _read(
+        self, runs: Sequence[Run], names: Sequence[str], wanted: str, match: str, limit: int | None
+    ) -> Iterator[pa.Table]:
+        """Matching rows of files, those of one commit at a time."""
+        together: dict[tuple[Version, bool], list[str]] = {}
+        for run in runs:
+            node = rf.readable_node(self._roots, run) or run.nodes[0]
+            path = literally(self._roots[node].inner(run.path))
+            together.setdefault((run.begin_version, run.tombstones > 0), []).append(path)
+        for (version, deletes), paths in together.items():
+            read = ", ".join(map(quoted, names)) + (f", {DELETED}" if deletes else "")
+            rows = f"SELECT {read} FROM {READ}"
+            selected = ", ".join(f"r.{quoted(name)}" for name in names)
+            deleted = f"coalesce(r.{DELETED}, false)" if deletes else "false"
+            text = (
+                f"SELECT {selected}, {deleted} AS {DELETED}, CAST({version:d} AS BIGINT) AS {VERSION} "
+                f"FROM ({rows}) r SEMI JOIN {wanted} w ON {match}"
+            )
+            yield self._cursor.sql(
+                text + ("" if limit is None else f" LIMIT {limit:d}"), params=[paths]
+            ).to_arrow_table()
+
+    def _counted(self, part: pa.Table) -> pa.Table:
+        """Without rows of tablets that have folded the commit that they are of."""
+        if self._snapshot.uniform_cutoff or not part.num_rows:
+            return part
+        token = tokens.tokens(part, self._identity)
+        version = Version(part[VERSION][0].as_py())
+        return rf.counting(part.append_column(TOKEN, pa.array(token, pa.int64())), version, self._snapshot)
+
+
+def equal(column: Column, given: pa.ChunkedArray, table: str, other: str) -> str:
+    """Plain equality where no value is NULL: DuckDB then skips row groups that cannot have one.
+
+    Statistics leave NaN out, and DuckDB believes them, so binary fractions are compared row by row.
+    """
+    is_plain = not given.null_count and column.type not in ("float", "double")
+    return f"{table}.{quoted(column.physical)} {'=' if is_plain else 'IS NOT DISTINCT FROM'} {other}"
