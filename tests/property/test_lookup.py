@@ -86,8 +86,8 @@ def test_lookups_find_what_a_dictionary_has(db: ebla.Database) -> None:
                 ({}, lambda row: True),
             ]
             for where, holds in conditioned:
-                some = [row for row in stored.values() if holds(row)]
-                assert first_rows(context, where) == sorted(some, key=lambda row: (row[3], row[:2]))[:5]
+                found = [row for row in stored.values() if holds(row)]
+                assert first_rows(context, where) == sorted(found, key=lambda row: (row[3], row[:2]))[:5]
     assert not db.context.has_spark
 
 

@@ -1,4 +1,4 @@
-"""`UPDATE` and `DELETE` of rows that a condition fixes: what lookup and driver do is what Spark does over all rows."""
+"""`UPDATE`, `DELETE` and `MERGE` of rows that a condition fixes do what Spark does over all rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.edges import raw
 
 pytestmark = pytest.mark.spark
 
-STATEMENTS = 36
+STATEMENTS = 24
 COLUMNS = """id BIGINT NOT NULL, line INT NOT NULL, tiny TINYINT, n INT, big BIGINT, price DECIMAL(12,2),
     wide DECIMAL(38,6), f DOUBLE, name STRING NOT NULL DEFAULT 'none', day DATE, at TIMESTAMP, flag BOOLEAN,
     tags ARRAY<STRING>"""
@@ -86,7 +86,43 @@ def rows(chance: random.Random) -> list[dict[str, Any]]:
     ]
 
 
+SOURCES = [
+    "(SELECT 2 AS id, 1 AS line, 7 AS v, 'b' AS w)",
+    "(SELECT :i AS id, 2 AS line, :q AS v, :s AS w)",
+    "(SELECT 9 AS id, 1 AS line, NULL AS v, '2024-01-01' AS w)",
+    "(VALUES (1, 1, 1.5, 'x'), (9, 2, 3.25, NULL)) AS s(id, line, v, w)",
+    "(VALUES (1, 1, 1, 'x'), (1, 1, 2, 'y')) AS s(id, line, v, w)",
+    "(SELECT '2' AS id, 1 AS line, 300 AS v, 'it''s' AS w)",
+]
+SET = [
+    "n = s.v",
+    "price = t.price + s.v",
+    "name = s.w",
+    "day = s.w",
+    "tiny = s.v",
+    "big = n + s.v",
+    "f = s.v",
+    "id = s.id",
+]
+MATCHED = ["", "", " AND t.n > 1", " AND s.v > 2", " AND flag", " AND v = 1"]
+
+
+def merge(chance: random.Random) -> str:
+    source = chance.choice(SOURCES)
+    text = f"MERGE INTO t USING {source}{'' if ' AS s(' in source else ' s'} ON t.id = s.id AND s.line = t.line"
+    if chance.random() < 0.3:
+        text += f" WHEN MATCHED{chance.choice(MATCHED)} THEN DELETE"
+    sets = ", ".join(chance.sample(SET, chance.choice([1, 2])))
+    text += f" WHEN MATCHED{chance.choice(MATCHED)} THEN UPDATE SET {sets}"
+    values = chance.choice(
+        ["(id, line, n) VALUES (s.id, s.line, s.v)", "(id, line, name) VALUES (s.id, s.line, upper(s.w))"]
+    )
+    return text + chance.choice(["", f" WHEN NOT MATCHED THEN INSERT {values}"])
+
+
 def statement(chance: random.Random) -> str:
+    if chance.random() < 0.3:
+        return merge(chance)
     condition = chance.choice(FIXED) + chance.choice(REST)
     if chance.random() < 0.15:
         return f"DELETE FROM t WHERE {condition}"
@@ -125,6 +161,7 @@ def test_looked_up_rows_become_what_spark_makes_of_all(db: ebla.Database) -> Non
     def on_spark(*args: Any) -> Any:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(points, "changed_rows", lambda *_: None)
+            inner.setattr(points, "merged_rows", lambda *_: None)
             return find(*args)
 
     def anyhow(*args: Any) -> Any:
@@ -133,7 +170,7 @@ def test_looked_up_rows_become_what_spark_makes_of_all(db: ebla.Database) -> Non
         return found
 
     def fresh() -> None:
-        db.table("t").delete([{"id": n, "line": line} for n in (1, 2, 3) for line in (1, 2, 11, 12)])
+        db.table("t").delete([{"id": n, "line": line} for n in (1, 2, 3, 9) for line in (1, 2, 11, 12)])
         db.table("t").upsert(stored)
 
     for number in range(STATEMENTS):

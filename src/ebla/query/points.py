@@ -120,6 +120,13 @@ def _values(f: Filter) -> list[Any]:
     return [f.condition.value] if isinstance(f.condition, Equals) else list(f.condition.values)  # type: ignore[union-attr]
 
 
+def of_keys(relation: Relation, keys: pa.Table) -> Points:
+    """Where the rows of whole keys are; `keys` has the key's columns under their names."""
+    names = tuple(column.name for column in relation.key)
+    values = keys.select(list(names)).rename_columns([f"c{i}" for i in range(len(names))])
+    return Points(path=base_path(relation), columns=names, values=values)
+
+
 def rows_at(transaction: OpenTransaction, there: Points) -> pa.Table | None:
     """Whole rows, under the names of all columns; `None` if they are too many, or only Spark reads their files."""
     context, base = transaction.context, transaction.relation

@@ -62,6 +62,17 @@ def changed_rows(
         return None
 
 
+def inserted_row(relation: Relation, values: Mapping[str, str], dialect: lit.Dialect) -> b.ArrowBatch:
+    """A row of literals; a column without one is its default. `OnlySpark` where one is none, or does not fit."""
+    made = {}
+    for column in relation.visible:
+        constant = _constant(column, values.get(column.name, "DEFAULT"), dialect)
+        if constant is None:
+            raise OnlySpark
+        made[column.physical] = _fitted(pa.repeat(constant, 1), column)
+    return b.ArrowBatch(table=rf.align(pa.table(made), relation.columns), kinds=b.INSERT, ordered=False)
+
+
 def _batch(relation: Relation, rows: pa.Table, kind: str) -> b.ArrowBatch:
     physical = rows.rename_columns([column.physical for column in relation.columns])
     return b.ArrowBatch(table=rf.align(physical, relation.columns), kinds=kind, ordered=False)

@@ -64,6 +64,7 @@ class Changes:
                     found = point_rows(transaction, statement, dialect)
                 case st.Merge():
                     query = dml.merge_query(statement, columns, key, hidden, kinds, dialect, given)
+                    found = point_rows(transaction, statement, dialect)
                 case _:
                     assert_never(statement)
             if isinstance(found, b.ArrowBatch):
