@@ -95,8 +95,15 @@ class Compactor:
     def _compact(self, name: str) -> None:
         for each in (name, *self._indexes_of(name)):
             if self.due(each):
-                done = compact(self._context, each)
+                done = compact(self._context, each, gives_way=self._gives_way)
                 log.info("relation=%s compacted tablets=%d runs=%d", each, done.tablets, done.folded_runs)
+                if not done.ended:
+                    self.want(name)
+                    return
+
+    def _gives_way(self) -> bool:
+        """Whether work that goes before compaction waits for this process."""
+        return self._context.services.should_yield(Rank.COMPACTION)
 
     def wait_idle(self, timeout_s: float = 600.0) -> bool:
         """Wait until there is nothing left to do."""

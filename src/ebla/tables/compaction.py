@@ -1,11 +1,13 @@
 """Compaction folds level 0 into level 1.
 
-Deciding what to fold is a pure function of a snapshot. Folding is one Spark job, whatever the number of tablets.
+Deciding what to fold is a pure function of a snapshot. A compaction folds some tablets after the others, in *pieces* of
+about `PIECE_ROWS` rows: each is one Spark job and one commit, so that what is more urgent can go first in between.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,29 +27,64 @@ from ebla.tables.sink import Sink
 from ebla.tables.transaction import begin
 from ebla.values import token as tokens
 
+PIECE_ROWS = 1_000_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold:
-    """What one compaction does. `rewritten` tablets get new level 1 runs; `settled` ones have nothing to fold."""
+    """What one piece does. `rewritten` tablets get new level 1 runs; `settled` ones have nothing to fold."""
 
     rewritten: tuple[TabletId, ...]
     settled: tuple[TabletId, ...]
+    left: tuple[TabletId, ...]
+    """Tablets that are folded by later pieces."""
     ended_level1: frozenset[RunId]
     ended_level0: frozenset[RunId]
 
 
-def plan_fold(snapshot: Snapshot, touched: set[TabletId]) -> Fold:
-    """Fold all of a snapshot's level 0: rewrite the tablets it has rows in, and advance the cutoff of the others."""
-    rewritten = tuple(t for t in snapshot.tablets if t in touched)
+def plan_fold(snapshot: Snapshot, touched: set[TabletId], since: Version, rows_max: int = PIECE_ROWS) -> Fold:
+    """Fold tablets that level 0 has rows in and that were not folded since a version, and advance the cutoff of those
+    that it has none in. A level 0 run that spans tablets ends with the last of them."""
+    old = {t: snapshot.cutoffs.get(t, BEGINNING) for t in snapshot.tablets}
+    due = sorted((t for t in touched if old[t] < since), key=lambda t: (old[t], t))
+    rewritten = tuple(sorted(_first(due, _rows(snapshot), rows_max)))
+    settled = tuple(t for t in snapshot.tablets if t not in touched)
     again = set(rewritten)
+    new = {t: snapshot.version if t in again or t not in touched else old[t] for t in snapshot.tablets}
+    oldest = min(new.values()) if snapshot.complete else BEGINNING
     return Fold(
         rewritten=rewritten,
-        settled=tuple(t for t in snapshot.tablets if t not in again),
+        settled=settled,
+        left=tuple(t for t in due if t not in again),
         ended_level1=frozenset(r.id for r in snapshot.level1 if r.tablet in again),
-        ended_level0=frozenset(r.id for r in snapshot.level0) if snapshot.complete else frozenset(
-            r.id for r in snapshot.level0 if r.tablet != SPANS_TABLETS
+        ended_level0=frozenset(
+            r.id
+            for r in snapshot.level0
+            if r.tablet in again or (r.tablet == SPANS_TABLETS and r.begin_version <= oldest)
         ),
-    )  # fmt: skip
+    )
+
+
+def _first(due: Sequence[TabletId], rows: Mapping[TabletId, int], rows_max: int) -> list[TabletId]:
+    """The first tablets, at least one, with so many rows together."""
+    total = 0
+    found: list[TabletId] = []
+    for tablet in due:
+        total += rows[tablet]
+        if found and total > rows_max:
+            break
+        found.append(tablet)
+    return found
+
+
+def _rows(snapshot: Snapshot) -> dict[TabletId, int]:
+    """About how many rows each tablet has, in both levels."""
+    spanning = sum(r.rows for r in snapshot.level0 if r.tablet == SPANS_TABLETS)
+    found = dict.fromkeys(snapshot.tablets, spanning // len(snapshot.tablets))
+    for run in (*snapshot.level1, *snapshot.level0):
+        if run.tablet in found:
+            found[run.tablet] += run.rows
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,33 +93,58 @@ class Compacted:
     tablets: int
     folded_runs: int
     version: Version | None
+    ended: bool = True
+    """Whether all level 0 is folded that was there at the beginning; if not, others were to go first."""
 
 
-def compact(context: Context, name: str, *, attempts: int = 5) -> Compacted:
-    """Fold a relation's level 0. Writers go on; what they commit meanwhile stays level 0."""
+def compact(
+    context: Context, name: str, *, attempts: int = 5, gives_way: Callable[[], bool] = lambda: False
+) -> Compacted:
+    """Fold a relation's level 0, piece by piece. Writers go on; what they commit meanwhile stays level 0.
+
+    `gives_way` is asked after each piece whether the compaction ends early. What is folded stays folded.
+    """
+    since: Version | None = None
+    done: Compacted | None = None
+    while done is None or not (done.ended or gives_way()):
+        piece, since = _insisted(context, name, since, attempts)
+        before = done
+        done = piece if before is None else replace(
+            piece,
+            tablets=before.tablets + piece.tablets,
+            folded_runs=before.folded_runs + piece.folded_runs,
+            version=piece.version or before.version,
+        )  # fmt: skip
+    return done
+
+
+def _insisted(context: Context, name: str, since: Version | None, attempts: int) -> tuple[Compacted, Version]:
     for attempt in range(attempts):
         try:
-            return _compact(context, name)
+            return _compact(context, name, since)
         except ConflictError:
             if attempt == attempts - 1:
                 raise
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _compact(context: Context, name: str) -> Compacted:
+def _compact(context: Context, name: str, since: Version | None) -> tuple[Compacted, Version]:
+    """One piece, and the version up to which the whole compaction folds: that of its first piece."""
     transaction = begin(context, name, reason=f"compact {name}")
     relation = transaction.relation
+    nothing = Compacted(relation=relation.name, tablets=0, folded_runs=0, version=None)
+    until = transaction.snapshot if since is None else since
     try:
         if relation.kind is Kind.INDEX and not _may_fold(context, relation):
             transaction.roll_back()
-            return Compacted(relation=relation.name, tablets=0, folded_runs=0, version=None)
+            return nothing, until
         with context.kept_alive(transaction.id), context.at_work(f"compaction of {relation.name}"):
             snapshot = transaction.snapshot_of(relation)
             crowded = _crowded(snapshot)
             if not snapshot.level0 and not crowded:
                 transaction.roll_back()
-                return Compacted(relation=relation.name, tablets=0, folded_runs=0, version=None)
-            fold = plan_fold(snapshot, _touched(context, snapshot) | crowded)
+                return nothing, until
+            fold = plan_fold(snapshot, _touched(context, snapshot) | crowded, until)
             context.progress(f"compacting {len(fold.rewritten)} tablets of {relation.name}", None)
             sink = Sink(transaction)
             with rf.reading([snapshot], transaction.roots):
@@ -93,12 +155,14 @@ def _compact(context: Context, name: str) -> Compacted:
     except BaseException as error:
         transaction.give_up(error)
         raise
-    return Compacted(
+    done = Compacted(
         relation=relation.name,
         tablets=len(fold.rewritten),
-        folded_runs=len(snapshot.level0),
+        folded_runs=len(fold.ended_level0),
         version=version,
+        ended=not fold.left,
     )
+    return done, until
 
 
 def _forget(context: Context, snapshot: Snapshot, fold: Fold) -> None:
@@ -143,7 +207,7 @@ def _rewrite(context: Context, sink: Sink, snapshot: Snapshot, fold: Fold) -> No
     if not fold.rewritten:
         return
     relation, part, roots = snapshot.relation, snapshot, sink.transaction.roots
-    if fold.settled:
+    if len(fold.rewritten) < len(snapshot.tablets):
         with context.catalog.reading() as connection:
             part = reads.snapshot(connection, relation, snapshot.version, fold.rewritten)
     rows = sscan.merged(context.writer, part, roots, context.cache, rows_max=context.settings.level0_rows_max)
@@ -156,7 +220,7 @@ def commit_fold(sink: Sink, snapshot: Snapshot, fold: Fold) -> Version:
     relation = snapshot.relation.id
     tablets, ended = (*fold.rewritten, *fold.settled), fold.ended_level1 | fold.ended_level0
     decision = Commit(sink).decision(
-        f"compact {snapshot.relation.name}: {len(snapshot.level0)} level 0 runs into {len(fold.rewritten)} tablets",
+        f"compact {snapshot.relation.name}: {len(fold.ended_level0)} level 0 runs into {len(fold.rewritten)} tablets",
         rows=(c.EndRuns(relation=relation, runs=ended), *sink.added()),
         requires=(
             c.RunsLive(relation=relation, runs=ended),

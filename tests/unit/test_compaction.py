@@ -1,0 +1,148 @@
+"""Compaction in pieces: which tablets each folds, and when level 0 runs end."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
+from ebla.model.relation import SPANS_TABLETS, Kind, Relation, Run
+from ebla.model.snapshot import BEGINNING, Snapshot, assemble
+from ebla.tables.compaction import Fold, plan_fold
+
+TABLETS = 8
+ALL = {TabletId(t) for t in range(TABLETS)}
+NODE = NodeId("node1")
+RELATION = Relation(
+    id=RelationId(1),
+    name="orders",
+    kind=Kind.TABLE,
+    tablets=TABLETS,
+    replication=1,
+    schema_version=1,
+    placement_version=1,
+    columns=(),
+    placement=((NODE,),) * TABLETS,
+    horizon=Version(0),
+    created_version=Version(0),
+)
+
+
+def run(name: str, begin: int, *, tablet: int = SPANS_TABLETS, level: int = 0, rows: int = 10) -> Run:
+    return Run(
+        id=RunId(name),
+        relation=RELATION.id,
+        level=level,
+        tablet=TabletId(tablet),
+        token_min=Token(0),
+        token_max=Token(0),
+        rows=rows,
+        tombstones=0,
+        bytes=1,
+        path=f"{name}.parquet",
+        nodes=(NODE,),
+        transaction=TransactionId(1),
+        schema_version=1,
+        begin_version=Version(begin),
+    )
+
+
+class Table:
+    """Runs and cutoffs of one table, as commits of writers and of pieces leave them."""
+
+    def __init__(self) -> None:
+        self.version = 1
+        self.runs = [run(f"base{t}", 1, tablet=t, level=1, rows=100) for t in range(TABLETS)]
+        self.cutoffs: dict[TabletId, Version] = {}
+
+    def write(self, tablet: int = SPANS_TABLETS) -> None:
+        self.version += 1
+        self.runs.append(run(f"write{self.version}", self.version, tablet=tablet))
+
+    def snapshot(self) -> Snapshot:
+        return assemble(RELATION, Version(self.version), self.runs, self.cutoffs.items(), {NODE: "/data"})
+
+    def touched(self) -> set[TabletId]:
+        level0 = self.snapshot().level0
+        spans = any(r.tablet == SPANS_TABLETS for r in level0)
+        return ALL if spans else {r.tablet for r in level0}
+
+    def piece(self, since: Version, rows_max: int) -> Fold:
+        snapshot = self.snapshot()
+        fold = plan_fold(snapshot, self.touched(), since, rows_max)
+        ended = fold.ended_level0 | fold.ended_level1
+        self.runs = [r for r in self.runs if r.id not in ended]
+        self.version += 1
+        for tablet in fold.rewritten:
+            found = run(f"fold{self.version}-{tablet}", self.version, tablet=tablet, level=1, rows=100)
+            self.runs.append(found)
+        self.cutoffs |= dict.fromkeys((*fold.rewritten, *fold.settled), snapshot.version)
+        return fold
+
+
+def test_a_small_table_is_folded_in_one_piece() -> None:
+    table = Table()
+    table.write()
+    fold = table.piece(Version(table.version), 10**6)
+    assert set(fold.rewritten) == ALL
+    assert not fold.left
+    assert not table.snapshot().level0
+
+
+def test_a_spanning_run_ends_with_the_last_of_its_tablets() -> None:
+    table = Table()
+    table.write()
+    since = Version(table.version)
+    ended = []
+    while (fold := table.piece(since, 250)).left:
+        ended.append(fold.ended_level0)
+        assert len(fold.rewritten) == 2
+    assert not any(ended)
+    assert fold.ended_level0 == {RunId("write2")}
+    assert not table.snapshot().level0
+
+
+def test_a_run_of_one_tablet_ends_with_it_and_others_are_settled() -> None:
+    table = Table()
+    table.write(tablet=3)
+    fold = table.piece(Version(table.version), 10)
+    assert (fold.rewritten, fold.left) == ((TabletId(3),), ())
+    assert set(fold.settled) == ALL - {TabletId(3)}
+    assert fold.ended_level0 == {RunId("write2")}
+
+
+def test_the_tablet_that_was_folded_longest_ago_comes_first() -> None:
+    table = Table()
+    table.write()
+    table.cutoffs = {TabletId(t): Version(1 if t == 5 else 2) for t in range(TABLETS)}
+    table.write()
+    assert table.piece(Version(table.version), 10).rewritten == (TabletId(5),)
+
+
+def test_a_compaction_under_load_writes_each_tablet_once_and_ends() -> None:
+    """Writers commit between pieces: the compaction folds what was there at its beginning, and no tablet twice."""
+    chance = random.Random(3)
+    table = Table()
+    for _ in range(20):
+        for _ in range(chance.randrange(1, 4)):
+            table.write(chance.choice([SPANS_TABLETS, *range(TABLETS)]))
+        since = Version(table.version)
+        before = [r.id for r in table.snapshot().level0]
+        rewritten: list[TabletId] = []
+        while True:
+            fold = table.piece(since, chance.choice([10, 250, 10**6]))
+            rewritten += fold.rewritten
+            if not fold.left:
+                break
+            table.write(chance.choice([SPANS_TABLETS, *range(TABLETS)]))
+        assert len(rewritten) == len(set(rewritten))
+        assert not {r.id for r in table.runs} & set(before)
+        assert all(table.cutoffs.get(t, BEGINNING) >= since for t in ALL)
+
+
+def test_a_part_of_the_tablets_ends_no_spanning_run() -> None:
+    table = Table()
+    table.write()
+    some = replace(table.snapshot(), tablets=(TabletId(0), TabletId(1)))
+    fold = plan_fold(some, {TabletId(0), TabletId(1)}, Version(table.version))
+    assert not fold.ended_level0
