@@ -1,4 +1,4 @@
-"""Rows looked up in level 0, however much of it is in memory, are those that a dictionary has."""
+"""Rows looked up, however much of level 0 is in memory, are those that a dictionary has."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from ebla.tables.context import Context
 from ebla.tables.level0 import LevelZero, in_memory
 from ebla.tables.lookup import stored_keys
 from ebla.tables.value_lookup import rows_by
+from support.folding import fold
 
 Row = tuple[int, str, int | None, str]
 IN_MEMORY = (0, 6, 10**6)
@@ -57,7 +58,7 @@ def test_lookups_find_what_a_dictionary_has(db: ebla.Database) -> None:
     chance = random.Random(4)
     stored: dict[tuple[int, str], Row] = {}
     keys = [(n, s) for n in range(6) for s in "ab"]
-    for step in range(14):
+    for step in range(18):
         some = chance.sample(keys, chance.choice([1, 2, 8]))
         if step and chance.random() < 0.3:
             db.table("t").delete([{"id": n, "name": s} for n, s in some])
@@ -66,6 +67,8 @@ def test_lookups_find_what_a_dictionary_has(db: ebla.Database) -> None:
             rows = [(n, s, chance.choice([None, 0, 1, 2]), f"{step}") for n, s in some]
             db.table("t").upsert([dict(zip(("id", "name", "v", "note"), row, strict=True)) for row in rows])
             stored |= {(row[0], row[1]): row for row in rows}
+        if step % 4 == 2:
+            fold(db, "t", tablets=chance.sample(range(4), 2) if step % 8 == 2 else None)
         wanted = chance.sample(keys, 3)
         numbers = chance.sample([None, 0, 1, 2], 2)
         by_key = pa.table([pa.array([k[i] for k in wanted], KEYS[i].type) for i in range(2)], ["c0", "c1"])
@@ -143,6 +146,16 @@ def test_a_point_statement_reads_one_row_group_of_a_large_level_0(
     for turn in range(3):
         db.sql("UPDATE t SET v = v + :more WHERE id = :id AND name = 'a'", id=1000 * turn, more=turn)
     db.sql("DELETE FROM t WHERE id IN (5, 6)")
+    db.sql(
+        "MERGE INTO t USING (VALUES (7, 'a', 3), (7, 'b', 4)) AS s(id, name, v) ON t.id = s.id AND t.name = s.name "
+        "WHEN MATCHED THEN UPDATE SET v = t.v + s.v "
+        "WHEN NOT MATCHED THEN INSERT (id, name, v) VALUES (s.id, s.name, s.v)"
+    )
+    assert db.query("t", where={"id": ebla.between(4, 7)}, columns=["id", "name", "v"]).rows() == [
+        (4, "a", 4),
+        (7, "a", 10),
+        (7, "b", 4),
+    ]
     assert not db.context.has_spark
     assert max(read, default=0) < 10
     assert scanned(db, tmp_path / "profile.json", id=77_777) == (1, rows // group + 1)

@@ -60,7 +60,7 @@ def fold(
         snapshot = reads.snapshot(connection, relation, transaction.snapshot, chosen)
     files = _write(sink, snapshot, snapshot_rows(db, snapshot), row_group_rows, descending)
     sink.runs = sink.files.adopt(files, level=1, source=RunSource.COMPACTION)
-    compaction.commit_fold(sink, snapshot, compaction.plan_fold(snapshot, set(snapshot.tablets)))
+    compaction.commit_fold(sink, snapshot, compaction.plan_fold(snapshot, set(snapshot.tablets), snapshot.version))
 
 
 def _write(
