@@ -24,7 +24,7 @@ from bench.measure import Result, seconds
 from ebla.catalog import reads
 from ebla.predicates import conditions as c
 from ebla.query.answer import Answer
-from ebla.tables.lookup import literally
+from ebla.storage.duck import literally
 
 MODES = ("AIR", "FOB", "MAIL", "RAIL", "REG AIR", "SHIP", "TRUCK")
 ENTRY = ("l_shipmode", "l_extendedprice", "l_orderkey", "l_linenumber")

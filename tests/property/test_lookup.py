@@ -102,6 +102,16 @@ def first_rows(context: Context, where: dict[str, Any]) -> list[Row]:
     return list(zip(*(found[name].to_pylist() for name in ("id", "name", "v", "note")), strict=True))
 
 
+def test_both_zeros_are_one_value(db: ebla.Database) -> None:
+    db.sql("CREATE TABLE zeros (id INT, f DOUBLE, PRIMARY KEY (id))")
+    db.table("zeros").upsert([{"id": 1, "f": 0.0}, {"id": 2, "f": -0.0}, {"id": 3, "f": 1.0}, {"id": 4, "f": None}])
+    for value in (0.0, -0.0):
+        for where in (value, ebla.one_of(value, 7.0)):
+            assert db.query("zeros", where={"f": where}, columns=["id"]).rows() == [(1,), (2,)]
+    db.sql("UPDATE zeros SET f = 5 WHERE id IN (1, 2, 3) AND f IN (0.0, 7.0)")
+    assert db.query("zeros", where={"f": 5.0}, columns=["id"]).rows() == [(1,), (2,)]
+
+
 def test_too_many_rows_are_said_to_be_too_many(db: ebla.Database) -> None:
     for note in "xyz":
         db.table("t").upsert([{"id": n, "name": "a", "v": 1, "note": note} for n in range(50)])

@@ -28,12 +28,17 @@ def _mask(f: Filter, array: pa.Array) -> pa.Array:
         case Equals(value):
             found = pc.is_nan(array) if value != value else pc.equal(array, v.scalar(value, kind))
         case OneOf(values):
-            found = pc.is_in(array, value_set=v.array(values, kind))
+            found = pc.is_in(_one_zero(array), value_set=_one_zero(v.array(values, kind)))
         case Prefix(text):
             found = pc.starts_with(array, pattern=text)
         case Range() as wanted:
             found = _between(array, wanted, kind)
     return pc.fill_null(found, False)
+
+
+def _one_zero(array: pa.Array) -> pa.Array:
+    """Both zeros of binary fractions are equal, which Arrow's sets of values do not know."""
+    return pc.add(array, pa.scalar(0.0, array.type)) if pa.types.is_floating(array.type) else array
 
 
 def _between(array: pa.Array, wanted: Range, kind: str) -> pa.Array:
