@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 import ebla
 from bench.data import tpch
 from bench.measure import Result, alternately, median
-from ebla.base.ids import NodeId, RunId, TabletId, Token, TransactionId
+from ebla.base.ids import NodeId, RunId, TabletId, TransactionId
 from ebla.base.settings import load
 from ebla.catalog import reads
 from ebla.catalog.store import Catalog
@@ -183,15 +183,14 @@ def _planning(folder: Path, runs: int = 100_000, tablets: int = 1024) -> Result:
         )
     )
     assert made.relation is not None
-    low, high = Token(token_range(TabletId(0), 1)[0]), Token(token_range(TabletId(0), 1)[1])
     many = [
         Run(
             id=RunId(f"r{i}"),
             relation=made.relation,
             level=1,
             tablet=TabletId(i % tablets),
-            token_min=low,
-            token_max=high,
+            token_min=token_range(i % tablets, tablets).first,
+            token_max=token_range(i % tablets, tablets).last,
             rows=1,
             tombstones=0,
             bytes=1,
@@ -211,7 +210,7 @@ def _planning(folder: Path, runs: int = 100_000, tablets: int = 1024) -> Result:
 
     def plan() -> None:
         with catalog.reading() as connection:
-            found = reads.snapshot(connection, relation, tablets=[TabletId(next(turn) * 7 % tablets)])
+            found = reads.snapshot(connection, relation, tokens=[token_range(next(turn) * 7 % tablets, tablets)])
         assert len(found.level1) in (runs // tablets, runs // tablets + 1)
 
     planned = median(plan, times=50, warm=5)

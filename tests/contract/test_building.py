@@ -16,6 +16,7 @@ from ebla.model import changes as c
 from ebla.model.relation import Kind, Relation, RunState
 from ebla.model.segments import Segment, Segments, advance
 from ebla.model.staging import Arrival, Destination
+from ebla.model.tablets import token_range
 from ebla.model.tasks import Build, Replica, Task, TaskKind
 from ebla.relations import tasks as relation_tasks
 from ebla.relations.views import Position, progress_name
@@ -58,19 +59,19 @@ def tasks(catalog: Catalog) -> dict[str, Task]:
 
 def covered(catalog: Catalog, view: Relation, tablet: int = 0) -> Segments[str]:
     with catalog.reading() as connection:
-        return building.segments(connection, view.id).get(TabletId(tablet), ())
+        return building.segments(connection, view.id).get(token_range(tablet, 2), ())
 
 
 def checkpoint(view: Relation, task: str, before: Segments[str], covers: Segment[str], *extra: c.Update) -> c.Decision:
     """What a worker commits behind a chunk."""
-    tablet = TabletId(0)
+    tokens = token_range(0, 2)
     return c.Decision(
         reason="chunk",
         requires=(
             c.TasksOpen(tasks=task_ids(task)),
-            c.SegmentsBegin(view=view.id, tablet=tablet, segments=before, exactly=True),
+            c.SegmentsBegin(view=view.id, tokens=tokens, segments=before, exactly=True),
         ),
-        updates=(*extra, c.CoverSegment(view=view.id, tablet=tablet, segment=covers)),
+        updates=(*extra, c.CoverSegment(view=view.id, tokens=tokens, segment=covers)),
     )
 
 
@@ -163,9 +164,11 @@ def test_a_chunk_and_an_epoch_commit_in_either_order(catalog: Catalog):
     seen = covered(catalog, view)
     epoch = c.Decision(
         reason="epoch",
-        requires=(c.SegmentsBegin(view=view.id, tablet=TabletId(0), segments=seen),),
+        requires=(c.SegmentsBegin(view=view.id, tokens=token_range(0, 2), segments=seen),),
         updates=(
-            c.ReplaceSegments(view=view.id, tablet=TabletId(0), seen=len(seen), segments=advance(seen, Version(9))),
+            c.ReplaceSegments(
+                view=view.id, tokens=token_range(0, 2), seen=len(seen), segments=advance(seen, Version(9))
+            ),
         ),
     )
     catalog.commit(checkpoint(view, "a0", seen, segment("[8]", 8)))
@@ -291,7 +294,7 @@ def test_the_coordinators_state_is_read_whole(catalog: Catalog):
     with catalog.reading() as connection:
         state = stored.load(connection, [HERE.host])
     assert list(state.tasks) == ["a0", "a1", "i0"]
-    assert [(r, list(by)) for r, by in state.replicas(base.id)] == [(HERE, [(0, TaskKind.BUILD_RANGE)])]
+    assert [(r, list(by)) for r, by in state.replicas(base.id)] == [(HERE, [(token_range(0, 2), TaskKind.BUILD_RANGE)])]
     assert (state.processing, state.spans) == (base.id, {view.id: (4, 4)})
     assert state.applied == {view.id: 3, index.id: None}
     assert state.unmoved == {view.id: c.ProgressIs(name=progress_name(view.id), value=position.text())}
@@ -303,7 +306,7 @@ def test_the_coordinators_state_is_read_whole(catalog: Catalog):
 
 def staged_of(catalog: Catalog, base: Relation, *tablets: int) -> list[str]:
     with catalog.reading() as connection:
-        return [r.id for r in reads.staged_runs(connection, base.id, map(TabletId, tablets))]
+        return [r.id for r in reads.staged_runs(connection, base, [token_range(t, 2) for t in tablets])]
 
 
 def visible_since(catalog: Catalog, base: Relation, transaction: int) -> Version | None:
@@ -315,9 +318,9 @@ def test_staged_runs_and_their_tasks_come_in_one_commit_and_go_one_by_one(catalo
     base = create(catalog, "orders", tablets=2)
     with catalog.reading() as connection:
         made = relation_tasks.staging_tasks(connection, base, map(TabletId, (1, 0, 1)))
-    assert [(t.kind, t.view, t.tablet, t.replica) for t in made] == [
-        (TaskKind.PROCESS_STAGING, None, 0, HERE),
-        (TaskKind.PROCESS_STAGING, None, 1, HERE),
+    assert [(t.kind, t.view, t.tokens, t.replica) for t in made] == [
+        (TaskKind.PROCESS_STAGING, None, token_range(0, 2), HERE),
+        (TaskKind.PROCESS_STAGING, None, token_range(1, 2), HERE),
     ]
     files = [
         replace(run(base.id, id=f"r{t}", tablet=t, state=RunState.STAGING), transaction=TransactionId(7))
@@ -364,7 +367,7 @@ def test_where_files_go_follows_the_views_of_a_table(catalog: Catalog):
     assert goes() is goes(other) is Destination.STAGING_MANAGED_BY_VBC
     commit(catalog, c.SetProcessingBase(base=None))
     assert goes() is Destination.NORMAL_DIRECTORY
-    commit(catalog, c.CoverSegment(view=view.id, tablet=TabletId(0), segment=segment("[5]", 3)))
+    commit(catalog, c.CoverSegment(view=view.id, tokens=token_range(0, 2), segment=segment("[5]", 3)))
     assert goes() is Destination.STAGING_MANAGED_BY_VBC
     commit(catalog, c.MarkBuilt(view=view.id))
     assert goes() is Destination.NORMAL_DIRECTORY

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event
 
-from ebla.base.ids import TabletId, Version
+from ebla.base.ids import Version
 from ebla.catalog import reads
 from ebla.catalog.reads import newest_write
 from ebla.catalog.store import Catalog
 from ebla.model.relation import Relation
+from ebla.model.tablets import token_range
 from support.catalogs import add, create, put_nodes, relation, run
 
 RUNS = 100_000
@@ -32,7 +33,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
     catalog = Catalog.open(str(folder))
     put_nodes(catalog, "node1")
     target = create(catalog, "orders", tablets=TABLETS)
-    add(catalog, *(run(target.id, tablet=n % TABLETS, level=1) for n in range(RUNS - SPANNING)))
+    add(catalog, *(run(target.id, tablet=n % TABLETS, tablets=TABLETS, level=1) for n in range(RUNS - SPANNING)))
     add(catalog, *(run(target.id) for _ in range(SPANNING)))
     yield catalog
     catalog.close()
@@ -42,7 +43,7 @@ def milliseconds(catalog: Catalog, target: Relation, tablet: int) -> float:
     """Of work in this thread, in which SQLite does its own; a busy machine makes no difference."""
     begin = time.thread_time()
     with catalog.reading() as connection:
-        found = reads.snapshot(connection, target, tablets=[TabletId(tablet)])
+        found = reads.snapshot(connection, target, tokens=[token_range(tablet, TABLETS)])
     took = (time.thread_time() - begin) * 1000
     assert len(found.level0) == SPANNING
     assert {r.tablet for r in found.level1} == {tablet}
@@ -82,8 +83,9 @@ def test_no_query_about_few_runs_scans_the_manifest(large: Catalog):
     """The figure above holds for any size because the plans say so."""
     target = relation(large, "orders")
     end = large.version()
-    one_tablet = plans(large, lambda connection: reads.snapshot(connection, target, tablets=[TabletId(5)]))
-    assert any("runs_of_tablet (relation_id=? AND tablet_id=? AND end_version>?)" in p for p in one_tablet), one_tablet
+    one_tablet = plans(large, lambda connection: reads.snapshot(connection, target, tokens=[token_range(5, TABLETS)]))
+    for found_by in ("fork>? AND fork<?", "fork=? AND end_version>?"):
+        assert any(f"runs_by_fork (relation_id=? AND {found_by})" in p for p in one_tablet), one_tablet
     changes = plans(large, lambda connection: reads.writes_between(connection, target, Version(end - 1), end))
     assert any("runs_by_begin (relation_id=? AND source=? AND begin_version>?" in p for p in changes), changes
     last_write = plans(large, lambda connection: newest_write(connection, target.id))

@@ -7,13 +7,14 @@ from typing import get_args
 
 import pytest
 
-from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Term, TransactionId, Version
+from ebla.base.ids import NodeId, RelationId, RunId, Term, TransactionId, Version
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, EblaError, StaleTermError, TransactionClosedError, UnknownNameError
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Node, RunSource, RunState
+from ebla.model.tablets import token_range
 from ebla.model.tasks import Build
 from support.catalogs import (
     COLUMNS,
@@ -234,7 +235,10 @@ def test_runs_live_in_great_number(catalog: Catalog):
 def test_runs_staged(catalog: Catalog):
     target, other = create(catalog, "orders"), create(catalog, "customers")
     nodes = (NODE, NodeId("node2"))
-    add(catalog, *(run(target.id, id=f"r{n}", tablet=n, nodes=nodes, state=RunState.STAGING) for n in range(3)))
+    add(
+        catalog,
+        *(run(target.id, id=f"r{n}", tablet=n, tablets=4, nodes=nodes, state=RunState.STAGING) for n in range(3)),
+    )
     add(catalog, run(target.id, id="normal"), run(other.id, id="elsewhere", state=RunState.STAGING))
 
     def staged(*ids: str) -> c.RunsStaged:
@@ -280,15 +284,15 @@ def test_cutoff(catalog: Catalog):
     target = create(catalog, "orders")
 
     def cutoff(tablet: int, version: int) -> c.CutoffIs:
-        return c.CutoffIs(relation=target.id, tablet=TabletId(tablet), cutoff=Version(version))
+        return c.CutoffIs(relation=target.id, tokens=token_range(tablet, 2), cutoff=Version(version))
 
     passes(catalog, cutoff(0, 0))
-    commit(catalog, c.SetCutoff(relation=target.id, tablet=TabletId(0), cutoff=Version(5)))
+    commit(catalog, c.SetCutoff(relation=target.id, tokens=token_range(0, 2), cutoff=Version(5)))
     passes(catalog, cutoff(0, 5))
     passes(catalog, cutoff(1, 0))
-    fails(catalog, cutoff(0, 0), ConflictError, "tablet 0: expected cutoff 0, found 5")
-    commit(catalog, c.SetCutoff(relation=target.id, tablet=TabletId(0), cutoff=Version(9)))
-    fails(catalog, cutoff(0, 5), ConflictError, "tablet 0: expected cutoff 5, found 9")
+    fails(catalog, cutoff(0, 0), ConflictError, "orders tokens -9223372036854775808 to -1: expected cutoff 0, found 5")
+    commit(catalog, c.SetCutoff(relation=target.id, tokens=token_range(0, 2), cutoff=Version(9)))
+    fails(catalog, cutoff(0, 5), ConflictError, "orders tokens -9223372036854775808 to -1: expected cutoff 5, found 9")
 
 
 def test_tasks_open(catalog: Catalog):
@@ -305,15 +309,15 @@ def test_tasks_open(catalog: Catalog):
 
 
 def test_segments_begin(catalog: Catalog):
-    view, tablet = RelationId(91), TabletId(0)
+    view, tokens = RelationId(91), token_range(0, 2)
 
     def covered(*segments: tuple[str | None, int], exactly: bool = False) -> c.SegmentsBegin:
         begin = tuple(segment(*one) for one in segments)
-        return c.SegmentsBegin(view=view, tablet=tablet, segments=begin, exactly=exactly)
+        return c.SegmentsBegin(view=view, tokens=tokens, segments=begin, exactly=exactly)
 
     passes(catalog, covered(exactly=True))
     for one in (("[5]", 3), (None, 4)):
-        commit(catalog, c.CoverSegment(view=view, tablet=tablet, segment=segment(*one)))
+        commit(catalog, c.CoverSegment(view=view, tokens=tokens, segment=segment(*one)))
     passes(catalog, covered())
     passes(catalog, covered(("[5]", 3)))
     passes(catalog, covered(("[5]", 3), (None, 4), exactly=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Version
+from ebla.base.ids import NodeId, RelationId, RunId, Version
 from ebla.catalog import reads, rows
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
@@ -12,6 +12,7 @@ from ebla.catalog.store import Catalog
 from ebla.errors import DuplicateNameError, SnapshotError, UnknownNameError
 from ebla.model import changes as c
 from ebla.model.relation import FOREVER, Kind, Node, Relation, RunSource, RunState
+from ebla.model.tablets import tablet_of, token_range
 from support.catalogs import (
     COLUMNS,
     NODE,
@@ -81,6 +82,7 @@ def test_a_relation_reads_back_as_it_was_created(catalog: Catalog):
         created_version=committed.version,
         comment="what was ordered",
         options={"b": [1, 2], "a": "ü"},
+        map_version=committed.version,
     )
     with catalog.reading() as connection:
         assert reads.relation_by_id(connection, found.id) == found
@@ -262,7 +264,7 @@ def test_a_run_reads_back_as_it_was_written(catalog: Catalog):
     (found,) = snapshot(catalog, target).level1
     assert found.begin_version == version
     assert found.end_version == FOREVER
-    assert (found.token_min, found.token_max) == (-(2**63), 2**63 - 1)
+    assert found.tokens == token_range(1, 2)
     assert {**_fields(found), "begin_version": FOREVER} == _fields(written)
 
 
@@ -310,8 +312,10 @@ def test_snapshots_of_two_relations_at_one_version_belong_together(catalog: Cata
 
 def test_a_snapshot_of_some_tablets(catalog: Catalog):
     target = create(catalog, "orders", tablets=4)
-    add(catalog, *(run(target.id, id=f"t{t}", tablet=t, level=1) for t in range(4)), run(target.id, id="all"))
-    commit(catalog, *(c.SetCutoff(relation=target.id, tablet=TabletId(t), cutoff=Version(t)) for t in (1, 3)))
+    add(
+        catalog, *(run(target.id, id=f"t{t}", tablet=t, tablets=4, level=1) for t in range(4)), run(target.id, id="all")
+    )
+    commit(catalog, *(c.SetCutoff(relation=target.id, tokens=token_range(t, 4), cutoff=Version(t)) for t in (1, 3)))
     found = snapshot(catalog, target, tablets=[3, 2])
     assert found.tablets == (2, 3)
     assert [r.id for r in found.level1] == ["t2", "t3"]
@@ -389,10 +393,10 @@ def test_changes_are_what_writers_wrote(catalog: Catalog):
 
 def test_a_bulk_load_is_level_1_where_the_tablet_is_empty(catalog: Catalog):
     target, other = create(catalog, "orders", tablets=4), create(catalog, "customers", tablets=4)
-    add(catalog, run(target.id, id="old", tablet=1), run(other.id, tablet=0))
-    add(catalog, *(run(target.id, id=f"new{t}", tablet=t) for t in range(3)), bulk=True)
+    add(catalog, run(target.id, id="old", tablet=1, tablets=4), run(other.id, tablet=0, tablets=4))
+    add(catalog, *(run(target.id, id=f"new{t}", tablet=t, tablets=4) for t in range(3)), bulk=True)
     assert levels(catalog, target) == {"old": 0, "new0": 1, "new1": 0, "new2": 1}
-    add(catalog, *(run(target.id, id=f"newer{t}", tablet=t) for t in range(4)), bulk=True)
+    add(catalog, *(run(target.id, id=f"newer{t}", tablet=t, tablets=4) for t in range(4)), bulk=True)
     assert levels(catalog, target) == {
         **{"old": 0, "new0": 1, "new1": 0, "new2": 1},
         **{"newer0": 0, "newer1": 0, "newer2": 0, "newer3": 1},
@@ -447,7 +451,7 @@ def test_a_cutoff_hides_folded_level_0_from_its_version_on(catalog: Catalog):
         catalog,
         c.EndRuns(relation=target.id, runs=frozenset({RunId("zero")})),
         c.AddRuns(runs=(run(target.id, id="folded", tablet=0, level=1, source=RunSource.COMPACTION),)),
-        c.SetCutoff(relation=target.id, tablet=TabletId(0), cutoff=written),
+        c.SetCutoff(relation=target.id, tokens=token_range(0, 2), cutoff=written),
     ).version
     before, after = snapshot(catalog, target, written), snapshot(catalog, target, folded)
     assert ({r.id for r in before.level0}, before.level1, before.cutoffs) == ({"all", "zero"}, (), {})
@@ -510,8 +514,8 @@ def test_old_folds_are_forgotten_and_no_readable_snapshot_changes(catalog: Catal
     target = create(catalog, "orders")
     for _ in range(4):
         written = add(catalog, run(target.id))
-        commit(catalog, *(c.SetCutoff(relation=target.id, tablet=TabletId(t), cutoff=written) for t in (0, 1)))
-    commit(catalog, c.SetCutoff(relation=target.id, tablet=TabletId(0), cutoff=catalog.version()))
+        commit(catalog, *(c.SetCutoff(relation=target.id, tokens=token_range(t, 2), cutoff=written) for t in (0, 1)))
+    commit(catalog, c.SetCutoff(relation=target.id, tokens=token_range(0, 2), cutoff=catalog.version()))
     horizon = Version(catalog.version() - 3)
     readable = range(horizon, catalog.version() + 1)
     before = [snapshot(catalog, target, version) for version in readable]
@@ -519,7 +523,7 @@ def test_old_folds_are_forgotten_and_no_readable_snapshot_changes(catalog: Catal
     after = [snapshot(catalog, target, version) for version in readable]
     assert [(b.level0, b.cutoffs) for b in before] == [(a.level0, a.cutoffs) for a in after]
     with catalog.reading() as connection:
-        folds = [(f.tablet_id, f.begin_version) for f in rows.find(connection, s.folds)]
+        folds = [(tablet_of(f.token_min, 2), f.begin_version) for f in rows.find(connection, s.folds)]
     old = [tablet for tablet, begin in folds if begin <= horizon]
     assert sorted(old) == [0, 1]  # the last one of each tablet
     assert len(folds) == 2 + 3

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, create_engine
 
 from ebla.catalog import rows
 from ebla.catalog import schema as s
-from ebla.catalog.rows import Above, AtMost, Not, Within
+from ebla.catalog.rows import Above, AtLeast, AtMost, Not, Within
 from support.tables import Tables
 
 NUMBERS = st.integers(0, 4)
@@ -40,7 +40,12 @@ def transaction(number: int, state: str, version: int, ended: int | None) -> dic
 
 ROWS = st.builds(transaction, st.integers(0, 9), STATES, NUMBERS, st.none() | NUMBERS)
 KNOWN = st.lists(ROWS, unique_by=lambda row: row["transaction_id"])
-BOUNDS = st.builds(Above, NUMBERS) | st.builds(AtMost, NUMBERS) | st.builds(Within, NUMBERS, NUMBERS)
+BOUNDS = (
+    st.builds(Above, NUMBERS)
+    | st.builds(AtLeast, NUMBERS)
+    | st.builds(AtMost, NUMBERS)
+    | st.builds(Within, NUMBERS, NUMBERS)
+)
 WHERE = st.fixed_dictionaries(
     {},
     optional={
@@ -89,5 +94,5 @@ def _answers(state: rows.State, where: dict[str, object]) -> list[Any]:
         [tuple(row) for row in rows.find(state, table, "state", "transaction_id", **where)],
         rows.values(state, ended, **where),
         [bound(state, column, **where) for bound in (rows.greatest, rows.least) for column in (version, ended)],
-        rows.extremes(state, version, by=table.c.state, **where) if "transaction_id" not in where else {},
+        rows.extremes(state, version, by=(table.c.state,), **where) if "transaction_id" not in where else {},
     ]

@@ -8,21 +8,23 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from ebla.base.ids import RelationId, TabletId, Version
+from ebla.base.ids import RelationId, Version
 from ebla.model import changes as c
 from ebla.model import segments
+from ebla.model.chunks import Covered, covers, next_piece
 from ebla.model.lifecycle.index import backfill_level
 from ebla.model.segments import Segment, Segments
+from ebla.model.tablets import ALL, TokenRange
 from ebla.model.tasks import Task
-from simulation.model import Catalog, Row, View, invariant, text
+from simulation.model import Catalog, Row, View, invariant, position
 
 Commit = Callable[[], None]
 
 
 def is_done(catalog: Catalog, task: Task) -> bool:
     if task.view is None:
-        return task.id not in catalog.bases[task.base].staged
-    return segments.is_covered(catalog.covered(task.view, task.tablet))
+        return not catalog.bases[task.base].staged_in(task.tokens)
+    return covers(catalog.segments(task.view), task.tokens)
 
 
 def chunk(catalog: Catalog, tasks: list[Task], chance: random.Random) -> Commit:
@@ -38,10 +40,12 @@ def chunk(catalog: Catalog, tasks: list[Task], chance: random.Random) -> Commit:
         relation = task.view
         if relation is None or (relation not in catalog.views and relation not in catalog.indexes):
             continue
-        before = catalog.covered(relation, task.tablet)
-        if segments.is_covered(before):
+        covered = catalog.segments(relation)
+        piece = next_piece(covered, task.tokens)
+        if piece is None:
             continue
-        segment, taken = _range(catalog, task, relation, before, many)
+        before = covered.get(piece, ())
+        segment, taken = _range(catalog, task, relation, piece, before, many)
         base = catalog.bases[task.base]
         if relation in catalog.views:
             rows[relation] = {k: catalog.row(catalog.views[relation], k, segment.since) for k in taken}
@@ -50,8 +54,8 @@ def chunk(catalog: Catalog, tasks: list[Task], chance: random.Random) -> Commit:
             entries[relation] = {(value, k) for value, k in found if value is not None}
         segments.cover(before, segment)  # refuses a chunk that does not advance
         requires.append(c.TasksOpen(tasks=frozenset([task.id])))
-        requires.append(c.SegmentsBegin(view=relation, tablet=task.tablet, segments=before, exactly=True))
-        updates.append(c.CoverSegment(view=relation, tablet=task.tablet, segment=segment))
+        requires.append(c.SegmentsBegin(view=relation, tokens=piece, segments=before, exactly=True))
+        updates.append(c.CoverSegment(view=relation, tokens=piece, segment=segment))
 
     def commit() -> None:
         if updates:
@@ -66,29 +70,30 @@ def chunk(catalog: Catalog, tasks: list[Task], chance: random.Random) -> Commit:
 
 
 def _range(
-    catalog: Catalog, task: Task, relation: RelationId, before: Segments[str], many: int
+    catalog: Catalog, task: Task, relation: RelationId, piece: TokenRange, before: Segments[str], many: int
 ) -> tuple[Segment[str], list[int]]:
     """The next keys. Those that are not there do not count, so that long runs of tombstones are no obstacle."""
     index = catalog.indexes.get(relation)
     at = catalog.version if index is None else index.read
     base = catalog.bases[task.base]
-    position = segments.position(before)
-    ahead = [k for k in base.keys(task.tablet) if position is None or text(k) > position]
+    after = segments.position(before)
+    ahead = [k for k in base.keys(piece) if after is None or position(k) > after]
     there = [k for k in ahead if base.rows.at(k, at) is not None]
     if len(there) <= many:
         return Segment(up_to=None, since=at, rows=len(there)), there
-    return Segment(up_to=text(there[many - 1]), since=at, rows=many), there[:many]
+    return Segment(up_to=position(there[many - 1]), since=at, rows=many), there[:many]
 
 
 def process_staging(catalog: Catalog, tasks: list[Task]) -> None:
     """Make staged rows visible, with the index entries, in one commit. Views learn of them as of any write."""
     for task in tasks:
         base = catalog.bases[task.base]
-        if task.id in base.staged:
+        for number in base.staged_in(task.tokens):
             catalog.commit((), (c.TasksOpen(tasks=frozenset([task.id])),))
             catalog.count("staged runs")
             known = {index.id: index.state for index in catalog.indexes.values()}
-            for key, value in base.staged.pop(task.id).items():
+            _, rows = base.staged.pop(number)
+            for key, value in rows.items():
                 catalog.put_row(base, key, value, known)
 
 
@@ -100,16 +105,15 @@ def epoch(catalog: Catalog, view: View, behind: int) -> Commit:
     rows: dict[int, Row | None] = {}
     requires: list[c.Requirement] = [c.ProgressIs(name=str(view.id), value=str(view.applied))]
     updates: list[c.Update] = [c.SetProgress(name=str(view.id), value=str(at))]
-    for number in range(view.base.tablets):
-        tablet = TabletId(number)
-        seen = whole if built else catalog.covered(view.id, tablet)
-        for key in view.base.keys(tablet):
-            if segments.applies(seen, text(key), catalog.touched(view, key, at)):
+    covered: Covered = {ALL: whole} if built else catalog.segments(view.id)
+    for tokens, seen in covered.items():
+        for key in view.base.keys(tokens):
+            if segments.applies(seen, position(key), catalog.touched(view, key, at)):
                 rows[key] = catalog.row(view, key, at)
-        if not built and seen:
-            requires.append(c.SegmentsBegin(view=view.id, tablet=tablet, segments=seen))
+        if not built:
+            requires.append(c.SegmentsBegin(view=view.id, tokens=tokens, segments=seen))
             after = segments.advance(seen, at)
-            updates.append(c.ReplaceSegments(view=view.id, tablet=tablet, seen=len(seen), segments=after))
+            updates.append(c.ReplaceSegments(view=view.id, tokens=tokens, seen=len(seen), segments=after))
 
     def commit() -> None:
         if view.id in catalog.views and (view.id in catalog.built) == built:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from sqlalchemy import Table
@@ -20,15 +21,18 @@ from ebla.catalog import building, indexing, memory, rows
 from ebla.catalog import schema as s
 from ebla.catalog.apply import carry_out
 from ebla.model import changes as c
+from ebla.model.chunks import Covered, covers, position_of
 from ebla.model.lifecycle.index import Permission, backfill_level, may_read, writer_deletes, writer_inserts
 from ebla.model.relation import FOREVER
-from ebla.model.segments import Segments, covering, is_covered
+from ebla.model.segments import covering
+from ebla.model.tablets import TokenRange, token_ranges
 from ebla.model.tasks import LEASE, Build, Replica, Task
 from support.tables import Tables
 
 Found = TypeVar("Found")
 Row = tuple[int, int]
 Rows = Mapping[int, Row | None]
+Places = dict[tuple[RelationId | None, TokenRange], list[TaskId]]
 WORDS = 3
 BUILDING = (s.view_building_tasks, s.view_building_segments, s.view_builds, s.built_views, s.relations)
 
@@ -42,9 +46,13 @@ def invariant(name: str, holds: bool, found: str) -> None:
         raise Violation(f"{name}: {found}")
 
 
-def text(key: int) -> str:
-    """A key as the catalog keeps it; texts sort as their keys do."""
-    return f"{key:04d}"
+def token(key: int) -> int:
+    return key * 0x9E3779B97F4A7C15 % 2**64 - 2**63
+
+
+def position(key: int) -> str:
+    """A key as the catalog keeps it."""
+    return position_of(token(key))
 
 
 class History:
@@ -79,15 +87,18 @@ class Base:
     tablets: int
     placement: dict[TabletId, Replica]
     rows: History = field(default_factory=History)
-    staged: dict[TaskId, dict[int, int]] = field(default_factory=dict)
-    """Rows of staged runs, by the task that must process them."""
+    staged: dict[int, tuple[TokenRange, dict[int, int]]] = field(default_factory=dict)
+    """Staged runs by number: tokens and rows."""
     moving: dict[TabletId, Replica] = field(default_factory=dict)
 
-    def tablet(self, key: int) -> TabletId:
-        return TabletId(key % self.tablets)
+    def keys(self, tokens: TokenRange) -> list[int]:
+        """In the order of tokens."""
+        found = (k for k in self.rows.keys() if tokens.first <= token(k) <= tokens.last)  # noqa: SIM118
+        return sorted(found, key=token)
 
-    def keys(self, tablet: TabletId) -> list[int]:
-        return sorted(k for k in self.rows.keys() if self.tablet(k) == tablet)  # noqa: SIM118
+    def staged_in(self, tokens: TokenRange) -> list[int]:
+        """Staged runs with some tokens, oldest first."""
+        return sorted(number for number, (other, _) in self.staged.items() if tokens.overlaps(other))
 
 
 @dataclass(kw_only=True)
@@ -174,11 +185,8 @@ class Catalog:
     def processing(self) -> RelationId | None:
         return building.processing_base(self.tables)
 
-    def segments(self, view: RelationId) -> dict[TabletId, Segments[str]]:
+    def segments(self, view: RelationId) -> Covered:
         return self._once(s.view_building_segments, view, lambda: building.segments(self.tables, view))
-
-    def covered(self, view: RelationId, tablet: TabletId) -> Segments[str]:
-        return self.segments(view).get(tablet, ())
 
     def row(self, view: View, key: int, version: Version) -> Row | None:
         """What the view's query gives for a key of its base at a version."""
@@ -266,6 +274,8 @@ class Catalog:
             case c.DropRelation(relation=relation):
                 what = "drops of what was being built" if relation in self.builds else "drops"
                 return [lambda: self._dropped(relation, what)]
+            case c.SetTabletMap(relation=relation):
+                return [lambda: self._suspects.update(v.id for v in self.views.values() if v.base.id == relation)]
             case c.AlterBuild(view=view) | c.CoverSegment(view=view) | c.ReplaceSegments(view=view):
                 return [lambda: self._suspects.add(view)]
             case _:
@@ -283,8 +293,11 @@ class Catalog:
 
     def _is_done(self, task: Task) -> bool:
         if task.view is None:
-            return task.id not in self.bases[task.base].staged
-        return is_covered(self.covered(task.view, task.tablet))
+            base = self.bases[task.base]
+            others = [t.tokens for t in self.tasks.values() if t.base == task.base and t.view is None and t != task]
+            left = [base.staged[number][0] for number in base.staged_in(task.tokens)]
+            return all(any(one.overlaps(run) for one in others) for run in left)
+        return covers(self.segments(task.view), task.tokens)
 
     def _finished(self, tasks: Iterable[Task], done: Mapping[TaskId, bool]) -> None:
         for task in tasks:
@@ -294,15 +307,12 @@ class Catalog:
                 invariant("INV-BUILD-3", done[task.id], f"task {task.id} was removed as finished and is not done")
                 self.count("tasks finished")
 
-    def _marked_built(self, view: RelationId, covered: Mapping[TabletId, Segments[str]]) -> None:
+    def _marked_built(self, view: RelationId, covered: Covered) -> None:
         self._suspects.add(view)
-        base = (self.views.get(view) or self.indexes[view]).base
-        for tablet in range(base.tablets):
-            found = covered.get(TabletId(tablet), ())
-            invariant("INV-BUILD-5", is_covered(found), f"view {view} is built, tablet {tablet} has {found}")
-            if view in self.views:
-                level = {s.since for s in found} == {self.views[view].applied}
-                invariant("INV-BUILD-5", level, f"view {view} at {self.views[view].applied} has {found}")
+        invariant("INV-BUILD-5", covers(covered), f"view {view} is built, {covered} is covered")
+        if view in self.views:
+            level = {s.since for found in covered.values() for s in found} == {self.views[view].applied}
+            invariant("INV-BUILD-5", level, f"view {view} at {self.views[view].applied} has {covered}")
         self.count("views built" if view in self.views else "indexes built")
 
     def _moved(self, view: RelationId, applied: Version) -> None:
@@ -358,9 +368,9 @@ class Catalog:
             self._check_building()
 
     def _check_building(self) -> None:
-        places: dict[tuple[RelationId | None, TabletId], list[TaskId]] = {}
+        places: Places = {}
         for one in self.tasks.values():
-            places.setdefault((one.view, one.tablet), []).append(one.id)
+            places.setdefault((one.view, one.tokens), []).append(one.id)
         for task in self.ever_aborted & self.tasks.keys():
             invariant("INV-BUILD-7", self.tasks[task].aborted, f"task {task} was aborted and is open")
         there = {*self.views, *self.built, *self.builds, *(view for view, _ in places)}
@@ -370,13 +380,14 @@ class Catalog:
             self._check_tasks(view_id, places)
 
     def _check_rows(self, view: View) -> None:
-        covered = {TabletId(t): self.covered(view.id, TabletId(t)) for t in range(view.base.tablets)}
+        covered = self.segments(view.id)
         built = view.id in self.built
         for key in view.base.rows.keys():  # noqa: SIM118
             if built:
                 expected = self.row(view, key, view.applied)
             else:
-                segment = covering(covered[view.base.tablet(key)], text(key))
+                around = [found for tokens, found in covered.items() if tokens.first <= token(key) <= tokens.last]
+                segment = covering(around[0], position(key)) if around else None
                 expected = None if segment is None else self.row(view, key, segment.since)
             found = view.rows.get(key)
             if found != expected:
@@ -388,15 +399,21 @@ class Catalog:
         found = index.entries()
         invariant("INV-BUILD-1", found == expected, f"index {index.id}: {sorted(found ^ expected)} differ")
 
-    def _check_tasks(self, view: RelationId, places: Mapping[tuple[RelationId | None, TabletId], list[TaskId]]) -> None:
+    def _check_tasks(self, view: RelationId, places: Places) -> None:
         base = (self.views.get(view) or self.indexes[view]).base
-        for number in range(base.tablets):
-            tablet = TabletId(number)
+        covered = self.segments(view)
+        tablets = token_ranges(base.tablets)
+        known_places = {tokens for of, tokens in places if of == view}
+        invariant("INV-BUILD-3", known_places <= {*tablets}, f"view {view} has tasks in {known_places}")
+        for tablet in tablets:
             found = places.get((view, tablet), [])
-            covered = self.covered(view, tablet)
-            least = 0 if is_covered(covered) else 1
-            invariant("INV-BUILD-3", least <= len(found) <= 1, f"view {view} tablet {tablet} has tasks {found}")
-            ends = [s.up_to for s in covered]
+            least = 0 if covers(covered, tablet) else 1
+            invariant("INV-BUILD-3", least <= len(found) <= 1, f"view {view} {tablet} has tasks {found}")
+        apart = all(one.last < other.first for one, other in pairwise(covered))
+        inside = all(any(tablet.holds(tokens) for tablet in tablets) for tokens in covered)
+        invariant("INV-BUILD-4", apart and inside, f"view {view} is covered in {list(covered)}")
+        for tokens, segments in covered.items():
+            ends = [s.up_to for s in segments]
             known = [e for e in ends if e is not None]
             sound = known == sorted(set(known)) and None not in ends[:-1]
-            invariant("INV-BUILD-4", sound, f"view {view} tablet {tablet} is covered twice: {ends}")
+            invariant("INV-BUILD-4", sound, f"view {view} {tokens} is covered twice: {ends}")

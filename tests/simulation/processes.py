@@ -263,8 +263,8 @@ class Node:
         if life != self.life or self.batches.get(shard) is not batch or not batch:
             return
         world = self.world
-        tablet = world.chance.choice(sorted({t.tablet for t in batch.values()}))
-        tasks = [t for t in batch.values() if t.tablet == tablet]
+        tokens = world.chance.choice(sorted({t.tokens for t in batch.values()}))
+        tasks = [t for t in batch.values() if t.tokens == tokens]
         if not world.healed and world.chance.random() < world.faults.task_fails:
             failed = world.chance.choice(tasks)
             del batch[failed.id]

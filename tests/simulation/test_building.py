@@ -33,8 +33,10 @@ HAPPENS = {
     "epochs refused",
     "finished tasks that were aborted",
     "indexes built",
+    "merges",
     "old leaders refused",
     "old terms refused",
+    "splits",
     "staged runs",
     "tasks aborted",
     "tasks finished",
@@ -121,7 +123,7 @@ def forget_nothing(relation):
 
 def replace_all_segments(state, update, version, created):
     if isinstance(update, c.ReplaceSegments):
-        update = replace(update, seen=len(building.segments_of_tablet(state, update.view, update.tablet)))
+        update = replace(update, seen=len(building.segments_of(state, update.view, update.tokens)))
     return changes(state, update, version, created)
 
 
@@ -129,7 +131,7 @@ def see_nothing(worker, state):
     return []
 
 
-def lose_tasks(state, base, tablet, source, target, new_id):
+def lose_tasks(state, base, tokens, source, target, new_id):
     return ()
 
 

@@ -19,10 +19,11 @@ from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission, begins_empty, forward
 from ebla.model.relation import Kind
+from ebla.model.tablets import resized, token_range
 from ebla.model.tasks import Build, Replica, Task, TaskKind
 from simulation import engine
 from simulation.faults import MS, SECOND, Faults, Network
-from simulation.model import WORDS, Base, Catalog, Index, View, invariant
+from simulation.model import WORDS, Base, Catalog, Index, View, invariant, token
 from simulation.processes import Node, Process
 
 FAULTS_US = 12 * SECOND
@@ -31,6 +32,7 @@ STEPS_MAX = 20_000
 """Some twenty times what a run takes: more is a retry without a pause."""
 KEYS = 12
 SHARDS = 2
+TABLETS_MAX = 8
 
 
 class World:
@@ -100,6 +102,7 @@ class World:
         self.every(faults.leader_us, self.crash_process)
         self.every(faults.crash_us, self.crash_node)
         self.every(faults.move_us, self.begin_move)
+        self.every(faults.move_us * 2, self.resize)
         self.every(faults.view_us, self.create_view)
         self.every(faults.view_us * 2, self.create_index)
         self.every(faults.view_us * 3, self.drop_view)
@@ -230,7 +233,7 @@ class World:
                 kind=TaskKind.BUILD_RANGE,
                 base=base.id,
                 view=relation,
-                tablet=tablet,
+                tokens=token_range(tablet, base.tablets),
                 replica=replica,
             )
             for tablet, replica in base.placement.items()
@@ -274,16 +277,17 @@ class World:
         """A run arrives outside a write: invisible until its task has made it visible, with the entries of indexes."""
         base = self.chance.choice(list(self.catalog.bases.values()))
         tablet = self.chance.choice(list(base.placement))
+        tokens = token_range(tablet, base.tablets)
         task = Task(
             id=self.new_task(),
             kind=TaskKind.PROCESS_STAGING,
             base=base.id,
             view=None,
-            tablet=tablet,
+            tokens=tokens,
             replica=base.placement[tablet],
         )
-        keys = [k for k in range(KEYS) if base.tablet(k) == tablet]
-        base.staged[task.id] = {k: self.chance.randrange(30) for k in keys[:2]}
+        keys = [k for k in range(KEYS) if tokens.first <= token(k) <= tokens.last]
+        base.staged[self.number()] = tokens, {k: self.chance.randrange(30) for k in keys[:2]}
         self.catalog.commit((c.CreateTasks(tasks=(task,)),))
 
     # ---- the topology -----------------------------------------------------------------------------------
@@ -296,32 +300,31 @@ class World:
         source = base.placement[tablet]
         target = Replica(self.chance.choice(sorted(self.nodes)), self.chance.randrange(SHARDS))
         base.moving[tablet] = target
-        self.catalog.commit(moves.leave(self.state(), base.id, tablet, source))
+        tokens = token_range(tablet, base.tablets)
+        self.catalog.commit(moves.leave(self.state(), base.id, tokens, source))
         self.after(self.chance.randint(50, 2_000) * MS, lambda: self.end_move(base, tablet, source, target))
 
     def end_move(self, base: Base, tablet: TabletId, source: Replica, target: Replica) -> None:
-        state = self.state()
-        staged = {t.id: t for t in state.tasks.values() if t.base == base.id and t.id in base.staged}
+        state, tokens = self.state(), token_range(tablet, base.tablets)
         if self.chance.random() < 0.3:
-            updates = moves.stay(state, base.id, tablet, source, self.new_task)
+            updates = moves.stay(state, base.id, tokens, source, self.new_task)
         else:
-            updates = moves.arrive(state, base.id, tablet, source, target, self.new_task)
+            updates = moves.arrive(state, base.id, tokens, source, target, self.new_task)
             base.placement[tablet] = target
         del base.moving[tablet]
         self.catalog.commit(updates)
-        self._restage(base, staged, updates)
 
-    def _restage(self, base: Base, staged: dict[TaskId, Task], updates: tuple[c.Update, ...]) -> None:
-        """A staged run belongs to its tablet, so the tasks in the place of the old ones find it."""
-        for update in updates:
-            if isinstance(update, c.RemoveTasks):
-                gone = sorted(t for t in update.tasks if t in staged)
-            elif isinstance(update, c.CreateTasks):
-                new = [t for t in update.tasks if t.kind is TaskKind.PROCESS_STAGING]
-                old = [staged[t] for t in gone]
-                for before in old:
-                    after = next(t for t in new if t.created == before.created and t.id not in base.staged)
-                    base.staged[after.id] = base.staged.pop(before.id)
+    def resize(self) -> None:
+        """Tablets are split or become fewer, in one commit with the tasks, while none of them moves."""
+        base = self.chance.choice(list(self.catalog.bases.values()))
+        tablets = self.chance.choice([n for n in (base.tablets * 2, base.tablets // 2) if 1 <= n <= TABLETS_MAX])
+        if base.moving:
+            return
+        moved = moves.after_resize(self.state(), base.id, tablets, self.new_task)
+        self.catalog.commit((c.SetTabletMap(relation=base.id, tablets=tablets), *moved))
+        self.catalog.count("splits" if tablets > base.tablets else "merges")
+        base.tablets = tablets
+        base.placement = {TabletId(t): r for t, r in enumerate(resized([*base.placement.values()], tablets))}
 
     # ---- epochs and indexes -----------------------------------------------------------------------------
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 
-from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Term, Version
+from ebla.base.ids import NodeId, RelationId, TaskId, Term, Version
 from ebla.build.coordinator import Answered, Coordinator
 from ebla.build.state import State
 from ebla.model import changes as c
+from ebla.model.tablets import token_range
 from ebla.model.tasks import Build, Replica, Task, TaskKind
 
 
@@ -30,7 +31,7 @@ class Load:
                             kind=TaskKind.BUILD_RANGE,
                             base=RelationId(base),
                             view=relation,
-                            tablet=TabletId(tablet),
+                            tokens=token_range(tablet, 1024),
                             replica=replica,
                             created=Version(1 + base),
                         )

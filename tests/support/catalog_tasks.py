@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
+from ebla.base.ids import NodeId, RelationId, RunId, TransactionId, Version
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import DuplicateNameError
@@ -17,6 +17,7 @@ from ebla.model.failure import Failure
 from ebla.model.lifecycle.index import Permission
 from ebla.model.lifecycle.view import ViewState
 from ebla.model.relation import Constraint, Kind, Node, RunState
+from ebla.model.tablets import token_range
 from ebla.model.tasks import Build
 from support.catalogs import (
     COLUMNS,
@@ -89,7 +90,7 @@ def prepare(catalog: Catalog) -> None:
     for name in ("dropped", "old_name", "truncated", "vacuumed"):
         target = create(catalog, name)
         add(catalog, run(target.id, id=f"{name}-1", tablet=0, level=1), run(target.id, id=f"{name}-2"))
-    add(catalog, *(run(orders.id, id=f"orders-{n}", tablet=n % 4, level=n // 4) for n in range(8)))
+    add(catalog, *(run(orders.id, id=f"orders-{n}", tablet=n % 4, tablets=4, level=n // 4) for n in range(8)))
     add(catalog, run(orders.id, id="staged", state=RunState.STAGING))
     commit(catalog, c.EndRuns(relation=RelationId(5), runs=frozenset({RunId("vacuumed-1")})))
     commit(catalog, c.OpenSession(session="copy", purpose="test"), c.SetProgress(name="view", value="1"))
@@ -103,7 +104,7 @@ def prepare(catalog: Catalog) -> None:
     for view, first in ((BUILT, 0), (MOVING, 2), (AGAIN, 4)):
         build = Build(view=view, base=orders.id)
         tasks = tuple(task(f"task-{first + n}", orders.id, view, tablet=n) for n in range(2))
-        covered = c.CoverSegment(view=view, tablet=TabletId(0), segment=segment("[5]", 3))
+        covered = c.CoverSegment(view=view, tokens=token_range(0, 2), segment=segment("[5]", 3))
         commit(catalog, c.CreateBuild(build=build, tasks=tasks), covered)
     commit(catalog, c.FinishTasks(tasks=task_ids("task-0", "task-1")))
     exclusively(catalog, new_relation("indexed", kind=Kind.INDEX), c.CreateIndex(base=orders.id))
@@ -123,7 +124,7 @@ def every_update(catalog: Catalog) -> c.Decision:
             new_relation("created", nodes=(NODE, OTHER)),
             c.AddRuns(runs=tuple(run(orders, id=f"new-{n}", nodes=(NODE, OTHER)) for n in range(3))),
             c.EndRuns(relation=orders, runs=frozenset({RunId("orders-0"), RunId("orders-4")})),
-            c.SetCutoff(relation=orders, tablet=TabletId(0), cutoff=Version(7)),
+            c.SetCutoff(relation=orders, tokens=token_range(0, 2), cutoff=Version(7)),
             c.SetRunState(runs=frozenset({RunId("staged")}), state=RunState.NORMAL),
             c.EndTransaction(transaction=TransactionId(1)),
             c.SetProgress(name="view", value="2"),
@@ -136,6 +137,7 @@ def every_update(catalog: Catalog) -> c.Decision:
             c.SetHorizon(relation=vacuumed, horizon=catalog.version()),
             c.PutNode(node=Node(id=OTHER, root="/data/node2", rack="rack2")),
             c.SetPlacement(relation=orders, placement=((OTHER, NODE),) * 4),
+            c.SetTabletMap(relation=renamed, tablets=8),
             c.OpenSession(session="another", purpose="test"),
             c.CloseSession(session="copy"),
             c.PutHandler(name="shop", settings="{}", should_run=True),
@@ -152,7 +154,7 @@ def every_update(catalog: Catalog) -> c.Decision:
 
 
 def _every_building_update(orders: RelationId) -> tuple[c.Update, ...]:
-    zero = TabletId(0)
+    zero = token_range(0, 2)
     return (
         c.CreateBuild(build=Build(view=NO_VIEW, base=orders), tasks=(task("new-0", orders),), of_created=True),
         c.AlterBuild(view=MOVING, rows_per_minute=60, chunk_rows=5),
@@ -160,8 +162,8 @@ def _every_building_update(orders: RelationId) -> tuple[c.Update, ...]:
         c.RemoveTasks(tasks=task_ids("task-3")),
         c.CreateTasks(tasks=(task("task-3-again", orders, MOVING, tablet=1),)),
         c.FinishTasks(tasks=task_ids("task-2", "task-5")),
-        c.CoverSegment(view=MOVING, tablet=zero, segment=segment("[7]", 4)),
-        c.ReplaceSegments(view=MOVING, tablet=zero, seen=1, segments=(segment("[5]", 9),)),
+        c.CoverSegment(view=MOVING, tokens=zero, segment=segment("[7]", 4)),
+        c.ReplaceSegments(view=MOVING, tokens=zero, seen=1, segments=(segment("[5]", 9),)),
         c.ForgetSegments(view=AGAIN),
         c.MarkBuilt(view=BUILT),
         c.SetViewState(view=STOPPED, state=ViewState.BUILD_FAILED, failure=Failure(code="E", message="a row", at=5)),

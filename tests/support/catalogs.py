@@ -6,13 +6,14 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId, Token, TransactionId, Version
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId, TransactionId, Version
 from ebla.catalog import reads, rows, schema
 from ebla.catalog.store import Catalog
 from ebla.model import changes as c
 from ebla.model.relation import SPANS_TABLETS, Column, Kind, Node, Relation, Run, RunSource, RunState
 from ebla.model.segments import Segment
 from ebla.model.snapshot import Snapshot
+from ebla.model.tablets import ALL, token_range
 from ebla.model.tasks import Replica, Task, TaskKind
 
 NODE = NodeId("node1")
@@ -92,6 +93,7 @@ def run(
     relation: RelationId,
     *,
     tablet: int = SPANS_TABLETS,
+    tablets: int = 2,
     level: int = 0,
     id: str | None = None,
     nodes: Sequence[NodeId] = (NODE,),
@@ -100,13 +102,14 @@ def run(
     source: RunSource = RunSource.WRITE,
 ) -> Run:
     name = id or f"run{next(_numbers)}"
+    tokens = ALL if tablet == SPANS_TABLETS else token_range(tablet, tablets)
     return Run(
         id=RunId(name),
         relation=relation,
         level=level,
         tablet=TabletId(tablet),
-        token_min=Token(-(2**63)),
-        token_max=Token(2**63 - 1),
+        token_min=tokens.first,
+        token_max=tokens.last,
         rows=rows,
         tombstones=0,
         bytes=100 * rows,
@@ -128,7 +131,7 @@ def task(id: str, base: RelationId, view: RelationId | None = NO_VIEW, *, tablet
         kind=TaskKind.PROCESS_STAGING if view is None else TaskKind.BUILD_RANGE,
         base=base,
         view=view,
-        tablet=TabletId(tablet),
+        tokens=token_range(tablet, 2),
         replica=Replica(NODE, 0),
     )
 
@@ -191,7 +194,7 @@ def snapshot(
             connection,
             reads.relation_by_id(connection, target.id) or target,
             None if version is None else Version(version),
-            None if tablets is None else [TabletId(t) for t in tablets],
+            None if tablets is None else [token_range(t, target.tablets) for t in tablets],
         )
 
 

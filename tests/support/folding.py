@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import ebla
-from ebla.base.ids import TabletId
 from ebla.catalog import memory, reads
 from ebla.catalog import schema as s
 from ebla.model.relation import DELETED, Relation, RunSource
 from ebla.model.snapshot import Snapshot
+from ebla.model.tablets import token_range
 from ebla.predicates import values as v
 from ebla.spark.write import TabletFile
 from ebla.storage import runs as rf
@@ -55,7 +55,7 @@ def fold(
     """Compact some tablets of a table. The runs are sorted downwards in the key columns named."""
     sink = Sink(begin(db.context, name, reason=f"compact {name}"))
     relation, transaction = sink.relation, sink.transaction
-    chosen = None if tablets is None else [TabletId(t) for t in sorted(tablets)]
+    chosen = None if tablets is None else [token_range(t, relation.tablets) for t in sorted(tablets)]
     with db.context.catalog.reading() as connection:
         snapshot = reads.snapshot(connection, relation, transaction.snapshot, chosen)
     files = _write(sink, snapshot, snapshot_rows(db, snapshot), row_group_rows, descending)

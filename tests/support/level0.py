@@ -14,6 +14,7 @@ from ebla.base.caches import SHARES, CacheName, Caches, Lru
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
 from ebla.model.relation import DELETED, SPANS_TABLETS, TOKEN, Relation, Run
 from ebla.model.snapshot import BEGINNING, Snapshot, assemble
+from ebla.model.tablets import token_range
 from ebla.predicates import values as v
 from ebla.predicates.access import AccessPath, base_path
 from ebla.query.streams import Source
@@ -79,7 +80,7 @@ class Level0:
     def snapshot(self, version: int | None = None) -> Snapshot:
         at = self.version if version is None else version
         runs = [run for run in self.runs if run.begin_version <= at]
-        folds = [(tablet, cutoff) for since, tablet, cutoff in self.folds if since <= at]
+        folds = [(token_range(tablet, TABLE.tablets), cutoff) for since, tablet, cutoff in self.folds if since <= at]
         return assemble(TABLE, Version(at), runs, folds, {})
 
     def expected(self, snapshot: Snapshot) -> dict[Key, int | None]:

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebla.base.ids import RelationId, TabletId, Version
+from ebla.base.ids import RelationId, Version
 from ebla.model.chunks import Chunk, Stretch, cut_evenly, cut_exactly, next_chunk, position_of, share, spans, token_at
 from ebla.model.segments import Segment, Segments
-from ebla.values.token import token_range
+from ebla.model.tablets import TokenRange, token_range, token_ranges
 
 TOKENS = st.integers(-(2**63), 2**63 - 1)
 ONE, TWO = RelationId(1), RelationId(2)
-T0, T1, T2 = TabletId(0), TabletId(1), TabletId(2)
+T0, T1, T2, T3 = token_ranges(4)
 
 
 @given(TOKENS, TOKENS)
@@ -53,7 +53,7 @@ def covered(*ends: str | None) -> Segments[str]:
     return tuple(Segment(up_to=end, since=Version(5), rows=1) for end in ends)
 
 
-def of_ten(tablet: TabletId, after: str | None, rows_max: int) -> tuple[str | None, int]:
+def of_ten(tokens: TokenRange, after: str | None, rows_max: int) -> tuple[str | None, int]:
     """Tablets of ten rows, at the positions 0 to 9."""
     start = 0 if after is None else int(after) + 1
     left = 10 - start
@@ -62,7 +62,7 @@ def of_ten(tablet: TabletId, after: str | None, rows_max: int) -> tuple[str | No
 
 def test_whole_tablets_as_long_as_they_fit() -> None:
     chunk = next_chunk({ONE: {}}, {ONE: [T0, T1, T2]}, {ONE: 25}, of_ten)
-    stretches = [Stretch(tablet=t, after=None, up_to=None, rows=10) for t in (T0, T1)]
+    stretches = [Stretch(tokens=t, after=None, up_to=None, rows=10) for t in (T0, T1)]
     assert chunk == Chunk(views=(ONE,), stretches=tuple(stretches))
     assert chunk is not None
     assert chunk.rows == 20
@@ -70,9 +70,9 @@ def test_whole_tablets_as_long_as_they_fit() -> None:
 
 def test_a_tablet_that_does_not_fit_is_read_in_parts() -> None:
     first = next_chunk({ONE: {}}, {ONE: [T0, T1]}, {ONE: 4}, of_ten)
-    assert first == Chunk(views=(ONE,), stretches=(Stretch(tablet=T0, after=None, up_to="3", rows=4),))
+    assert first == Chunk(views=(ONE,), stretches=(Stretch(tokens=T0, after=None, up_to="3", rows=4),))
     last = next_chunk({ONE: {T0: covered("3", "7")}}, {ONE: [T0, T1]}, {ONE: 4}, of_ten)
-    assert last == Chunk(views=(ONE,), stretches=(Stretch(tablet=T0, after="7", up_to=None, rows=2),))
+    assert last == Chunk(views=(ONE,), stretches=(Stretch(tokens=T0, after="7", up_to=None, rows=2),))
     assert next_chunk({ONE: {T0: covered("7", None)}}, {ONE: [T0]}, {ONE: 4}, of_ten) is None
 
 
@@ -86,7 +86,7 @@ def test_a_tablet_that_does_not_fit_is_read_in_parts() -> None:
     ],
 )
 def test_views_at_the_same_positions_share_a_scan(
-    other: dict[TabletId, Segments[str]], tablets: list[TabletId], shares: bool
+    other: dict[TokenRange, Segments[str]], tablets: list[TokenRange], shares: bool
 ) -> None:
     chunk = next_chunk({ONE: {}, TWO: other}, {ONE: [T0, T1], TWO: tablets}, {ONE: 20, TWO: 20}, of_ten)
     assert chunk is not None
@@ -100,29 +100,22 @@ def test_a_shared_chunk_is_as_small_as_the_slowest_view_wants() -> None:
 
 
 def test_ranges_of_neighbours_are_one() -> None:
-    stretches = [Stretch(tablet=TabletId(t), after=None, up_to=None, rows=0) for t in (2, 0, 1)]
-    assert spans(stretches, lambda t: token_range(t, 4)) == [(token_range(0, 4)[0], token_range(2, 4)[1])]
-    cut = Stretch(tablet=T0, after=position_of(-(2**63) + 9), up_to=position_of(-(2**63) + 19), rows=10)
-    assert spans([cut, stretches[0]], lambda t: token_range(t, 4)) == [
-        (-(2**63) + 10, -(2**63) + 19),
-        token_range(2, 4),
-    ]
+    stretches = [Stretch(tokens=t, after=None, up_to=None, rows=0) for t in (T2, T0, T1)]
+    assert spans(stretches) == [(T0.first, T2.last)]
+    cut = Stretch(tokens=T0, after=position_of(-(2**63) + 9), up_to=position_of(-(2**63) + 19), rows=10)
+    assert spans([cut, stretches[0]]) == [(-(2**63) + 10, -(2**63) + 19), T2]
 
 
 @given(st.lists(TOKENS, min_size=1, max_size=6))
 def test_the_share_that_is_covered_grows_with_every_chunk_and_ends_at_one(tokens: list[int]) -> None:
-    def range_of(tablet: TabletId) -> tuple[int, int]:
-        return token_range(tablet, 2)
-
-    covered: dict[TabletId, Segments[str]] = {}
-    seen = [share(covered, 2, range_of)]
-    for tablet in (T0, T1):
-        first, last = range_of(tablet)
-        for token in sorted({t for t in tokens if first <= t < last}):
+    covered: dict[TokenRange, Segments[str]] = {}
+    seen = [share(covered)]
+    for half in token_ranges(2):
+        for token in sorted({t for t in tokens if half.first <= t < half.last}):
             segment = Segment(up_to=position_of(token), since=Version(1))
-            covered[tablet] = (*covered.get(tablet, ()), segment)
-            seen.append(share(covered, 2, range_of))
-        covered[tablet] = (*covered.get(tablet, ()), Segment(up_to=None, since=Version(1)))
-        seen.append(share(covered, 2, range_of))
+            covered[half] = (*covered.get(half, ()), segment)
+            seen.append(share(covered))
+        covered[half] = (*covered.get(half, ()), Segment(up_to=None, since=Version(1)))
+        seen.append(share(covered))
     assert seen == sorted(seen)
     assert (seen[0], seen[-1]) == (0.0, 1.0)

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Term, Version
+from ebla.base.ids import NodeId, RelationId, TaskId, Term, Version
 from ebla.build.coordinator import Answered, Call, CallFailed, Coordinator, Decision, Event, Limits, TermRefused
 from ebla.build.state import Span, State
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
+from ebla.model.tablets import token_range
 from ebla.model.tasks import LEASE, Build, Replica, Task, TaskKind
 
 MS = 1_000
@@ -36,7 +37,7 @@ def task(
         kind=TaskKind.PROCESS_STAGING if view is None else TaskKind.BUILD_RANGE,
         base=base,
         view=view,
-        tablet=TabletId(tablet),
+        tokens=token_range(tablet, 64),
         replica=replica,
         created=Version(created),
         aborted=aborted,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Version
+from ebla.base.ids import NodeId, RelationId, TaskId, Version
 from ebla.build import moves
 from ebla.build.state import State
 from ebla.model import changes as c
@@ -19,8 +19,9 @@ from ebla.model.lifecycle import task as tasks
 from ebla.model.lifecycle.index import Permission
 from ebla.model.lifecycle.task import TaskState, is_open, is_stored
 from ebla.model.progress import Measured, Phase, progress, waiting_for
-from ebla.model.segments import Segment, Segments, advance, applies, cover, is_readable, position
+from ebla.model.segments import Segment, Segments, advance, applies, cover, position
 from ebla.model.staging import Arrival, Destination, ViewStage, destination
+from ebla.model.tablets import token_range
 from ebla.model.tasks import Build, Replica, Task, TaskKind, held
 from ebla.model.throttle import MINUTE_US, Throttle
 
@@ -91,25 +92,6 @@ def test_every_chunk_advances():
             cover(COVERED, stuck)
     with pytest.raises(ValueError, match="found one at its end"):
         cover((seg(None, 1),), seg(None, 2))
-
-
-@pytest.mark.parametrize(
-    ("covered", "applied", "expected"),
-    [
-        ({0: (seg(None, 7),), 1: (seg(None, 7),)}, 7, True),
-        ({0: (seg(None, 7),), 1: (seg(None, 7),)}, None, False),
-        ({0: (seg(None, 7),)}, 7, False),
-        ({0: (seg(None, 7),), 1: (seg(5, 7),)}, 7, False),
-        ({0: (seg(None, 7),), 1: (seg(None, 8),)}, 7, False),
-        ({0: (seg(None, 7),), 1: (seg(5, 6), seg(None, 7))}, 7, False),
-    ],
-)
-def test_a_view_is_readable_when_all_of_it_is_at_its_version(
-    covered: dict[int, Segments[int]], applied: int | None, expected: bool
-):
-    by_tablet = {TabletId(t): s for t, s in covered.items()}
-    version = None if applied is None else Version(applied)
-    assert is_readable(by_tablet, [TabletId(0), TabletId(1)], version) == expected
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=30))
@@ -321,13 +303,21 @@ HERE, THERE = Replica(NodeId("a"), 0), Replica(NodeId("b"), 1)
 BASE, VIEW = RelationId(1), RelationId(11)
 
 
-def task(id: str, *, tablet: int = 0, replica: Replica = HERE, view: RelationId = VIEW, aborted: bool = False) -> Task:
+def task(
+    id: str,
+    *,
+    tablet: int = 0,
+    tablets: int = 4,
+    replica: Replica = HERE,
+    view: RelationId = VIEW,
+    aborted: bool = False,
+) -> Task:
     return Task(
         id=TaskId(id),
         kind=TaskKind.BUILD_RANGE,
         base=BASE,
         view=view,
-        tablet=TabletId(tablet),
+        tokens=token_range(tablet, tablets),
         replica=replica,
         aborted=aborted,
         created=Version(3),
@@ -345,34 +335,34 @@ def ids(*names: str) -> frozenset[TaskId]:
 
 def test_c3_only_the_tablet_that_moves_is_touched():
     state = State.of([task("t0"), task("t1", tablet=1, aborted=True), task("t2", replica=THERE)])
-    zero = TabletId(0)
+    zero = token_range(0, 4)
     assert moves.leave(state, BASE, zero, HERE) == (c.AbortTasks(tasks=ids("t0")),)
     assert moves.stay(state, BASE, zero, HERE, new_ids()) == ()
-    assert moves.leave(state, BASE, TabletId(5), HERE) == ()
+    assert moves.leave(state, BASE, token_range(3, 4), HERE) == ()
 
 
 def test_c1_a_task_moves_with_its_tablet_or_goes_on_where_it_was():
     state = State.of([task("old", aborted=True), task("meanwhile", view=RelationId(12))])
-    arrived = moves.arrive(state, BASE, TabletId(0), HERE, THERE, new_ids())
+    arrived = moves.arrive(state, BASE, token_range(0, 4), HERE, THERE, new_ids())
     assert arrived == (
         c.RemoveTasks(tasks=ids("old", "meanwhile")),
         c.CreateTasks(tasks=(task("new0", replica=THERE), task("new1", replica=THERE, view=RelationId(12)))),
     )
-    stayed = moves.stay(state, BASE, TabletId(0), HERE, new_ids())
+    stayed = moves.stay(state, BASE, token_range(0, 4), HERE, new_ids())
     assert stayed == (c.RemoveTasks(tasks=ids("old")), c.CreateTasks(tasks=(task("new0"),)))
 
 
 def test_c4_a_split_and_a_merge_leave_one_task_for_each_tablet_and_view():
     state = State.of([task("a", tablet=1, aborted=True), task("b", tablet=2, aborted=True)])
     assert moves.before_resize(State.of([task("a")]), BASE) == (c.AbortTasks(tasks=ids("a")),)
-    _, split = moves.after_split(state, BASE, new_ids())
+    _, split = moves.after_resize(state, BASE, 8, new_ids())
     assert isinstance(split, c.CreateTasks)
-    assert [t.tablet for t in split.tasks] == [2, 3, 4, 5]
+    assert [t.tokens for t in split.tasks] == [token_range(t, 8) for t in (2, 3, 4, 5)]
     state = State.of([task("a", tablet=2), task("b", tablet=3), task("c", tablet=3, view=RelationId(12))])
-    removed, merged = moves.after_merge(state, BASE, new_ids())
+    removed, merged = moves.after_resize(state, BASE, 2, new_ids())
     assert removed == c.RemoveTasks(tasks=ids("a", "b", "c"))
     assert isinstance(merged, c.CreateTasks)
-    assert [(t.tablet, t.view) for t in merged.tasks] == [(1, VIEW), (1, 12)]
+    assert [(t.tokens, t.view) for t in merged.tasks] == [(token_range(1, 2), VIEW), (token_range(1, 2), 12)]
     failed = moves.after_failed_resize(State.of([task("a", aborted=True)]), BASE, new_ids())
     assert failed == (c.RemoveTasks(tasks=ids("a")), c.CreateTasks(tasks=(task("new0"),)))
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Term
+from ebla.base.ids import NodeId, RelationId, TaskId, Term
 from ebla.build.state import State
 from ebla.build.worker import Answer, Refuse, Reply, Start, Stop, Worker
+from ebla.model.tablets import token_range
 from ebla.model.tasks import Build, Replica, Task, TaskKind
 
 HOST = NodeId("a")
@@ -19,7 +20,7 @@ def task(id: str, *, base: RelationId = BASE, tablet: int = 0, host: NodeId = HO
         kind=TaskKind.PROCESS_STAGING if staging else TaskKind.BUILD_RANGE,
         base=base,
         view=None if staging else VIEW,
-        tablet=TabletId(tablet),
+        tokens=token_range(tablet, 64),
         replica=Replica(host, 0),
     )
 

@@ -38,19 +38,12 @@ def test_parts_are_as_many_as_make_none_too_large(rows: int, given: Pace, count:
     assert count_of(rows, given) == count
 
 
-@pytest.mark.parametrize("tablets", [1, 4, 16])
-@pytest.mark.parametrize("count", [2, 4, 16, 64])
-def test_a_part_reads_the_tablets_that_hold_its_tokens(tablets: int, count: int):
-    for number in range(count):
-        first, last = token_range(number, count)
-        expected = [
-            t for t in range(tablets) if token_range(t, tablets)[0] <= last and token_range(t, tablets)[1] >= first
-        ]
-        assert Part(number=number, count=count).tablets(tablets) == expected
+def test_a_part_is_a_range_of_tokens():
+    assert Part(number=3, count=4).tokens == (token_range(3, 4),)
 
 
 def test_one_part_asks_for_everything():
-    assert Part(number=0, count=1).tablets(8) is None
+    assert Part(number=0, count=1).tokens is None
     assert Part(number=0, count=1).within("x") == "true"
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
 from ebla.model.relation import FOREVER, SPANS_TABLETS, Kind, Relation, Run, RunSource
 from ebla.model.snapshot import BEGINNING, Snapshot, assemble
+from ebla.model.tablets import token_range
 
 TABLETS = 4
 ALL = tuple(TabletId(t) for t in range(TABLETS))
@@ -54,7 +55,7 @@ def snapshot(*runs: Run, folds: dict[int, int] | None = None, tablets: list[int]
         RELATION,
         Version(100),
         runs,
-        [(TabletId(t), Version(v)) for t, v in (folds or {}).items()],
+        [(token_range(t, TABLETS), Version(v)) for t, v in (folds or {}).items()],
         {NODE: "/data"},
         None if tablets is None else [TabletId(t) for t in tablets],
     )
@@ -109,9 +110,8 @@ def test_a_spanning_run_counts_until_it_is_folded_in_every_tablet():
 
 
 def test_the_newest_of_several_folds_counts():
-    found = assemble(
-        RELATION, Version(9), [run("a", 5)], [(ALL[0], Version(7)), (ALL[0], Version(3))], {NODE: "/data"}, [ALL[0]]
-    )
+    folds = [(token_range(0, TABLETS), Version(version)) for version in (7, 3)]
+    found = assemble(RELATION, Version(9), [run("a", 5)], folds, {NODE: "/data"}, [ALL[0]])
     assert found.cutoffs == {0: 7}
     assert found.level0 == ()
 
@@ -201,7 +201,8 @@ PARTS = st.none() | st.lists(st.sampled_from(ALL), min_size=1, max_size=6)
 def test_a_run_is_there_exactly_if_it_counts_in_a_tablet_that_is_read(
     runs: list[Run], folds: list[tuple[TabletId, Version]], part: list[TabletId] | None
 ):
-    found = assemble(RELATION, Version(100), runs, folds, {NODE: "/data"}, part)
+    named = [(token_range(t, TABLETS), v) for t, v in folds]
+    found = assemble(RELATION, Version(100), runs, named, {NODE: "/data"}, part)
     read = set(ALL if part is None else part)
 
     def cutoff(tablet: TabletId) -> int:
@@ -275,7 +276,7 @@ class Store:
     def snapshot(self, version: int, tablets: list[TabletId] | None = None) -> Snapshot:
         visible = [r for r in self.runs if r.begin_version <= version < r.end_version]
         assert all(r.end_version <= FOREVER for r in visible)
-        folds = [(tablet, cutoff) for begin, tablet, cutoff in self.folds if begin <= version]
+        folds = [(token_range(tablet, TABLETS), cutoff) for begin, tablet, cutoff in self.folds if begin <= version]
         return assemble(RELATION, Version(version), visible, folds, {NODE: "/data"}, tablets)
 
     def read(self, found: Snapshot) -> Rows:

@@ -10,12 +10,11 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ebla.base.ids import RelationId, TabletId, TaskId, Version
+from ebla.base.ids import RelationId, TaskId, Version
 from ebla.catalog import building, reads
 from ebla.catalog.store import Catalog
-from ebla.model import segments as sg
+from ebla.model.chunks import Covered, covers
 from ebla.model.relation import Kind, Relation
-from ebla.model.segments import Segments
 from ebla.model.tasks import Build, Task
 
 
@@ -46,7 +45,7 @@ class Sight:
     builds: Mapping[RelationId, Build]
     kinds: Mapping[RelationId, Kind]
     names: Mapping[RelationId, str]
-    covered: Mapping[RelationId, Mapping[TabletId, Segments[str]]]
+    covered: Mapping[RelationId, Covered]
     open: frozenset[TaskId]
     version: Version
 
@@ -68,7 +67,7 @@ class Sight:
 
     def is_covered(self, task: Task) -> bool:
         """Whether nothing is left of a task that fills a relation."""
-        return task.view is not None and sg.is_covered(self.covered.get(task.view, {}).get(task.tablet, ()))
+        return task.view is not None and covers(self.covered.get(task.view, {}), task.tokens)
 
     def called(self, relations: Collection[RelationId]) -> str:
         return ", ".join(self.names[relation] for relation in relations)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ebla.base.failpoint import hit
-from ebla.base.ids import RelationId, TabletId, TaskId
+from ebla.base.ids import RelationId, TaskId
 from ebla.build.batch import Sight
 from ebla.build.cuts import Cuts
 from ebla.build.pace import Paces
@@ -21,6 +21,7 @@ from ebla.errors import SnapshotError, StorageError
 from ebla.model import chunks
 from ebla.model import segments as sg
 from ebla.model.relation import Kind
+from ebla.model.tablets import TokenRange
 from ebla.model.tasks import Task
 from ebla.tables.chunk_scan import Scan
 from ebla.tables.context import Context
@@ -62,21 +63,22 @@ class Chunks:
 
     def fill(self, due: Mapping[TaskId, Task], seen: Sight) -> Failed:
         """One chunk of these tasks, or a relation that is filled in one piece."""
-        tablets: dict[RelationId, list[TabletId]] = {}
+        ranges: dict[RelationId, list[TokenRange]] = {}
         for task in due.values():
             if task.view is not None:
-                tablets.setdefault(task.view, []).append(task.tablet)
+                piece = chunks.next_piece(seen.covered[task.view], task.tokens)
+                ranges.setdefault(task.view, []).append(piece or task.tokens)
         hit("build.before_chunk")
         whole: dict[RelationId, bool] = {}
-        for view in tablets:
+        for view in ranges:
             try:
                 whole[view] = self._fillers[seen.kinds[view]].in_one_piece(view)
             except StorageError as error:  # it cannot be read; the others go on without it
                 return {view: (_tasks_of(due, view), error)}
-        first = next(iter(tablets))
+        first = next(iter(ranges))
         if whole[first]:
             return self._fill_whole(first, due, seen)
-        return self._fill_next({v: t for v, t in tablets.items() if not whole[v]}, due, seen)
+        return self._fill_next({v: r for v, r in ranges.items() if not whole[v]}, due, seen)
 
     def _fill_whole(self, view: RelationId, due: Mapping[TaskId, Task], seen: Sight) -> Failed:
         try:
@@ -88,13 +90,13 @@ class Chunks:
         return {}
 
     def _fill_next(
-        self, tablets: Mapping[RelationId, list[TabletId]], due: Mapping[TaskId, Task], seen: Sight
+        self, ranges: Mapping[RelationId, list[TokenRange]], due: Mapping[TaskId, Task], seen: Sight
     ) -> Failed:
-        chunk = self._next(tablets, seen)
+        chunk = self._next(ranges, seen)
         if chunk is None:
             return {}
-        read = {stretch.tablet for stretch in chunk.stretches}
-        ids_of = {view: _tasks_of({i: t for i, t in due.items() if t.tablet in read}, view) for view in chunk.views}
+        read = {i: t for i, t in due.items() if any(t.tokens.holds(stretch.tokens) for stretch in chunk.stretches)}
+        ids_of = {view: _tasks_of(read, view) for view in chunk.views}
         with self._context.at_work(f"build of {seen.called(chunk.views)}"):
             errors = self._scan(seen, chunk, ids_of)
         now_us = self._clock_us()
@@ -104,17 +106,16 @@ class Chunks:
                 troubles.clear(self._context.catalog, view, Activity.BUILD)
         return {view: (ids_of[view], error) for view, error in errors.items()}
 
-    def _next(self, tablets: Mapping[RelationId, list[TabletId]], seen: Sight) -> chunks.Chunk | None:
-        """Which stretches of the base are read next. Where the smallest chunk holds the tablets, they are cut
-        evenly."""
+    def _next(self, ranges: Mapping[RelationId, list[TokenRange]], seen: Sight) -> chunks.Chunk | None:
+        """Which stretch of the base is read next. Where the smallest chunk holds the ranges, they are cut evenly."""
         assert seen.base is not None, "only a view in one piece has no base"
         cuts = Cuts(self._context, seen.base)
-        fillers = {view: self._fillers[seen.kinds[view]] for view in tablets}
-        rows_max = {view: self._rows_max(view, seen, fillers[view]) for view in tablets}
-        fits = cuts.fits(next(iter(tablets.values())), min(rows_max.values()))
+        fillers = {view: self._fillers[seen.kinds[view]] for view in ranges}
+        rows_max = {view: self._rows_max(view, seen, fillers[view]) for view in ranges}
+        fits = cuts.fits(next(iter(ranges.values())), min(rows_max.values()))
         bounds = [most for filler in fillers.values() if (most := filler.tablets_max) is not None]
         cut = cuts.evenly if fits else cuts.exactly
-        return chunks.next_chunk(seen.covered, tablets, rows_max, cut, min(bounds, default=None))
+        return chunks.next_chunk(seen.covered, ranges, rows_max, cut, min(bounds, default=None))
 
     def _rows_max(self, view: RelationId, seen: Sight, filler: Filler) -> int:
         rows = seen.builds[view].chunk_rows

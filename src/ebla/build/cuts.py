@@ -8,16 +8,17 @@ what may be expected: tokens are spread evenly.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow.compute as pc
 
-from ebla.base.ids import TabletId
 from ebla.catalog import reads
 from ebla.model.chunks import cut_evenly, cut_exactly
-from ebla.model.relation import DELETED, SPANS_TABLETS, TOKEN, Relation
+from ebla.model.relation import DELETED, TOKEN, Relation, Run
 from ebla.model.snapshot import Snapshot
+from ebla.model.tablets import TokenRange
 from ebla.storage import runs as rf
 from ebla.tables.context import Context
 from ebla.values import token
@@ -35,40 +36,38 @@ class Cuts:
         with context.catalog.reading() as connection:
             self._snapshot = reads.snapshot(connection, base)
 
-    def rows(self, tablet: TabletId) -> int:
-        """About how many rows a tablet has. Level 0 is spread evenly over the tablets that it spans."""
-        own = sum(r.rows for r in self._snapshot.level1 if r.tablet == tablet)
-        own += sum(r.rows - r.tombstones for r in self._snapshot.level0 if r.tablet == tablet)
-        spread = sum(r.rows - r.tombstones for r in self._snapshot.level0 if r.tablet == SPANS_TABLETS)
-        return own + -(-spread // self._base.tablets)
+    def rows(self, tokens: TokenRange) -> int:
+        """About how many rows a range has. Rows are spread evenly over the tokens of their run."""
+        found = sum(r.rows * _shared(r, tokens) for r in self._snapshot.level1)
+        found += sum((r.rows - r.tombstones) * _shared(r, tokens) for r in self._snapshot.level0)
+        return math.ceil(found)
 
-    def fits(self, tablets: Sequence[TabletId], rows_max: int) -> bool:
+    def fits(self, ranges: Sequence[TokenRange], rows_max: int) -> bool:
         """Whether a whole batch is one chunk, so that no more has to be read."""
-        return sum(map(self.rows, tablets)) <= rows_max
+        return sum(map(self.rows, ranges)) <= rows_max
 
-    def evenly(self, tablet: TabletId, after: str | None, rows_max: int) -> tuple[str | None, int]:
-        span = token.token_range(tablet, self._base.tablets)
-        return cut_evenly(span, after, self.rows(tablet), rows_max)
+    def evenly(self, tokens: TokenRange, after: str | None, rows_max: int) -> tuple[str | None, int]:
+        return cut_evenly(tokens, after, self.rows(tokens), rows_max)
 
-    def exactly(self, tablet: TabletId, after: str | None, rows_max: int) -> tuple[str | None, int]:
-        if self.rows(tablet) > EXACT_ROWS_MAX or any(
-            r.schema_version != self._base.schema_version for r in self._snapshot.level1 if r.tablet == tablet
+    def exactly(self, tokens: TokenRange, after: str | None, rows_max: int) -> tuple[str | None, int]:
+        if self.rows(tokens) > EXACT_ROWS_MAX or any(
+            r.schema_version != self._base.schema_version for r in self._snapshot.level1 if r.tokens.overlaps(tokens)
         ):
-            return self.evenly(tablet, after, rows_max)
-        return cut_exactly(self._tokens(tablet), after, rows_max)
+            return self.evenly(tokens, after, rows_max)
+        return cut_exactly(self._tokens(tokens), after, rows_max)
 
-    def _tokens(self, tablet: TabletId) -> list[int]:
-        """The sorted tokens of a tablet's rows: of its files, without those that level 0 replaced, and of level 0."""
+    def _tokens(self, tokens: TokenRange) -> list[int]:
+        """The sorted tokens of a range's rows: of its files, without those that level 0 replaced, and of level 0."""
         with self._context.catalog.reading() as connection:
-            snapshot = reads.snapshot(connection, self._base, self._snapshot.version, [tablet])
+            snapshot = reads.snapshot(connection, self._base, self._snapshot.version, [tokens])
         roots = self._context.roots()
         changed = rf.mutations(self._base, snapshot.level0, roots, self._context.cache, snapshot)
         replaced = changed[TOKEN].to_numpy()
-        mine = token.tablets_of(replaced, self._base.tablets) == tablet
         gone = pc.fill_null(changed[DELETED], False).to_numpy(zero_copy_only=False)
         standing = np.setdiff1d(self._of_files(snapshot), replaced)
-        found: list[int] = np.union1d(standing, replaced[mine & ~gone]).tolist()
-        return found
+        found = np.union1d(standing, replaced[~gone])
+        inside: list[int] = found[(found >= tokens.first) & (found <= tokens.last)].tolist()
+        return inside
 
     def _of_files(self, snapshot: Snapshot) -> np.ndarray:
         roots = self._context.roots()
@@ -79,3 +78,8 @@ class Cuts:
             read = roots[copies[run.id]].open_parquet(run.path).read(columns=names)
             parts.append(token.tokens(rf.align(read, self._base.key), names))
         return np.concatenate(parts) if parts else np.array([], np.int64)
+
+
+def _shared(run: Run, tokens: TokenRange) -> float:
+    """How much of a run's tokens lies in a range, 0 to 1."""
+    return max(0, min(run.token_max, tokens.last) - max(run.token_min, tokens.first) + 1) / run.tokens.width

@@ -180,7 +180,7 @@ class Shard:
     def _process_staging(self, batch: Batch, tasks: Mapping[TaskId, Task]) -> None:
         """Make one staged load visible, or find that nothing is left. The tasks of several loads are one."""
         base = next(iter(tasks.values())).base
-        if not staging.process(self._context, base, {task.tablet for task in tasks.values()}, tasks.keys()):
+        if not staging.process(self._context, base, {task.tokens for task in tasks.values()}, tasks.keys()):
             self._finish(batch, list(tasks))
         troubles.clear(self._context.catalog, base, Activity.BUILD)
 

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Version
+from ebla.base.ids import NodeId, RelationId, TaskId, Version
 from ebla.model.changes import Requirement
 from ebla.model.lifecycle.task import TaskState, is_open
+from ebla.model.tablets import TokenRange
 from ebla.model.tasks import NOT_YET, Build, Replica, Task, TaskKind
 
 ByTask = dict[TaskId, Task]
-ByTablet = dict[tuple[TabletId, TaskKind], ByTask]
+ByTablet = dict[tuple[TokenRange, TaskKind], ByTask]
 ByReplica = dict[Replica, ByTablet]
 
 
@@ -125,7 +126,7 @@ class State:
             self.open_of[task.view] = self.open_of.get(task.view, 0) + 1
         if not task.aborted:
             by_tablet = self.bases.setdefault(task.base, {}).setdefault(task.replica, {})
-            by_tablet.setdefault((task.tablet, task.kind), {})[task.id] = task
+            by_tablet.setdefault((task.tokens, task.kind), {})[task.id] = task
 
     def remove(self, task_id: TaskId) -> None:
         task = self.tasks.pop(task_id, None)
@@ -139,10 +140,10 @@ class State:
             return
         by_replica = self.bases[task.base]
         by_tablet = by_replica[task.replica]
-        of_tablet = by_tablet[task.tablet, task.kind]
+        of_tablet = by_tablet[task.tokens, task.kind]
         del of_tablet[task_id]
         if not of_tablet:
-            del by_tablet[task.tablet, task.kind]
+            del by_tablet[task.tokens, task.kind]
         if not by_tablet:
             del by_replica[task.replica]
         if not by_replica:

@@ -10,13 +10,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never
 
 from ebla.base import lazy
-from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Version
+from ebla.base.ids import NodeId, RelationId, TaskId, Version
 from ebla.catalog import rows, view_states
 from ebla.catalog import schema as s
 from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError
+from ebla.model.chunks import Covered, cut_at
 from ebla.model.lifecycle.task import TaskState, is_open
 from ebla.model.segments import Segment, Segments
+from ebla.model.tablets import TokenRange, number_of, token_ranges
 from ebla.model.tasks import Build, Replica, Task, TaskKind
 
 if TYPE_CHECKING:
@@ -46,11 +48,11 @@ def require_building(state: State, requirement: c.TasksOpen | c.SegmentsBegin | 
                 is_now = found.get(task, TaskState.GONE)
                 if not is_open(is_now):
                     raise ConflictError(f"task {task}: expected open, found {is_now}; nothing of it was written")
-        case c.SegmentsBegin(view=view, tablet=tablet, segments=expected, exactly=exactly):
-            covered = segments_of_tablet(state, view, tablet)
+        case c.SegmentsBegin(view=view, tokens=tokens, segments=expected, exactly=exactly):
+            covered = segments_of(state, view, tokens)
             if (covered if exactly else covered[: len(expected)]) != expected:
                 raise ConflictError(
-                    f"view {view} tablet {tablet}: expected it covered by {_text(expected)}, found {_text(covered)}; "
+                    f"view {view} {tokens}: expected it covered by {_text(expected)}, found {_text(covered)}; "
                     "another worker or epoch came first: read again"
                 )
         case c.NothingLeftToBuild(view=view):
@@ -85,9 +87,9 @@ def changes(state: State, update: c.BuildingUpdate, version: Version, created: R
             return (rows.delete(_tasks, id=ids, aborted=False),)
         case c.RemoveTasks(tasks=ids):
             return (rows.delete(_tasks, id=ids),)
-        case c.CoverSegment(view=view, tablet=tablet, segment=segment):
-            last = rows.greatest(state, _segments.c.ordinal, view_id=view, base_tablet_id=tablet)
-            return (_insert_segments(view, tablet, (segment,), 0 if last is None else last + 1),)
+        case c.CoverSegment(view=view, tokens=tokens, segment=segment):
+            last = rows.greatest(state, _segments.c.ordinal, view_id=view, **_key(tokens))
+            return (_insert_segments(view, tokens, (segment,), 0 if last is None else last + 1),)
         case c.ReplaceSegments():
             return _replace_segments(state, update)
         case c.ForgetSegments(view=view):
@@ -132,7 +134,8 @@ def _insert_tasks(tasks: Iterable[Task], version: Version) -> Change:
                 "aborted": task.aborted,
                 "base_id": task.base,
                 "view_id": task.view,
-                "base_tablet_id": task.tablet,
+                "base_tablet_id": number_of(task.tokens),
+                **_key(task.tokens),
                 "host_id": task.replica.host,
                 "shard": task.replica.shard,
                 "created_version": task.created or version,
@@ -144,26 +147,42 @@ def _insert_tasks(tasks: Iterable[Task], version: Version) -> Change:
 
 def _replace_segments(state: State, new: c.ReplaceSegments) -> tuple[Change, ...]:
     """Ordinals only need an order: the new ones take the places of the old, of which there were at least as many."""
-    found = rows.find(state, _segments, "ordinal", view_id=new.view, base_tablet_id=new.tablet)
+    found = rows.find(state, _segments, "ordinal", view_id=new.view, **_key(new.tokens))
     ordinals = [row.ordinal for row in found[: new.seen]]
     if not len(new.segments) <= len(ordinals) == new.seen:
-        raise ConflictError(f"view {new.view} tablet {new.tablet}: expected {new.seen} segments, found {len(ordinals)}")
+        raise ConflictError(f"view {new.view} {new.tokens}: expected {new.seen} segments, found {len(ordinals)}")
     if not ordinals:
         return ()
     replaced = rows.AtMost(ordinals[-1])
     return (
-        rows.delete(_segments, view_id=new.view, base_tablet_id=new.tablet, ordinal=replaced),
-        _insert_segments(new.view, new.tablet, new.segments, ordinals[0]),
+        rows.delete(_segments, view_id=new.view, ordinal=replaced, **_key(new.tokens)),
+        _insert_segments(new.view, new.tokens, new.segments, ordinals[0]),
     )
 
 
-def _insert_segments(view: RelationId, tablet: TabletId, segments: Segments[str], first: int) -> Change:
+def resize(state: State, base: RelationId, tablets: int) -> tuple[Change, ...]:
+    """What views cover of a base, cut where its new tablets are."""
+    changed: list[Change] = []
+    for view in rows.values(state, s.view_builds.c.view_id, base_id=base):
+        before = segments(state, view)
+        after = cut_at(before, token_ranges(tablets))
+        changed += [rows.delete(_segments, view_id=view, **_key(tokens)) for tokens in before.keys() - after.keys()]
+        new = sorted(after.keys() - before.keys())
+        changed += [_insert_segments(view, tokens, after[tokens], 0) for tokens in new]
+    return tuple(changed)
+
+
+def _key(tokens: TokenRange) -> dict[str, int]:
+    return {"token_min": tokens.first, "token_max": tokens.last}
+
+
+def _insert_segments(view: RelationId, tokens: TokenRange, segments: Segments[str], first: int) -> Change:
     return rows.insert(
         _segments,
         [
             {
                 "view_id": view,
-                "base_tablet_id": tablet,
+                **_key(tokens),
                 "ordinal": ordinal,
                 "up_to": segment.up_to,
                 "since_version": segment.since,
@@ -195,12 +214,12 @@ def forget(relation: RelationId) -> tuple[Change, ...]:
 
 def tasks(state: State) -> list[Task]:
     """All unfinished tasks, in the order of their turns."""
-    return [_task(row) for row in rows.find(state, _tasks, "created_version", "base_tablet_id", "id")]
+    return [_task(row) for row in rows.find(state, _tasks, "created_version", "token_min", "id")]
 
 
 def tasks_of(state: State, view: RelationId) -> list[Task]:
     """The unfinished tasks of one view."""
-    return [_task(row) for row in rows.find(state, _tasks, "base_tablet_id", view_id=view)]
+    return [_task(row) for row in rows.find(state, _tasks, "token_min", view_id=view)]
 
 
 def _task(row: Any) -> Task:
@@ -209,7 +228,7 @@ def _task(row: Any) -> Task:
         kind=TaskKind(row.type),
         base=RelationId(row.base_id),
         view=None if row.view_id is None else RelationId(row.view_id),
-        tablet=TabletId(row.base_tablet_id),
+        tokens=TokenRange(row.token_min, row.token_max),
         replica=Replica(NodeId(row.host_id), row.shard),
         aborted=bool(row.aborted),
         created=Version(row.created_version),
@@ -240,22 +259,22 @@ def processing_base(state: State) -> RelationId | None:
     return None if row is None else RelationId(int(row.value))
 
 
-def segments(state: State, view: RelationId) -> dict[TabletId, Segments[str]]:
-    """What a view covers, by tablet."""
-    found: dict[TabletId, list[Segment[str]]] = {}
-    for r in rows.find(state, _segments, "base_tablet_id", "ordinal", view_id=view):
-        found.setdefault(TabletId(r.base_tablet_id), []).append(_segment(r))
-    return {tablet: tuple(covered) for tablet, covered in found.items()}
+def segments(state: State, view: RelationId) -> Covered:
+    """What a view covers of its base, in the order of tokens."""
+    found: dict[TokenRange, list[Segment[str]]] = {}
+    for r in rows.find(state, _segments, "token_min", "ordinal", view_id=view):
+        found.setdefault(TokenRange(r.token_min, r.token_max), []).append(_segment(r))
+    return {tokens: tuple(covered) for tokens, covered in found.items()}
 
 
-def segments_of_tablet(state: State, view: RelationId, tablet: TabletId) -> Segments[str]:
-    return tuple(map(_segment, rows.find(state, _segments, "ordinal", view_id=view, base_tablet_id=tablet)))
+def segments_of(state: State, view: RelationId, tokens: TokenRange) -> Segments[str]:
+    return tuple(map(_segment, rows.find(state, _segments, "ordinal", view_id=view, **_key(tokens))))
 
 
 def spans(state: State) -> dict[RelationId, tuple[Version, Version]]:
     """The oldest and the newest version among the segments of each view."""
-    found = rows.extremes(state, _segments.c.since_version, by=_segments.c.view_id)
-    return {RelationId(view): (Version(oldest), Version(newest)) for view, (oldest, newest) in found.items()}
+    found = rows.extremes(state, _segments.c.since_version, by=(_segments.c.view_id,))
+    return {RelationId(view): (Version(oldest), Version(newest)) for (view,), (oldest, newest) in found.items()}
 
 
 def _segment(row: Any) -> Segment[str]:

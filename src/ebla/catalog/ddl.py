@@ -9,11 +9,12 @@ from typing import Any, assert_never
 from ebla.base.ids import NodeId, RelationId, Version
 from ebla.catalog import building, indexing, memory, rows, runs, view_states
 from ebla.catalog import schema as s
-from ebla.catalog.reads import called
+from ebla.catalog.reads import called, placement
 from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError, DuplicateNameError, UnknownNameError
 from ebla.model import changes as c
 from ebla.model.relation import FOREVER, Column, Kind
+from ebla.model.tablets import resized
 
 # ---- requirements ---------------------------------------------------------------------------------------
 
@@ -60,6 +61,7 @@ def create(state: State, new: c.CreateRelation, relation: RelationId, version: V
         "replication": new.replication,
         "schema_version": 1,
         "placement_version": 1,
+        "map_version": version,
         "horizon": version,
         "created_version": version,
         "comment": new.comment,
@@ -70,6 +72,7 @@ def create(state: State, new: c.CreateRelation, relation: RelationId, version: V
     failed = {one.relation_id for one in rows.find(state, s.troubles) if s.folded(one.name) == named}
     return (
         rows.insert(s.relations, [row]),
+        _insert_map(relation, new.tablets, version),
         _insert_columns(relation, new.columns, version),
         _insert_placement(relation, new.placement),
         *((view_states.create(relation, version),) if new.kind is Kind.VIEW else ()),
@@ -110,8 +113,28 @@ def changes(state: State, update: c.RelationUpdate, version: Version) -> tuple[C
             gone = rows.delete(s.tablets, relation_id=relation)
             moved = this(placement_version=now.placement_version + 1)
             return gone, _insert_placement(relation, placement), moved
+        case c.SetTabletMap(tablets=tablets):
+            if now.kind == Kind.INDEX.value:
+                raise ConflictError(f"{now.name}: expected a table or a view, found an index: it follows its base")
+            return (*_resize(state, relation, tablets, version), *building.resize(state, relation, tablets))
         case _:
             assert_never(update)
+
+
+def _resize(state: State, relation: RelationId, tablets: int, version: Version) -> tuple[Change, ...]:
+    """The next tablet map of a relation and of its indexes, whose entries lie where its rows lie."""
+    now = _living(state, relation)
+    placed = resized(placement(state, relation, now.tablets), tablets)
+    values = {"tablets": tablets, "map_version": version, "placement_version": now.placement_version + 1}
+    indexes = (one.index for one in indexing.of_base(state, relation))
+    return (
+        *runs.resize(state, relation, now.tablets, tablets, version),
+        rows.update(s.relations, values, relation_id=relation),
+        _insert_map(relation, tablets, version),
+        rows.delete(s.tablets, relation_id=relation),
+        _insert_placement(relation, placed),
+        *(change for index in indexes for change in _resize(state, index, tablets, version)),
+    )
 
 
 def _truncate(state: State, relation: RelationId, version: Version) -> tuple[Change, ...]:
@@ -166,6 +189,10 @@ def _insert_columns(relation: RelationId, columns: tuple[Column, ...], version: 
             for ordinal, column in enumerate(columns)
         ],
     )
+
+
+def _insert_map(relation: RelationId, tablets: int, version: Version) -> Change:
+    return rows.insert(s.tablet_maps, [{"relation_id": relation, "begin_version": version, "tablets": tablets}])
 
 
 def _insert_placement(relation: RelationId, placement: tuple[tuple[NodeId, ...], ...]) -> Change:

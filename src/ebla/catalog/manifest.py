@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, select
 
 from ebla.base.ids import RelationId, TransactionId, Version
 from ebla.catalog import schema as s
-from ebla.model.relation import FOREVER, SPANS_TABLETS, Relation, RunState
+from ebla.model.relation import FOREVER, Relation, RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,6 @@ def level0(connection: Connection, relation: Relation) -> tuple[int, int]:
         select(s.runs.c.run_id, s.runs.c.row_count)
         .where(
             s.runs.c.relation_id == relation.id,
-            s.runs.c.tablet_id.between(SPANS_TABLETS, relation.tablets - 1),
             s.runs.c.end_version == FOREVER,
             s.runs.c.level == 0,
             s.runs.c.state == RunState.NORMAL.value,

@@ -9,19 +9,21 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Connection, insert, inspect, select, text, update
+from sqlalchemy import Column, Connection, FromClause, Table, bindparam, insert, inspect, select, text, update
 from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.schema import CreateColumn
 
 from ebla.base.failpoint import hit
 from ebla.catalog import history, reads, schema
+from ebla.catalog.forks import fork
 from ebla.errors import CatalogError
 from ebla.model.lifecycle.view import ViewState, behind
 from ebla.model.relation import Kind
+from ebla.model.tablets import TokenRange, token_range
 
 FORMAT = "ebla"
 
@@ -75,11 +77,14 @@ def _add_pace(connection: Connection) -> None:
 def _add_columns(connection: Connection, *columns: Column[Any]) -> None:
     """Columns that a catalog created by this release has already."""
     for column in columns:
-        table = column.table.description
-        there = {found["name"] for found in inspect(connection).get_columns(table, schema=namespace(connection))}
-        if column.name not in there:
+        if column.name not in _column_names(connection, column.table):
             clause = CreateColumn(column).compile(dialect=connection.dialect)
-            connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {clause}"))
+            connection.execute(text(f"ALTER TABLE {column.table.description} ADD COLUMN {clause}"))
+
+
+def _column_names(connection: Connection, table: FromClause) -> set[str]:
+    found = inspect(connection).get_columns(table.description, schema=namespace(connection))
+    return {column["name"] for column in found}
 
 
 def _add_service(connection: Connection) -> None:
@@ -117,8 +122,9 @@ def _store_view_states(connection: Connection) -> None:
         for table in (schema.view_states, schema.view_builds, schema.built_views)
     )
     positions = {row.name: row for row in connection.execute(select(schema.progress))}
-    living = (schema.relations.c.kind == Kind.VIEW.value, schema.relations.c.dropped_version.is_(None))
-    for view in connection.execute(select(schema.relations).where(*living)).all():
+    relations = schema.relations
+    living = (relations.c.kind == Kind.VIEW.value, relations.c.dropped_version.is_(None))
+    for view in connection.execute(select(relations.c.relation_id, relations.c.created_version).where(*living)).all():
         number = view.relation_id
         if number in numbers:
             continue
@@ -162,6 +168,61 @@ def _add_guards(connection: Connection) -> None:
     schema.metadata.create_all(connection, tables=[schema.guards])
 
 
+def _key_by_tokens(connection: Connection) -> None:
+    """Runs, folds, segments and tasks named tablets of the one map that a relation had; now they name tokens."""
+    runs, tasks, relations = schema.runs, schema.view_building_tasks, schema.relations
+    named = "tablet_id" in _column_names(connection, runs)
+    schema.metadata.create_all(connection, tables=[schema.tablet_maps])
+    _add_columns(connection, relations.c.map_version, runs.c.fork, tasks.c.token_min, tasks.c.token_max)
+    if not named:
+        return
+    found = connection.execute(select(relations.c.relation_id, relations.c.tablets, relations.c.created_version)).all()
+    maps = [{"relation_id": r.relation_id, "begin_version": r.created_version, "tablets": r.tablets} for r in found]
+    if maps:
+        connection.execute(insert(schema.tablet_maps), maps)
+    connection.execute(update(relations).values(map_version=relations.c.created_version))
+    tablets = {r.relation_id: r.tablets for r in found}
+    _key_runs(connection, tablets)
+    of_base = {r.view_id: tablets.get(r.base_id, 1) for r in connection.execute(select(schema.view_builds))}
+    _rebuild(connection, schema.folds, "tablet_id", lambda row: tablets.get(row["relation_id"], 1))
+    _rebuild(connection, schema.view_building_segments, "base_tablet_id", lambda row: of_base.get(row["view_id"], 1))
+    for task in connection.execute(select(tasks.c.id, tasks.c.base_id, tasks.c.base_tablet_id)).all():
+        first, last = token_range(task.base_tablet_id, tablets.get(task.base_id, 1))
+        connection.execute(update(tasks).where(tasks.c.id == task.id).values(token_min=first, token_max=last))
+
+
+def _key_runs(connection: Connection, tablets: Mapping[int, int]) -> None:
+    runs = schema.runs
+    keyed = []
+    for row in connection.execute(
+        text("SELECT run_id, host_id, relation_id, tablet_id, token_min, token_max FROM runs")
+    ):
+        tokens = TokenRange(row.token_min, row.token_max)
+        if row.tablet_id >= 0:
+            tablet = token_range(row.tablet_id, tablets.get(row.relation_id, 1))
+            tokens = tokens if tablet.holds(tokens) else tablet
+        keyed.append({"run": row.run_id, "host": row.host_id, "low": tokens[0], "high": tokens[1], "at": fork(tokens)})
+    connection.execute(text("DROP INDEX IF EXISTS runs_of_tablet"))
+    connection.execute(text("ALTER TABLE runs DROP COLUMN tablet_id"))
+    if keyed:
+        this = (runs.c.run_id == bindparam("run"), runs.c.host_id == bindparam("host"))
+        after = update(runs).where(*this)
+        after = after.values(token_min=bindparam("low"), token_max=bindparam("high"), fork=bindparam("at"))
+        connection.execute(after, keyed)
+    schema.runs_by_fork.create(connection, checkfirst=True)
+
+
+def _rebuild(connection: Connection, table: Table, tablet: str, tablets: Callable[[Mapping[str, Any]], int]) -> None:
+    """A table whose key has another shape: its rows with the tokens of the tablet that each one named."""
+    rows = [dict(row) for row in connection.execute(text(f"SELECT * FROM {table.name}")).mappings()]
+    for row in rows:
+        row["token_min"], row["token_max"] = token_range(row.pop(tablet), tablets(row))
+    table.drop(connection)
+    table.create(connection)
+    if rows:
+        connection.execute(insert(table), rows)
+
+
 def _trim_history(connection: Connection) -> None:
     _add_counter(connection, history.COUNTER)
 
@@ -179,6 +240,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=10, name="store states of views", run=_store_view_states),
     Migration(number=11, name="add dependencies of relations", run=_add_dependencies),
     Migration(number=12, name="add guards of scopes", run=_add_guards),
+    Migration(number=13, name="key by tokens", run=_key_by_tokens),
     Migration(number=14, name="count from where the history is complete", run=_trim_history),
 )
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
 from ebla.base.caches import Interned
-from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
+from ebla.base.ids import NodeId, RelationId, RunId, Token, TransactionId, Version
 from ebla.catalog import history, memory, rows
 from ebla.catalog import schema as s
-from ebla.catalog.rows import Above, AtMost, State, Within
+from ebla.catalog.rows import Above, AtLeast, AtMost, Overlapping, State, Within
 from ebla.errors import SnapshotError, UnknownNameError, UsageError
 from ebla.model.relation import FOREVER, SPANS_TABLETS, Column, Default, Kind, Node, Relation, Run, RunSource, RunState
 from ebla.model.snapshot import Snapshot, assemble
+from ebla.model.tablets import ALL, TokenRange, joined, resized, tablet_around, tablets_over, token_range
 
 WRITTEN = {"source": RunSource.WRITE.value, "state": RunState.NORMAL.value}
 """Of runs that a writer has made visible."""
+SPANS_MAX = 8
+"""Of tablets that lie in more places all runs are read: a query for each place would take longer."""
 STAGED = {"state": RunState.STAGING.value, "end_version": FOREVER}
 """Of runs that wait to become visible."""
 
@@ -97,21 +100,49 @@ def options_of(text: str) -> dict[str, Any]:
 
 
 def _relation(state: State, row: Any, version: Version | None) -> Relation:
+    tablets = row.tablets
+    if version is not None and version < row.map_version:
+        tablets = _tablets_at(state, row.relation_id, version, row.tablets)
     return Relation(
         id=RelationId(row.relation_id),
         name=row.name,
         kind=Kind(row.kind),
-        tablets=row.tablets,
+        tablets=tablets,
         replication=row.replication,
         schema_version=row.schema_version,
         placement_version=row.placement_version,
         columns=_columns(state, row.relation_id, version),
-        placement=_placement(state, row.relation_id, row.tablets),
+        placement=resized(placement(state, row.relation_id, row.tablets), tablets),
         horizon=Version(row.horizon),
         created_version=Version(row.created_version),
         comment=row.comment,
         options=options_of(row.options),
+        map_version=Version(row.map_version),
     )
+
+
+def relation_maps(state: State, relation_id: RelationId) -> list[tuple[Version, int]]:
+    """The tablet maps of a relation that a version can be read with: since when, and how many tablets; oldest first."""
+
+    def read() -> list[tuple[Version, int]]:
+        found = rows.find(state, s.tablet_maps, "begin_version", relation_id=relation_id)
+        return [(Version(row.begin_version), row.tablets) for row in found]
+
+    return list(memory.remembered(state, ("maps", relation_id), read))
+
+
+def _tablets_at(state: State, relation_id: RelationId, version: Version, newest: int) -> int:
+    then = [tablets for since, tablets in relation_maps(state, relation_id) if since <= version]
+    return then[-1] if then else newest
+
+
+def _with_map_of(state: State, target: Relation, version: Version) -> Relation:
+    """A relation with the tablets that it had at a version, whenever it was read."""
+    now = relation_by_id(state, target.id) or target
+    tablets = now.tablets if version >= now.map_version else _tablets_at(state, now.id, version, now.tablets)
+    if tablets == target.tablets:
+        return target
+    return replace(target, tablets=tablets, placement=resized(target.placement, tablets))
 
 
 def _columns(state: State, relation_id: int, version: Version | None) -> tuple[Column, ...]:
@@ -138,7 +169,7 @@ def physical_names(state: State, relation_id: RelationId) -> set[str]:
     return rows.values(state, s.columns.c.physical, relation_id=relation_id)
 
 
-def _placement(state: State, relation_id: int, tablets: int) -> tuple[tuple[NodeId, ...], ...]:
+def placement(state: State, relation_id: int, tablets: int) -> tuple[tuple[NodeId, ...], ...]:
     placed: list[list[NodeId]] = [[] for _ in range(tablets)]
     for row in rows.find(state, s.tablets, "tablet_id", "ordinal", relation_id=relation_id):
         placed[row.tablet_id].append(NodeId(row.host_id))
@@ -208,21 +239,30 @@ def snapshot(
     state: State,
     target: Relation,
     version: Version | None = None,
-    tablets: Sequence[TabletId] | None = None,
+    tokens: Collection[TokenRange] | None = None,
 ) -> Snapshot:
-    """The runs that hold some tablets of a relation at a version. Two catalog queries, whatever the manifest's size."""
+    """The runs of a relation at a version: all, or those of the tablets that have these tokens.
+
+    Its tablets are those of the version. A few catalog queries, whatever the manifest's size.
+    """
     at = current_version(state) if version is None else version
     require_readable(state, target, at)
+    target = _with_map_of(state, target, at)
+    tablets = None if tokens is None else sorted({t for one in tokens for t in tablets_over(one, target.tablets)})
     of: dict[str, object] = {"relation_id": target.id, "begin_version": AtMost(at)}
-    if tablets is not None:
-        of["tablet_id"] = {*tablets, SPANS_TABLETS}
-    runs = rows.find(state, s.runs, end_version=Above(at), state=RunState.NORMAL.value, **of)
-    folds = rows.extremes(state, s.folds.c.cutoff, by=s.folds.c.tablet_id, **of)
+    near: dict[str, object] = {}
+    if tablets is not None and len(spans := joined(token_range(t, target.tablets) for t in tablets)) <= SPANS_MAX:
+        near = {"fork": Overlapping(tuple(spans))}
+    runs = rows.find(state, s.runs, end_version=Above(at), state=RunState.NORMAL.value, **of, **near)
+    if tablets:
+        first, last = token_range(tablets[0], target.tablets).first, token_range(tablets[-1], target.tablets).last
+        of |= {"token_min": AtMost(last), "token_max": AtLeast(first)}
+    folds = rows.extremes(state, s.folds.c.cutoff, by=(s.folds.c.token_min, s.folds.c.token_max), **of)
     return assemble(
         target,
         at,
-        merge_replicas(runs),
-        [(TabletId(tablet), Version(cutoff)) for tablet, (_, cutoff) in folds.items()],
+        merge_replicas(runs, target.tablets),
+        [(TokenRange(*key), Version(cutoff)) for key, (_, cutoff) in folds.items()],
         roots(state),
         tablets,
     )
@@ -231,12 +271,14 @@ def snapshot(
 def writes_between(state: State, target: Relation, since: Version, until: Version) -> list[Run]:
     """The runs that writers committed in `(since, until]`, oldest first, whether still visible or not."""
     found = rows.find(state, s.runs, relation_id=target.id, begin_version=Within(since, until), **WRITTEN)
-    return _oldest_first(found)
+    return _oldest_first(found, target.tablets)
 
 
-def staged_runs(state: State, relation_id: RelationId, tablets: Iterable[TabletId]) -> list[Run]:
-    """The runs of some tablets that wait to become visible, oldest first; `begin_version` is when they were staged."""
-    return _oldest_first(rows.find(state, s.runs, relation_id=relation_id, tablet_id=frozenset(tablets), **STAGED))
+def staged_runs(state: State, target: Relation, tokens: Iterable[TokenRange] = (ALL,)) -> list[Run]:
+    """The runs with some tokens that wait to become visible, oldest first; `begin_version` is when they were staged."""
+    near = Overlapping(tuple(joined(tokens)))
+    found = _oldest_first(rows.find(state, s.runs, relation_id=target.id, fork=near, **STAGED), target.tablets)
+    return [run for run in found if any(run.tokens.overlaps(one) for one in near.ranges)]
 
 
 def visible_since(state: State, relation_id: RelationId, transaction: TransactionId) -> Version | None:
@@ -303,28 +345,30 @@ def progress_of(state: State, names: Collection[str]) -> dict[str, str]:
     return {row.name: row.value for row in rows.find(state, s.progress, name=frozenset(names))}
 
 
-def _oldest_first(found: Iterable[Any]) -> list[Run]:
-    return sorted(merge_replicas(found), key=lambda run: (run.begin_version, run.id))
+def _oldest_first(found: Iterable[Any], tablets: int) -> list[Run]:
+    return sorted(merge_replicas(found, tablets), key=lambda run: (run.begin_version, run.id))
 
 
-def merge_replicas(found: Iterable[Any]) -> list[Run]:
-    """One run per file: the manifest has a row for each copy."""
+def merge_replicas(found: Iterable[Any], tablets: int) -> list[Run]:
+    """One run per file, in a map of so many tablets: the manifest has a row for each copy."""
     copies: dict[str, list[Any]] = {}
     for row in found:
         copies.setdefault(row.run_id, []).append(row)
-    runs = RUNS.of([of_run[0] for of_run in copies.values()])
+    runs = RUNS.of([(tablets, of_run[0]) for of_run in copies.values()])
     return [
         run if len(of_run) == 1 else replace(run, nodes=tuple(sorted(NodeId(row.host_id) for row in of_run)))
         for run, of_run in zip(runs, copies.values(), strict=True)
     ]
 
 
-def _run(row: Any) -> Run:
+def _run(read: tuple[int, Any]) -> Run:
+    tablets, row = read
+    tablet = tablet_around(TokenRange(row.token_min, row.token_max), tablets)
     return Run(
         id=RunId(row.run_id),
         relation=RelationId(row.relation_id),
         level=row.level,
-        tablet=TabletId(row.tablet_id),
+        tablet=SPANS_TABLETS if tablet is None else tablet,
         token_min=Token(row.token_min),
         token_max=Token(row.token_max),
         key_min=row.key_min,
@@ -343,7 +387,7 @@ def _run(row: Any) -> Run:
     )
 
 
-RUNS: Interned[Any, Run] = Interned("runs", _run, bytes_max=64 * 2**20, each=1_100)
+RUNS: Interned[tuple[int, Any], Run] = Interned("runs", _run, bytes_max=64 * 2**20, each=1_100)
 """Of this process: most rows of a manifest were read before, by the snapshot before this one."""
 
 

@@ -6,7 +6,7 @@ as values; `write` carries them out. A state is a database connection inside a t
 dictionaries of the simulation: rules and reads do not know which.
 
 Columns are named by keywords. A value means equality, `None` that there is none, a set any of its values;
-`Above`, `AtMost`, `Within` and `Not` say the rest.
+`Above`, `AtLeast`, `AtMost`, `Within`, `Overlapping` and `Not` say the rest.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from typing import Any, Protocol, assert_never
 import sqlalchemy as sa
 from sqlalchemy import Column, ColumnElement, Connection, Table
 
+from ebla.catalog import forks
+from ebla.model.tablets import TokenRange
+
 Where = Mapping[str, object]
 
 CHUNK = 500
@@ -29,6 +32,11 @@ CHUNK = 500
 
 @dataclass(frozen=True, slots=True)
 class Above:
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
     value: int
 
 
@@ -43,6 +51,13 @@ class Within:
 
     above: int
     at_most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overlapping:
+    """Of forks (`ebla.catalog.forks`): those of ranges that may overlap one of these, which lie in order and apart."""
+
+    ranges: tuple[TokenRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +173,17 @@ def _bounds(state: State, column: Column[Any], bound: ColumnElement[Any], where:
     return [found for found in values(state, column, **where) if found is not None]
 
 
-def extremes(state: State, column: Column[Any], /, *, by: Column[Any], **where: object) -> dict[Any, tuple[int, int]]:
-    """The least and the greatest value of a column, for each value of another."""
+def extremes(
+    state: State, column: Column[Any], /, *, by: Sequence[Column[Any]], **where: object
+) -> dict[tuple[Any, ...], tuple[int, int]]:
+    """The least and the greatest value of a column, for each value of others."""
     if isinstance(state, Connection):
-        query = sa.select(by, sa.func.min(column), sa.func.max(column)).group_by(by)
+        query = sa.select(*by, sa.func.min(column), sa.func.max(column)).group_by(*by)
         parts = (state.execute(query.where(condition)) for condition in _conditions(column.table, where))
-        return {key: (low, high) for part in parts for key, low, high in part}
-    found: dict[Any, list[int]] = {}
+        return {tuple(key): (low, high) for part in parts for *key, low, high in part}
+    found: dict[tuple[Any, ...], list[int]] = {}
     for row in state.find(column.table, where):
-        found.setdefault(getattr(row, by.name), []).append(getattr(row, column.name))
+        found.setdefault(tuple(getattr(row, one.name) for one in by), []).append(getattr(row, column.name))
     return {key: (min(those), max(those)) for key, those in found.items()}
 
 
@@ -199,13 +216,28 @@ def write(state: State, change: Change) -> int:
 
 def _conditions(table: Any, where: Where) -> Iterator[ColumnElement[bool]]:
     """One condition; of a long set several, each with a part of it."""
-    rest = [_compared(table.c[name], value) for name, value in where.items() if not isinstance(value, AbstractSet)]
+    several = (AbstractSet, Overlapping)
+    rest = [_compared(table.c[name], value) for name, value in where.items() if not isinstance(value, several)]
     parts = []
     for name, value in where.items():
         if isinstance(value, AbstractSet):
-            ordered = sorted(value)
-            parts.append([table.c[name].in_(ordered[i : i + CHUNK]) for i in range(0, len(ordered), CHUNK)])
+            parts.append(_of_set(table.c[name], value))
+        elif isinstance(value, Overlapping):
+            inside = [table.c[name].between(one.first, one.last) for one in value.ranges]
+            # A condition for each range: neither database would use an index for all of them together.
+            parts.append([*inside, *_of_set(table.c[name], _above(value))])
     return (sa.and_(sa.true(), *rest, *part) for part in product(*parts))
+
+
+def _of_set(column: ColumnElement[Any], value: AbstractSet[Any]) -> list[ColumnElement[bool]]:
+    ordered = sorted(value)
+    return [column.in_(ordered[i : i + CHUNK]) for i in range(0, len(ordered), CHUNK)]
+
+
+def _above(value: Overlapping) -> frozenset[int]:
+    """The forks above the ranges, without those that lie in another of them."""
+    nodes = forks.above(value.ranges)
+    return frozenset(node for node in nodes if not any(one.first <= node <= one.last for one in value.ranges))
 
 
 def _compared(column: ColumnElement[Any], value: object) -> ColumnElement[bool]:
@@ -216,6 +248,8 @@ def _compared(column: ColumnElement[Any], value: object) -> ColumnElement[bool]:
             return column != other
         case Above(value=limit):
             return column > limit
+        case AtLeast(value=limit):
+            return column >= limit
         case AtMost(value=limit):
             return column <= limit
         case Within(above=above, at_most=limit):
@@ -231,8 +265,12 @@ def holds(found: Any, value: object) -> bool:
             return found in value
         case Not(value=other):
             return found is not None and found != other
+        case Overlapping(ranges=ranges):
+            return any(one.first <= found <= one.last for one in ranges) or found in forks.above(ranges)
         case Above(value=limit):
             return found is not None and found > limit
+        case AtLeast(value=limit):
+            return found is not None and found >= limit
         case AtMost(value=limit):
             return found is not None and found <= limit
         case Within(above=above, at_most=limit):

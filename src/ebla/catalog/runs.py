@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from ebla.base import lazy
-from ebla.base.ids import RelationId, RunId, TabletId, Version
+from ebla.base.ids import RelationId, RunId, TabletId, Token, Version
 from ebla.catalog import rows
 from ebla.catalog import schema as s
-from ebla.catalog.reads import called, newest_write
-from ebla.catalog.rows import AtMost, Change, Not, State
+from ebla.catalog.forks import fork
+from ebla.catalog.reads import called, newest_write, relation_by_id, relation_maps
+from ebla.catalog.rows import AtLeast, AtMost, Change, Not, State
 from ebla.errors import ConflictError
 from ebla.model.relation import FOREVER, SPANS_TABLETS, Run, RunState
+from ebla.model.snapshot import BEGINNING, cutoffs_of
+from ebla.model.tablets import TokenRange, tablet_around, token_range
 
 if TYPE_CHECKING:
     from ebla.model import changes as c
@@ -42,10 +46,10 @@ def require_runs(state: State, requirement: c.RunRequirement) -> None:
                     f": expected {len(runs)} staged runs, found {staged}; "
                     "another worker or a truncation came first: look again"
                 )
-        case c.CutoffIs(relation=relation, tablet=tablet, cutoff=expected):
-            found = current_cutoff(state, relation, tablet)
+        case c.CutoffIs(relation=relation, tokens=tokens, cutoff=expected):
+            found = current_cutoff(state, relation, tokens)
             if found != expected:
-                raise wrong(f" tablet {tablet}: expected cutoff {expected}, found {found}")
+                raise wrong(f" {tokens}: expected cutoff {expected}, found {found}")
         case _:
             assert_never(requirement)
 
@@ -55,8 +59,9 @@ def _count_live(state: State, relation: RelationId, runs: frozenset[RunId], /, *
     return len(rows.values(state, s.runs.c.run_id, **live))
 
 
-def current_cutoff(state: State, relation: RelationId, tablet: TabletId) -> Version:
-    return Version(rows.greatest(state, s.folds.c.cutoff, relation_id=relation, tablet_id=tablet) or 0)
+def current_cutoff(state: State, relation: RelationId, tokens: TokenRange) -> Version:
+    around = {"token_min": AtMost(tokens.first), "token_max": AtLeast(tokens.last)}
+    return Version(rows.greatest(state, s.folds.c.cutoff, relation_id=relation, **around) or 0)
 
 
 # ---- updates --------------------------------------------------------------------------------------------
@@ -65,13 +70,14 @@ def current_cutoff(state: State, relation: RelationId, tablet: TabletId) -> Vers
 def changes(state: State, update: c.RunUpdate, version: Version) -> tuple[Change, ...]:
     match update:
         case c.AddRuns(runs=runs, level1_if_empty=bulk):
-            return (_insert(_level1_where_empty(state, runs) if bulk else runs, version),)
+            added = _level1_where_empty(state, runs) if bulk else runs
+            _refuse_spanning(state, added)
+            return (_insert(added, version),)
         case c.EndRuns(relation=relation, runs=ended):
             live = {"relation_id": relation, "end_version": FOREVER}
             return (rows.update(s.runs, {"end_version": version}, run_id=ended, **live),)
-        case c.SetCutoff(relation=relation, tablet=tablet, cutoff=cutoff):
-            fold = {"relation_id": relation, "tablet_id": tablet, "begin_version": version, "cutoff": cutoff}
-            return (rows.insert(s.folds, [fold]),)
+        case c.SetCutoff(relation=relation, tokens=tokens, cutoff=cutoff):
+            return (_insert_folds(relation, {tokens: cutoff}, version),)
         case c.SetRunState(runs=runs_set, state=after):
             # What is in this state already keeps its version, and what has ended meanwhile never becomes visible.
             due = {"state": Not(after.value), "end_version": FOREVER}
@@ -88,19 +94,90 @@ def end_all(relation: RelationId, version: Version) -> Change:
 def forget(state: State, relation: RelationId, horizon: Version) -> tuple[Change, ...]:
     """No version below the horizon is read any more.
 
-    Of the folds up to the horizon only each tablet's last counts for a version that can still be read.
+    Of the folds up to the horizon only the last of each range counts for a version that can still be read, and of the
+    tablet maps only the last.
     """
-    last: dict[int, int] = {}
+    last: dict[TokenRange, int] = {}
     replaced: dict[int, set[int]] = {}
     folds = rows.find(state, s.folds, "begin_version", relation_id=relation, begin_version=AtMost(horizon))
     for fold in reversed(folds):
-        if fold.cutoff <= last.get(fold.tablet_id, -1):
-            replaced.setdefault(fold.begin_version, set()).add(fold.tablet_id)
-        last[fold.tablet_id] = max(fold.cutoff, last.get(fold.tablet_id, -1))
+        tokens = _tokens(fold)
+        if fold.cutoff <= last.get(tokens, -1):
+            replaced.setdefault(fold.begin_version, set()).add(tokens.first)
+        last[tokens] = max(fold.cutoff, last.get(tokens, -1))
     return (
         rows.delete(s.runs, relation_id=relation, end_version=AtMost(horizon)),
-        *(rows.delete(s.folds, relation_id=relation, begin_version=v, tablet_id=t) for v, t in replaced.items()),
+        *(rows.delete(s.folds, relation_id=relation, begin_version=v, token_min=t) for v, t in replaced.items()),
+        *_forget_maps(state, relation, horizon),
     )
+
+
+def _forget_maps(state: State, relation: RelationId, horizon: Version) -> tuple[Change, ...]:
+    """Nothing for a relation that has had one map alone, as most have."""
+    if len(relation_maps(state, relation)) < 2:
+        return ()
+    begun = rows.greatest(state, s.tablet_maps.c.begin_version, relation_id=relation, begin_version=AtMost(horizon))
+    return (rows.delete(s.tablet_maps, relation_id=relation, begin_version=AtMost((begun or 0) - 1)),)
+
+
+# ---- another tablet map ---------------------------------------------------------------------------------
+
+
+def resize(state: State, relation: RelationId, before: int, tablets: int, version: Version) -> tuple[Change, ...]:
+    """What another tablet map means for runs and folds: it must fit them, and tablets that become one have one fold."""
+    for tokens in _occupied(state, relation, level=1):
+        if tablet_around(tokens, tablets) is None:
+            raise ConflictError(
+                f"{called(state, relation)}: expected every level 1 run in one of {tablets} tablets, "
+                f"found one with {tokens}; cut it first"
+            )
+    if tablets >= before:
+        return ()
+    by = (s.folds.c.token_min, s.folds.c.token_max)
+    folds = rows.extremes(state, s.folds.c.cutoff, by=by, relation_id=relation)
+    cutoffs = cutoffs_of([(TokenRange(*key), Version(last)) for key, (_, last) in folds.items()], before)
+    merged: dict[TokenRange, Version] = {}
+    for tablet in range(tablets):
+        parts = range(tablet * before // tablets, (tablet + 1) * before // tablets)
+        found = {cutoffs.get(TabletId(part), BEGINNING) for part in parts}
+        if len(found) > 1:
+            raise ConflictError(
+                f"{called(state, relation)}: expected level 0 folded up to one version in tablets {parts[0]} to "
+                f"{parts[-1]}, which become one, found {sorted(found)}; compact it first"
+            )
+        if found != {BEGINNING}:
+            merged[token_range(tablet, tablets)] = found.pop()
+    return (_insert_folds(relation, merged, version),)
+
+
+def _occupied(state: State, relation: RelationId, /, **where: object) -> list[TokenRange]:
+    """Ranges that visible and staged runs lie in: of those with one first token the longest."""
+    live: dict[str, object] = {"relation_id": relation, "end_version": FOREVER, **where}
+    found = rows.extremes(state, s.runs.c.token_max, by=(s.runs.c.token_min,), **live)
+    return [TokenRange(first, Token(last)) for (first,), (_, last) in sorted(found.items())]
+
+
+def _tokens(row: Any) -> TokenRange:
+    return TokenRange(row.token_min, row.token_max)
+
+
+def _insert_folds(relation: RelationId, folds: Mapping[TokenRange, Version], version: Version) -> Change:
+    return rows.insert(
+        s.folds,
+        [
+            {
+                "relation_id": relation,
+                "token_min": tokens.first,
+                "token_max": tokens.last,
+                "begin_version": version,
+                "cutoff": cutoff,
+            }
+            for tokens, cutoff in folds.items()
+        ],
+    )
+
+
+# ---- rows of runs ---------------------------------------------------------------------------------------
 
 
 def _insert(runs: tuple[Run, ...], version: Version) -> Change:
@@ -112,7 +189,6 @@ def _insert(runs: tuple[Run, ...], version: Version) -> Change:
                 "host_id": node,
                 "relation_id": run.relation,
                 "level": run.level,
-                "tablet_id": run.tablet,
                 "token_min": run.token_min,
                 "token_max": run.token_max,
                 "key_min": run.key_min,
@@ -127,6 +203,7 @@ def _insert(runs: tuple[Run, ...], version: Version) -> Change:
                 "schema_version": run.schema_version,
                 "begin_version": version,
                 "end_version": FOREVER,
+                "fork": fork(run.tokens),
             }
             for run in runs
             for node in run.nodes
@@ -135,14 +212,21 @@ def _insert(runs: tuple[Run, ...], version: Version) -> Change:
 
 
 def _level1_where_empty(state: State, runs: tuple[Run, ...]) -> tuple[Run, ...]:
-    occupied = {
-        (relation, tablet)
-        for relation in {run.relation for run in runs}
-        for tablet in rows.values(state, s.runs.c.tablet_id, relation_id=relation, end_version=FOREVER)
-    }
+    occupied = {relation: _occupied(state, relation) for relation in {run.relation for run in runs}}
 
     def level(run: Run) -> int:
-        over_others = (run.relation, SPANS_TABLETS) in occupied or (run.relation, run.tablet) in occupied
+        over_others = any(run.tokens.overlaps(other) for other in occupied[run.relation])
         return 0 if over_others or run.tablet == SPANS_TABLETS else 1
 
     return tuple(replace(run, level=level(run)) for run in runs)
+
+
+def _refuse_spanning(state: State, runs: tuple[Run, ...]) -> None:
+    """A level 1 run that was cut by a tablet map which is not the relation's any more is not written."""
+    for relation, tokens in {(run.relation, run.tokens) for run in runs if run.level == 1}:
+        known = relation_by_id(state, relation)
+        if known is not None and tablet_around(tokens, known.tablets) is None:
+            raise ConflictError(
+                f"{known.name}: expected level 1 runs of one of {known.tablets} tablets each, found one with {tokens}; "
+                "its tablets have changed during the write: retry it"
+            )

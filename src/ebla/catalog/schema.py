@@ -97,6 +97,7 @@ relations = Table(
     Column("dropped_version", BigInteger),
     Column("comment", Text),
     Column("options", Text, nullable=False),
+    Column("map_version", BigInteger, nullable=False, server_default="0"),
 )
 # A dropped relation keeps its row until its files are gone; only living names are unique. Their case is folded by us:
 # SQLite folds ASCII only, and PostgreSQL what the database's locale says.
@@ -168,6 +169,16 @@ tablets = Table(
     PrimaryKeyConstraint("relation_id", "tablet_id", "host_id"),
 )
 
+# Into how many tablets the tokens of a relation are cut, from a version on.
+tablet_maps = Table(
+    "tablet_maps",
+    metadata,
+    Column("relation_id", BigInteger, nullable=False),
+    Column("begin_version", BigInteger, nullable=False),
+    Column("tablets", Integer, nullable=False),
+    PrimaryKeyConstraint("relation_id", "begin_version"),
+)
+
 runs = Table(
     "runs",
     metadata,
@@ -175,7 +186,6 @@ runs = Table(
     Column("host_id", Text, nullable=False),
     Column("relation_id", BigInteger, nullable=False),
     Column("level", Integer, nullable=False),
-    Column("tablet_id", BigInteger, nullable=False),
     Column("token_min", BigInteger, nullable=False),
     Column("token_max", BigInteger, nullable=False),
     Column("key_min", Text),
@@ -190,21 +200,23 @@ runs = Table(
     Column("schema_version", Integer, nullable=False),
     Column("begin_version", BigInteger, nullable=False),
     Column("end_version", BigInteger, nullable=False),
+    Column("fork", BigInteger, nullable=False, server_default="0"),
     PrimaryKeyConstraint("run_id", "host_id"),
-    # One tablet's snapshot is two short ranges of this index, whatever else the manifest holds.
-    Index("runs_of_tablet", "relation_id", "tablet_id", "end_version", "begin_version"),
     # `source` before `begin_version`: SQLite must not take it for a way to a tablet, and the last write is one seek.
     Index("runs_by_begin", "relation_id", "source", "begin_version"),
 )
+# One tablet's snapshot is a few short ranges of this index, whatever else the manifest holds (`ebla.catalog.forks`).
+runs_by_fork = Index("runs_by_fork", runs.c.relation_id, runs.c.fork, runs.c.end_version, runs.c.begin_version)
 
 folds = Table(
     "folds",
     metadata,
     Column("relation_id", BigInteger, nullable=False),
-    Column("tablet_id", BigInteger, nullable=False),
+    Column("token_min", BigInteger, nullable=False),
+    Column("token_max", BigInteger, nullable=False),
     Column("begin_version", BigInteger, nullable=False),
     Column("cutoff", BigInteger, nullable=False),
-    PrimaryKeyConstraint("relation_id", "tablet_id", "begin_version"),
+    PrimaryKeyConstraint("relation_id", "token_min", "token_max", "begin_version"),
 )
 
 truncations = Table(
@@ -291,7 +303,8 @@ mv_dictionary_changes = Table(
     PrimaryKeyConstraint("relation_id", "version", "row_key"),
 )
 
-# The seed's columns. `created_version` says whose turn it is. Only unfinished tasks are here.
+# The seed's columns. `created_version` says whose turn it is, the tokens which rows of the base it is about; the number
+# of the tablet that holds these is for people. Only unfinished tasks are here.
 view_building_tasks = Table(
     "view_building_tasks",
     metadata,
@@ -305,6 +318,8 @@ view_building_tasks = Table(
     Column("host_id", Text, nullable=False),
     Column("shard", Integer, nullable=False),
     Column("created_version", BigInteger, nullable=False),
+    Column("token_min", BigInteger, nullable=False, server_default="0"),
+    Column("token_max", BigInteger, nullable=False, server_default="0"),
     PrimaryKeyConstraint("key", "id"),
     Index("view_building_tasks_by_view", "view_id"),
     Index("view_building_tasks_by_base", "base_id"),
@@ -328,12 +343,13 @@ view_building_segments = Table(
     "view_building_segments",
     metadata,
     Column("view_id", BigInteger, nullable=False),
-    Column("base_tablet_id", BigInteger, nullable=False),
+    Column("token_min", BigInteger, nullable=False),
+    Column("token_max", BigInteger, nullable=False),
     Column("ordinal", Integer, nullable=False),
     Column("up_to", Text),
     Column("since_version", BigInteger, nullable=False),
     Column("row_count", BigInteger, nullable=False),
-    PrimaryKeyConstraint("view_id", "base_tablet_id", "ordinal"),
+    PrimaryKeyConstraint("view_id", "token_min", "token_max", "ordinal"),
 )
 
 # Who may read an index and who maintains it. What it indexes lies in the options of its relation.

@@ -24,6 +24,7 @@ from ebla.spark import session as ssession
 from ebla.spark import write as swrite
 from ebla.storage import runs as rf
 from ebla.storage.files import Root
+from ebla.tables.chunk_scan import Scan
 from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.values import bounds, types
@@ -56,21 +57,25 @@ def fill(
     frame: DataFrame,
     base: Relation,
     sinks: Mapping[RelationId, tuple[Index, Sink]],
-    tablets: Sequence[TabletId],
+    scan: Scan,
     *,
     tablet_rows: int,
 ) -> None:
-    """Write level 1 of the indexes for all rows of some tablets of their base (physical names). Nothing is committed.
+    """Write level 1 of the indexes for all rows of some parts of their base (physical names). Nothing is committed.
 
-    `tablet_rows`: how many rows the largest tablet has, about.
+    `tablet_rows`: how many rows the largest tablet has, about. Indexes have the tablets that their base has now, which
+    may be others than at the version that is read.
     """
     indexes = [index for index, _ in sinks.values()]
     rows = entries.computed(frame, base, indexes)
+    count = next(sink.relation.tablets for _, sink in sinks.values())
+    tablets = scan.tablets(count)
     with swrite.translated(base.name):
         if tablet_rows > TASK_ROWS_MAX:
             found = _by_spark(context, rows, sinks, tablets)
         else:
-            found = _by_tasks(context, rows, base, sinks, tablets)
+            placed = sscan.tablet_sql(sscan.token_sql(base.key), count)
+            found = _by_tasks(context, rows.selectExpr("*", f"{placed} AS {_TABLET}"), count, sinks, tablets)
     for number, (_, sink) in sinks.items():
         sink.runs = sink.files.adopt(found.get(number, []), level=1)
 
@@ -81,20 +86,18 @@ def fill(
 def _by_tasks(
     context: Context,
     rows: DataFrame,
-    base: Relation,
+    count: int,
     sinks: Mapping[RelationId, tuple[Index, Sink]],
     tablets: Sequence[TabletId],
 ) -> dict[RelationId, list[swrite.TabletFile]]:
     layouts = [_layout(index, sink) for index, sink in sinks.values()]
     home = next(iter(sinks.values()))[1].files.home()
-    placed = sscan.tablet_sql(sscan.token_sql(base.key), base.tablets)
     task = _EntryWriter(home.location, context.settings.fsync, context.settings.index_row_group_bytes, layouts)
-    with_tablet = rows.selectExpr("*", f"{placed} AS {_TABLET}")
     from pyspark.sql import functions as F
 
     place = {tablet: number for number, tablet in enumerate(tablets)}
-    places = ", ".join(str(place.get(TabletId(t), 0)) for t in range(base.tablets))
-    arranged = with_tablet.repartitionById(len(tablets), F.expr(f"element_at(array({places}), {_TABLET} + 1)"))
+    places = ", ".join(str(place.get(TabletId(t), 0)) for t in range(count))
+    arranged = rows.repartitionById(len(tablets), F.expr(f"element_at(array({places}), {_TABLET} + 1)"))
     found: dict[RelationId, list[swrite.TabletFile]] = {}
     for row in arranged.mapInArrow(task, _FACTS).collect():  # a row for each file
         facts = rf.Facts(rows=row.row_count, bytes=row.bytes, key_min=row.key_min, key_max=row.key_max)

@@ -12,7 +12,7 @@ from ebla.indexes import entries
 from ebla.indexes.backfill import fill
 from ebla.indexes.culprit import Search
 from ebla.indexes.tablet_commits import TabletCommits
-from ebla.model.segments import Segments
+from ebla.model.chunks import Covered
 from ebla.model.snapshot import Snapshot
 from ebla.relations.indexes import Index
 from ebla.spark import session as ssession
@@ -37,7 +37,7 @@ class ChunkFill:
         context: Context,
         scan: Scan,
         indexes: Sequence[Index],
-        covered: Mapping[RelationId, Mapping[TabletId, Segments[str]]],
+        covered: Mapping[RelationId, Covered],
         tasks: Mapping[RelationId, frozenset[TaskId]],
     ) -> None:
         assert scan.at is not None
@@ -93,7 +93,7 @@ class ChunkFill:
         newer = sum(run.rows for run in snapshot.level0)
         frame = ssession.rebind(self._scan.rows(snapshot.version), spark)
         most = max(rows.values(), default=0) + newer // max(1, len(snapshot.tablets))
-        fill(self._context, frame, snapshot.relation, self._sinks, self._scan.tablets, tablet_rows=most)
+        fill(self._context, frame, snapshot.relation, self._sinks, self._scan, tablet_rows=most)
 
     def _culprits(self) -> Sequence[Index]:
         """Of several indexes that were filled together, those whose own expressions fail."""

@@ -68,7 +68,7 @@ class IndexFiller:
             covered = {index.id: building.segments(connection, index.id) for index in indexes}
         for index in list(indexes):
             if any(
-                sg.position(covered[index.id].get(stretch.tablet, ())) != stretch.after for stretch in scan.stretches
+                sg.position(covered[index.id].get(stretch.tokens, ())) != stretch.after for stretch in scan.stretches
             ):
                 wrong[index.id] = moved(index.id)
                 indexes.remove(index)

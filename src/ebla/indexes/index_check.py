@@ -109,10 +109,7 @@ def _read(connection: Connection, at: Version, name: str, part: Part) -> tuple[I
     index = definition.load(connection, name)
     if not index.readable:
         raise UsageError(f"index {index.name}: expected one that can be read, found it {index.state}")
-    base, stored = (
-        reads.snapshot(connection, relation, at, part.tablets(relation.tablets))
-        for relation in (index.base, index.relation)
-    )
+    base, stored = (reads.snapshot(connection, relation, at, part.tokens) for relation in (index.base, index.relation))
     return index, base, stored
 
 

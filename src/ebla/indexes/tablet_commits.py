@@ -10,14 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ebla.base.failpoint import hit
-from ebla.base.ids import RelationId, TabletId, TaskId, Version
+from ebla.base.ids import RelationId, TaskId, Version
 from ebla.catalog import building
 from ebla.errors import ConflictError
 from ebla.indexes import walk
 from ebla.model import changes as c
 from ebla.model import segments as sg
-from ebla.model.chunks import Stretch
+from ebla.model.chunks import Covered, Stretch, covers
 from ebla.model.relation import Run
+from ebla.model.tablets import number_of
+from ebla.model.tasks import Task
 from ebla.relations.indexes import Index
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import OpenTransaction
@@ -30,7 +32,7 @@ class TabletCommits:
     version: Version
     """At which the base was read."""
     sinks: Mapping[RelationId, tuple[Index, Sink]]
-    covered: Mapping[RelationId, Mapping[TabletId, sg.Segments[str]]]
+    covered: Mapping[RelationId, Covered]
     """As it was when the chunk began."""
     tasks: Mapping[RelationId, frozenset[TaskId]]
 
@@ -40,10 +42,10 @@ class TabletCommits:
             tasks = {t.id: t for t in building.tasks(connection) if t.view in self.sinks and not t.aborted}
         for stretch in stretches:
             due = {
-                number: task
+                number: tasks[task]
                 for number in self.sinks
                 for task in self.tasks[number]
-                if task in tasks and tasks[task].tablet == stretch.tablet
+                if task in tasks and tasks[task].tokens.holds(stretch.tokens)
             }
             try:
                 self._cover(stretch, due)
@@ -60,35 +62,38 @@ class TabletCommits:
         self.transaction.commit(self.transaction.decision(self.transaction.record.reason))
 
     def _of_tablet(self, index: RelationId, stretch: Stretch) -> list[Run]:
-        return [run for run in self.sinks[index][1].runs if run.tablet == stretch.tablet]
+        return [run for run in self.sinks[index][1].runs if run.tokens.overlaps(stretch.tokens)]
 
     def _forget(self, index: RelationId, stretch: Stretch) -> None:
         self.sinks[index][1].files.remove(self._of_tablet(index, stretch))
 
-    def _cover(self, stretch: Stretch, tasks: Mapping[RelationId, TaskId]) -> None:
+    def _cover(self, stretch: Stretch, tasks: Mapping[RelationId, Task]) -> None:
         if not tasks:
             return
-        requires: list[c.Requirement] = [c.TasksOpen(tasks=frozenset(tasks.values()))]
+        requires: list[c.Requirement] = [c.TasksOpen(tasks=frozenset(task.id for task in tasks.values()))]
         updates: list[c.Update] = []
-        for number in tasks:
+        finished: list[TaskId] = []
+        for number, task in tasks.items():
             index = self.sinks[number][0]
-            seen = self.covered[number].get(stretch.tablet, ())
+            seen = self.covered[number].get(stretch.tokens, ())
             segment: sg.Segment[str] = sg.Segment(up_to=stretch.up_to, since=self.version, rows=stretch.rows)
-            sg.cover(seen, segment)  # refuses a chunk that does not advance
+            after = sg.cover(seen, segment)  # refuses a chunk that does not advance
             requires += [
                 walk.as_found(index),
-                c.SegmentsBegin(view=number, tablet=stretch.tablet, segments=seen, exactly=True),
+                c.SegmentsBegin(view=number, tokens=stretch.tokens, segments=seen, exactly=True),
             ]
             updates += [
                 c.AddRuns(runs=tuple(self._of_tablet(number, stretch))),
-                c.CoverSegment(view=number, tablet=stretch.tablet, segment=segment),
+                c.CoverSegment(view=number, tokens=stretch.tokens, segment=segment),
             ]
-        if stretch.up_to is None:
-            updates.append(c.FinishTasks(tasks=frozenset(tasks.values())))
+            if covers({**self.covered[number], stretch.tokens: after}, task.tokens):
+                finished.append(task.id)
+        if finished:
+            updates.append(c.FinishTasks(tasks=frozenset(finished)))
         names = ", ".join(self.sinks[number][0].name for number in tasks)
         self.transaction.commit(
             self.transaction.decision(
-                f"fill index {names}: tablet {stretch.tablet} at version {self.version}",
+                f"fill index {names}: tablet {number_of(stretch.tokens)} at version {self.version}",
                 relation=self.base,
                 requires=requires,
                 updates=updates,

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId, Term, TransactionId, Version
+from ebla.base.ids import NodeId, RelationId, RunId, TaskId, Term, TransactionId, Version
 from ebla.model.failure import Failure
 from ebla.model.lifecycle.index import Permission
 from ebla.model.lifecycle.view import ViewState
 from ebla.model.relation import Column, Constraint, Kind, Node, Run, RunState
 from ebla.model.scopes import Scope
 from ebla.model.segments import Segment
+from ebla.model.tablets import TokenRange
 from ebla.model.tasks import Build, Task
 
 # ---- requirements ---------------------------------------------------------------------------------------
@@ -97,8 +98,10 @@ class NobodyReadsBelow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutoffIs:
+    """The last fold that holds these tokens reaches up to this version."""
+
     relation: RelationId
-    tablet: TabletId
+    tokens: TokenRange
     cutoff: Version
 
 
@@ -119,13 +122,13 @@ class RunsStaged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentsBegin:
-    """What a view covers of a tablet begins with these segments; a chunk may have added more.
+    """What a view covers of these tokens begins with these segments; a chunk may have added more.
 
     With `exactly`, nothing was added either: the position is the one that the chunk started from.
     """
 
     view: RelationId
-    tablet: TabletId
+    tokens: TokenRange
     segments: tuple[Segment[str], ...]
     exactly: bool = False
 
@@ -199,7 +202,7 @@ class EndRuns:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetCutoff:
     relation: RelationId
-    tablet: TabletId
+    tokens: TokenRange
     cutoff: Version
 
 
@@ -297,6 +300,18 @@ class PutNode:
 class SetPlacement:
     relation: RelationId
     placement: tuple[tuple[NodeId, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTabletMap:
+    """The relation and its indexes have this many tablets from now on; their placement follows.
+
+    It must fit what they hold: every run of level 1 lies in one tablet, and level 0 is folded up to one version in all
+    of a tablet. What views cover of the relation is cut where a tablet is; their tasks are the decision's own matter.
+    """
+
+    relation: RelationId
+    tablets: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,7 +416,7 @@ class CoverSegment:
     """A chunk was read: one more segment behind those that are there."""
 
     view: RelationId
-    tablet: TabletId
+    tokens: TokenRange
     segment: Segment[str]
 
 
@@ -410,7 +425,7 @@ class ReplaceSegments:
     """An epoch was applied to the first `seen` segments. What chunks added behind them stays."""
 
     view: RelationId
-    tablet: TabletId
+    tokens: TokenRange
     seen: int
     segments: tuple[Segment[str], ...]
 
@@ -498,6 +513,7 @@ RelationUpdate = (
     | TruncateRelation
     | SetHorizon
     | SetPlacement
+    | SetTabletMap
 )
 
 Update = (

@@ -15,12 +15,13 @@ from enum import StrEnum
 from functools import cached_property
 
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
+from ebla.model.tablets import TokenRange, tablet_around
 
 FOREVER = Version(2**62)
 """The `end_version` of what has not ended."""
 
 SPANS_TABLETS = TabletId(-1)
-"""The tablet of a level 0 run that holds rows of several tablets."""
+"""The tablet of a level 0 run whose tokens lie in several tablets."""
 
 ROW_TXN = "_row_txn"
 ROW_SEQ = "_row_seq"
@@ -155,6 +156,8 @@ class Relation:
     created_version: Version
     comment: str | None = None
     options: Mapping[str, object] = field(default_factory=dict)
+    map_version: Version = Version(0)  # noqa: RUF009
+    """Since when it has the tablets that it has now."""
 
     @cached_property
     def key(self) -> tuple[Column, ...]:
@@ -218,6 +221,7 @@ class Run:
     relation: RelationId
     level: int
     tablet: TabletId
+    """In the tablet map that it was written or read with; `SPANS_TABLETS` if several have its tokens."""
     token_min: Token
     token_max: Token
     rows: int
@@ -235,6 +239,15 @@ class Run:
     source: RunSource = RunSource.WRITE
     begin_version: Version = FOREVER
     end_version: Version = FOREVER
+
+    @property
+    def tokens(self) -> TokenRange:
+        return TokenRange(self.token_min, self.token_max)
+
+    def in_map(self, tablets: int) -> Run:
+        """The same run for readers of a map of so many tablets."""
+        tablet = tablet_around(self.tokens, tablets)
+        return replace(self, tablet=SPANS_TABLETS if tablet is None else tablet)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

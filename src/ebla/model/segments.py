@@ -1,6 +1,6 @@
-"""How far a view covers a tablet of its base, and what an epoch does with what is covered.
+"""How far a view covers a range of its base's tokens, and what an epoch does with what is covered.
 
-Theory of operation (arrangement backfill). A tablet is read in chunks, in the order of its keys. Each chunk reads the
+Theory of operation (arrangement backfill). A range is read in chunks, in the order of its keys. Each chunk reads the
 newest snapshot there is, so that no old one must be kept. A chunk that read the keys `(a, b]` at version *t* leaves
 the segment `(up to b, since t)`: for these keys, the view shows the base as of *t*. Behind the last segment, the
 *position*, the view has nothing.
@@ -13,16 +13,16 @@ All other segments are then at *v*, and neighbours at one version are one segmen
 A chunk and an epoch may run at the same time. The chunk adds a segment behind the position that it started from; the
 epoch replaces only the segments that it has seen, which lie before that. So both may commit, in either order.
 
-Keys are whatever can be compared; a key of `None` stands for the end of the tablet.
+Keys are whatever can be compared; a key of `None` stands for the end of the range.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from ebla.base.ids import TabletId, Version
+from ebla.base.ids import Version
 
 
 class Ordered(Protocol):
@@ -35,7 +35,7 @@ K = TypeVar("K", bound=Ordered)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment(Generic[K]):
     up_to: K | None
-    """The last key that is covered; `None`: to the end of the tablet."""
+    """The last key that is covered; `None`: to the end of the range."""
     since: Version
     """The version of the base that the view shows for these keys."""
     rows: int = 0
@@ -55,9 +55,9 @@ def is_covered(segments: Segments[K]) -> bool:
 
 
 def position(segments: Segments[K]) -> K | None:
-    """The key behind which the next chunk reads; `None` before the first chunk. Not for covered tablets."""
+    """The key behind which the next chunk reads; `None` before the first chunk. Not for covered ranges."""
     if is_covered(segments):
-        raise ValueError("expected a tablet that is not covered, found one at its end")
+        raise ValueError("expected a range that is not covered, found one at its end")
     return segments[-1].up_to if segments else None
 
 
@@ -75,7 +75,7 @@ def applies(segments: Segments[K], key: K, changed: Version) -> bool:
 def cover(segments: Segments[K], chunk: Segment[K]) -> Segments[K]:
     """The segments behind a chunk. Every chunk advances, so that no build stands still without saying so."""
     if is_covered(segments):
-        raise ValueError("expected a tablet that is not covered, found one at its end")
+        raise ValueError("expected a range that is not covered, found one at its end")
     if segments and chunk.up_to is not None and not _after(segments[-1].up_to, chunk.up_to):
         raise ValueError(f"expected a chunk that ends behind {segments[-1].up_to!r}, found {chunk.up_to!r}")
     return _joined((*segments, chunk))
@@ -93,22 +93,6 @@ def changes_from(segments: Segments[K]) -> Version | None:
 
 def rows(segments: Segments[K]) -> int:
     return sum(s.rows for s in segments)
-
-
-def is_readable(
-    covered: Mapping[TabletId, Segments[K]], tablets: Collection[TabletId], applied_version: Version | None
-) -> bool:
-    """Whether the whole view shows the version that its epochs have reached: every tablet is covered, at that version.
-
-    Not older either: a chunk may have read before an epoch began and committed after it had looked.
-    A view that no epoch has seen has no version to show.
-    """
-    if applied_version is None:
-        return False
-    return all(
-        is_covered(covered.get(tablet, ())) and all(s.since == applied_version for s in covered[tablet])
-        for tablet in tablets
-    )
 
 
 def _after(before: K | None, key: K) -> bool:

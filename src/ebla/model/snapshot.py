@@ -2,7 +2,11 @@
 
 Compaction folds level 0 into level 1 tablet by tablet, but one level 0 run may span tablets. Each fold therefore says
 up to which version level 0 is contained in the tablet's level 1: the tablet's *cutoff*. A level 0 row counts for its
-tablet only if its run began after that cutoff.
+tablet only if its run began after that cutoff. A fold names tokens: it holds for every tablet inside them, also where
+tablets were split since.
+
+The tablets of a snapshot are those of its version, and so are those of its relation. Level 1 runs lie in one of them
+each.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from functools import cached_property
 
 from ebla.base.ids import NodeId, TabletId, Version
 from ebla.model.relation import SPANS_TABLETS, Relation, Run
+from ebla.model.tablets import TokenRange, joined, tablets_over, token_range
 
 BEGINNING = Version(0)
 
@@ -41,6 +46,13 @@ class Snapshot:
         oldest = self.level0[0].begin_version
         return all(self.cutoffs.get(t, BEGINNING) < oldest for t in self.tablets)
 
+    def tokens_of(self, tablets: Iterable[TabletId]) -> list[TokenRange]:
+        return [token_range(tablet, self.relation.tablets) for tablet in tablets]
+
+    def is_just(self, tokens: Iterable[TokenRange]) -> bool:
+        """Whether the tablets that are read have these tokens and no others."""
+        return joined(tokens) == joined(self.tokens_of(self.tablets))
+
     def tablets_of(self, run: Run) -> tuple[TabletId, ...]:
         """The tablets whose rows would be missing if this run could not be read."""
         if run.tablet != SPANS_TABLETS:
@@ -52,26 +64,34 @@ class Snapshot:
         return sum(r.rows for r in self.level1) + sum(r.rows - r.tombstones for r in self.level0)
 
 
+def cutoffs_of(folds: Iterable[tuple[TokenRange, Version]], tablets: int) -> dict[TabletId, Version]:
+    """Up to which version level 0 is folded in each tablet of a map; nothing for a tablet that was never folded."""
+    cutoffs: dict[TabletId, Version] = {}
+    for tokens, cutoff in folds:
+        for tablet in tablets_over(tokens, tablets):
+            if tokens.holds(token_range(tablet, tablets)):
+                cutoffs[tablet] = max(cutoff, cutoffs.get(tablet, BEGINNING))
+    return cutoffs
+
+
 def assemble(
     relation: Relation,
     version: Version,
     runs: Iterable[Run],
-    folds: Iterable[tuple[TabletId, Version]],
+    folds: Iterable[tuple[TokenRange, Version]],
     roots: Mapping[NodeId, str],
     tablets: Sequence[TabletId] | None = None,
 ) -> Snapshot:
     """Sort the visible runs of a relation into levels, leaving out level 0 that is folded everywhere it counts."""
     wanted = tuple(TabletId(t) for t in range(relation.tablets)) if tablets is None else tuple(sorted(set(tablets)))
     chosen = set(wanted)
-    cutoffs: dict[TabletId, Version] = {}
-    for tablet, cutoff in folds:
-        if tablet in chosen:
-            cutoffs[tablet] = max(cutoff, cutoffs.get(tablet, BEGINNING))
+    cutoffs = {t: cutoff for t, cutoff in cutoffs_of(folds, relation.tablets).items() if t in chosen}
     oldest_cutoff = min((cutoffs.get(t, BEGINNING) for t in wanted), default=BEGINNING)
     level1: list[Run] = []
     level0: list[Run] = []
     for run in runs:
         if run.level == 1:
+            assert run.tablet != SPANS_TABLETS, f"expected level 1 run {run.id} in one tablet, found {run.tokens}"
             if run.tablet in chosen:
                 level1.append(run)
         elif run.tablet == SPANS_TABLETS:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Version
+from ebla.base.ids import NodeId, RelationId, TaskId, Version
 from ebla.errors import UnknownNameError, UsageError
 from ebla.model.lifecycle.task import TaskState
+from ebla.model.tablets import TokenRange
 
 LEASE = "view_building"
 """The lease that the leader of building holds."""
@@ -43,7 +44,8 @@ class Task:
     base: RelationId
     view: RelationId | None
     """The view or index; `None` for `process_staging`, which serves all of them."""
-    tablet: TabletId
+    tokens: TokenRange
+    """The rows of the base that it is about: those of a tablet."""
     replica: Replica
     aborted: bool = False
     created: Version = NOT_YET
@@ -59,13 +61,13 @@ class Task:
         """As far as the catalog knows."""
         return TaskState.ABORTED if self.aborted else TaskState.CREATED
 
-    def again(self, new: TaskId, *, tablet: TabletId | None = None, replica: Replica | None = None) -> Task:
+    def again(self, new: TaskId, *, tokens: TokenRange | None = None, replica: Replica | None = None) -> Task:
         """The task that goes on where this one was aborted: same work and turn, another id, perhaps another place."""
         return replace(
             self,
             id=new,
             aborted=False,
-            tablet=self.tablet if tablet is None else tablet,
+            tokens=self.tokens if tokens is None else tokens,
             replica=self.replica if replica is None else replica,
         )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from ebla.base.ids import NodeId, RelationId, TabletId
+from ebla.base.ids import NodeId, RelationId
 from ebla.catalog import building, loads, reads, troubles
 from ebla.catalog.troubles import Activity, Trouble
 from ebla.model import chunks
@@ -17,8 +17,7 @@ from ebla.model.lifecycle.index import Permission
 from ebla.model.progress import UNATTENDED, Measured, Phase, Progress, progress, refreshed
 from ebla.model.refresh import Refresh
 from ebla.model.relation import Relation
-from ebla.model.segments import Segments
-from ebla.model.tablets import token_range
+from ebla.model.tablets import token_ranges
 from ebla.model.tasks import Build
 from ebla.relations import build_obstacles as obstacles
 from ebla.relations import failed_builds as failed
@@ -204,7 +203,7 @@ def _measured(
     connection: Connection,
     relation: Relation,
     build: Build,
-    covered: Mapping[TabletId, Segments[str]],
+    covered: chunks.Covered,
     now: int,
     level: bool,
     waiting: str | None,
@@ -217,12 +216,12 @@ def _measured(
     read = sum(map(sg.rows, covered.values()))
     if base is not None and read:
         # By the tokens that are covered, not by today's rows: those grow while it is built, and progress would fall.
-        expected = max(read, round(read / chunks.share(covered, tablets, lambda t: token_range(t, tablets))))
+        expected = max(read, round(read / chunks.share(covered)))
     begun = bool(covered) or building.processing_base(connection) == build.base
     created = reads.committed_at(connection, [build.created]).get(build.created)
     measured = Measured(
         tablets=tablets,
-        tablets_covered=sum(1 for t in range(tablets) if sg.is_covered(covered.get(TabletId(t), ()))),
+        tablets_covered=sum(chunks.covers(covered, tokens) for tokens in token_ranges(tablets)),
         rows_read=read,
         rows_expected=expected,
         applied=level,

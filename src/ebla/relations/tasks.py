@@ -15,6 +15,7 @@ from ebla.model.index_steps import Standing
 from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Relation
 from ebla.model.staging import Arrival, Destination, ViewStage, destination
+from ebla.model.tablets import ALL, TokenRange, token_range
 from ebla.model.tasks import Replica, Task, TaskKind
 
 NO_RELATION = RelationId(0)
@@ -46,7 +47,7 @@ def first_tasks(connection: Connection, base: Relation | None, node: NodeId, *, 
     A view that is not driven by its base has all of them in one place (`together`): it stands at one version, so that
     two workers would only be in each other's way.
     """
-    places = {TabletId(0): Replica(node, 0)} if base is None else relation_rows.first_replicas(connection, base.id)
+    places = {ALL: Replica(node, 0)} if base is None else _places(connection, base)
     first = next(iter(places.values()))
     return tuple(
         Task(
@@ -54,26 +55,32 @@ def first_tasks(connection: Connection, base: Relation | None, node: NodeId, *, 
             kind=TaskKind.BUILD_RANGE,
             base=NO_RELATION if base is None else base.id,
             view=NO_RELATION,
-            tablet=tablet,
+            tokens=tokens,
             replica=first if together else replica,
         )
-        for tablet, replica in places.items()
+        for tokens, replica in places.items()
     )
+
+
+def _places(connection: Connection, base: Relation) -> dict[TokenRange, Replica]:
+    """The first replica of each tablet."""
+    found = relation_rows.first_replicas(connection, base.id)
+    return {token_range(tablet, base.tablets): replica for tablet, replica in found.items()}
 
 
 def staging_tasks(connection: Connection, base: Relation, tablets: Iterable[TabletId]) -> tuple[Task, ...]:
     """The tasks that make staged runs visible: one for each tablet that has some."""
-    places = relation_rows.first_replicas(connection, base.id)
+    places = _places(connection, base)
     return tuple(
         Task(
             id=TaskId(str(uuid.uuid4())),
             kind=TaskKind.PROCESS_STAGING,
             base=base.id,
             view=None,
-            tablet=tablet,
-            replica=places[tablet],
+            tokens=tokens,
+            replica=places[tokens],
         )
-        for tablet in sorted(set(tablets))
+        for tokens in sorted({token_range(tablet, base.tablets) for tablet in tablets})
     )
 
 

@@ -162,6 +162,7 @@ def change_partitions(
     if not runs and emptied is None:
         return []
     before = replace(reads.snapshot(connection, relation, since), roots=roots)
+    runs = [run.in_map(before.relation.tablets) for run in runs]
     times = reads.committed_at(connection, {r.begin_version for r in runs} | set(truncated))
     weights = _bytes_per_tablet(before, runs)
     for tablet, size in enumerate(_bytes_of_old_rows(before, runs, everything=emptied is not None)):
@@ -169,7 +170,7 @@ def change_partitions(
     return [
         ChangesPartition(
             before=_of_tablets(before, group),
-            runs=_touching(runs, group, relation.tablets),
+            runs=_touching(runs, group, before.relation.tablets),
             emptied=emptied,
             committed_at=times,
             old=old,
@@ -231,12 +232,7 @@ def _of_tablets(snapshot: Snapshot, group: Sequence[TabletId]) -> Snapshot:
 def _touching(runs: Sequence[Run], group: Sequence[TabletId], tablets: int) -> tuple[Run, ...]:
     """Level 0 runs that may have rows in a group of neighbouring tablets."""
     low, high = tokens.token_range(group[0], tablets)[0], tokens.token_range(group[-1], tablets)[1]
-    chosen = set(group)
-    return tuple(
-        r
-        for r in runs
-        if (r.tablet in chosen if r.tablet != SPANS_TABLETS else r.token_min <= high and r.token_max >= low)
-    )
+    return tuple(r for r in runs if r.token_min <= high and r.token_max >= low)
 
 
 def living(connection: Connection, loaded: Relation) -> Relation:

@@ -203,10 +203,11 @@ def latest_mutations(
         read_tablets = set(snapshot.tablets)
         cutoffs = [
             int(snapshot.cutoffs.get(TabletId(t), BEGINNING)) if t in read_tablets else 2**62
-            for t in range(relation.tablets)
+            for t in range(snapshot.relation.tablets)
         ]
         array = ", ".join(f"{c}L" for c in cutoffs)
-        rows = rows.filter(f"element_at(array({array}), {tablet_sql(TOKEN, relation.tablets)} + 1) < {VERSION}")
+        tablet = tablet_sql(TOKEN, snapshot.relation.tablets)
+        rows = rows.filter(f"element_at(array({array}), {tablet} + 1) < {VERSION}")
     by = ", ".join([TOKEN, *(quoted(c.physical) for c in relation.identity)])
     ranked = rows.selectExpr("*", f"row_number() OVER (PARTITION BY {by} ORDER BY {VERSION} DESC) AS {_RANK}")
     return ranked.filter(f"{_RANK} = 1").drop(_RANK)

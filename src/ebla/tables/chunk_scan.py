@@ -22,9 +22,9 @@ from ebla.errors import UnknownNameError
 from ebla.model.chunks import Stretch, spans
 from ebla.model.relation import Relation
 from ebla.model.snapshot import Snapshot
+from ebla.model.tablets import ALL, TokenRange, joined, tablets_over
 from ebla.spark import scan as sscan
 from ebla.tables.context import Context
-from ebla.values import token
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,18 +66,14 @@ class Scan:
         self._snapshot: Snapshot | None = None
         self._rows: DataFrame | None = None
 
-    @property
-    def tablets(self) -> list[TabletId]:
-        return [stretch.tablet for stretch in self.stretches]
-
-    @property
-    def whole(self) -> bool:
-        return all(stretch.whole for stretch in self.stretches)
+    def tablets(self, tablets: int) -> list[TabletId]:
+        """The tablets, of a relation that has this many and lies where the base does, that hold the stretches."""
+        return sorted({t for stretch in self.stretches for t in tablets_over(stretch.tokens, tablets)})
 
     def snapshot(self, version: Version) -> Snapshot:
         """What is read. The first who asks says at which version, if nothing else has said so."""
         if self._snapshot is None:
-            self._snapshot = base_snapshot(self._context, self.base, version, self.tablets)
+            self._snapshot = base_snapshot(self._context, self.base, version, self.stretches)
         assert self._snapshot.version == version, "all read a chunk at one version"
         return self._snapshot
 
@@ -104,14 +100,14 @@ class Scan:
         self.close()
 
 
-def base_snapshot(context: Context, base: Relation, version: Version, tablets: Sequence[TabletId]) -> Snapshot:
-    """Some tablets of a base with the columns that it had at a version."""
+def base_snapshot(context: Context, base: Relation, version: Version, stretches: Sequence[Stretch]) -> Snapshot:
+    """The tablets of a base that stretches lie in, with the columns that it had at a version."""
     with context.catalog.reading() as connection:
         now = reads.relation_by_id(connection, base.id)
         if now is None:
             raise UnknownNameError(f"{base.name}: expected to be there, found dropped")
         then = reads.relation(connection, now.name, version=version)
-        return reads.snapshot(connection, then, version, None if len(tablets) == base.tablets else tablets)
+        return reads.snapshot(connection, then, version, tokens_of(stretches))
 
 
 def base_rows(context: Context, snapshot: Snapshot, stretches: Sequence[Stretch]) -> DataFrame:
@@ -120,10 +116,16 @@ def base_rows(context: Context, snapshot: Snapshot, stretches: Sequence[Stretch]
     frame = sscan.merged(
         context.spark, snapshot, context.roots(), context.cache, rows_max=context.settings.level0_rows_max
     )
-    if all(stretch.whole for stretch in stretches):
+    ranges = spans(stretches)
+    if snapshot.is_just(ranges):
         return frame
-    ranges = spans(stretches, lambda tablet: token.token_range(tablet, base.tablets))
     return frame.filter(within([k.physical for k in base.placed_by], ranges))
+
+
+def tokens_of(stretches: Sequence[Stretch]) -> list[TokenRange] | None:
+    """Which tokens of a relation are read for some stretches; `None`: all."""
+    found = joined(stretch.tokens for stretch in stretches)
+    return None if found == [ALL] else found
 
 
 def within(columns: Sequence[str], ranges: Sequence[tuple[int, int]]) -> str:

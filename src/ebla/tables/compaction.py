@@ -209,7 +209,7 @@ def _rewrite(context: Context, sink: Sink, snapshot: Snapshot, fold: Fold) -> No
     relation, part, roots = snapshot.relation, snapshot, sink.transaction.roots
     if len(fold.rewritten) < len(snapshot.tablets):
         with context.catalog.reading() as connection:
-            part = reads.snapshot(connection, relation, snapshot.version, fold.rewritten)
+            part = reads.snapshot(connection, relation, snapshot.version, snapshot.tokens_of(fold.rewritten))
     rows = sscan.merged(context.writer, part, roots, context.cache, rows_max=context.settings.level0_rows_max)
     files = sink.files.cut(rows, fold.rewritten)
     sink.runs = sink.files.adopt(files, level=1, source=RunSource.COMPACTION)
@@ -224,8 +224,14 @@ def commit_fold(sink: Sink, snapshot: Snapshot, fold: Fold) -> Version:
         rows=(c.EndRuns(relation=relation, runs=ended), *sink.added()),
         requires=(
             c.RunsLive(relation=relation, runs=ended),
-            *(c.CutoffIs(relation=relation, tablet=t, cutoff=snapshot.cutoffs.get(t, BEGINNING)) for t in tablets),
+            *(
+                c.CutoffIs(relation=relation, tokens=tokens, cutoff=snapshot.cutoffs.get(t, BEGINNING))
+                for t, tokens in zip(tablets, snapshot.tokens_of(tablets), strict=True)
+            ),
         ),
-        updates=[c.SetCutoff(relation=relation, tablet=t, cutoff=snapshot.version) for t in tablets],
+        updates=[
+            c.SetCutoff(relation=relation, tokens=tokens, cutoff=snapshot.version)
+            for tokens in snapshot.tokens_of(tablets)
+        ],
     )
     return sink.transaction.commit(decision)

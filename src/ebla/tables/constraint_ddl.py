@@ -184,7 +184,7 @@ def _refuse_old(context: Context, name: str, constraint: Constraint) -> None:
     ddl.barrier(context, relation)
     with context.catalog.reading() as connection:
         snapshot = reads.snapshot(connection, relation)
-        staged = reads.staged_runs(connection, relation.id, range(relation.tablets))  # type: ignore[arg-type]
+        staged = reads.staged_runs(connection, relation)
     if staged:
         raise ConstraintError(
             f"{relation.name}: expected that all its rows are visible, found a load that is staged; "

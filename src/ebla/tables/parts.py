@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ebla.base.ids import TabletId
 from ebla.base.settings import Settings
 from ebla.errors import UnknownNameError, UsageError
+from ebla.model.tablets import TokenRange, token_range
 from ebla.model.throttle import Throttle
 from ebla.tables.context import Context
-from ebla.values.token import token_range
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,12 +65,10 @@ class Part:
     number: int
     count: int
 
-    def tablets(self, tablets: int) -> list[TabletId] | None:
-        """The tablets, of a relation that has this many, that hold the part's tokens; `None`: all of them."""
-        if self.count == 1:
-            return None
-        first, last = (self.number * tablets // self.count, ((self.number + 1) * tablets - 1) // self.count)
-        return [TabletId(t) for t in range(first, last + 1)]
+    @property
+    def tokens(self) -> tuple[TokenRange, ...] | None:
+        """The range; `None`: all tokens."""
+        return None if self.count == 1 else (token_range(self.number, self.count),)
 
     def within(self, hashed: str) -> str:
         """A condition of Spark SQL: this long lies in the range."""

@@ -14,6 +14,7 @@ from ebla.catalog import transactions as tx
 from ebla.errors import SnapshotError, UsageError
 from ebla.model.relation import FOREVER, Column, Relation
 from ebla.model.snapshot import Snapshot
+from ebla.model.tablets import TokenRange, token_range
 from ebla.spark import changes as schanges
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
@@ -96,13 +97,14 @@ class _Held:
     readers: list[Hold]
 
 
-def check_tablets(relation: Relation, tablets: Sequence[int] | None) -> list[TabletId] | None:
+def tokens_of(relation: Relation, tablets: Sequence[int] | None) -> list[TokenRange] | None:
+    """The tokens of tablets that a user names; `None`: all."""
     if tablets is None:
         return None
     wrong = [t for t in tablets if not 0 <= t < relation.tablets]
     if wrong:
         raise UsageError(f"{relation.name}: expected tablets 0 to {relation.tablets - 1}, found {wrong[0]}")
-    return [TabletId(t) for t in tablets]
+    return [token_range(t, relation.tablets) for t in tablets]
 
 
 FRAME_BYTES = 256 * 2**10
@@ -118,7 +120,8 @@ class _Read(NamedTuple):
     columns: tuple[Column, ...]
     copies: tuple[tuple[RunId, NodeId], ...]
     cutoffs: tuple[tuple[TabletId, Version], ...]
-    tablets: tuple[TabletId, ...]
+    tablets: tuple[int, ...]
+    """How many the relation has, and those that are read."""
 
 
 def _frame_bytes(snapshot: Snapshot) -> int:
@@ -142,7 +145,7 @@ def frame_of(context: Context, snapshot: Snapshot, *, hidden: bool = False) -> D
         columns,
         tuple((r.id, copies[r.id]) for r in (*snapshot.level1, *snapshot.level0)),
         tuple(sorted(snapshot.cutoffs.items())),
-        tuple(snapshot.tablets),
+        (relation.tablets, *snapshot.tablets),
     )
     kept = context.frames.get(signature)
     if kept is not None:
@@ -164,7 +167,7 @@ def scan(
     def read(connection: Connection, at: Version) -> Snapshot:
         reads.require_readable(connection, reads.relation(connection, name), at)
         relation = reads.relation(connection, name, version=at)
-        return reads.snapshot(connection, relation, at, check_tablets(relation, tablets))
+        return reads.snapshot(connection, relation, at, tokens_of(relation, tablets))
 
     asked = None if version is None else Version(version)
     snapshot, holds = at_version(context, pins, asked, f"scan of {name}", read)

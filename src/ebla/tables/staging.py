@@ -34,14 +34,15 @@ from ebla.tables.sink import Sink
 from ebla.tables.transaction import begin
 
 if TYPE_CHECKING:
-    from ebla.base.ids import RelationId, TabletId, TaskId
+    from ebla.base.ids import RelationId, TaskId
+    from ebla.model.tablets import TokenRange
 
 
-def process(context: Context, base: RelationId, tablets: Collection[TabletId], tasks: Collection[TaskId]) -> bool:
-    """Make the oldest staged load of these tablets visible; False: nothing of them is staged."""
+def process(context: Context, base: RelationId, tokens: Collection[TokenRange], tasks: Collection[TaskId]) -> bool:
+    """Make the oldest staged load of these tokens visible; False: nothing of them is staged."""
     with context.catalog.reading() as connection:
         table = reads.relation_by_id(connection, base)
-        waiting = reads.staged_runs(connection, base, tablets)
+        waiting = [] if table is None else reads.staged_runs(connection, table, tokens)
     if table is None or not waiting:
         return False
     due = [run for run in waiting if run.begin_version == waiting[0].begin_version]

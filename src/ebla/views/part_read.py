@@ -87,14 +87,14 @@ def _read_at(connection: Connection, view: View, position: Position, part: Part,
     if driven is not None and part.count > 1:
         relation = relations[driven.base]
         at = Version(read[driven.base])
-        base = reads.snapshot(connection, relation, at, part.tablets(relation.tablets))
-    tablets = part.tablets(view.relation.tablets) if own and not view.relation.keyless else None
+        base = reads.snapshot(connection, relation, at, part.tokens)
+    tokens = part.tokens if own and not view.relation.keyless else None
     return PartRead(
         view=view,
         position=position,
         relations=relations,
         now={n: reads.snapshot(connection, r, Version(read[n])) for n, r in relations.items()},
-        mine=reads.snapshot(connection, view.relation, None, tablets),
+        mine=reads.snapshot(connection, view.relation, None, tokens),
         how=driven,
         base=base,
     )

@@ -15,6 +15,7 @@ from ebla.algebra.plan import of_scope
 from ebla.base.failpoint import hit
 from ebla.base.ids import Version
 from ebla.catalog import reads
+from ebla.model.chunks import spans
 from ebla.model.plans import Plan
 from ebla.storage.rows import TooLarge
 from ebla.tables import scans
@@ -23,7 +24,6 @@ from ebla.views.epoch.attempt import Attempt, Epoch
 from ebla.views.epoch.frames import over_stored
 from ebla.views.epoch.narrow import affected
 from ebla.views.epoch.operands import Operands
-from ebla.views.epoch.region import ranges_of
 from ebla.views.epoch.rows import Rows, together
 from ebla.views.epoch.scope import compared
 from ebla.views.epoch.standing import Standing
@@ -90,7 +90,7 @@ class Covering:
     def _anew(self, reason: str) -> Epoch:
         """Compute all rows of the segments that are older, and write them over what is there."""
         attempt, operands = self._attempt, self._operands(None)
-        ranges = ranges_of(self._base, self._stands.older(self._until))
+        ranges = spans(self._stands.older(self._until))
         base = scans.frame_of(attempt.context, operands.inputs.now[self._driven.base])
         base = base.filter(within([k.name for k in self._base.key], ranges))
         found = operands.evaluation.frame({self._driven.leaf: base})

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
 from ebla.algebra.plan import Incremental, by_scope
+from ebla.model.chunks import spans
 from ebla.model.relation import DELETED, Relation
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
@@ -23,7 +24,6 @@ from ebla.views.epoch.evaluate import semi
 from ebla.views.epoch.mutations import column_of
 from ebla.views.epoch.narrow import State
 from ebla.views.epoch.operands import Operands
-from ebla.views.epoch.region import ranges_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -214,7 +214,7 @@ class Frames:
         region = self._inputs.region_of(table)
         if region is None:
             return latest
-        return latest.filter(within([k.physical for k in relation.key], ranges_of(relation, region.covered)))
+        return latest.filter(within([k.physical for k in relation.key], spans(region.covered)))
 
 
 def _numbered(frame: DataFrame) -> DataFrame:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from ebla.base.ids import RelationId, TabletId, TaskId, Version
+from ebla.base.ids import RelationId, TaskId, Version
 from ebla.catalog import building, reads
 from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model import segments as sg
-from ebla.model.chunks import Stretch
-from ebla.model.segments import Segment, Segments
+from ebla.model.chunks import Covered, Stretch
+from ebla.model.segments import Segment
+from ebla.model.tablets import TokenRange, token_range
 from ebla.relations.views import View
 from ebla.views.epoch.region import Region, covered_stretches
 
@@ -39,17 +40,17 @@ class OnePiece:
 
     view: RelationId
     tasks: frozenset[TaskId]
-    rows: Mapping[TabletId, int]
+    rows: Mapping[TokenRange, int]
     """Of each tablet of the base, about."""
 
     def requires(self) -> list[c.Requirement]:
-        untouched = [c.SegmentsBegin(view=self.view, tablet=t, segments=(), exactly=True) for t in self.rows]
+        untouched = [c.SegmentsBegin(view=self.view, tokens=t, segments=(), exactly=True) for t in self.rows]
         return [c.TasksOpen(tasks=self.tasks), *untouched]
 
     def updates(self, since: Version) -> list[c.Update]:
         return [
-            c.CoverSegment(view=self.view, tablet=tablet, segment=Segment(up_to=None, since=since, rows=rows))
-            for tablet, rows in self.rows.items()
+            c.CoverSegment(view=self.view, tokens=tokens, segment=Segment(up_to=None, since=since, rows=rows))
+            for tokens, rows in self.rows.items()
         ]
 
 
@@ -62,7 +63,7 @@ def in_one_piece(connection: Connection, view: View) -> OnePiece:
     return OnePiece(
         view=view.relation.id,
         tasks=frozenset(task.id for task in tasks),
-        rows={TabletId(t): rows // tablets + (t < rows % tablets) for t in range(tablets)},
+        rows={token_range(t, tablets): rows // tablets + (t < rows % tablets) for t in range(tablets)},
     )
 
 
@@ -73,16 +74,16 @@ class Growth:
     view: RelationId
     base: str
     """In lower case."""
-    covered: Mapping[TabletId, Segments[str]]
+    covered: Covered
     stretches: tuple[Stretch, ...] = ()
     tasks: frozenset[TaskId] = frozenset()
 
     def __post_init__(self) -> None:
         for stretch in self.stretches:
-            segments = self.covered.get(stretch.tablet, ())
+            segments = self.covered.get(stretch.tokens, ())
             if sg.is_covered(segments) or sg.position(segments) != stretch.after:
                 raise ConflictError(
-                    f"view {self.view} tablet {stretch.tablet}: expected position {stretch.after}, found another; "
+                    f"view {self.view} {stretch.tokens}: expected position {stretch.after}, found another; "
                     "another worker came first: read again"
                 )
 
@@ -98,22 +99,22 @@ class Growth:
         return Region(table=self.base, covered=covered_stretches(self.covered), added=self.stretches)
 
     def requires(self) -> list[c.Requirement]:
-        tablets = sorted({*self.covered, *(stretch.tablet for stretch in self.stretches)})
+        ranges = sorted({*self.covered, *(stretch.tokens for stretch in self.stretches)})
         unmoved: list[c.Requirement] = [
-            c.SegmentsBegin(view=self.view, tablet=t, segments=self.covered.get(t, ()), exactly=True) for t in tablets
+            c.SegmentsBegin(view=self.view, tokens=t, segments=self.covered.get(t, ()), exactly=True) for t in ranges
         ]
         return [c.TasksOpen(tasks=self.tasks), *unmoved] if self.tasks else unmoved
 
     def updates(self, version: Version) -> list[c.Update]:
         """All segments at the version, and those of the chunk behind them."""
         found: list[c.Update] = [
-            c.ReplaceSegments(view=self.view, tablet=t, seen=len(segments), segments=sg.advance(segments, version))
+            c.ReplaceSegments(view=self.view, tokens=t, seen=len(segments), segments=sg.advance(segments, version))
             for t, segments in self.covered.items()
         ]
         for stretch in self.stretches:
             segment = Segment(up_to=stretch.up_to, since=version, rows=stretch.rows)
-            sg.cover(self.covered.get(stretch.tablet, ()), segment)  # refuses a chunk that does not advance
-            found.append(c.CoverSegment(view=self.view, tablet=stretch.tablet, segment=segment))
+            sg.cover(self.covered.get(stretch.tokens, ()), segment)  # refuses a chunk that does not advance
+            found.append(c.CoverSegment(view=self.view, tokens=stretch.tokens, segment=segment))
         return found
 
 

@@ -9,22 +9,22 @@ from R to R and C. Whatever follows changes (sums added, groups computed again, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from ebla.base.ids import TabletId, Version
+from ebla.base.ids import Token, Version
 from ebla.catalog import reads
 from ebla.model import segments as sg
-from ebla.model.chunks import Stretch, position_of, spans
+from ebla.model.chunks import Covered, Stretch, spans
 from ebla.model.relation import Relation
-from ebla.model.segments import Segments
+from ebla.model.tablets import TokenRange
 from ebla.spark import scan as sscan
 from ebla.tables import scans
-from ebla.tables.chunk_scan import within
+from ebla.tables.chunk_scan import tokens_of, within
 from ebla.tables.context import Context
 from ebla.values import token, types
 
@@ -42,11 +42,11 @@ class Region:
 
     @property
     def after(self) -> tuple[Stretch, ...]:
-        """What is known behind the epoch, one stretch for each tablet: a chunk begins where the tablet was left."""
-        found: dict[TabletId, Stretch] = {}
+        """What is known behind the epoch, one stretch for each range: a chunk begins where the range was left."""
+        found: dict[TokenRange, Stretch] = {}
         for stretch in (*self.covered, *self.added):
-            before = found.get(stretch.tablet)
-            found[stretch.tablet] = (
+            before = found.get(stretch.tokens)
+            found[stretch.tokens] = (
                 stretch if before is None else replace(before, up_to=stretch.up_to, rows=before.rows + stretch.rows)
             )
         return tuple(found.values())
@@ -62,42 +62,30 @@ class Region:
         return max(1, sum(stretch.rows for stretch in self.added)) if self.added else 0
 
 
-def covered_stretches(covered: Mapping[TabletId, Segments[str]]) -> tuple[Stretch, ...]:
+def covered_stretches(covered: Covered) -> tuple[Stretch, ...]:
     """What segments cover, as stretches."""
     return tuple(
-        Stretch(tablet=tablet, after=None, up_to=segments[-1].up_to, rows=sg.rows(segments))
-        for tablet, segments in sorted(covered.items())
+        Stretch(tokens=tokens, after=None, up_to=segments[-1].up_to, rows=sg.rows(segments))
+        for tokens, segments in sorted(covered.items())
         if segments
     )
 
 
-def ranges_of(base: Relation, stretches: Sequence[Stretch]) -> list[tuple[int, int]]:
-    """The tokens of some stretches of a relation, first and last."""
-    return spans(stretches, lambda tablet: token.token_range(tablet, base.tablets))
-
-
 def region_of_tokens(base: Relation, first: int, last: int) -> Region:
-    """A range of tokens of a relation, as stretches of its tablets; nothing of it changes."""
-    stretches = []
-    for number in range(base.tablets):
-        begin, end = token.token_range(number, base.tablets)
-        if first <= end and begin <= last:
-            after = None if first <= begin else position_of(first - 1)
-            up_to = None if end <= last else position_of(last)
-            stretches.append(Stretch(tablet=TabletId(number), after=after, up_to=up_to, rows=0))
-    return Region(table=base.name.lower(), covered=tuple(stretches))
+    """A range of tokens of a relation, of which nothing changes."""
+    tokens = TokenRange(Token(first), Token(last))
+    return Region(table=base.name.lower(), covered=(Stretch(tokens=tokens, after=None, up_to=None, rows=0),))
 
 
 def base_rows(
     context: Context, base: Relation, version: Version, stretches: Sequence[Stretch], *, hidden: bool = False
 ) -> DataFrame:
     """The rows of these stretches at a version, under the names that users know."""
-    tablets = [stretch.tablet for stretch in stretches]
     with context.catalog.reading() as connection:
-        snapshot = reads.snapshot(connection, base, version, None if len(tablets) == base.tablets else tablets)
-    if all(stretch.whole for stretch in stretches):
+        snapshot = reads.snapshot(connection, base, version, tokens_of(stretches))
+    ranges = spans(stretches)
+    if snapshot.is_just(ranges):
         return scans.frame_of(context, snapshot, hidden=hidden)
-    ranges = ranges_of(base, stretches)
     frame = scans.frame_of(context, snapshot, hidden=hidden or base.keyless)
     frame = frame.filter(within([k.name for k in base.key], ranges))
     return frame if hidden or not base.keyless else frame.select(*[sscan.quoted(col.name) for col in base.visible])
@@ -111,6 +99,6 @@ def inside(rows: pa.Table, base: Relation, stretches: Sequence[Stretch]) -> pa.T
     keys = rows.select(names).cast(pa.schema([pa.field(k.name, types.to_arrow(k.type)) for k in base.key]))
     tokens = token.tokens(keys, names)
     kept = np.zeros(rows.num_rows, dtype=bool)
-    for first, last in ranges_of(base, stretches):
+    for first, last in spans(stretches):
         kept |= (tokens >= first) & (tokens <= last)
     return rows if kept.all() else rows.filter(pa.array(kept))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from ebla.base.ids import RelationId, TabletId, Version
+from ebla.base.ids import RelationId, Version
 from ebla.catalog import building, reads
 from ebla.model import changes as c
 from ebla.model import segments as sg
-from ebla.model.chunks import Stretch, position_of
+from ebla.model.chunks import Covered, Stretch, covers, position_of
 from ebla.model.relation import Relation
-from ebla.model.segments import Segments
+from ebla.model.tablets import TokenRange
 from ebla.relations.views import View
 from ebla.values import token, types
 
@@ -28,9 +29,9 @@ class Standing:
     """What is covered of a view, and whether an epoch has anything to do with it."""
 
     view: RelationId
-    covered: Mapping[TabletId, Segments[str]]
+    covered: Covered
     complete: bool
-    """Whether every tablet is covered to its end."""
+    """Whether all tokens are covered."""
     since: tuple[Version, ...]
     """The versions at which segments stand, each as the newest of those that no write of an input tells apart."""
     level: bool
@@ -52,36 +53,36 @@ class Standing:
             pa.schema([pa.field(n, types.to_arrow(k.type)) for n, k in zip(names, base.key, strict=True)])
         )
         tokens = token.tokens(keys, names)
-        tablets = token.tablets_of(tokens, base.tablets)
-        kept = [
-            self._stands_at(TabletId(int(tablet)), position_of(int(one)), before, since)
-            for one, tablet in zip(tokens, tablets, strict=True)
-        ]
+        ranges = sorted(self.covered)
+        kept = [self._stands_at(ranges, int(one), before, since) for one in tokens]
         return keys.filter(pa.array(np.array(kept, dtype=bool)))
 
-    def _stands_at(self, tablet: TabletId, position: str, before: Version, since: Version) -> bool:
-        found = sg.covering(self.covered.get(tablet, ()), position)
+    def _stands_at(self, ranges: Sequence[TokenRange], one: int, before: Version, since: Version) -> bool:
+        at = bisect_right(ranges, one, key=lambda tokens: tokens.first) - 1
+        if at < 0 or ranges[at].last < one:
+            return False
+        found = sg.covering(self.covered[ranges[at]], position_of(one))
         return found is not None and before < found.since <= since
 
     def older(self, until: Version) -> list[Stretch]:
         """The segments that stand at a version before."""
         stretches = []
-        for tablet, segments in self.covered.items():
+        for tokens, segments in self.covered.items():
             after: str | None = None
             for segment in segments:
                 if segment.since < until:
-                    stretches.append(Stretch(tablet=tablet, after=after, up_to=segment.up_to, rows=segment.rows))
+                    stretches.append(Stretch(tokens=tokens, after=after, up_to=segment.up_to, rows=segment.rows))
                 after = segment.up_to
         return stretches
 
     def requires(self) -> list[c.Requirement]:
         """What a commit requires that moves the segments."""
-        return [c.SegmentsBegin(view=self.view, tablet=t, segments=seen) for t, seen in self.covered.items()]
+        return [c.SegmentsBegin(view=self.view, tokens=t, segments=seen) for t, seen in self.covered.items()]
 
     def updates(self, until: Version) -> list[c.Update]:
         """All segments at the version."""
         return [
-            c.ReplaceSegments(view=self.view, tablet=t, seen=len(seen), segments=sg.advance(seen, until))
+            c.ReplaceSegments(view=self.view, tokens=t, seen=len(seen), segments=sg.advance(seen, until))
             for t, seen in self.covered.items()
         ]
 
@@ -96,12 +97,11 @@ def standing(
         if since and not written_between(connection, relations, since[-1], version):
             since.pop()
         since.append(version)
-    complete = all(sg.is_covered(covered.get(TabletId(t), ())) for t in range(base.tablets))
     applied = None if view.reached is None else view.reached.applied_version
     return Standing(
         view=view.relation.id,
         covered=covered,
-        complete=complete,
+        complete=covers(covered),
         since=tuple(since),
         level=versions == [applied],
         written=bool(since) and written_between(connection, relations, since[0], until),

@@ -13,13 +13,15 @@ from dataclasses import dataclass, field, replace
 
 from ebla.algebra.driving import Driving
 from ebla.base.failpoint import hit
-from ebla.base.ids import TabletId, TaskId, Version
+from ebla.base.ids import TaskId, Version
 from ebla.catalog import building
 from ebla.errors import ConflictError, TransactionClosedError
 from ebla.model import changes as c
 from ebla.model import segments as sg
+from ebla.model.chunks import Covered, spans
 from ebla.model.plans import Plan
 from ebla.model.relation import SPANS_TABLETS, Relation
+from ebla.model.tablets import ALL
 from ebla.relations import views as definition
 from ebla.relations.views import View
 from ebla.tables.chunk_scan import Scan
@@ -53,7 +55,7 @@ class ChunkCommit:
 
     def commit(self) -> None:
         """Rows and position in one commit. An epoch that moved the segments before the position is no obstacle."""
-        seen: dict[TabletId, sg.Segments[str]] | None = None
+        seen: Covered | None = None
         for attempt in range(COMMIT_ATTEMPTS):
             before, seen = seen, self._segments()
             if before == seen:
@@ -68,35 +70,35 @@ class ChunkCommit:
                 if attempt == COMMIT_ATTEMPTS - 1 or self._segments() == seen:
                     raise
 
-    def _segments(self) -> dict[TabletId, sg.Segments[str]]:
+    def _segments(self) -> Covered:
         view, stretches = self.filling.view.relation, self.scan.stretches
         with self.sink.context.catalog.reading() as connection:
             covered = building.segments(connection, view.id)
-        found = {stretch.tablet: covered.get(stretch.tablet, ()) for stretch in stretches}
+        found = {stretch.tokens: covered.get(stretch.tokens, ()) for stretch in stretches}
         for stretch in stretches:
-            if sg.is_covered(found[stretch.tablet]) or sg.position(found[stretch.tablet]) != stretch.after:
+            if sg.is_covered(found[stretch.tokens]) or sg.position(found[stretch.tokens]) != stretch.after:
                 raise ConflictError(
-                    f"view {view.name} tablet {stretch.tablet}: expected position {stretch.after}, found another; "
+                    f"view {view.name} {stretch.tokens}: expected position {stretch.after}, found another; "
                     "another worker came first: read again"
                 )
         return found
 
-    def _decision(self, seen: Mapping[TabletId, sg.Segments[str]]) -> c.Decision:
+    def _decision(self, seen: Covered) -> c.Decision:
         view, stretches = self.filling.view, self.scan.stretches
         relation = view.relation
         requires: list[c.Requirement] = [c.TasksOpen(tasks=self.filling.tasks)]
         requires += [
-            c.SegmentsBegin(view=relation.id, tablet=tablet, segments=segments, exactly=True)
-            for tablet, segments in seen.items()
+            c.SegmentsBegin(view=relation.id, tokens=tokens, segments=segments, exactly=True)
+            for tokens, segments in seen.items()
         ]
         # The keys are new, so level 1 has room for them, whatever is there already.
         runs = tuple(replace(run, level=0 if run.tablet == SPANS_TABLETS else 1) for run in self.sink.runs)
         updates: list[c.Update] = []
         for stretch in stretches:
             segment = sg.Segment(up_to=stretch.up_to, since=self.version, rows=stretch.rows)
-            sg.cover(seen[stretch.tablet], segment)  # refuses a chunk that does not advance
-            updates.append(c.CoverSegment(view=relation.id, tablet=stretch.tablet, segment=segment))
-        if len(stretches) == self.scan.base.tablets and all(stretch.whole for stretch in stretches):
+            sg.cover(seen[stretch.tokens], segment)  # refuses a chunk that does not advance
+            updates.append(c.CoverSegment(view=relation.id, tokens=stretch.tokens, segment=segment))
+        if spans(stretches) == [ALL]:
             # All at one version: there is nothing for epochs to bring together.
             requires.append(definition.unmoved(view))
             updates += definition.moved(view, self._position())
