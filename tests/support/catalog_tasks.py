@@ -137,7 +137,7 @@ def every_update(catalog: Catalog) -> c.Decision:
             c.SetHorizon(relation=vacuumed, horizon=catalog.version()),
             c.PutNode(node=Node(id=OTHER, root="/data/node2", rack="rack2")),
             c.SetPlacement(relation=orders, placement=((OTHER, NODE),) * 4),
-            c.SetTabletMap(relation=renamed, tablets=8),
+            c.SetTabletMap(relation=renamed, tablets=1),
             c.OpenSession(session="another", purpose="test"),
             c.CloseSession(session="copy"),
             c.PutHandler(name="shop", settings="{}", should_run=True),

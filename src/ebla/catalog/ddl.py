@@ -14,7 +14,7 @@ from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError, DuplicateNameError, UnknownNameError
 from ebla.model import changes as c
 from ebla.model.relation import FOREVER, Column, Kind
-from ebla.model.tablets import resized
+from ebla.model.tablets import bits_of, resized
 
 # ---- requirements ---------------------------------------------------------------------------------------
 
@@ -114,6 +114,7 @@ def changes(state: State, update: c.RelationUpdate, version: Version) -> tuple[C
             moved = this(placement_version=now.placement_version + 1)
             return gone, _insert_placement(relation, placement), moved
         case c.SetTabletMap(tablets=tablets):
+            bits_of(tablets)  # refuses what is no power of two
             if now.kind == Kind.INDEX.value:
                 raise ConflictError(f"{now.name}: expected a table or a view, found an index: it follows its base")
             return (*_resize(state, relation, tablets, version), *building.resize(state, relation, tablets))

@@ -140,9 +140,7 @@ def _with_map_of(state: State, target: Relation, version: Version) -> Relation:
     """A relation with the tablets that it had at a version, whenever it was read."""
     now = relation_by_id(state, target.id) or target
     tablets = now.tablets if version >= now.map_version else _tablets_at(state, now.id, version, now.tablets)
-    if tablets == target.tablets:
-        return target
-    return replace(target, tablets=tablets, placement=resized(target.placement, tablets))
+    return target.in_map(tablets)
 
 
 def _columns(state: State, relation_id: int, version: Version | None) -> tuple[Column, ...]:

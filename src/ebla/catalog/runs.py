@@ -12,7 +12,7 @@ from ebla.catalog import rows
 from ebla.catalog import schema as s
 from ebla.catalog.forks import fork
 from ebla.catalog.reads import called, newest_write, relation_by_id, relation_maps
-from ebla.catalog.rows import AtLeast, AtMost, Change, Not, State
+from ebla.catalog.rows import AtLeast, AtMost, Change, Not, State, Within
 from ebla.errors import ConflictError
 from ebla.model.relation import FOREVER, SPANS_TABLETS, Run, RunState
 from ebla.model.snapshot import BEGINNING, cutoffs_of
@@ -140,14 +140,20 @@ def resize(state: State, relation: RelationId, before: int, tablets: int, versio
     for tablet in range(tablets):
         parts = range(tablet * before // tablets, (tablet + 1) * before // tablets)
         found = {cutoffs.get(TabletId(part), BEGINNING) for part in parts}
-        if len(found) > 1:
+        if _began_between(state, relation, token_range(tablet, tablets), min(found), max(found)):
             raise ConflictError(
                 f"{called(state, relation)}: expected level 0 folded up to one version in tablets {parts[0]} to "
                 f"{parts[-1]}, which become one, found {sorted(found)}; compact it first"
             )
         if found != {BEGINNING}:
-            merged[token_range(tablet, tablets)] = found.pop()
+            merged[token_range(tablet, tablets)] = max(found)
     return (_insert_folds(relation, merged, version),)
+
+
+def _began_between(state: State, relation: RelationId, tokens: TokenRange, low: Version, high: Version) -> bool:
+    """Whether level 0 of some tokens has runs that a fold up to the one version holds and one up to the other does not."""
+    runs = {"relation_id": relation, "level": 0, "end_version": FOREVER, "begin_version": Within(low, high)}
+    return low < high and any(_tokens(row).overlaps(tokens) for row in rows.find(state, s.runs, **runs))
 
 
 def _occupied(state: State, relation: RelationId, /, **where: object) -> list[TokenRange]:

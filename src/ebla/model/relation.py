@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
-from ebla.model.tablets import TokenRange, tablet_around
+from ebla.model.tablets import TokenRange, resized, tablet_around
 
 FOREVER = Version(2**62)
 """The `end_version` of what has not ended."""
@@ -204,6 +204,12 @@ class Relation:
     def column(self, name: str) -> Column | None:
         wanted = name.lower()
         return next((c for c in self.columns if c.name.lower() == wanted), None)
+
+    def in_map(self, tablets: int) -> Relation:
+        """The same relation with so many tablets."""
+        if tablets == self.tablets:
+            return self
+        return replace(self, tablets=tablets, placement=resized(self.placement, tablets))
 
     def replica_sets(self) -> dict[tuple[NodeId, ...], list[TabletId]]:
         """Tablets grouped by the nodes that hold them; with one node there is one group."""

@@ -19,6 +19,7 @@ from ebla.model import changes as c
 from ebla.model.lifecycle.index import may_compact
 from ebla.model.relation import SPANS_TABLETS, TOKEN, Kind, Relation, RunSource
 from ebla.model.snapshot import BEGINNING, Snapshot
+from ebla.model.tablets import tablet_around, tablets_over
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
 from ebla.tables.commit import Commit
@@ -98,16 +99,22 @@ class Compacted:
 
 
 def compact(
-    context: Context, name: str, *, attempts: int = 5, gives_way: Callable[[], bool] = lambda: False
+    context: Context,
+    name: str,
+    *,
+    attempts: int = 5,
+    gives_way: Callable[[], bool] = lambda: False,
+    tablets: int | None = None,
 ) -> Compacted:
     """Fold a relation's level 0, piece by piece. Writers go on; what they commit meanwhile stays level 0.
 
     `gives_way` is asked after each piece whether the compaction ends early. What is folded stays folded.
+    With `tablets`, level 1 is cut so that a map of so many tablets fits it, which a split requires.
     """
     since: Version | None = None
     done: Compacted | None = None
     while done is None or not (done.ended or gives_way()):
-        piece, since = _insisted(context, name, since, attempts)
+        piece, since = _insisted(context, name, since, attempts, tablets)
         before = done
         done = piece if before is None else replace(
             piece,
@@ -118,17 +125,19 @@ def compact(
     return done
 
 
-def _insisted(context: Context, name: str, since: Version | None, attempts: int) -> tuple[Compacted, Version]:
+def _insisted(
+    context: Context, name: str, since: Version | None, attempts: int, tablets: int | None
+) -> tuple[Compacted, Version]:
     for attempt in range(attempts):
         try:
-            return _compact(context, name, since)
+            return _compact(context, name, since, tablets)
         except ConflictError:
             if attempt == attempts - 1:
                 raise
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _compact(context: Context, name: str, since: Version | None) -> tuple[Compacted, Version]:
+def _compact(context: Context, name: str, since: Version | None, tablets: int | None) -> tuple[Compacted, Version]:
     """One piece, and the version up to which the whole compaction folds: that of its first piece."""
     transaction = begin(context, name, reason=f"compact {name}")
     relation = transaction.relation
@@ -140,13 +149,13 @@ def _compact(context: Context, name: str, since: Version | None) -> tuple[Compac
             return nothing, until
         with context.kept_alive(transaction.id), context.at_work(f"compaction of {relation.name}"):
             snapshot = transaction.snapshot_of(relation)
-            crowded = _crowded(snapshot)
+            crowded = _crowded(snapshot) if tablets is None else _crossing(snapshot, tablets)
             if not snapshot.level0 and not crowded:
                 transaction.roll_back()
                 return nothing, until
             fold = plan_fold(snapshot, _touched(context, snapshot) | crowded, until)
             context.progress(f"compacting {len(fold.rewritten)} tablets of {relation.name}", None)
-            sink = Sink(transaction)
+            sink = Sink(transaction, None if tablets is None else relation.in_map(tablets))
             with rf.reading([snapshot], transaction.roots):
                 _rewrite(context, sink, snapshot, fold)
             hit("compact.files_written")
@@ -189,6 +198,11 @@ def _crowded(snapshot: Snapshot) -> set[TabletId]:
     return {t for t, n in counts.items() if n > 1}
 
 
+def _crossing(snapshot: Snapshot, tablets: int) -> set[TabletId]:
+    """Tablets with a level 1 run that does not lie in one tablet of a map of so many."""
+    return {run.tablet for run in snapshot.level1 if tablet_around(run.tokens, tablets) is None}
+
+
 def _touched(context: Context, snapshot: Snapshot) -> set[TabletId]:
     """The tablets that level 0 has rows in."""
     relation = snapshot.relation
@@ -211,7 +225,8 @@ def _rewrite(context: Context, sink: Sink, snapshot: Snapshot, fold: Fold) -> No
         with context.catalog.reading() as connection:
             part = reads.snapshot(connection, relation, snapshot.version, snapshot.tokens_of(fold.rewritten))
     rows = sscan.merged(context.writer, part, roots, context.cache, rows_max=context.settings.level0_rows_max)
-    files = sink.files.cut(rows, fold.rewritten)
+    after = sink.relation.tablets
+    files = sink.files.cut(rows, [t for one in snapshot.tokens_of(fold.rewritten) for t in tablets_over(one, after)])
     sink.runs = sink.files.adopt(files, level=1, source=RunSource.COMPACTION)
 
 
