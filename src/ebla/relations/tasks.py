@@ -15,7 +15,7 @@ from ebla.model.index_steps import Standing
 from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Relation
 from ebla.model.staging import Arrival, Destination, ViewStage, destination
-from ebla.model.tablets import ALL, TokenRange, token_range
+from ebla.model.tablets import ALL, TokenRange, tablet_of, token_range, token_ranges
 from ebla.model.tasks import Replica, Task, TaskKind
 
 NO_RELATION = RelationId(0)
@@ -63,9 +63,9 @@ def first_tasks(connection: Connection, base: Relation | None, node: NodeId, *, 
 
 
 def _places(connection: Connection, base: Relation) -> dict[TokenRange, Replica]:
-    """The first replica of each tablet."""
+    """The first replica of each tablet, also where the relation has got other tablets since it was read."""
     found = relation_rows.first_replicas(connection, base.id)
-    return {token_range(tablet, base.tablets): replica for tablet, replica in found.items()}
+    return {tokens: found[tablet_of(tokens.first, len(found))] for tokens in token_ranges(base.tablets)}
 
 
 def staging_tasks(connection: Connection, base: Relation, tablets: Iterable[TabletId]) -> tuple[Task, ...]:
