@@ -87,8 +87,12 @@ def test_pieces_are_the_range(apart: list[tuple[int, int]], tablets: int, number
 
 @st.composite
 def coverages(draw: st.DrawFn, tablets: int = 8) -> dict[TokenRange, Segments[str]]:
+    """Of tablets, and of what lies between tablets that were covered before they became one."""
     covered: dict[TokenRange, Segments[str]] = {}
-    for tokens in token_ranges(tablets):
+    borders = sorted({0, tablets, *draw(st.sets(st.integers(1, tablets - 1)))})
+    ranges = token_ranges(tablets)
+    for first, behind in itertools.pairwise(borders):
+        tokens = TokenRange(ranges[first].first, ranges[behind - 1].last)
         ends = sorted({draw(st.integers(tokens.first, tokens.last - 1)) for _ in range(draw(st.integers(0, 2)))})
         found = [Segment(up_to=position_of(end), since=Version(n + 1), rows=10) for n, end in enumerate(ends)]
         if draw(st.booleans()):
@@ -112,7 +116,9 @@ def test_splits_and_merges_leave_every_token_covered_at_the_version_it_had(
     after = covered
     for tablets in maps:
         after = cut_at(after, token_ranges(tablets))
-    edges = [edge for one in {*covered, *after} for edge in one]
+    edges = [
+        edge + by for one in {*covered, *after} for edge in one for by in (-1, 0, 1) if LOWEST <= edge + by <= HIGHEST
+    ]
     for token in (*tokens, *edges):
         assert since(after, token) == since(covered, token)
     assert abs(share(after) - share(covered)) < 1e-9

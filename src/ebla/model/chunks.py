@@ -180,9 +180,10 @@ def cut_at(covered: Covered, tablets: Iterable[TokenRange]) -> dict[TokenRange, 
         for tokens in left:
             if tokens.first > tablet.last:
                 break
-            segments = covered[tokens] if tablet.holds(tokens) else _cut_out(tokens, covered[tokens], tablet)
+            shared = TokenRange(max(tokens.first, tablet.first), min(tokens.last, tablet.last))
+            segments = covered[tokens] if shared == tokens else _cut_out(tokens, covered[tokens], shared)
             if segments:
-                found[tokens if tablet.holds(tokens) else tablet] = segments
+                found[shared] = segments
     return found
 
 
