@@ -126,6 +126,9 @@ def test_tablets_that_become_one_must_be_folded_up_to_one_version(catalog: Catal
     assert snapshot(catalog, target).level0 == ()
     resize(catalog, target, 8)
     assert snapshot(catalog, target).cutoffs == dict.fromkeys(range(8), written)
+    later = commit(catalog, c.SetCutoff(relation=target.id, tokens=token_range(5, 8), cutoff=catalog.version())).version
+    resize(catalog, target, 2)  # no level 0 run began between the two cutoffs
+    assert snapshot(catalog, target).cutoffs == {0: written, 1: later - 1}
 
 
 def test_indexes_follow_their_base(catalog: Catalog):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
 from ebla.model.relation import SPANS_TABLETS, Kind, Relation, Run
 from ebla.model.snapshot import BEGINNING, Snapshot, assemble
+from ebla.model.tablets import token_range
 from ebla.tables.compaction import Fold, plan_fold
 
 TABLETS = 8
@@ -60,7 +61,8 @@ class Table:
         self.runs.append(run(f"write{self.version}", self.version, tablet=tablet))
 
     def snapshot(self) -> Snapshot:
-        return assemble(RELATION, Version(self.version), self.runs, self.cutoffs.items(), {NODE: "/data"})
+        folds = [(token_range(t, TABLETS), cutoff) for t, cutoff in self.cutoffs.items()]
+        return assemble(RELATION, Version(self.version), self.runs, folds, {NODE: "/data"})
 
     def touched(self) -> set[TabletId]:
         level0 = self.snapshot().level0

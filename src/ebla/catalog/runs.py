@@ -151,7 +151,7 @@ def resize(state: State, relation: RelationId, before: int, tablets: int, versio
 
 
 def _began_between(state: State, relation: RelationId, tokens: TokenRange, low: Version, high: Version) -> bool:
-    """Whether level 0 of some tokens has runs that a fold up to the one version holds and one up to the other does not."""
+    """Whether level 0 has runs with some tokens that are folded up to the one version and not up to the other."""
     runs = {"relation_id": relation, "level": 0, "end_version": FOREVER, "begin_version": Within(low, high)}
     return low < high and any(_tokens(row).overlaps(tokens) for row in rows.find(state, s.runs, **runs))
 
