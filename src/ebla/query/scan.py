@@ -164,7 +164,7 @@ class Scan:
         """Whether a part of level 0 is not in memory."""
 
     def rows(self, runs: Sequence[Run]) -> pa.Table:
-        """The first rows, one more than the limit: shown and ordering columns under their physical names.
+        """The first rows, one more than the limit: output and ordering columns under their physical names.
 
         A mutation in level 0, and a row of level 1, counts if no newer mutation of the same row is there. DuckDB finds
         that out for all rows together, or, where few fulfil the conditions, level 0 is asked for those.
@@ -193,8 +193,8 @@ class Scan:
 
     def _first(self, found: _Rows, newest: _Rows | None) -> _Rows:
         """The first of the rows that no newer mutation replaced, in the order asked for."""
-        shown = ", ".join(f"r.{quoted(name)}" for name in self._outputs) or "1"
-        text, parameters = f"SELECT {shown} FROM ({found.text}) r", found.parameters
+        outputs = ", ".join(f"r.{quoted(name)}" for name in self._outputs) or "1"
+        text, parameters = f"SELECT {outputs} FROM ({found.text}) r", found.parameters
         if newest is not None:
             key = [quoted(k.base) for k in self._path.identity]
             same = " AND ".join(f"r.{name} IS NOT DISTINCT FROM n.{name}" for name in key)

@@ -30,15 +30,15 @@ def point_rows(
     if condition is None or not is_common(context, condition):
         return None
     filters = points.understood(condition, alias, relation, dialect.parameters, dialect.zone)
-    known = [one for one in filters if one is not None]
-    there = points.points(transaction, known)
+    compared = [one for one in filters if one is not None]
+    there = points.points(transaction, compared)
     rows = None if there is None else points.rows_at(transaction, there)
     if rows is None:
         return None
     columns = {column.physical: single(rows.column(column.name)) for column in relation.columns}
-    rows = rows.filter(fl.mask(known, columns))
+    rows = rows.filter(fl.mask(compared, columns))
     assigned = names_of(relation, statement.assignments) if isinstance(statement, st.Update) else None
-    rest = None if len(known) == len(filters) else condition
+    rest = None if len(compared) == len(filters) else condition
     made = changed_rows(context, relation, alias, rows, assigned, rest, dialect)
     return Rows(table=rows, columns=relation.columns) if made is None else made
 
