@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import delete, event, update
 
 from ebla.base.ids import RelationId, Version
-from ebla.catalog import history, reads
+from ebla.catalog import history, memory, reads
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.model import changes as c
@@ -35,6 +35,12 @@ def make_view(catalog: Catalog, name: str, **read: int) -> RelationId:
     )  # fmt: skip
     commit(catalog, c.SetProgress(name=progress_name(view), value=position.text()), c.MarkBuilt(view=view))
     return view
+
+
+def write(catalog: Catalog, table: RelationId) -> Version:
+    """As writers do: the history says of which relation the commit is."""
+    decision = c.Decision(reason="write", relation=table, updates=(c.AddRuns(runs=(run(table),)),))
+    return catalog.commit(decision).version
 
 
 def look(catalog: Catalog) -> Mapping[str, Freshness]:
@@ -143,3 +149,31 @@ def test_a_write_whose_commit_was_trimmed_has_an_age(catalog: Catalog, clock: Cl
     with catalog.writing() as connection:
         connection.execute(delete(s.history).where(s.history.c.version == second))
     assert look(catalog)["card"].age_s == pytest.approx(5, abs=0.01)
+
+
+def test_a_write_that_vacuum_has_forgotten_is_unread_all_the_same(catalog: Catalog, clock: Clock):
+    """A view that failed or is switched off is not fresh because the files of what it has not read are gone."""
+    create(catalog, "orders")
+    create(catalog, "idle")
+    orders, idle = relation(catalog, "orders").id, relation(catalog, "idle").id
+    first, quiet = write(catalog, orders), write(catalog, idle)
+    make_view(catalog, "late", orders=first)
+    make_view(catalog, "good", idle=quiet)
+    clock.advance(10 * SECOND_US)
+    missed = write(catalog, orders)
+    for name, table in (("orders", orders), ("idle", idle)):
+        catalog.commit(c.Decision(reason=f"compact {name}: tablet 0", relation=table, updates=()))
+    folded = int(catalog.version())
+    with catalog.writing() as connection:
+        connection.execute(delete(s.runs))
+        connection.execute(update(s.relations).values(horizon=folded))
+        memory.reshape(connection)
+        history.trim(connection, Version(folded), history.last_of_each(connection, Version(folded)))
+    found = look(catalog)
+    assert (found["late"].behind, found["good"].behind) == (missed - first, 0)
+    assert found["late"].age_s is not None
+    assert found["good"].age_s == 0
+    with catalog.reading() as connection:
+        at = look_at_views(connection)
+        assert reached(connection, reads.relation(connection, "late"), at, missed) == f"version {first}"
+        assert reached(connection, reads.relation(connection, "good"), at, missed) is None

@@ -24,6 +24,8 @@ else:
 
 COUNTER = "history"
 COMPACTED = "compact %"
+WROTE = (s.history.c.kind == "data", s.history.c.reason.not_like(COMPACTED))
+"""Commits that wrote the rows of their relation. Compaction writes them again as they were."""
 """How the reason of a compaction begins."""
 
 
@@ -97,11 +99,7 @@ def last_writes(connection: Connection) -> dict[int, int]:
     """The version of each relation's last write. From the history: vacuum may have forgotten the runs of a write."""
     found = connection.execute(
         select(s.history.c.relation_id, func.max(s.history.c.version))
-        .where(
-            s.history.c.kind == "data",
-            s.history.c.relation_id.is_not(None),
-            s.history.c.reason.not_like(COMPACTED),
-        )
+        .where(s.history.c.relation_id.is_not(None), *WROTE)
         .group_by(s.history.c.relation_id)
     )
     return {int(relation): int(version) for relation, version in found}

@@ -18,6 +18,7 @@ from sqlalchemy.sql.selectable import TableValuedAlias
 from ebla.base.ids import RelationId, Version
 from ebla.catalog import memory, reads, rows
 from ebla.catalog import schema as s
+from ebla.catalog.history import WROTE
 from ebla.catalog.reads import WRITTEN
 from ebla.catalog.rows import Above
 
@@ -30,6 +31,7 @@ class Unread:
     """Writes of an input that a view has not read."""
 
     first: Version
+    """Where vacuum has forgotten runs that were not read, the first that may have been."""
     newest: Version
     since_us: int
     """When the first was committed; of one that vacuum has trimmed from the history, not before this."""
@@ -115,6 +117,9 @@ def _unread(dialect: str, prefix: str) -> Select[Any]:
     relation, since = s.relations.c.relation_id, sa.cast(read.c.value, BigInteger)
     written = [runs.relation_id == relation, runs.begin_version > since, *(runs[n] == v for n, v in WRITTEN.items())]
     truncated = [truncations.relation_id == relation, truncations.version > since]
+    commits = s.history.c
+    # Vacuum has forgotten runs behind what was read, and keeps the last commit that wrote rows in the history.
+    forgotten = [s.relations.c.horizon > since, commits.relation_id == relation, commits.version > since, *WROTE]
 
     living = sa.and_(s.relations.c.folded_name == read.c.key, s.relations.c.dropped_version.is_(None))
 
@@ -129,14 +134,18 @@ def _unread(dialect: str, prefix: str) -> Select[Any]:
             one(sa.func.min(truncations.version), truncated, "first_cut"),
             one(sa.func.max(runs.begin_version), written, "last_run"),
             one(sa.func.max(truncations.version), truncated, "last_cut"),
+            one(sa.func.max(commits.version), forgotten, "last_forgotten"),
+            since.label("since"),
         )
         .select_from(s.progress.join(read, sa.true()).join(s.relations, living))
         .where(s.progress.c.name.startswith(prefix))
         .subquery("found")
     )
     at = found.c
-    first = sa.func.coalesce(sa.case((at.first_cut < at.first_run, at.first_cut), else_=at.first_run), at.first_cut)
-    last = sa.func.coalesce(sa.case((at.last_cut > at.last_run, at.last_cut), else_=at.last_run), at.last_cut)
+    first_kept = sa.case((at.first_cut < at.first_run, at.first_cut), else_=at.first_run)
+    first = sa.case((at.last_forgotten.is_not(None), at.since + 1), else_=sa.func.coalesce(first_kept, at.first_cut))
+    last_kept = sa.case((at.last_cut > at.last_run, at.last_cut), else_=at.last_run)
+    last = sa.func.coalesce(at.last_forgotten, last_kept, at.last_cut)
     # The commit itself, or where it was trimmed the first one behind it that is left.
     times = sa.select(s.history.c.committed_at).where(s.history.c.version >= first).order_by(s.history.c.version)
     when = times.limit(1).correlate(found).scalar_subquery()
