@@ -9,7 +9,7 @@ from ebla.catalog import history, reads
 from ebla.catalog.store import Catalog
 from ebla.errors import SnapshotError
 from ebla.model import changes as c
-from support.catalogs import SECOND_US, Clock, add, create, exclusively, relation, run
+from support.catalogs import SECOND_US, Clock, add, commit, create, exclusively, relation, run
 
 
 def written(catalog: Catalog, name: str, clock: Clock) -> Version:
@@ -96,3 +96,14 @@ def test_commits_of_runs_that_are_named_keep_their_times(catalog: Catalog, clock
         assert len(reads.writes_between(connection, orders, Version(0), numbers[2])) == 3
         with pytest.raises(SnapshotError):
             reads.version_at(connection, times[numbers[1]])
+
+
+def test_a_commit_that_was_trimmed_has_the_time_of_the_last_one_before(catalog: Catalog, clock: Clock) -> None:
+    first = commit(catalog)
+    clock.advance(SECOND_US)
+    second, third = commit(catalog), commit(catalog)
+    with catalog.writing() as connection:
+        history.trim(connection, third.version, [int(first.version)])
+    with catalog.reading() as connection:
+        assert reads.time_of(connection, second.version) == first.committed_at
+        assert reads.time_of(connection, third.version) == third.committed_at

@@ -76,9 +76,9 @@ def commit(state: State, version: int) -> Any | None:
 
 
 def newest_until(connection: Connection, time_us: int) -> Version:
-    """The newest version that was committed up to a time; 0 if there is none. Looked for from the newest backwards."""
+    """The newest version that was committed up to a time; 0 if there is none. A later commit has a later time."""
     older = select(s.history.c.version).where(s.history.c.committed_at <= time_us)
-    return Version(connection.execute(older.order_by(s.history.c.version.desc()).limit(1)).scalar() or 0)
+    return Version(connection.execute(older.order_by(s.history.c.committed_at.desc()).limit(1)).scalar() or 0)
 
 
 def complete_since(state: State) -> Version:

@@ -191,6 +191,12 @@ def committed_at(state: State, versions: Iterable[int]) -> dict[int, int]:
     return {row.version: row.committed_at for row in rows.find(state, s.history, version=frozenset(versions))}
 
 
+def time_of(state: State, version: Version) -> int:
+    """When a version was committed; of one that vacuum has trimmed, the last commit before it that is left."""
+    last = rows.greatest(state, s.history.c.version, version=AtMost(version))
+    return 0 if last is None else committed_at(state, [last])[last]
+
+
 def version_at(state: State, time_us: int) -> Version:
     """The last version that was committed at or before a time."""
     since = history.complete_since(state)

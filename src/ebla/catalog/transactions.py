@@ -11,7 +11,7 @@ that was begun twice one is never used, and ends with its lease.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
@@ -204,8 +204,13 @@ def open_rows(state: State) -> Sequence[Any]:
     return rows.find(state, s.transactions, "transaction_id", state="open")
 
 
-def committed_transactions(state: State) -> set[TransactionId]:
-    return rows.values(state, s.transactions.c.transaction_id, state="committed")
+def committed_among(state: State, numbers: Iterable[TransactionId]) -> set[TransactionId]:
+    """Those of some transactions that are remembered as committed."""
+    asked, found = sorted(set(numbers)), set[TransactionId]()
+    for at in range(0, len(asked), 1000):
+        some = frozenset(asked[at : at + 1000])
+        found |= rows.values(state, s.transactions.c.transaction_id, state="committed", transaction_id=some)
+    return found
 
 
 def planned_before(state: State, relation: RelationId, schema_version: int) -> list[Waiting]:

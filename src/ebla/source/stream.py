@@ -133,8 +133,7 @@ class EblaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 reads.require_readable(connection, relation, since, what="change")
                 return list(change_partitions(connection, relation, since, until, roots, old=self.request.old))
             snapshot = replace(reads.snapshot(connection, relation, until), roots=roots)
-            committed_at = reads.committed_at(connection, [until]).get(until, 0)
-            return list(snapshot_partitions(snapshot, committed_at))
+            return list(snapshot_partitions(snapshot, reads.time_of(connection, until)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self.layout)

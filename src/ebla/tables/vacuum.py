@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ebla.base.failpoint import hit
-from ebla.base.ids import NodeId, RelationId, Version
+from ebla.base.ids import NodeId, RelationId, TransactionId, Version
 from ebla.catalog import history, manifest, reads
 from ebla.catalog import relations as relation_rows
 from ebla.catalog import transactions as tx
@@ -114,13 +114,13 @@ def sweep(context: Context, relations: Sequence[RelationId] | None = None) -> tu
     The listing comes first and the catalog second. A file that was listed and whose transaction is still open is
     still being written; one whose transaction committed is named by then; any other can never be read.
     """
-    removed = size = orphans = 0
+    removed = size = 0
     wanted = None if relations is None else {f"r{r}" for r in relations}
     listed = {node: root.listing() for node, root in context.roots().items()}
     with context.catalog.reading() as connection:
         at_work = tx.open_transactions(connection)
         named: Mapping[NodeId, set[str]] = {node: reads.named_paths(connection, node) for node in listed}
-        committed = tx.committed_transactions(connection)
+    owners: list[TransactionId] = []
     for node, entries in listed.items():
         root = context.roots()[node]
         # Files before the folders that they lie in, so that they are counted.
@@ -134,5 +134,7 @@ def sweep(context: Context, relations: Sequence[RelationId] | None = None) -> tu
             elif root.remove(path):
                 removed += 1
                 size += length
-                orphans += number not in committed
-    return removed, size, orphans
+                owners.append(number)
+    with context.catalog.reading() as connection:
+        committed = tx.committed_among(connection, owners)
+    return removed, size, sum(number not in committed for number in owners)
