@@ -230,9 +230,9 @@ def _level1_where_empty(state: State, runs: tuple[Run, ...]) -> tuple[Run, ...]:
 def _refuse_spanning(state: State, runs: tuple[Run, ...]) -> None:
     """A level 1 run that was cut by a tablet map which is not the relation's any more is not written."""
     for relation, tokens in {(run.relation, run.tokens) for run in runs if run.level == 1}:
-        known = relation_by_id(state, relation)
-        if known is not None and tablet_around(tokens, known.tablets) is None:
+        target = relation_by_id(state, relation)
+        if target is not None and tablet_around(tokens, target.tablets) is None:
             raise ConflictError(
-                f"{known.name}: expected level 1 runs of one of {known.tablets} tablets each, found one with {tokens}; "
+                f"{target.name}: expected level 1 runs of one of {target.tablets} tablets each, found one with {tokens}; "
                 "its tablets have changed during the write: retry it"
             )
