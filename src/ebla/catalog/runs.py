@@ -233,6 +233,6 @@ def _refuse_spanning(state: State, runs: tuple[Run, ...]) -> None:
         target = relation_by_id(state, relation)
         if target is not None and tablet_around(tokens, target.tablets) is None:
             raise ConflictError(
-                f"{target.name}: expected level 1 runs of one of {target.tablets} tablets each, found one with {tokens}; "
-                "its tablets have changed during the write: retry it"
+                f"{target.name}: expected level 1 runs of one of {target.tablets} tablets each, "
+                f"found one with {tokens}; its tablets have changed during the write: retry it"
             )
