@@ -213,6 +213,9 @@ class Scan:
         """All mutations of level 0, those in memory and those in files, with `_deleted` and `_version`."""
         snapshot, found = self._source.snapshot, []
         kept, files = in_memory(snapshot.level0, self._rows_max)
+        # Of a run without tokens that a change of the tablet map has cut, the rows that count are found in memory.
+        cut = [run for run in files if self._counting(run) and not self._has_tokens(run)]
+        kept, files = [*kept, *cut], [run for run in files if run not in cut]
         if kept:
             table = rf.all_mutations(self._path.relation, kept, self._roots, self._source.cache, snapshot)
             self._cursor.register("kept_mutations", table)
@@ -248,6 +251,9 @@ class Scan:
         level0 = LevelZero(source.snapshot, source.roots, source.cache, self._cursor, self._rows_max)
         found = level0.of_keys(keys, ())
         return found.select([*kinds.names, VERSION]).rename_columns([*names, VERSION])
+
+    def _has_tokens(self, run: Run) -> bool:
+        return TOKEN in self._source.store.footer(self._roots, run).schema.names
 
     def _counting(self, run: Run) -> str:
         """The condition that leaves out rows of tablets that have folded the run."""
