@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from pyspark.sql import SparkSession
 import ebla
 from ebla.base.ids import Version
 from ebla.model.snapshot import Snapshot
+from ebla.spark.prepared import Prepared
 from ebla.tables import value_lookup as lookup
-from ebla.views.epoch import inputs, key_changes, maintain
+from ebla.views.epoch import evaluate, inputs, key_changes, maintain
 from ebla.views.epoch.attempt import Target
 from ebla.views.epoch.cost import Way
 from ebla.views.epoch.inputs import Inputs
@@ -190,6 +192,41 @@ def test_rows_that_were_found_by_another_column_are_not_looked_up_by_key(
     db.epochs.flush()
     check(db)
     assert set(asked) == {("oid",)}
+
+
+def jobs_of(spark: SparkSession, work: Callable[[], object]) -> list[int]:
+    """How many stages each Spark job of some work has."""
+    scheduler, tracker = spark.sparkContext._jsc.sc().dagScheduler(), spark.sparkContext.statusTracker()
+    before = scheduler.numTotalJobs()
+    work()
+    found = [tracker.getJobInfo(number) for number in range(before, scheduler.numTotalJobs())]
+    return [len(job.stageIds) for job in found if job is not None]
+
+
+@pytest.mark.parametrize("many", [1, 40])
+def test_a_small_epoch_is_one_job_of_a_plan_that_is_kept(
+    db: ebla.Database, prepared: tuple[Path, bool], spark: SparkSession, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's short cut, for the two that it can compute, needs none."""
+    _, on_spark = prepared
+    views = ("card", "open_lines", "by_country", "best")
+    planned: Counter[int] = Counter()
+    turn = 0
+
+    def counted(*given: Any) -> Prepared:
+        planned[turn] += 1
+        return Prepared(*given)
+
+    monkeypatch.setattr(evaluate, "Prepared", counted)
+    for turn in range(3):
+        db.table("lines").upsert([{"oid": n % 50, "n": n, "q": 5 + turn} for n in range(many)])
+        db.table("orders").upsert([{"id": n, "customer": n % 9 + turn, "total": n + turn} for n in range(many)])
+        for name in views:
+            stages = jobs_of(spark, partial(db.sql, f"FLUSH {name}"))
+            assert len(stages) == (on_spark or name in ("by_country", "best")), (name, turn)
+    assert planned[0] >= 2
+    assert not planned[2]
+    check(db, *views)
 
 
 def force(monkeypatch: pytest.MonkeyPatch, way: Way) -> None:

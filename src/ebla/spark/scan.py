@@ -185,29 +185,38 @@ def latest_mutations(
     snapshot: Snapshot | None = None,
 ) -> DataFrame:
     """The last mutation of every key in runs too large for the driver: physical columns, `_deleted`, `_token`,
-    `_version`. One scan, one shuffle by token."""
+    `_version`. One scan, one shuffle by token; none if all runs are of one version, which has each key once."""
     schema = struct(relation.columns).add(T.StructField(DELETED, T.BooleanType()))
     paths = {roots[copies[r.id]].full(r.path): r for r in runs}
-    versions = T.StructType([T.StructField(_FILE, T.StringType()), T.StructField(VERSION, T.LongType())])
+    versions = {int(run.begin_version) for run in runs}
+    read = files(spark, list(paths), schema)
+    token = f"{token_sql(relation.identity)} AS {TOKEN}"
+    if len(versions) == 1:
+        rows = read.selectExpr("*", token, f"{versions.pop()}L AS {VERSION}")
+        return _behind_cutoffs(rows, snapshot)
+    kinds = T.StructType([T.StructField(_FILE, T.StringType()), T.StructField(VERSION, T.LongType())])
     names = pa.table(
         {
             _FILE: pa.array([path.rsplit("/", 1)[-1] for path in paths], pa.string()),
             VERSION: pa.array([int(run.begin_version) for run in paths.values()], pa.int64()),
         }
     )
-    read = files(spark, list(paths), schema).selectExpr(
-        "*", f"_metadata.file_name AS {_FILE}", f"{token_sql(relation.identity)} AS {TOKEN}"
-    )
-    rows = read.join(F.broadcast(local(spark, names, versions)), _FILE).drop(_FILE)
-    if snapshot is not None and not snapshot.uniform_cutoff:
-        read_tablets = set(snapshot.tablets)
-        cutoffs = [
-            int(snapshot.cutoffs.get(TabletId(t), BEGINNING)) if t in read_tablets else 2**62
-            for t in range(snapshot.relation.tablets)
-        ]
-        array = ", ".join(f"{c}L" for c in cutoffs)
-        tablet = tablet_sql(TOKEN, snapshot.relation.tablets)
-        rows = rows.filter(f"element_at(array({array}), {tablet} + 1) < {VERSION}")
+    named = read.selectExpr("*", f"_metadata.file_name AS {_FILE}", token)
+    rows = _behind_cutoffs(named.join(F.broadcast(local(spark, names, kinds)), _FILE).drop(_FILE), snapshot)
     by = ", ".join([TOKEN, *(quoted(c.physical) for c in relation.identity)])
     ranked = rows.selectExpr("*", f"row_number() OVER (PARTITION BY {by} ORDER BY {VERSION} DESC) AS {_RANK}")
     return ranked.filter(f"{_RANK} = 1").drop(_RANK)
+
+
+def _behind_cutoffs(rows: DataFrame, snapshot: Snapshot | None) -> DataFrame:
+    """Mutations of the tablets that a snapshot reads, without those that level 1 has."""
+    if snapshot is None or snapshot.uniform_cutoff:
+        return rows
+    read_tablets = set(snapshot.tablets)
+    cutoffs = [
+        int(snapshot.cutoffs.get(TabletId(t), BEGINNING)) if t in read_tablets else 2**62
+        for t in range(snapshot.relation.tablets)
+    ]
+    array = ", ".join(f"{c}L" for c in cutoffs)
+    tablet = tablet_sql(TOKEN, snapshot.relation.tablets)
+    return rows.filter(f"element_at(array({array}), {tablet} + 1) < {VERSION}")

@@ -266,15 +266,26 @@ def view_settings(session: SparkSession) -> dict[str, str]:
     return {name: str(session.conf.get(name)) for name in VIEW_SETTINGS}
 
 
-def view_session(session: SparkSession, settings: Mapping[str, str], *, small: bool) -> SparkSession:
-    """A sibling session with the settings of a view; for `small` data one that plans little and runs one job."""
+def view_session(
+    session: SparkSession, settings: Mapping[str, str], *, small: bool, generates_code: bool = False
+) -> SparkSession:
+    """A sibling session with the settings of a view; for `small` data one that plans little and runs one job.
+
+    Generated code takes longer to compile than a few hundred rows without it, unless the plan is kept.
+    """
     sibling = session.newSession()
     sibling.conf.set("spark.sql.shuffle.partitions", str(session.conf.get("spark.sql.shuffle.partitions")))
     if small:
         sibling.conf.set("spark.sql.adaptive.enabled", "false")
         sibling.conf.set("spark.sql.shuffle.partitions", "1")
-        sibling.conf.set("spark.sql.codegen.wholeStage", "false")
+        sibling.conf.set("spark.sql.codegen.wholeStage", str(generates_code).lower())
         sibling.conf.set("spark.sql.execution.arrow.localRelationThreshold", "0")
+        # Rows behind an RDD may be any number to the planner, which would cut them into partitions. The product of
+        # these sizes is that of a join.
+        sibling.conf.set("spark.sql.maxSinglePartitionBytes", str(2**63 - 1))
+        sibling.conf.set("spark.sql.defaultSizeInBytes", "10")
+        sibling.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+        sibling.conf.set("spark.sql.exchange.reuse", "false")
     for name, value in settings.items():
         sibling.conf.set(name, value)
     return sibling

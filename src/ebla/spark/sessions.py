@@ -86,13 +86,15 @@ class Sessions:
                 self._writer = spark_session.writer_session(main)
             return self._writer
 
-    def of_view(self, settings: Mapping[str, str], *, small: bool) -> SparkSession:
+    def of_view(self, settings: Mapping[str, str], *, small: bool, generates_code: bool = False) -> SparkSession:
         """A session in which views of these settings are computed."""
-        signature = (tuple(sorted(settings.items())), small)
+        signature = (tuple(sorted(settings.items())), small, generates_code)
         with self._lock:
             main, _ = self.main()
             if signature not in self._of_views:
-                self._of_views[signature] = spark_session.view_session(main, settings, small=small)
+                self._of_views[signature] = spark_session.view_session(
+                    main, settings, small=small, generates_code=generates_code
+                )
             return self._of_views[signature]
 
     def stop(self) -> None:

@@ -8,10 +8,10 @@ import socket
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ebla.base.activities import Activities
-from ebla.base.caches import CacheName, Caches, Lru
+from ebla.base.caches import Caches, Lru, Part
 from ebla.base.ids import NodeId, TransactionId
 from ebla.base.lag import Lag
 from ebla.base.services import Scheduler
@@ -30,7 +30,7 @@ from ebla.tables.leases import Leases
 
 if TYPE_CHECKING:
     import duckdb
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from ebla.tables.upkeep import IndexMaintainer
 
@@ -65,8 +65,8 @@ class Context:
     caches: Caches
     store: Store
     cache: LevelZeroCache
-    frames: Lru[DataFrame]
-    """DataFrames of recent snapshots, by what they read."""
+    frames: Lru[Any]
+    """DataFrames of recent snapshots, and prepared queries, by what they read."""
     tags: Tags
     holder: str
     indexes: IndexCache = field(default_factory=IndexCache)
@@ -88,7 +88,7 @@ class Context:
     ) -> Context:
         """`without_spark`: what an operation that needs Spark is answered, where none may be started."""
         caches = Caches(settings.read_cache_bytes)
-        frames: Lru[DataFrame] = caches.cache(CacheName.FRAMES)
+        frames: Lru[Any] = caches.part(Part.FRAMES)
         sessions = Sessions(
             spark, settings, lambda: context.progress("starting Spark", None), frames.clear, refusal=without_spark
         )
@@ -106,7 +106,7 @@ class Context:
             maintainer=maintainer,
             caches=caches,
             store=Store(caches),
-            cache=LevelZeroCache(caches.cache(CacheName.LEVEL0)),
+            cache=LevelZeroCache(caches.part(Part.LEVEL0)),
             frames=frames,
             tags=Tags(lambda: sessions.current),
         )
@@ -163,13 +163,13 @@ class Context:
         _ = self.spark  # which says what there is to say when it is started
         return self.sessions.writer()
 
-    def view_session(self, settings: Mapping[str, str], *, small: bool) -> SparkSession:
+    def view_session(self, settings: Mapping[str, str], *, small: bool, generates_code: bool = False) -> SparkSession:
         """A session in which views of these settings are computed, whatever the user's session says.
 
         For a few rows (`small`) Spark plans once and runs one job: adapting to sizes would cost more than it saves.
         """
         _ = self.spark
-        return self.sessions.of_view(settings, small=small)
+        return self.sessions.of_view(settings, small=small, generates_code=generates_code)
 
     def expression_settings(self) -> Mapping[str, str]:
         """What expressions depend on in the user's session, or would in one that is started for them."""

@@ -147,7 +147,7 @@ def frame_of(context: Context, snapshot: Snapshot, *, hidden: bool = False) -> D
         tuple(sorted(snapshot.cutoffs.items())),
         (relation.tablets, *snapshot.tablets),
     )
-    kept = context.frames.get(signature)
+    kept: DataFrame | None = context.frames.get(signature)
     if kept is not None:
         return kept
     merged = sscan.merged(context.spark, snapshot, roots, context.cache, rows_max=context.settings.level0_rows_max)

@@ -81,7 +81,7 @@ def _failure(
 
     def fails(some: pa.Table | DataFrame) -> bool:
         try:
-            evaluation.frame({**leaves, number: some}, small=isinstance(some, pa.Table)).toArrow()
+            evaluation.frame({**leaves, number: some}).toArrow()
         except Exception as error:  # our words for a failure, or Spark's own at run time
             if not is_final(error):
                 raise  # a job that was lost says nothing about rows

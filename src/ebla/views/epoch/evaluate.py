@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -16,8 +16,10 @@ from ebla.model.relation import under_names
 from ebla.relations.views import View
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
+from ebla.spark.prepared import Prepared, Rows
 from ebla.spark.query import over
 from ebla.spark.session import local_frame
+from ebla.sql.query import Query
 from ebla.storage import runs as rf
 from ebla.storage.rows import TooLarge, matching
 from ebla.views.epoch.inputs import Inputs
@@ -26,9 +28,12 @@ from ebla.views.epoch.narrow import Bounds, Side, State
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import types as T
 
 SIGN = "_ebla_sign"
-LOCAL_ROWS_MAX = 500
+PLAN_BYTES = 256 * 2**10
+INTERPRETED_ROWS_MAX = 2_000
+"""For more rows than this a plan is worth code of its own."""
 
 
 class Evaluation:
@@ -47,19 +52,16 @@ class Evaluation:
         """Whether the query on few rows starts no Spark job."""
         return self._direct() is not None
 
-    def session(self, *, small: bool) -> SparkSession:
-        return self.inputs.context.view_session(self.view.settings, small=small)
-
     # ---- small: rows come to the driver -----------------------------------------------------------------
 
     def in_scope(self, bounds: Bounds, *, whole: bool) -> pa.Table:
         """The query on the narrowed inputs, only rows in scope. With `whole` inputs, Spark leaves the others out."""
         found = None if whole else self._directly(bounds.leaves)
+        if found is None and self._has_all(bounds.leaves):
+            [found] = self._on_rows([(bounds.leaves, ())])
         if found is None:
-            frame = self.frame(bounds.leaves, small=not whole)
-            if whole:
-                frame = self._few(semi(frame, bounds.scope, self._values(bounds.values)))
-            found = self._collected(frame)
+            frame = semi(self.frame(bounds.leaves), bounds.scope, self._values(bounds.values))
+            found = self._collected(self._few(frame))
         cursor = self.inputs.context.duck()
         try:
             return matching(cursor, found, bounds.scope, bounds.values)
@@ -72,23 +74,55 @@ class Evaluation:
         terms = [(sign, rows) for sign, rows in direct if rows is not None]
         if len(terms) == len(sides):
             return terms
-        small = all(len(side.leaves) + len(side.unread) == len(self.view.kept.refs) for side in sides)
-        frames = [
-            self.frame(side.leaves, old=side.old, unread=side.unread, small=small).selectExpr("*", f"{place} AS {SIGN}")
-            for place, side in enumerate(sides)
-        ]
-        both = reduce(lambda a, b: a.unionAll(b), frames)
-        with swrite.translated(self.view.relation.name):
-            found = (both if small else self._few(both)).toArrow()
+        if all(self._has_all(side.leaves, side.unread) for side in sides):
+            found = self._on_rows([(side.leaves, side.unread) for side in sides])
+        else:
+            frames = [self.frame(side.leaves, old=side.old, unread=side.unread) for side in sides]
+            with swrite.translated(self.view.relation.name):
+                found = self._of_sides(self._few(_signed(frames)).toArrow(), len(sides))
+        return [(side.sign, rows) for side, rows in zip(sides, found, strict=True)]
+
+    def _on_rows(self, sides: Sequence[tuple[Mapping[int, pa.Table], Sequence[int]]]) -> list[pa.Table]:
+        """The query on Spark, over rows of every mention but those that are unread, once for each of the sides.
+
+        One job, by a plan that is kept for the next epoch of the same view that reads the same columns.
+        """
+        view, context = self.view, self.inputs.context
+        given = [(number, leaves[number]) for leaves, _ in sides for number in sorted(leaves)]
+        many = sum(rows.num_rows for _, rows in given) > INTERPRETED_ROWS_MAX
+        session = context.view_session(view.settings, small=True, generates_code=many)
+        schemas = [self._schema(number, rows.schema.names) for number, rows in given]
+        read = tuple((tuple(sorted(leaves)), tuple(unread)) for leaves, unread in sides)
+        signature = (
+            view.kept,
+            tuple(self.names),
+            tuple(sorted(view.settings.items())),
+            read,
+            tuple(map(str, schemas)),
+            many,
+        )
+        with swrite.translated(view.relation.name):
+            prepared = context.frames.get(signature)
+            if prepared is None:
+                empty = {number: self._empty(number) for _, unread in read for number in unread}
+                prepared = Prepared(session, schemas, _on_sides(session, view.kept, self.names, read, empty))
+                context.frames.put(signature, prepared, PLAN_BYTES)
+            rows = [
+                self.inputs.round.of_table(table, partial(Rows, session, table.select(schema.names), schema))
+                for (_, table), schema in zip(given, schemas, strict=True)
+            ]
+            return self._of_sides(prepared.run(rows), len(sides))
+
+    def _of_sides(self, found: pa.Table, sides: int) -> list[pa.Table]:
         self._refuse_many(found)
         marks = found[SIGN].to_numpy()
         rows = self._aligned(found.drop_columns([SIGN]))
-        return [(side.sign, rows.filter(pa.array(marks == place))) for place, side in enumerate(sides)]
+        return [rows.filter(pa.array(marks == side)) for side in range(sides)]
 
     def _directly(self, leaves: Mapping[int, pa.Table], unread: Sequence[int] = ()) -> pa.Table | None:
         """The query computed by DuckDB, where all its rows are here and the answer is Spark's; else `None`."""
         made = self._direct()
-        if made is None or len({*leaves, *unread}) != len(self.view.kept.refs):
+        if made is None or not self._has_all(leaves, unread):
             return None
         cursor = self.inputs.context.duck()
         try:
@@ -103,6 +137,10 @@ class Evaluation:
             cursor.close()
         self._refuse_many(found)
         return self._aligned(found)
+
+    def _has_all(self, leaves: Mapping[int, pa.Table], unread: Sequence[int] = ()) -> bool:
+        """Whether nothing is left that the query would read from an input."""
+        return len({*leaves, *unread}) == len(self.view.kept.refs)
 
     def _direct(self) -> Direct | None:
         view = self.view
@@ -174,7 +212,6 @@ class Evaluation:
         *,
         old: frozenset[int] = frozenset(),
         unread: Sequence[int] = (),
-        small: bool = False,
     ) -> DataFrame:
         """The query, some mentions of inputs replaced by the rows that matter, some as they were, some empty."""
         frames: dict[int, DataFrame] = {}
@@ -182,34 +219,57 @@ class Evaluation:
             table = ref.name.lower()
             given = leaves.get(number)
             if number in unread:
-                given = self._empty(table)
+                given = self._empty(number)
             if given is None:
                 frames[number] = self.inputs.frame(table, State.OLD if number in old else State.NEW)
             elif isinstance(given, pa.Table):
-                frames[number] = self._as_frame(table, given, small=small)
+                frames[number] = self._as_frame(number, given)
             else:
                 frames[number] = given
         with swrite.translated(self.view.relation.name):
-            return over(self.session(small=small), self.view.kept, frames).toDF(*self.names)
+            return over(self.inputs.context.view_session(self.view.settings, small=False), self.view.kept, frames).toDF(
+                *self.names
+            )
 
-    def _as_frame(self, table: str, rows: pa.Table, *, small: bool) -> DataFrame:
-        """The rows as a DataFrame.
+    def _as_frame(self, number: int, rows: pa.Table) -> DataFrame:
+        schema = self._schema(number, rows.schema.names)
+        session = self.inputs.context.spark
+        make = partial(sscan.local, session, rows.select(schema.names), schema)
+        found: DataFrame = self.inputs.round.of_table(rows, make)
+        return found
 
-        The optimizer copies the rows of a local table with every rule. So many rows of a `small` plan stand behind an
-        RDD; in any other plan they must show how few they are, so that they are broadcast.
-        """
-        relation = self.inputs.relations[table]
-        visible = [n for n in rows.schema.names if not column_of(relation, n).hidden]
-        schema = sscan.struct(under_names([column_of(relation, n) for n in visible]))
-        aside = small and rows.num_rows > LOCAL_ROWS_MAX
-        session = self.session(small=True) if aside else self.inputs.context.spark
-        return self.inputs.round.frame(rows, aside, lambda: sscan.local(session, rows.select(visible), schema))
+    def _schema(self, number: int, names: Sequence[str]) -> T.StructType:
+        """Of these columns of a mention, without those that are hidden."""
+        relation = self.inputs.relations[self.view.kept.refs[number].name.lower()]
+        columns = [column_of(relation, name) for name in names]
+        return sscan.struct(under_names([column for column in columns if not column.hidden]))
 
-    def _empty(self, table: str) -> DataFrame:
-        return sscan.empty(
-            self.inputs.context.spark,
-            sscan.struct(under_names(self.inputs.relations[table].visible)),
-        )
+    def _empty(self, number: int) -> DataFrame:
+        relation = self.inputs.relations[self.view.kept.refs[number].name.lower()]
+        return sscan.empty(self.inputs.context.spark, sscan.struct(under_names(relation.visible)))
+
+
+def _on_sides(
+    session: SparkSession,
+    query: Query,
+    names: Sequence[str],
+    sides: Sequence[tuple[Sequence[int], Sequence[int]]],
+    empty: Mapping[int, DataFrame],
+) -> Callable[[Sequence[DataFrame]], DataFrame]:
+    """The query once for each side, over frames of its mentions in their order; those that are unread are empty."""
+
+    def computed(frames: Sequence[DataFrame]) -> DataFrame:
+        left = iter(frames)
+        given = [{n: next(left) for n in read} | {n: empty[n] for n in unread} for read, unread in sides]
+        return _signed([over(session, query, side).toDF(*names) for side in given])
+
+    return computed
+
+
+def _signed(sides: Sequence[DataFrame]) -> DataFrame:
+    """Rows of all sides, each with the number of its side."""
+    marked = [side.selectExpr("*", f"{number} AS {SIGN}") for number, side in enumerate(sides)]
+    return reduce(lambda a, b: a.unionAll(b), marked)
 
 
 def semi(frame: DataFrame, by: Sequence[str], values: DataFrame) -> DataFrame:

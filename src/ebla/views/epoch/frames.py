@@ -90,7 +90,8 @@ class Frames:
 
         No row of the view has a value that does not fit: it comes from the other side of an equality as INT = BIGINT.
         """
-        found = reduce(lambda a, b: a.unionAll(b), [self._values(a.values) for a in self._plan.affected]).distinct()
+        parts = [self._values(a.values) for a in self._plan.affected]
+        found = parts[0] if len(parts) == 1 else reduce(lambda a, b: a.unionAll(b), parts).distinct()
         wanted = [column_of(self._view.relation, name).type for name in self._plan.scope]
         kinds = {c: kind for (c, have), kind in zip(found.dtypes, wanted, strict=True) if have != kind}
         fits = [f"({c} IS NULL OR try_cast({c} AS {kind}) IS NOT NULL)" for c, kind in kinds.items()]
@@ -152,7 +153,10 @@ class Frames:
         """Distinct values, in columns `c0`, `c1`, …"""
         match wanted:
             case Changed(table=table, columns=columns):
-                return _numbered(self._changed(table, columns)).distinct()
+                found = _numbered(self._changed(table, columns))
+                key = {k.name for k in self._inputs.relations[table].key}
+                once = set(columns) == key and self._inputs.region_of(table) is None
+                return found if once else found.distinct()  # the last mutation of each key has it once
             case Looked(table=table, by=by, source=source, columns=columns):
                 rows = semi(self._now(table), by, self._values(source))
                 return _numbered(rows.selectExpr(*[sscan.quoted(c) for c in columns])).distinct()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,7 +17,6 @@ from ebla.model.snapshot import Snapshot
 from ebla.tables.context import Context
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from sqlalchemy import Connection
 
 
@@ -40,11 +40,10 @@ class Round:
         wanted = self._used.get(relation.name.lower(), set()) | own | {k.name for k in relation.key}
         return [col.name for col in relation.columns if col.name in wanted]
 
-    def frame(self, table: pa.Table, aside: bool, make: Callable[[], DataFrame]) -> DataFrame:
-        """The DataFrame of an Arrow table that several views read; `aside`: not as a part of the plan."""
-        # The table is kept beside its frame, so that its id stays its own.
-        kept: tuple[pa.Table, DataFrame] = self.once(("frame", aside, id(table)), lambda: (table, make()))
-        return kept[1]
+    def of_table(self, table: pa.Table, make: partial[Any]) -> Any:
+        """What Spark makes of an Arrow table that several views read."""
+        # The table is kept beside it, so that its id stays its own.
+        return self.once(("table", id(table), make.func), lambda: (table, make()))[1]
 
     def snapshot(self, connection: Connection, relation: Relation, version: Version) -> Snapshot:
         """A relation at a version."""
