@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from bench.measure import ROOT, Result, seconds
-from bench.views import CARD, _Bench
+from bench.views import CARD, QUIET, _Bench
 from ebla.base.settings import load
 from ebla.spark.session import Started
 
@@ -51,7 +51,7 @@ def building(scale: float) -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="ebla-bench-") as folder:
         started = Started.start(load(spark_memory="6g"))
         try:
-            bench = _Bench(started.session, Path(folder), scale)
+            bench = _Bench(started.session, Path(folder), scale, QUIET)
             idle, plain = _in_turn(bench, writing=False)
             busy, again = _in_turn(bench, writing=True)
             bench.close()
