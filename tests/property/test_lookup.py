@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +19,16 @@ from ebla.catalog import reads
 from ebla.model.relation import Relation, Run
 from ebla.predicates import conditions
 from ebla.query.execute import Reader
+from ebla.sql.literals import Dialect
+from ebla.sql.parse import parse
+from ebla.sql.statements import Merge
 from ebla.storage import runs as rf
 from ebla.storage.files import Root
 from ebla.storage.rows import TooLarge
 from ebla.tables.context import Context
 from ebla.tables.level0 import LevelZero, in_memory
 from ebla.tables.lookup import stored_keys
+from ebla.tables.merged_rows import literal_merge, merged_rows
 from ebla.tables.value_lookup import rows_by
 from support.folding import fold
 
@@ -121,6 +128,79 @@ def test_too_many_rows_are_said_to_be_too_many(db: ebla.Database) -> None:
         with pytest.raises(TooLarge):
             looked_up(context, ["v"], values, most=49)
         assert len(looked_up(context, ["v"], values, most=50)) == 50
+
+
+@pytest.mark.parametrize("folded", [False, True])
+def test_rows_that_do_not_count_hide_none_behind_them(db: ebla.Database, folded: bool) -> None:
+    """Of a commit only some rows are read. Tombstones, and rows of folded tablets, are among them."""
+    for first in (0, 30, 60):
+        db.table("t").upsert([{"id": 1, "name": f"{n:02}", "v": 0} for n in range(first, first + 30)])
+    if folded:
+        fold(db, "t", tablets=[0, 1, 2])
+    rows = ", ".join(f"(1, '{n:02}', {n})" for n in range(90))
+    db.sql(
+        f"MERGE INTO t USING (VALUES {rows}) AS s(id, name, n) ON t.id = s.id AND t.name = s.name "
+        "WHEN MATCHED AND s.n < 87 THEN DELETE WHEN MATCHED THEN UPDATE SET v = t.v + s.n"
+    )
+    values = pa.table({"c0": pa.array([1], pa.int64())})
+    for rows_max in IN_MEMORY:
+        context = db.context.tuned(level0_rows_max=rows_max)
+        try:
+            found = looked_up(context, ["id"], values, most=10)
+        except TooLarge:
+            found = looked_up(context, ["id"], values)
+        assert [row[:3] for row in found] == [(1, f"{n}", n) for n in (87, 88, 89)]
+    assert not db.context.has_spark
+
+
+KEY_TYPES: dict[str, Callable[[int], Any]] = {
+    "TIMESTAMP": lambda n: datetime(2024, 1, 1, n, tzinfo=UTC),
+    "TIMESTAMP_NTZ": lambda n: datetime(2024, 1, 1, n),
+    "DATE": lambda n: date(2024, 1, n + 1),
+    "STRING": lambda n: f"é{n}",
+    "BINARY": lambda n: bytes([n]),
+    "DECIMAL(20, 3)": lambda n: Decimal(n) / 8,
+    "DOUBLE": lambda n: n / 4,
+    "TINYINT": lambda n: n,
+}
+
+
+@pytest.mark.parametrize("kind", KEY_TYPES)
+def test_keys_of_every_type_are_found_while_some_tablets_are_folded(db: ebla.Database, kind: str) -> None:
+    db.sql(f"CREATE TABLE k (id {kind}, v INT, PRIMARY KEY (id))")
+    rows = {KEY_TYPES[kind](n): n for n in range(20)}
+    db.table("k").upsert([{"id": key, "v": n} for key, n in rows.items()])
+    fold(db, "k", tablets=[0, 1])
+    for context in (db.context.tuned(level0_rows_max=n) for n in IN_MEMORY):
+        with context.catalog.reading() as connection:
+            snapshot = reads.snapshot(connection, reads.relation(connection, "k"))
+        keys = pa.array(list(rows), rf.physical_schema(snapshot.relation.key)[0].type)
+        for by, values in ((["id"], keys), (["v"], pa.array(list(rows.values()), pa.int32()))):
+            found = rows_by(context, snapshot, by, pa.table({"c0": values}), ["v"])
+            assert sorted(found["v"].to_pylist()) == sorted(rows.values())
+        assert stored_keys(context, snapshot, pa.table([keys], [snapshot.relation.key[0].physical])).num_rows == len(
+            rows
+        )
+
+
+def test_a_number_of_a_source_is_no_number_of_the_text(db: ebla.Database) -> None:
+    """Spark rounds them differently beside decimals, so it is asked."""
+    db.sql("CREATE TABLE p (id INT, price DECIMAL(36, 10), PRIMARY KEY (id))")
+    statement = parse(
+        "MERGE INTO p USING (SELECT 1 AS id, 2 AS v) s ON p.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET price = p.price * s.v"
+    )
+    assert isinstance(statement, Merge)
+    with db.context.catalog.reading() as connection:
+        relation = reads.relation(connection, "p")
+    dialect = Dialect()
+    merge = literal_merge(statement, relation, dialect)
+    assert merge is not None
+    row = pa.table({"id": pa.array([1], pa.int32()), "price": pa.array([Decimal(1)], pa.decimal128(36, 10))})
+    assert merged_rows(db.context, relation, merge, row, dialect) is None
+    clause = replace(statement.clauses[0], assignments=(("price", "s.v"),))
+    plain = replace(merge, statement=replace(statement, clauses=(clause,)))
+    assert merged_rows(db.context, relation, plain, row, dialect) is not None
 
 
 def test_the_smallest_runs_are_in_memory(db: ebla.Database) -> None:

@@ -89,3 +89,10 @@ def test_without_ansi_nothing_is_added() -> None:
 
 def test_names_that_differ_by_case_are_sparks() -> None:
     assert made("SELECT id FROM t", "bigint", settings=ANSI | {"spark.sql.caseSensitive": "true"}) is None
+
+
+def test_the_least_int_is_an_int() -> None:
+    """Spark reads the minus with the number, so the sum of two may be too large for its type."""
+    assert made("SELECT i + -2147483648 AS s FROM t", "int") is not None
+    assert made("SELECT i + -2147483648 AS s FROM t", "bigint") is None
+    assert made("SELECT i + -2147483649 AS s FROM t", "bigint") is not None

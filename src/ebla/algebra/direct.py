@@ -499,6 +499,8 @@ def _literal(tree: exp.Literal) -> _Typed:
 def _negative(one: _Typed) -> _Typed:
     if one.kind == "string" or one.literal == 0:
         raise _Unlike("minus")
+    if one.literal == 2**31:  # DuckDB takes what is negated for a BIGINT
+        return _Typed(f"CAST(-{one.sql} AS INTEGER)", "int", -one.literal)
     if one.literal is not None:
         return _Typed(f"(-{one.sql})", one.kind, -one.literal)
     return _Typed(f"(-{one.sql})", one.kind)

@@ -1,11 +1,13 @@
 """Compaction folds level 0 into level 1.
 
-Deciding what to fold is a pure function of a snapshot. A compaction folds some tablets after the others, in *pieces* of
-about `PIECE_ROWS` rows: each is one Spark job and one commit, so that what is more urgent can go first in between.
+Deciding what to fold is a pure function of a snapshot. In the background a compaction folds some tablets after the
+others, in *pieces* of about `PIECE_ROWS` rows for each core: each is one Spark job and one commit, so that what is more
+urgent can go first in between.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,6 +31,7 @@ from ebla.tables.transaction import begin
 from ebla.values import token as tokens
 
 PIECE_ROWS = 1_000_000
+"""Of one piece for each core, where compaction gives way to other work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +46,17 @@ class Fold:
     ended_level0: frozenset[RunId]
 
 
-def plan_fold(snapshot: Snapshot, touched: set[TabletId], since: Version, rows_max: int = PIECE_ROWS) -> Fold:
+def plan_fold(
+    snapshot: Snapshot, touched: set[TabletId], since: Version, rows_max: float = math.inf, least: int = 1
+) -> Fold:
     """Fold tablets that level 0 has rows in and that were not folded since a version, and advance the cutoff of those
-    that it has none in. A level 0 run that spans tablets ends with the last of them."""
+    that it has none in. A level 0 run that spans tablets ends with the last of them.
+
+    A piece has so many rows at most, or as many tablets as are worked on at once.
+    """
     old = {t: snapshot.cutoffs.get(t, BEGINNING) for t in snapshot.tablets}
     due = sorted((t for t in touched if old[t] < since), key=lambda t: (old[t], t))
-    rewritten = tuple(sorted(_first(due, _rows(snapshot), rows_max)))
+    rewritten = tuple(sorted(_first(due, _rows(snapshot), rows_max, least)))
     settled = tuple(t for t in snapshot.tablets if t not in touched)
     again = set(rewritten)
     new = {t: snapshot.version if t in again or t not in touched else old[t] for t in snapshot.tablets}
@@ -66,13 +74,13 @@ def plan_fold(snapshot: Snapshot, touched: set[TabletId], since: Version, rows_m
     )
 
 
-def _first(due: Sequence[TabletId], rows: Mapping[TabletId, int], rows_max: int) -> list[TabletId]:
-    """The first tablets, at least one, with so many rows together."""
+def _first(due: Sequence[TabletId], rows: Mapping[TabletId, int], rows_max: float, least: int) -> list[TabletId]:
+    """The first tablets, not fewer than some, with so many rows together."""
     total = 0
     found: list[TabletId] = []
     for tablet in due:
         total += rows[tablet]
-        if found and total > rows_max:
+        if len(found) >= least and total > rows_max:
             break
         found.append(tablet)
     return found
@@ -103,18 +111,20 @@ def compact(
     name: str,
     *,
     attempts: int = 5,
-    gives_way: Callable[[], bool] = lambda: False,
+    gives_way: Callable[[], bool] | None = None,
     tablets: int | None = None,
 ) -> Compacted:
-    """Fold a relation's level 0, piece by piece. Writers go on; what they commit meanwhile stays level 0.
+    """Fold a relation's level 0. Writers go on; what they commit meanwhile stays level 0.
 
-    `gives_way` is asked after each piece whether the compaction ends early. What is folded stays folded.
+    With `gives_way`, piece by piece; it is asked after each whether the compaction ends early. What is folded stays
+    folded.
     With `tablets`, level 1 is cut so that a map of so many tablets fits it, which a split requires.
     """
     since: Version | None = None
     done: Compacted | None = None
-    while done is None or not (done.ended or gives_way()):
-        piece, since = _insisted(context, name, since, attempts, tablets)
+    in_pieces = gives_way is not None
+    while done is None or not (done.ended or (gives_way is not None and gives_way())):
+        piece, since = _insisted(context, name, since, attempts, tablets, in_pieces=in_pieces)
         before = done
         done = piece if before is None else replace(
             piece,
@@ -126,18 +136,20 @@ def compact(
 
 
 def _insisted(
-    context: Context, name: str, since: Version | None, attempts: int, tablets: int | None
+    context: Context, name: str, since: Version | None, attempts: int, tablets: int | None, *, in_pieces: bool
 ) -> tuple[Compacted, Version]:
     for attempt in range(attempts):
         try:
-            return _compact(context, name, since, tablets)
+            return _compact(context, name, since, tablets, in_pieces=in_pieces)
         except ConflictError:
             if attempt == attempts - 1:
                 raise
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _compact(context: Context, name: str, since: Version | None, tablets: int | None) -> tuple[Compacted, Version]:
+def _compact(
+    context: Context, name: str, since: Version | None, tablets: int | None, *, in_pieces: bool
+) -> tuple[Compacted, Version]:
     """One piece, and the version up to which the whole compaction folds: that of its first piece."""
     transaction = begin(context, name, reason=f"compact {name}")
     relation = transaction.relation
@@ -153,7 +165,9 @@ def _compact(context: Context, name: str, since: Version | None, tablets: int | 
             if not snapshot.level0 and not crowded:
                 transaction.roll_back()
                 return nothing, until
-            fold = plan_fold(snapshot, _touched(context, snapshot) | crowded, until)
+            cores = context.writer.sparkContext.defaultParallelism if in_pieces else 1
+            rows_max = PIECE_ROWS * cores if in_pieces else math.inf
+            fold = plan_fold(snapshot, _touched(context, snapshot) | crowded, until, rows_max, cores)
             context.progress(f"compacting {len(fold.rewritten)} tablets of {relation.name}", None)
             sink = Sink(transaction, None if tablets is None else relation.in_map(tablets))
             with rf.reading([snapshot], transaction.roots):

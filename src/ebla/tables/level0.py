@@ -102,23 +102,24 @@ class LevelZero:
             return parts[0]
         return rf.last_of_each_key(pa.concat_tables(parts).sort_by(VERSION), self._identity)
 
-    def candidates(self, wanted: str, match: str, columns: Sequence[Column], limit: int | None) -> Iterator[pa.Table]:
+    def candidates(
+        self, wanted: str, match: str, columns: Sequence[Column], limit: int | None
+    ) -> Iterator[tuple[pa.Table, bool]]:
         """Rows that match: identity, columns and `_version`; of a row also those that were replaced.
 
-        `wanted` is a registered table that `match` compares with columns of `r`. Of each file no more come than
-        `limit`.
+        `wanted` is a registered table that `match` compares with columns of `r`. Of each commit no more rows are read
+        than `limit`; beside them stands whether there may be more.
         """
         names = list(dict.fromkeys([*self._identity, *(column.physical for column in columns)]))
         if self._runs:
             kept = rf.all_mutations(self._relation, self._runs, self._roots, self._cache, self._snapshot)
-            self._cursor.register("kept_mutations", kept.filter(pc.invert(pc.fill_null(kept[DELETED], False))))
+            self._cursor.register("kept_mutations", kept.select([*names, DELETED, VERSION]))
             selected = ", ".join(f"r.{quoted(name)}" for name in [*names, VERSION])
-            yield self._cursor.sql(
-                f"SELECT {selected} FROM kept_mutations r SEMI JOIN {wanted} w ON {match}"
-            ).to_arrow_table()
+            rows = f"SELECT {selected} FROM kept_mutations r SEMI JOIN {wanted} w ON {match}"
+            yield self._cursor.sql(f"{rows} WHERE NOT coalesce(r.{DELETED}, false)").to_arrow_table(), False
         for part in self._read(self._files, names, wanted, match, limit):
-            live = self._counted(part.filter(pc.invert(pc.fill_null(part[DELETED], False))))
-            yield live.select([*names, VERSION])
+            live = self._counted(part.filter(pc.invert(part[DELETED])))
+            yield live.select([*names, VERSION]), limit is not None and part.num_rows >= limit
 
     def _having(self, found: np.ndarray) -> list[Run]:
         """Files that can have a row with one of these tokens, which are sorted."""
@@ -154,7 +155,8 @@ class LevelZero:
         """Without rows of tablets that have folded the commit that they are of."""
         if self._snapshot.uniform_cutoff or not part.num_rows:
             return part
-        token = tokens.tokens(part, self._identity)
+        fitted = part.select(self._identity).cast(rf.physical_schema(self._relation.identity))
+        token = tokens.tokens(fitted, self._identity)
         version = Version(part[VERSION][0].as_py())
         return rf.counting(part.append_column(TOKEN, pa.array(token, pa.int64())), version, self._snapshot)
 

@@ -6,6 +6,7 @@ columns, a clause is an UPDATE, a DELETE or a row of VALUES.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,7 +41,11 @@ class LiteralMerge:
 def literal_merge(statement: Merge, relation: Relation, dialect: Dialect) -> LiteralMerge | None:
     """The MERGE, if its rows are found by key; `None` for any other."""
     source = literal_source(statement.source, dialect)
-    if source is None or any(clause.matched == "not_matched_by_source" for clause in statement.clauses):
+    if (
+        source is None
+        or len(source.rows) > ROWS_MAX
+        or any(clause.matched == "not_matched_by_source" for clause in statement.clauses)
+    ):
         return None
     alias = statement.alias or statement.table
     pairs = [equated(text, alias, source) for text in conjuncts(statement.on)]
@@ -62,6 +67,9 @@ def literal_merge(statement: Merge, relation: Relation, dialect: Dialect) -> Lit
         return None  # Spark says which row of the table is ambiguous, if there is one
     return LiteralMerge(statement=statement, source=source, keys=keys, paired=found)
 
+
+ROWS_MAX = 100
+"""More rows are computed faster by one join than one by one."""
 
 _COMPARABLE = {"tinyint": "number", "smallint": "number", "int": "number", "bigint": "number"} | {
     kind: kind for kind in ("string", "date", "boolean")
@@ -111,7 +119,7 @@ def _fired(
     for clause in merge.statement.clauses:
         if (clause.matched == "matched") != (row is not None):
             continue
-        condition = None if clause.condition is None else substituted(clause.condition, merge.source, literals)
+        condition = None if clause.condition is None else _with_cells(relation, merge, clause.condition, literals)
         if row is None:
             if condition is not None:
                 raise ag.OnlySpark
@@ -146,12 +154,25 @@ def _values(
         if clause.action == "update" and cell is not None and merge.paired.get(name) == cell:
             continue
         if cell is None:
-            made[name] = substituted(text, source, literals)
+            made[name] = _with_cells(relation, merge, text, literals)
             continue
         literal = literals[source.names.index(cell)]
         if literal.kind == "string" and parse(columns[name].type).kind != "string":
             raise NotPlain  # a string that stands in the statement is read, one of a column is not
         made[name] = literal.text
+    return made
+
+
+def _with_cells(relation: Relation, merge: LiteralMerge, text: str, literals: Sequence[Literal]) -> str:
+    """An expression with a row's literals for columns of the source.
+
+    To Spark a whole number of the source is a column, and in an expression with decimals a `DECIMAL(10, 0)`; a number
+    that stands in the text is the smallest decimal that holds it. So their results may be rounded differently.
+    """
+    made = substituted(text, merge.source, literals)
+    decimals = any(parse(column.type).kind == "decimal" for column in relation.visible) or re.search(r"\d\.|\.\d", made)
+    if made != text and decimals and any(literal.kind == "number" for literal in literals):
+        raise NotPlain
     return made
 
 

@@ -128,7 +128,7 @@ class _Lookup:
         if changed.num_rows:
             same = " AND ".join(f"u.{quoted(n)} IS NOT DISTINCT FROM c.{quoted(n)}" for n in kinds.names)
             self._cursor.register("keys", keys)
-            wanted = self._arrow(f"SELECT u.* FROM keys u ANTI JOIN changed c ON {same}")
+            wanted = self._arrow(f"SELECT u.* FROM keys u ANTI JOIN changed c ON {same}").cast(kinds)
         files = files_of(self._snapshot, self._roots, wanted) if wanted.num_rows else []
         if files:
             self._cursor.register("wanted", wanted)
@@ -147,11 +147,12 @@ class _Lookup:
             return [self._arrow(f"SELECT {self._names('r')} {rows}{self._limit()}", files)] if files else []
         limit = None if self._most is None else STALE_TIMES * self._most + level0.rows + 1
         columns = [*self._keyed, *self._outputs]
-        parts = list(level0.candidates("wanted", match, columns, limit))
+        changed = list(level0.candidates("wanted", match, columns, limit))
+        parts = [part for part, _ in changed]
         if files:
             selected = f"SELECT {self._read('r.')}, CAST(0 AS BIGINT) AS {VERSION} {rows}"
             parts.append(self._arrow(selected + ("" if limit is None else f" LIMIT {limit:d}"), files))
-        if limit is not None and any(part.num_rows >= limit for part in parts):
+        if any(cut for _, cut in changed) or (limit is not None and parts and parts[-1].num_rows >= limit):
             raise TooLarge(f"more than {self._most} rows of {self._snapshot.relation.name} to read")
         key = [c.physical for c in self._identity]
         found = _united([part.select([*self._own(), VERSION]) for part in parts], self._snapshot.relation)
