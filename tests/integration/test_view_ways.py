@@ -248,3 +248,16 @@ def test_the_smallest_value_of_a_group_may_leave(db: ebla.Database) -> None:
     db.sql("DELETE FROM orders; FLUSH")
     check(db)
     assert db.sql("SELECT n, s, a, low FROM totals").rows() == [(0, None, None, None)]
+
+
+def test_rows_of_which_no_column_is_read_are_counted_and_compacted(db: ebla.Database) -> None:
+    """The rows of a table without a key go to Spark without a column; and what is kept of epochs survives a fold."""
+    db.sql("CREATE TABLE log (line STRING); CREATE MATERIALIZED VIEW logged AS SELECT count(*) AS n FROM log")
+    for expected in (3, 6):
+        db.sql("INSERT INTO log VALUES ('a'), ('b'), (NULL)")
+        db.epochs.flush()
+        assert shown(db, "logged") == Counter([(expected,)])
+    db.sql("COMPACT log")
+    db.sql("INSERT INTO log VALUES ('c')")
+    db.epochs.flush()
+    assert shown(db, "logged") == Counter([(7,)])

@@ -151,6 +151,7 @@ class Part(StrEnum):
     FOOTERS = "footers"
     SNAPSHOTS = "snapshots"
     FRAMES = "frames"
+    PLANS = "plans"
 
 
 SHARES = {
@@ -160,6 +161,7 @@ SHARES = {
     Part.FOOTERS: 1,
     Part.SNAPSHOTS: 1,
     Part.FRAMES: 1,
+    Part.PLANS: 1,
 }
 """Of the budget."""
 

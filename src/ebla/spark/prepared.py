@@ -2,7 +2,8 @@
 
 Over a few rows Spark spends most of its time on analysing, optimizing and planning. So the plan is kept. Each of its
 inputs is an RDD of which a run exchanges the parent. A physical plan keeps what it has computed, so a run executes a
-copy. The result of a subquery belongs to its expression and is not copied: a query that has one is planned every time.
+copy. The result of a subquery belongs to its expression and is not copied, and a broadcast is computed without the
+settings of the session: a query that has one of them is planned every time.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def _sent(session: SparkSession, table: pa.Table, schema: T.StructType) -> DataF
     from pyspark.sql.pandas.types import to_arrow_schema
 
     utils = java_class(session, "PythonSQLUtils")
-    batches = table.cast(to_arrow_schema(schema, timezone="UTC")).combine_chunks().to_batches()
+    fitted = (
+        table.cast(to_arrow_schema(schema, timezone="UTC")) if schema.fields else table
+    )  # no column: no row is kept
+    batches = fitted.combine_chunks().to_batches()
     sent = session.sparkContext._serialize_to_jvm(
         batches, ArrowStreamSerializer(), utils.readArrowStreamFromFile, java_class(session, "ArrowIteratorServer")
     )
@@ -62,7 +66,7 @@ class Prepared:
         made = query(frames)
         self._schema, self._columns = made._jdf.schema(), made.schema
         plan = made._jdf.queryExecution().executedPlan()
-        self._plan = plan if plan.subqueriesAll().isEmpty() else None
+        self._plan = plan if plan.subqueriesAll().isEmpty() and "BroadcastExchange" not in plan.toString() else None
 
     def run(self, inputs: Sequence[Rows]) -> pa.Table:
         """The query over these rows, in the order of the inputs."""

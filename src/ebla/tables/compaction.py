@@ -174,10 +174,10 @@ def _compact(
                 _rewrite(context, sink, snapshot, fold)
             hit("compact.files_written")
             version = commit_fold(sink, snapshot, fold)
-            _forget(context, snapshot, fold)
     except BaseException as error:
         transaction.give_up(error)
         raise
+    _forget(context, snapshot, fold)
     done = Compacted(
         relation=relation.name,
         tablets=len(fold.rewritten),

@@ -66,7 +66,9 @@ class Context:
     store: Store
     cache: LevelZeroCache
     frames: Lru[Any]
-    """DataFrames of recent snapshots, and prepared queries, by what they read."""
+    """DataFrames of recent snapshots, by what they read."""
+    plans: Lru[Any]
+    """Prepared queries of small epochs, by the query and the columns that it reads."""
     tags: Tags
     holder: str
     indexes: IndexCache = field(default_factory=IndexCache)
@@ -88,9 +90,15 @@ class Context:
     ) -> Context:
         """`without_spark`: what an operation that needs Spark is answered, where none may be started."""
         caches = Caches(settings.read_cache_bytes)
-        frames: Lru[Any] = caches.part(Part.FRAMES)
+        frames, plans = caches.part(Part.FRAMES), caches.part(Part.PLANS)
+
+        def forget() -> None:
+            """What is kept of a Spark that is gone."""
+            frames.clear()
+            plans.clear()
+
         sessions = Sessions(
-            spark, settings, lambda: context.progress("starting Spark", None), frames.clear, refusal=without_spark
+            spark, settings, lambda: context.progress("starting Spark", None), forget, refusal=without_spark
         )
         services, holder = Scheduler(), _holder()
         context = cls(
@@ -108,6 +116,7 @@ class Context:
             store=Store(caches),
             cache=LevelZeroCache(caches.part(Part.LEVEL0)),
             frames=frames,
+            plans=plans,
             tags=Tags(lambda: sessions.current),
         )
         return context

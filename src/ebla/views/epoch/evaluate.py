@@ -102,11 +102,11 @@ class Evaluation:
             many,
         )
         with swrite.translated(view.relation.name):
-            prepared = context.frames.get(signature)
+            prepared = context.plans.get(signature)
             if prepared is None:
                 empty = {number: self._empty(number) for _, unread in read for number in unread}
                 prepared = Prepared(session, schemas, _on_sides(session, view.kept, self.names, read, empty))
-                context.frames.put(signature, prepared, PLAN_BYTES)
+                context.plans.put(signature, prepared, PLAN_BYTES)
             rows = [
                 self.inputs.round.of_table(table, partial(Rows, session, table.select(schema.names), schema))
                 for (_, table), schema in zip(given, schemas, strict=True)
