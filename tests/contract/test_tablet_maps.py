@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
@@ -10,15 +11,16 @@ from sqlalchemy import text
 from ebla.base.ids import RelationId, RunId, TaskId, Version
 from ebla.build import moves
 from ebla.build.state import State
-from ebla.catalog import building, reads, rows
+from ebla.catalog import building, manifest, reads, rows
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model.chunks import position_of
-from ebla.model.relation import SPANS_TABLETS, Relation, RunState
+from ebla.model.relation import FOREVER, SPANS_TABLETS, Relation, RunState
 from ebla.model.tablets import ALL, token_range, token_ranges
 from ebla.model.tasks import Build
+from ebla.tables.compaction import plan_fold
 from support.catalogs import (
     NODE,
     add,
@@ -205,6 +207,38 @@ def test_vacuum_keeps_the_map_that_the_horizon_is_read_with(catalog: Catalog):
     assert maps(catalog, target) == [(second, 8)]
 
 
+def fold_all(catalog: Catalog, target: Relation) -> c.Committed:
+    """What compaction commits, but for the new level 1 runs."""
+    found = snapshot(catalog, target)
+    touched = {t for one in found.level0 for t in found.tablets_of(one)}
+    fold = plan_fold(found, touched, found.version)
+    return commit(
+        catalog,
+        c.EndRuns(relation=target.id, runs=fold.ended_level0 | fold.ended_level1),
+        *(c.SetCutoff(relation=target.id, tokens=one, cutoff=found.version) for one in found.tokens_of(found.tablets)),
+    )
+
+
+def live(catalog: Catalog, target: Relation) -> set[str]:
+    """Runs that no commit has ended, whether they count or not."""
+    with catalog.reading() as connection:
+        return rows.values(connection, s.runs.c.run_id, relation_id=target.id, end_version=FOREVER)
+
+
+def test_a_run_that_a_merge_moves_below_the_cutoff_ends_with_the_next_fold(catalog: Catalog):
+    target = create(catalog, "orders", tablets=4)
+    spanning = replace(run(target.id, id="old"), token_max=token_range(1, 4).last)
+    written = add(catalog, spanning)
+    commit(catalog, *(c.SetCutoff(relation=target.id, tokens=token_range(t, 4), cutoff=written) for t in (0, 1)))
+    add(catalog, run(target.id, id="new", tablet=3, tablets=4))
+    resize(catalog, target, 2)
+    merged = snapshot(catalog, target)
+    assert ([r.id for r in merged.level0], [r.id for r in merged.folded]) == (["new"], ["old"])
+    fold_all(catalog, target)
+    assert live(catalog, target) == set()
+    assert [r.id for r in snapshot(catalog, target, written).level0] == ["old"]
+
+
 # ---- catalogs of the release before ---------------------------------------------------------------------
 
 NAMED = {
@@ -214,8 +248,8 @@ NAMED = {
 }
 
 
-def go_back(catalog: Catalog) -> None:
-    """The tables as they were when tablets had numbers of the one map of their relation."""
+def go_back(catalog: Catalog, *small: str) -> None:
+    """The tables as they were when tablets had numbers of the one map of their relation; small writes had none."""
     with catalog.writing() as connection:
         for name, column in NAMED.items():
             connection.execute(text(f"CREATE TABLE old AS SELECT *, 0 AS {column} FROM {name}"))
@@ -231,6 +265,8 @@ def go_back(catalog: Catalog) -> None:
             )
             connection.execute(text(f"DROP TABLE {name}"))
             if name == "runs":
+                for written in small:
+                    connection.execute(text(f"UPDATE old SET tablet_id = -1 WHERE run_id = '{written}'"))
                 connection.execute(text("ALTER TABLE old DROP COLUMN fork"))
             else:
                 for gone in ("token_min", "token_max"):
@@ -280,4 +316,23 @@ def test_a_catalog_of_the_release_before_is_keyed_by_tokens(catalog: Catalog):
     commit(again, c.SetCutoff(relation=target.id, tokens=token_range(0, 2), cutoff=written))
     resize(again, target, 1)
     assert snapshot(again, target, written).relation.tablets == 2
+    again.close()
+
+
+@pytest.mark.database
+def test_a_small_write_of_an_interrupted_compaction_ends_with_the_next(catalog: Catalog):
+    """A write without a tablet ended with the last tablet of all; by its tokens it lies in one that is folded."""
+    target = create(catalog, "orders", tablets=2)
+    add(catalog, run(target.id, id="small", tablet=0), run(target.id, id="other", tablet=1))
+    commit(catalog, c.SetCutoff(relation=target.id, tokens=token_range(0, 2), cutoff=catalog.version()))
+    go_back(catalog, "small", "other")
+    again = Catalog.open(catalog.where, create=False)
+    found = snapshot(again, target)
+    assert ([r.id for r in found.level0], [r.id for r in found.folded]) == (["other"], ["small"])
+    fold_all(again, target)
+    assert live(again, target) == set()
+    with again.reading() as connection:
+        assert manifest.level0(connection, target) == (0, 0)
+    add(again, run(target.id, id="loaded", tablet=0), bulk=True)
+    assert [r.id for r in snapshot(again, target).level1] == ["loaded"]
     again.close()

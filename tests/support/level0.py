@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ebla.base.caches import SHARES, Caches, Lru, Part
-from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
 from ebla.model.relation import DELETED, SPANS_TABLETS, TOKEN, Relation, Run
 from ebla.model.snapshot import BEGINNING, Snapshot, assemble
-from ebla.model.tablets import token_range
+from ebla.model.tablets import ALL, token_range
 from ebla.predicates import values as v
 from ebla.predicates.access import AccessPath, base_path
 from ebla.query.streams import Source
@@ -57,8 +57,8 @@ class Level0:
             relation=RelationId(1),
             level=0,
             tablet=SPANS_TABLETS,
-            token_min=Token(0),
-            token_max=Token(0),
+            token_min=ALL.first,
+            token_max=ALL.last,
             rows=table.num_rows,
             tombstones=sum(value is None for value in rows.values()),
             bytes=(self.folder / path).stat().st_size,

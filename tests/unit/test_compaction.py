@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
 from ebla.model.relation import SPANS_TABLETS, Kind, Relation, Run
 from ebla.model.snapshot import BEGINNING, Snapshot, assemble
-from ebla.model.tablets import token_range
+from ebla.model.tablets import ALL as TOKENS
+from ebla.model.tablets import TokenRange, token_range
 from ebla.tables.compaction import Fold, plan_fold
 
 TABLETS = 8
@@ -30,13 +31,14 @@ RELATION = Relation(
 
 
 def run(name: str, begin: int, *, tablet: int = SPANS_TABLETS, level: int = 0, rows: int = 10) -> Run:
+    tokens = TOKENS if tablet == SPANS_TABLETS else token_range(tablet, TABLETS)
     return Run(
         id=RunId(name),
         relation=RELATION.id,
         level=level,
         tablet=TabletId(tablet),
-        token_min=Token(0),
-        token_max=Token(0),
+        token_min=tokens.first,
+        token_max=tokens.last,
         rows=rows,
         tombstones=0,
         bytes=1,
@@ -56,9 +58,12 @@ class Table:
         self.runs = [run(f"base{t}", 1, tablet=t, level=1, rows=100) for t in range(TABLETS)]
         self.cutoffs: dict[TabletId, Version] = {}
 
-    def write(self, tablet: int = SPANS_TABLETS) -> None:
+    def write(self, tablet: int = SPANS_TABLETS, tokens: TokenRange = TOKENS) -> None:
         self.version += 1
-        self.runs.append(run(f"write{self.version}", self.version, tablet=tablet))
+        made = run(f"write{self.version}", self.version, tablet=tablet)
+        if tablet == SPANS_TABLETS:
+            made = replace(made, token_min=tokens.first, token_max=tokens.last)
+        self.runs.append(made)
 
     def snapshot(self) -> Snapshot:
         folds = [(token_range(t, TABLETS), cutoff) for t, cutoff in self.cutoffs.items()]
@@ -111,6 +116,31 @@ def test_a_run_of_one_tablet_ends_with_it_and_others_are_settled() -> None:
     assert (fold.rewritten, fold.left) == ((TabletId(3),), ())
     assert set(fold.settled) == ALL - {TabletId(3)}
     assert fold.ended_level0 == {RunId("write2")}
+
+
+def test_a_run_of_some_tablets_ends_with_the_last_of_them() -> None:
+    table = Table()
+    table.write(tokens=TokenRange(token_range(1, TABLETS).first, token_range(2, TABLETS).last))
+    table.cutoffs = {TabletId(1): Version(2)}
+    table.write(tablet=5)
+    fold = plan_fold(table.snapshot(), {TabletId(2), TabletId(5)}, Version(2), 100)
+    assert (fold.rewritten, fold.left, fold.ended_level0) == ((TabletId(2),), (TabletId(5),), {RunId("write2")})
+
+
+def test_runs_that_are_folded_already_end_with_the_next_fold() -> None:
+    """Another tablet map has moved them out of tablets that were not folded."""
+    table = Table()
+    table.write(tablet=0)
+    table.write(tokens=TokenRange(token_range(2, TABLETS).first, token_range(3, TABLETS).last))
+    table.write(tablet=5)
+    table.cutoffs = {TabletId(t): Version(3) for t in (0, 2, 3)}
+    fold = table.piece(Version(table.version), 10)
+    assert fold.rewritten == (TabletId(5),)
+    assert fold.ended_level0 == {RunId("write2"), RunId("write3"), RunId("write4")}
+    table.write(tablet=1)
+    table.cutoffs = dict.fromkeys(ALL, Version(table.version))
+    alone = table.piece(Version(table.version), 10)
+    assert (alone.rewritten, alone.ended_level0) == ((), {RunId("write6")})
 
 
 def test_the_tablet_that_was_folded_longest_ago_comes_first() -> None:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
 from ebla.model.relation import FOREVER, SPANS_TABLETS, Kind, Relation, Run, RunSource
 from ebla.model.snapshot import BEGINNING, Snapshot, assemble
-from ebla.model.tablets import token_range
+from ebla.model.tablets import ALL as TOKENS
+from ebla.model.tablets import tablets_over, token_range
 
 TABLETS = 4
 ALL = tuple(TabletId(t) for t in range(TABLETS))
@@ -32,13 +33,15 @@ RELATION = Relation(
 
 
 def run(name: str, begin: int, *, tablet: int = SPANS_TABLETS, level: int = 0, rows: int = 10, dead: int = 0) -> Run:
+    """A run of one tablet, or of all."""
+    tokens = TOKENS if tablet == SPANS_TABLETS else token_range(tablet, TABLETS)
     return Run(
         id=RunId(name),
         relation=RELATION.id,
         level=level,
         tablet=TabletId(tablet),
-        token_min=Token(0),
-        token_max=Token(0),
+        token_min=tokens.first,
+        token_max=tokens.last,
         rows=rows,
         tombstones=dead,
         bytes=1,
@@ -48,6 +51,14 @@ def run(name: str, begin: int, *, tablet: int = SPANS_TABLETS, level: int = 0, r
         schema_version=1,
         begin_version=Version(begin),
     )
+
+
+def between(name: str, begin: int, first: int, last: int) -> Run:
+    """A level 0 run with tokens of some neighbouring tablets."""
+    if first == last:
+        return run(name, begin, tablet=first)
+    low, high = token_range(first, TABLETS).first, token_range(last, TABLETS).last
+    return replace(run(name, begin), token_min=low, token_max=high)
 
 
 def snapshot(*runs: Run, folds: dict[int, int] | None = None, tablets: list[int] | None = None) -> Snapshot:
@@ -109,6 +120,22 @@ def test_a_spanning_run_counts_until_it_is_folded_in_every_tablet():
     assert everywhere.level0 == ()
 
 
+def test_a_run_of_some_tablets_counts_until_it_is_folded_in_these():
+    some = between("some", 5, 1, 2)
+    partly = snapshot(some, folds={1: 5})
+    assert (names(partly.level0), partly.tablets_of(some), partly.folded) == (["some"], (2,), ())
+    everywhere = snapshot(some, folds={1: 5, 2: 7})
+    assert (everywhere.level0, names(everywhere.folded)) == ((), ["some"])
+
+
+def test_what_is_folded_is_said_of_runs_whose_tablets_are_all_read():
+    runs = [run("one", 5, tablet=1), between("some", 5, 1, 2), run("all", 5)]
+    folds = dict.fromkeys(range(TABLETS), 5)
+    assert names(snapshot(*runs, folds=folds).folded) == ["one", "some", "all"]
+    assert names(snapshot(*runs, folds=folds, tablets=[1, 2]).folded) == ["one", "some"]
+    assert names(snapshot(*runs, folds=folds, tablets=[1]).folded) == ["one"]
+
+
 def test_the_newest_of_several_folds_counts():
     folds = [(token_range(0, TABLETS), Version(version)) for version in (7, 3)]
     found = assemble(RELATION, Version(9), [run("a", 5)], folds, {NODE: "/data"}, [ALL[0]])
@@ -143,6 +170,12 @@ def test_a_part_leaves_out_what_is_folded_in_it():
     assert names(part.level0) == ["all"]
     assert part.cutoffs == {2: 6, 3: 1}
     assert part.tablets_of(spanning) == (3,)
+
+
+def test_a_part_leaves_out_what_lies_in_other_tablets():
+    found = snapshot(between("low", 5, 0, 1), between("high", 5, 2, 3), tablets=[0, 1])
+    assert names(found.level0) == ["low"]
+    assert snapshot(between("middle", 5, 1, 2), tablets=[2, 3]).tablets_of(between("middle", 5, 1, 2)) == (2,)
 
 
 def test_no_tablets_hold_nothing():
@@ -182,12 +215,14 @@ def test_cutoffs_of_a_part_are_not_uniform_over_level_0():
 
 RUNS = st.lists(
     st.builds(
-        lambda number, begin, tablet, level: run(
-            f"r{number}", begin, tablet=0 if level == 1 and tablet < 0 else tablet, level=level
+        lambda number, begin, ends, level: (
+            run(f"r{number}", begin, tablet=ends[0], level=1)
+            if level == 1
+            else between(f"r{number}", begin, min(ends), max(ends))
         ),
         st.integers(0, 10**6),
         st.integers(1, 12),
-        st.integers(-1, TABLETS - 1),
+        st.tuples(st.integers(0, TABLETS - 1), st.integers(0, TABLETS - 1)),
         st.integers(0, 1),
     ),
     max_size=12,
@@ -209,7 +244,7 @@ def test_a_run_is_there_exactly_if_it_counts_in_a_tablet_that_is_read(
         return max((v for t, v in folds if t == tablet), default=0)
 
     def counts_in(one: Run) -> list[TabletId]:
-        covered = [t for t in sorted(read) if one.tablet in (t, SPANS_TABLETS)]
+        covered = [t for t in sorted(read) if one.tokens.overlaps(token_range(t, TABLETS))]
         return [t for t in covered if one.level == 1 or one.begin_version > cutoff(t)]
 
     expected = {one.id for one in runs if counts_in(one)}
@@ -220,7 +255,10 @@ def test_a_run_is_there_exactly_if_it_counts_in_a_tablet_that_is_read(
     for one in (*found.level0, *found.level1):
         assert list(found.tablets_of(one)) == counts_in(one)
     if found.uniform_cutoff:
-        assert all(counts_in(one) == list(ALL) for one in found.level0 if one.tablet == SPANS_TABLETS)
+        everywhere = {one.id for one in runs if len(counts_in(one)) == len(tablets_over(one.tokens, TABLETS))}
+        assert all(one.id in everywhere for one in found.level0)
+    inside = [one for one in runs if set(tablets_over(one.tokens, TABLETS)) <= read]
+    assert {one.id for one in found.folded} == {one.id for one in inside if one.level == 0 and not counts_in(one)}
 
 
 # A store of numbers: key k lies in tablet k % TABLETS. Runs hold {key: value}, None for a tombstone.

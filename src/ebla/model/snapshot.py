@@ -11,13 +11,14 @@ each.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from ebla.base.ids import NodeId, TabletId, Version
 from ebla.model.relation import SPANS_TABLETS, Relation, Run
-from ebla.model.tablets import TokenRange, joined, tablets_over, token_range
+from ebla.model.tablets import TokenRange, joined, tablet_of, tablets_over, token_range
 
 BEGINNING = Version(0)
 
@@ -33,6 +34,8 @@ class Snapshot:
     """Oldest first. Every run overlaps a read tablet and began after that tablet's cutoff."""
     cutoffs: Mapping[TabletId, Version]
     roots: Mapping[NodeId, str]
+    folded: tuple[Run, ...] = ()
+    """Visible level 0 runs that count in no tablet any more, all of whose tablets are read. The next fold ends them."""
 
     @property
     def complete(self) -> bool:
@@ -57,7 +60,8 @@ class Snapshot:
         """The tablets whose rows would be missing if this run could not be read."""
         if run.tablet != SPANS_TABLETS:
             return (run.tablet,)
-        return tuple(t for t in self.tablets if run.begin_version > self.cutoffs.get(t, BEGINNING))
+        span = span_of(run, self.relation.tablets)
+        return tuple(t for t in self.tablets if t in span and run.begin_version > self.cutoffs.get(t, BEGINNING))
 
     @property
     def rows_at_most(self) -> int:
@@ -74,6 +78,13 @@ def cutoffs_of(folds: Iterable[tuple[TokenRange, Version]], tablets: int) -> dic
     return cutoffs
 
 
+def span_of(run: Run, tablets: int) -> range:
+    """The tablets of a run's map, which has so many, that its tokens lie in."""
+    if run.tablet != SPANS_TABLETS:
+        return range(run.tablet, run.tablet + 1)
+    return range(tablet_of(run.token_min, tablets), tablet_of(run.token_max, tablets) + 1)
+
+
 def assemble(
     relation: Relation,
     version: Version,
@@ -86,19 +97,21 @@ def assemble(
     wanted = tuple(TabletId(t) for t in range(relation.tablets)) if tablets is None else tuple(sorted(set(tablets)))
     chosen = set(wanted)
     cutoffs = {t: cutoff for t, cutoff in cutoffs_of(folds, relation.tablets).items() if t in chosen}
-    oldest_cutoff = min((cutoffs.get(t, BEGINNING) for t in wanted), default=BEGINNING)
     level1: list[Run] = []
     level0: list[Run] = []
+    folded: list[Run] = []
     for run in runs:
         if run.level == 1:
             assert run.tablet != SPANS_TABLETS, f"expected level 1 run {run.id} in one tablet, found {run.tokens}"
             if run.tablet in chosen:
                 level1.append(run)
-        elif run.tablet == SPANS_TABLETS:
-            if run.begin_version > oldest_cutoff:
-                level0.append(run)
-        elif run.tablet in chosen and run.begin_version > cutoffs.get(run.tablet, BEGINNING):
+            continue
+        span = span_of(run, relation.tablets)
+        read = wanted[bisect_left(wanted, span.start) : bisect_left(wanted, span.stop)]
+        if any(run.begin_version > cutoffs.get(t, BEGINNING) for t in read):
             level0.append(run)
+        elif len(read) == len(span):
+            folded.append(run)
     return Snapshot(
         relation=relation,
         version=version,
@@ -107,4 +120,5 @@ def assemble(
         level0=tuple(sorted(level0, key=lambda r: (r.begin_version, r.id))),
         cutoffs=cutoffs,
         roots=dict(roots),
+        folded=tuple(folded),
     )

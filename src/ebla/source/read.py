@@ -226,6 +226,7 @@ def _of_tablets(snapshot: Snapshot, group: Sequence[TabletId]) -> Snapshot:
         level1=tuple(r for r in snapshot.level1 if r.tablet in chosen),
         level0=_touching(snapshot.level0, group, snapshot.relation.tablets),
         cutoffs={t: v for t, v in snapshot.cutoffs.items() if t in chosen},
+        folded=(),
     )
 
 

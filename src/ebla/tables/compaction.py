@@ -19,8 +19,8 @@ from ebla.catalog import indexing, reads
 from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import may_compact
-from ebla.model.relation import SPANS_TABLETS, TOKEN, Kind, Relation, RunSource
-from ebla.model.snapshot import BEGINNING, Snapshot
+from ebla.model.relation import SPANS_TABLETS, TOKEN, Kind, Relation, Run, RunSource
+from ebla.model.snapshot import BEGINNING, Snapshot, span_of
 from ebla.model.tablets import tablet_around, tablets_over
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
@@ -50,7 +50,8 @@ def plan_fold(
     snapshot: Snapshot, touched: set[TabletId], since: Version, rows_max: float = math.inf, least: int = 1
 ) -> Fold:
     """Fold tablets that level 0 has rows in and that were not folded since a version, and advance the cutoff of those
-    that it has none in. A level 0 run that spans tablets ends with the last of them.
+    that it has none in. A level 0 run ends with the last of its tablets, or with the next fold if it was folded in all
+    of them before: a tablet map that changed since may have moved it out of those that were left.
 
     A piece has so many rows at most, or as many tablets as are worked on at once.
     """
@@ -60,17 +61,16 @@ def plan_fold(
     settled = tuple(t for t in snapshot.tablets if t not in touched)
     again = set(rewritten)
     new = {t: snapshot.version if t in again or t not in touched else old[t] for t in snapshot.tablets}
-    oldest = min(new.values()) if snapshot.complete else BEGINNING
+
+    def ends(run: Run) -> bool:
+        return all(run.begin_version <= new.get(t, BEGINNING) for t in span_of(run, snapshot.relation.tablets))
+
     return Fold(
         rewritten=rewritten,
         settled=settled,
         left=tuple(t for t in due if t not in again),
         ended_level1=frozenset(r.id for r in snapshot.level1 if r.tablet in again),
-        ended_level0=frozenset(
-            r.id
-            for r in snapshot.level0
-            if r.tablet in again or (r.tablet == SPANS_TABLETS and r.begin_version <= oldest)
-        ),
+        ended_level0=frozenset(r.id for r in (*snapshot.level0, *snapshot.folded) if ends(r)),
     )
 
 
@@ -162,7 +162,7 @@ def _compact(
         with context.kept_alive(transaction.id), context.at_work(f"compaction of {relation.name}"):
             snapshot = transaction.snapshot_of(relation)
             crowded = _crowded(snapshot) if tablets is None else _crossing(snapshot, tablets)
-            if not snapshot.level0 and not crowded:
+            if not (snapshot.level0 or snapshot.folded or crowded):
                 transaction.roll_back()
                 return nothing, until
             cores = context.writer.sparkContext.defaultParallelism if in_pieces else 1
@@ -190,7 +190,7 @@ def _compact(
 
 def _forget(context: Context, snapshot: Snapshot, fold: Fold) -> None:
     """Keep nothing more in memory of runs that have ended."""
-    folded = [run for run in snapshot.level0 if run.id in fold.ended_level0]
+    folded = [run for run in (*snapshot.level0, *snapshot.folded) if run.id in fold.ended_level0]
     context.store.end([*folded, *(run for run in snapshot.level1 if run.id in fold.ended_level1)])
     context.cache.end(snapshot.relation.id, folded)
     ended = fold.ended_level0 | fold.ended_level1
