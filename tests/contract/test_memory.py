@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import get_args
 
 import pytest
-from sqlalchemy import event, update
+from sqlalchemy import update
 
 from ebla.base.ids import Version
 from ebla.catalog import memory, reads
@@ -17,23 +16,7 @@ from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, UnknownNameError
 from ebla.model import changes as c
 from ebla.model.relation import Relation
-from support.catalogs import NODE, add, commit, create, exclusively, new_relation, run
-
-
-@contextmanager
-def statements(catalog: Catalog) -> Iterator[list[str]]:
-    """The statements that are sent to the database meanwhile, without those that begin a transaction."""
-    sent: list[str] = []
-
-    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        if not statement.startswith("BEGIN"):
-            sent.append(statement)
-
-    event.listen(catalog.engine, "before_cursor_execute", note)
-    try:
-        yield sent
-    finally:
-        event.remove(catalog.engine, "before_cursor_execute", note)
+from support.catalogs import NODE, add, commit, create, exclusively, new_relation, run, statements
 
 
 def test_a_relation_is_read_once_until_the_shape_changes(catalog: Catalog):

@@ -15,14 +15,17 @@ from sqlalchemy import Connection, event
 from ebla.base.ids import Version
 from ebla.catalog import reads
 from ebla.catalog.reads import newest_write
+from ebla.catalog.runs import current_cutoffs
 from ebla.catalog.store import Catalog
+from ebla.model import changes as c
 from ebla.model.relation import Relation
-from ebla.model.tablets import token_range
-from support.catalogs import add, create, put_nodes, relation, run
+from ebla.model.tablets import token_range, token_ranges
+from support.catalogs import add, commit, create, put_nodes, relation, run, statements
 
 RUNS = 100_000
 TABLETS = 1_024
 SPANNING = 20
+FOLDS = 10
 LOOKS = 20
 MILLISECONDS_MAX = 20.0
 
@@ -34,6 +37,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
     put_nodes(catalog, "node1")
     target = create(catalog, "orders", tablets=TABLETS)
     add(catalog, *(run(target.id, tablet=n % TABLETS, tablets=TABLETS, level=1) for n in range(RUNS - SPANNING)))
+    for _ in range(FOLDS):
+        commit(catalog, c.SetCutoff(relation=target.id, tablets=tuple(token_ranges(TABLETS)), cutoff=catalog.version()))
     add(catalog, *(run(target.id) for _ in range(SPANNING)))
     yield catalog
     catalog.close()
@@ -58,6 +63,16 @@ def test_a_snapshot_of_one_tablet_among_a_hundred_thousand_runs(large: Catalog):
     median = statistics.median(milliseconds(large, target, rng.randrange(TABLETS)) for _ in range(LOOKS))
     print(f"snapshot of one of {TABLETS} tablets, {RUNS} runs: median {median:.2f} ms")
     assert median <= MILLISECONDS_MAX
+
+
+@pytest.mark.parametrize("tablets", [1, TABLETS])
+def test_a_fold_asks_once_for_the_cutoffs_of_all_its_tablets(large: Catalog, tablets: int):
+    target = relation(large, "orders")
+    places = token_ranges(TABLETS)[:tablets]
+    with large.reading() as connection, statements(large) as sent:
+        found = current_cutoffs(connection, target.id, places)
+    assert set(found) == set(places)
+    assert len(set(found.values())) == len(sent) == 1
 
 
 def plans(catalog: Catalog, read: Callable[[Connection], object]) -> list[str]:
@@ -90,5 +105,8 @@ def test_no_query_about_few_runs_scans_the_manifest(large: Catalog):
     assert any("runs_by_begin (relation_id=? AND source=? AND begin_version>?" in p for p in changes), changes
     last_write = plans(large, lambda connection: newest_write(connection, target.id))
     assert any("runs_by_begin (relation_id=? AND source=?)" in p for p in last_write), last_write
+    cutoff = plans(large, lambda connection: current_cutoffs(connection, target.id, [token_range(5, TABLETS)]))
+    for found_folds in (one_tablet, cutoff):
+        assert any("folds" in p and "(relation_id=? AND token_min=?" in p for p in found_folds), found_folds
     scans = [step for step in (*one_tablet, *changes, *last_write) if "SCAN runs" in step or "SCAN folds" in step]
     assert scans == []

@@ -14,7 +14,7 @@ from ebla.errors import ConflictError, EblaError, StaleTermError, TransactionClo
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Node, RunSource, RunState
-from ebla.model.tablets import token_range
+from ebla.model.tablets import token_range, token_ranges
 from ebla.model.tasks import Build
 from support.catalogs import (
     COLUMNS,
@@ -283,16 +283,24 @@ def test_nobody_reads_below(catalog: Catalog, clock: Clock):
 def test_cutoff(catalog: Catalog):
     target = create(catalog, "orders")
 
-    def cutoff(tablet: int, version: int) -> c.CutoffIs:
-        return c.CutoffIs(relation=target.id, tokens=token_range(tablet, 2), cutoff=Version(version))
+    def cutoff(tablet: int, version: int) -> c.CutoffsAre:
+        return c.CutoffsAre(relation=target.id, cutoffs={token_range(tablet, 2): Version(version)})
 
     passes(catalog, cutoff(0, 0))
-    commit(catalog, c.SetCutoff(relation=target.id, tokens=token_range(0, 2), cutoff=Version(5)))
+    commit(catalog, c.SetCutoff(relation=target.id, tablets=(token_range(0, 2),), cutoff=Version(5)))
     passes(catalog, cutoff(0, 5))
     passes(catalog, cutoff(1, 0))
     fails(catalog, cutoff(0, 0), ConflictError, "orders tokens -9223372036854775808 to -1: expected cutoff 0, found 5")
-    commit(catalog, c.SetCutoff(relation=target.id, tokens=token_range(0, 2), cutoff=Version(9)))
+    commit(catalog, c.SetCutoff(relation=target.id, tablets=(token_range(0, 2),), cutoff=Version(9)))
     fails(catalog, cutoff(0, 5), ConflictError, "orders tokens -9223372036854775808 to -1: expected cutoff 5, found 9")
+    part = c.CutoffsAre(relation=target.id, cutoffs={token_range(0, 8): Version(9), token_range(6, 8): Version(0)})
+    passes(catalog, part)
+    commit(catalog, c.SetCutoff(relation=target.id, tablets=(token_range(6, 8),), cutoff=Version(10)))
+    fails(catalog, part, ConflictError, "expected cutoff 0, found 10")
+    passes(catalog, cutoff(1, 0))
+    many = {tokens: Version(9 if tokens.last < 0 else 0) for tokens in token_ranges(256)}
+    few = token_range(6 * 32, 256)
+    fails(catalog, c.CutoffsAre(relation=target.id, cutoffs=many), ConflictError, f"{few}: expected cutoff 0, found 10")
 
 
 def test_tasks_open(catalog: Catalog):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -18,7 +19,7 @@ from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model.chunks import position_of
 from ebla.model.relation import FOREVER, SPANS_TABLETS, Relation, RunState
-from ebla.model.tablets import ALL, token_range, token_ranges
+from ebla.model.tablets import ALL, TokenRange, token_range, token_ranges
 from ebla.model.tasks import Build
 from ebla.tables.compaction import plan_fold
 from support.catalogs import (
@@ -33,6 +34,7 @@ from support.catalogs import (
     run,
     segment,
     snapshot,
+    statements,
     task,
     visible,
 )
@@ -43,6 +45,11 @@ VIEW = RelationId(91)
 
 def resize(catalog: Catalog, target: Relation, tablets: int, *updates: c.Update) -> Version:
     return exclusively(catalog, c.SetTabletMap(relation=target.id, tablets=tablets), *updates).version
+
+
+def folded(target: Relation, tablets: Iterable[int], cutoff: Version, of: int | None = None) -> c.SetCutoff:
+    ranges = tuple(token_range(t, of or target.tablets) for t in tablets)
+    return c.SetCutoff(relation=target.id, tablets=ranges, cutoff=cutoff)
 
 
 def maps(catalog: Catalog, target: Relation) -> list[tuple[int, int]]:
@@ -80,7 +87,7 @@ def test_runs_and_folds_hold_for_the_tablets_inside_them(catalog: Catalog):
         catalog,
         c.EndRuns(relation=target.id, runs=frozenset({RunId("half")})),
         c.AddRuns(runs=tuple(run(target.id, id=f"one{t}", tablet=t, tablets=4, level=1) for t in (0, 1))),
-        c.SetCutoff(relation=target.id, tokens=token_range(0, 2), cutoff=old),
+        folded(target, (0,), old),
     )
     before = snapshot(catalog, target)
     assert ({r.id: r.tablet for r in before.level1}, before.cutoffs) == ({"one0": 0, "one1": 0}, {0: old})
@@ -116,19 +123,52 @@ def test_a_level_1_run_that_was_cut_by_the_map_before_is_refused(catalog: Catalo
     assert visible(catalog, target) == {"fine"}
 
 
+@pytest.mark.database
+def test_a_load_into_a_new_table_asks_once_for_its_tablets(catalog: Catalog):
+    """Nothing is remembered of a table that the commit itself creates."""
+    target = create(catalog, "orders", tablets=64)
+
+    def sent_with(runs: int) -> int:
+        rename = c.RenameRelation(relation=target.id, name=f"orders{runs}")
+        added = c.AddRuns(runs=tuple(run(target.id, tablet=t, tablets=64, level=1) for t in range(runs)))
+        with statements(catalog) as sent:
+            exclusively(catalog, rename, added)
+        return len(sent)
+
+    sent_with(1)
+    assert sent_with(64) == sent_with(2)
+
+
+def test_a_run_of_a_bulk_load_is_compared_with_one_that_is_there(catalog: Catalog, monkeypatch: pytest.MonkeyPatch):
+    tablets = 256
+    target = create(catalog, "orders", tablets=tablets)
+    add(catalog, *(run(target.id, tablet=t, tablets=tablets) for t in range(0, tablets, 2)))
+    compared, overlaps = itertools.count(), TokenRange.overlaps
+
+    def counted(one: TokenRange, other: TokenRange) -> bool:
+        next(compared)
+        return overlaps(one, other)
+
+    monkeypatch.setattr(TokenRange, "overlaps", counted)
+    add(catalog, *(run(target.id, id=f"new{t:03}", tablet=t, tablets=tablets) for t in range(tablets)), bulk=True)
+    assert next(compared) <= tablets
+    found = snapshot(catalog, target)
+    assert [r.id for r in found.level1] == [f"new{t:03}" for t in range(1, tablets, 2)]
+
+
 def test_tablets_that_become_one_must_be_folded_up_to_one_version(catalog: Catalog):
     target = create(catalog, "orders", tablets=4)
     written = add(catalog, run(target.id, id="all"))
-    commit(catalog, *(c.SetCutoff(relation=target.id, tokens=token_range(t, 4), cutoff=written) for t in (0, 1, 2)))
+    commit(catalog, folded(target, (0, 1, 2), written))
     with pytest.raises(ConflictError, match=rf"tablets 2 to 3, .* found \[0, {written}\]; compact it first"):
         resize(catalog, target, 2)
-    commit(catalog, c.SetCutoff(relation=target.id, tokens=token_range(3, 4), cutoff=written))
+    commit(catalog, folded(target, (3,), written))
     resize(catalog, target, 2)
     assert snapshot(catalog, target).cutoffs == {0: written, 1: written}
     assert snapshot(catalog, target).level0 == ()
     resize(catalog, target, 8)
     assert snapshot(catalog, target).cutoffs == dict.fromkeys(range(8), written)
-    later = commit(catalog, c.SetCutoff(relation=target.id, tokens=token_range(5, 8), cutoff=catalog.version())).version
+    later = commit(catalog, folded(target, (5,), catalog.version(), 8)).version
     resize(catalog, target, 2)  # no level 0 run began between the two cutoffs
     assert snapshot(catalog, target).cutoffs == {0: written, 1: later - 1}
 
@@ -197,6 +237,17 @@ def test_staged_runs_are_found_by_their_tokens(catalog: Catalog):
         assert [r.id for r in reads.staged_runs(connection, now)] == ["r0", "r1"]
 
 
+@pytest.mark.database
+def test_staged_runs_of_many_places_are_one_query(catalog: Catalog):
+    target = create(catalog, "orders", tablets=64)
+    add(catalog, *(run(target.id, id=f"r{t:02}", tablet=t, tablets=64, state=RunState.STAGING) for t in range(64)))
+    even = range(0, 64, 2)
+    with catalog.reading() as connection, statements(catalog) as sent:
+        found = reads.staged_runs(connection, target, [token_range(t, 64) for t in even])
+    assert [r.id for r in found] == [f"r{t:02}" for t in even]
+    assert len(sent) == 1
+
+
 def test_vacuum_keeps_the_map_that_the_horizon_is_read_with(catalog: Catalog):
     target = create(catalog, "orders", tablets=2)
     first, second = resize(catalog, target, 4), resize(catalog, target, 8)
@@ -215,7 +266,7 @@ def fold_all(catalog: Catalog, target: Relation) -> c.Committed:
     return commit(
         catalog,
         c.EndRuns(relation=target.id, runs=fold.ended_level0 | fold.ended_level1),
-        *(c.SetCutoff(relation=target.id, tokens=one, cutoff=found.version) for one in found.tokens_of(found.tablets)),
+        folded(found.relation, found.tablets, found.version),
     )
 
 
@@ -229,7 +280,7 @@ def test_a_run_that_a_merge_moves_below_the_cutoff_ends_with_the_next_fold(catal
     target = create(catalog, "orders", tablets=4)
     spanning = replace(run(target.id, id="old"), token_max=token_range(1, 4).last)
     written = add(catalog, spanning)
-    commit(catalog, *(c.SetCutoff(relation=target.id, tokens=token_range(t, 4), cutoff=written) for t in (0, 1)))
+    commit(catalog, folded(target, (0, 1), written))
     add(catalog, run(target.id, id="new", tablet=3, tablets=4))
     resize(catalog, target, 2)
     merged = snapshot(catalog, target)
@@ -289,7 +340,7 @@ def test_a_catalog_of_the_release_before_is_keyed_by_tokens(catalog: Catalog):
         *(run(target.id, id=f"one{t}", tablet=t, level=1) for t in (0, 1)),
         run(other.id, id="whole", tablet=0, tablets=1, level=1),
     )
-    commit(catalog, c.SetCutoff(relation=target.id, tokens=token_range(1, 2), cutoff=written))
+    commit(catalog, folded(target, (1,), written))
     tasks = tuple(task(f"a{t}", target.id, VIEW, tablet=t) for t in (0, 1))
     commit(catalog, c.CreateBuild(build=Build(view=VIEW, base=target.id), tasks=tasks))
     commit(catalog, c.CoverSegment(view=VIEW, tokens=token_range(1, 2), segment=segment(None, 7)))
@@ -313,7 +364,7 @@ def test_a_catalog_of_the_release_before_is_keyed_by_tokens(catalog: Catalog):
     go_back(catalog)
     again = Catalog.open(catalog.where, create=False)
     assert all_of(again) == before
-    commit(again, c.SetCutoff(relation=target.id, tokens=token_range(0, 2), cutoff=written))
+    commit(again, folded(target, (0,), written))
     resize(again, target, 1)
     assert snapshot(again, target, written).relation.tablets == 2
     again.close()
@@ -324,7 +375,7 @@ def test_a_small_write_of_an_interrupted_compaction_ends_with_the_next(catalog: 
     """A write without a tablet ended with the last tablet of all; by its tokens it lies in one that is folded."""
     target = create(catalog, "orders", tablets=2)
     add(catalog, run(target.id, id="small", tablet=0), run(target.id, id="other", tablet=1))
-    commit(catalog, c.SetCutoff(relation=target.id, tokens=token_range(0, 2), cutoff=catalog.version()))
+    commit(catalog, folded(target, (0,), catalog.version()))
     go_back(catalog, "small", "other")
     again = Catalog.open(catalog.where, create=False)
     found = snapshot(again, target)

@@ -12,7 +12,7 @@ from ebla.catalog.store import Catalog
 from ebla.errors import DuplicateNameError, SnapshotError, UnknownNameError
 from ebla.model import changes as c
 from ebla.model.relation import FOREVER, Kind, Node, Relation, RunSource, RunState
-from ebla.model.tablets import tablet_of, token_range
+from ebla.model.tablets import tablet_of, token_range, token_ranges
 from support.catalogs import (
     COLUMNS,
     NODE,
@@ -315,7 +315,7 @@ def test_a_snapshot_of_some_tablets(catalog: Catalog):
     add(
         catalog, *(run(target.id, id=f"t{t}", tablet=t, tablets=4, level=1) for t in range(4)), run(target.id, id="all")
     )
-    commit(catalog, *(c.SetCutoff(relation=target.id, tokens=token_range(t, 4), cutoff=Version(t)) for t in (1, 3)))
+    commit(catalog, *(c.SetCutoff(relation=target.id, tablets=(token_range(t, 4),), cutoff=Version(t)) for t in (1, 3)))
     found = snapshot(catalog, target, tablets=[3, 2])
     assert found.tablets == (2, 3)
     assert [r.id for r in found.level1] == ["t2", "t3"]
@@ -451,7 +451,7 @@ def test_a_cutoff_hides_folded_level_0_from_its_version_on(catalog: Catalog):
         catalog,
         c.EndRuns(relation=target.id, runs=frozenset({RunId("zero")})),
         c.AddRuns(runs=(run(target.id, id="folded", tablet=0, level=1, source=RunSource.COMPACTION),)),
-        c.SetCutoff(relation=target.id, tokens=token_range(0, 2), cutoff=written),
+        c.SetCutoff(relation=target.id, tablets=(token_range(0, 2),), cutoff=written),
     ).version
     before, after = snapshot(catalog, target, written), snapshot(catalog, target, folded)
     assert ({r.id for r in before.level0}, before.level1, before.cutoffs) == ({"all", "zero"}, (), {})
@@ -514,8 +514,8 @@ def test_old_folds_are_forgotten_and_no_readable_snapshot_changes(catalog: Catal
     target = create(catalog, "orders")
     for _ in range(4):
         written = add(catalog, run(target.id))
-        commit(catalog, *(c.SetCutoff(relation=target.id, tokens=token_range(t, 2), cutoff=written) for t in (0, 1)))
-    commit(catalog, c.SetCutoff(relation=target.id, tokens=token_range(0, 2), cutoff=catalog.version()))
+        commit(catalog, c.SetCutoff(relation=target.id, tablets=tuple(token_ranges(2)), cutoff=written))
+    commit(catalog, c.SetCutoff(relation=target.id, tablets=(token_range(0, 2),), cutoff=catalog.version()))
     horizon = Version(catalog.version() - 3)
     readable = range(horizon, catalog.version() + 1)
     before = [snapshot(catalog, target, version) for version in readable]

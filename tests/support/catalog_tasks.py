@@ -124,7 +124,7 @@ def every_update(catalog: Catalog) -> c.Decision:
             new_relation("created", nodes=(NODE, OTHER)),
             c.AddRuns(runs=tuple(run(orders, id=f"new-{n}", nodes=(NODE, OTHER)) for n in range(3))),
             c.EndRuns(relation=orders, runs=frozenset({RunId("orders-0"), RunId("orders-4")})),
-            c.SetCutoff(relation=orders, tokens=token_range(0, 2), cutoff=Version(7)),
+            c.SetCutoff(relation=orders, tablets=(token_range(0, 2),), cutoff=Version(7)),
             c.SetRunState(runs=frozenset({RunId("staged")}), state=RunState.NORMAL),
             c.EndTransaction(transaction=TransactionId(1)),
             c.SetProgress(name="view", value="2"),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+from sqlalchemy import event
 
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId, TransactionId, Version
 from ebla.catalog import reads, rows, schema
@@ -175,6 +178,22 @@ def put_nodes(catalog: Catalog, *names: str) -> None:
 
 def add(catalog: Catalog, *runs: Run, bulk: bool = False) -> Version:
     return commit(catalog, c.AddRuns(runs=runs, level1_if_empty=bulk)).version
+
+
+@contextmanager
+def statements(catalog: Catalog) -> Iterator[list[str]]:
+    """The statements that are sent to the database meanwhile, without those that begin a transaction."""
+    sent: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if not statement.startswith("BEGIN"):
+            sent.append(statement)
+
+    event.listen(catalog.engine, "before_cursor_execute", note)
+    try:
+        yield sent
+    finally:
+        event.remove(catalog.engine, "before_cursor_execute", note)
 
 
 # ---- reads ----------------------------------------------------------------------------------------------

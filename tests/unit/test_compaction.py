@@ -124,7 +124,11 @@ def test_a_run_of_some_tablets_ends_with_the_last_of_them() -> None:
     table.cutoffs = {TabletId(1): Version(2)}
     table.write(tablet=5)
     fold = plan_fold(table.snapshot(), {TabletId(2), TabletId(5)}, Version(2), 100)
-    assert (fold.rewritten, fold.left, fold.ended_level0) == ((TabletId(2),), (TabletId(5),), {RunId("write2")})
+    assert (fold.rewritten, fold.left, fold.ended_level0) == (
+        (TabletId(2),),
+        (TabletId(5),),
+        frozenset({RunId("write2")}),
+    )
 
 
 def test_runs_that_are_folded_already_end_with_the_next_fold() -> None:
@@ -140,7 +144,7 @@ def test_runs_that_are_folded_already_end_with_the_next_fold() -> None:
     table.write(tablet=1)
     table.cutoffs = dict.fromkeys(ALL, Version(table.version))
     alone = table.piece(Version(table.version), 10)
-    assert (alone.rewritten, alone.ended_level0) == ((), {RunId("write6")})
+    assert (alone.rewritten, alone.ended_level0) == ((), frozenset({RunId("write6")}))
 
 
 def test_the_tablet_that_was_folded_longest_ago_comes_first() -> None:

@@ -16,12 +16,23 @@ from ebla.catalog.rows import Above, AtLeast, AtMost, Overlapping, State, Within
 from ebla.errors import SnapshotError, UnknownNameError, UsageError
 from ebla.model.relation import FOREVER, SPANS_TABLETS, Column, Default, Kind, Node, Relation, Run, RunSource, RunState
 from ebla.model.snapshot import Snapshot, assemble
-from ebla.model.tablets import ALL, TokenRange, joined, resized, tablet_around, tablets_over, token_range
+from ebla.model.tablets import (
+    ALL,
+    TokenRange,
+    joined,
+    resized,
+    tablet_around,
+    tablets_around,
+    tablets_over,
+    token_range,
+)
 
 WRITTEN = {"source": RunSource.WRITE.value, "state": RunState.NORMAL.value}
 """Of runs that a writer has made visible."""
 SPANS_MAX = 8
 """Of tablets that lie in more places all runs are read: a query for each place would take longer."""
+SEEKS_MAX = 64
+"""Of more tablets the folds are read from the first to the last one, with what lies between them."""
 STAGED = {"state": RunState.STAGING.value, "end_version": FOREVER}
 """Of runs that wait to become visible."""
 
@@ -258,18 +269,29 @@ def snapshot(
     if tablets is not None and len(spans := joined(token_range(t, target.tablets) for t in tablets)) <= SPANS_MAX:
         near = {"fork": Overlapping(tuple(spans))}
     runs = rows.find(state, s.runs, end_version=Above(at), state=RunState.NORMAL.value, **of, **near)
-    if tablets:
-        first, last = token_range(tablets[0], target.tablets).first, token_range(tablets[-1], target.tablets).last
-        of |= {"token_min": AtMost(last), "token_max": AtLeast(first)}
-    folds = rows.extremes(state, s.folds.c.cutoff, by=(s.folds.c.token_min, s.folds.c.token_max), **of)
+    around = [token_range(t, target.tablets) for t in tablets] if tablets else None
     return assemble(
         target,
         at,
         merge_replicas(runs, target.tablets),
-        [(TokenRange(*key), Version(cutoff)) for key, (_, cutoff) in folds.items()],
+        folds(state, target.id, around, at).items(),
         roots(state),
         tablets,
     )
+
+
+def folds(
+    state: State, relation_id: RelationId, tablets: Collection[TokenRange] | None = None, at: Version = FOREVER
+) -> dict[TokenRange, Version]:
+    """Up to which version level 0 is folded with some tokens: all folds, or those that hold a tablet and some more."""
+    near: dict[str, object] = {}
+    if tablets and len(tablets) <= SEEKS_MAX:
+        near = {"token_min": frozenset(around.first for one in tablets for around in tablets_around(one))}
+    elif tablets:
+        near = {"token_min": AtMost(max(tablets).last), "token_max": AtLeast(min(tablets).first)}
+    by = (s.folds.c.token_min, s.folds.c.token_max)
+    found = rows.extremes(state, s.folds.c.cutoff, by=by, relation_id=relation_id, begin_version=AtMost(at), **near)
+    return {TokenRange(*key): Version(cutoff) for key, (_, cutoff) in found.items()}
 
 
 def writes_between(state: State, target: Relation, since: Version, until: Version) -> list[Run]:
@@ -280,9 +302,10 @@ def writes_between(state: State, target: Relation, since: Version, until: Versio
 
 def staged_runs(state: State, target: Relation, tokens: Iterable[TokenRange] = (ALL,)) -> list[Run]:
     """The runs with some tokens that wait to become visible, oldest first; `begin_version` is when they were staged."""
-    near = Overlapping(tuple(joined(tokens)))
-    found = _oldest_first(rows.find(state, s.runs, relation_id=target.id, fork=near, **STAGED), target.tablets)
-    return [run for run in found if any(run.tokens.overlaps(one) for one in near.ranges)]
+    spans = tuple(joined(tokens))
+    near: dict[str, object] = {"fork": Overlapping(spans)} if len(spans) <= SPANS_MAX else {}
+    found = _oldest_first(rows.find(state, s.runs, relation_id=target.id, **STAGED, **near), target.tablets)
+    return [run for run in found if any(run.tokens.overlaps(one) for one in spans)]
 
 
 def visible_since(state: State, relation_id: RelationId, transaction: TransactionId) -> Version | None:

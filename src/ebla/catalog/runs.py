@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -11,12 +12,12 @@ from ebla.base.ids import RelationId, RunId, TabletId, Token, Version
 from ebla.catalog import rows
 from ebla.catalog import schema as s
 from ebla.catalog.forks import fork
-from ebla.catalog.reads import called, newest_write, relation_by_id, relation_maps
-from ebla.catalog.rows import AtLeast, AtMost, Change, Not, State, Within
+from ebla.catalog.reads import called, folds, newest_write, relation_maps
+from ebla.catalog.rows import AtMost, Change, Not, State, Within
 from ebla.errors import ConflictError
 from ebla.model.relation import FOREVER, SPANS_TABLETS, Run, RunState
 from ebla.model.snapshot import BEGINNING, cutoffs_of
-from ebla.model.tablets import TokenRange, tablet_around, token_range
+from ebla.model.tablets import TokenRange, joined, tablet_around, tablets_around, token_range
 
 if TYPE_CHECKING:
     from ebla.model import changes as c
@@ -46,10 +47,11 @@ def require_runs(state: State, requirement: c.RunRequirement) -> None:
                     f": expected {len(runs)} staged runs, found {staged}; "
                     "another worker or a truncation came first: look again"
                 )
-        case c.CutoffIs(relation=relation, tokens=tokens, cutoff=expected):
-            found = current_cutoff(state, relation, tokens)
-            if found != expected:
-                raise wrong(f" {tokens}: expected cutoff {expected}, found {found}")
+        case c.CutoffsAre(relation=relation, cutoffs=cutoffs):
+            current = current_cutoffs(state, relation, cutoffs)
+            for tokens, expected in cutoffs.items():
+                if current[tokens] != expected:
+                    raise wrong(f" {tokens}: expected cutoff {expected}, found {current[tokens]}")
         case _:
             assert_never(requirement)
 
@@ -59,9 +61,9 @@ def _count_live(state: State, relation: RelationId, runs: frozenset[RunId], /, *
     return len(rows.values(state, s.runs.c.run_id, **live))
 
 
-def current_cutoff(state: State, relation: RelationId, tokens: TokenRange) -> Version:
-    around = {"token_min": AtMost(tokens.first), "token_max": AtLeast(tokens.last)}
-    return Version(rows.greatest(state, s.folds.c.cutoff, relation_id=relation, **around) or 0)
+def current_cutoffs(state: State, relation: RelationId, tablets: Collection[TokenRange]) -> dict[TokenRange, Version]:
+    found = folds(state, relation, tablets)
+    return {tokens: max(found.get(one, BEGINNING) for one in tablets_around(tokens)) for tokens in tablets}
 
 
 # ---- updates --------------------------------------------------------------------------------------------
@@ -76,8 +78,8 @@ def changes(state: State, update: c.RunUpdate, version: Version) -> tuple[Change
         case c.EndRuns(relation=relation, runs=ended):
             live = {"relation_id": relation, "end_version": FOREVER}
             return (rows.update(s.runs, {"end_version": version}, run_id=ended, **live),)
-        case c.SetCutoff(relation=relation, tokens=tokens, cutoff=cutoff):
-            return (_insert_folds(relation, {tokens: cutoff}, version),)
+        case c.SetCutoff(relation=relation, tablets=tablets, cutoff=cutoff):
+            return (_insert_folds(relation, dict.fromkeys(tablets, cutoff), version),)
         case c.SetRunState(runs=runs_set, state=after):
             # What is in this state already keeps its version, and what has ended meanwhile never becomes visible.
             due = {"state": Not(after.value), "end_version": FOREVER}
@@ -99,8 +101,8 @@ def forget(state: State, relation: RelationId, horizon: Version) -> tuple[Change
     """
     last: dict[TokenRange, int] = {}
     replaced: dict[int, set[int]] = {}
-    folds = rows.find(state, s.folds, "begin_version", relation_id=relation, begin_version=AtMost(horizon))
-    for fold in reversed(folds):
+    old = rows.find(state, s.folds, "begin_version", relation_id=relation, begin_version=AtMost(horizon))
+    for fold in reversed(old):
         tokens = _tokens(fold)
         if fold.cutoff <= last.get(tokens, -1):
             replaced.setdefault(fold.begin_version, set()).add(tokens.first)
@@ -133,9 +135,7 @@ def resize(state: State, relation: RelationId, before: int, tablets: int, versio
             )
     if tablets >= before:
         return ()
-    by = (s.folds.c.token_min, s.folds.c.token_max)
-    folds = rows.extremes(state, s.folds.c.cutoff, by=by, relation_id=relation)
-    cutoffs = cutoffs_of([(TokenRange(*key), Version(last)) for key, (_, last) in folds.items()], before)
+    cutoffs = cutoffs_of(folds(state, relation).items(), before)
     merged: dict[TokenRange, Version] = {}
     for tablet in range(tablets):
         parts = range(tablet * before // tablets, (tablet + 1) * before // tablets)
@@ -167,7 +167,7 @@ def _tokens(row: Any) -> TokenRange:
     return TokenRange(row.token_min, row.token_max)
 
 
-def _insert_folds(relation: RelationId, folds: Mapping[TokenRange, Version], version: Version) -> Change:
+def _insert_folds(relation: RelationId, cutoffs: Mapping[TokenRange, Version], version: Version) -> Change:
     return rows.insert(
         s.folds,
         [
@@ -178,7 +178,7 @@ def _insert_folds(relation: RelationId, folds: Mapping[TokenRange, Version], ver
                 "begin_version": version,
                 "cutoff": cutoff,
             }
-            for tokens, cutoff in folds.items()
+            for tokens, cutoff in cutoffs.items()
         ],
     )
 
@@ -218,10 +218,12 @@ def _insert(runs: tuple[Run, ...], version: Version) -> Change:
 
 
 def _level1_where_empty(state: State, runs: tuple[Run, ...]) -> tuple[Run, ...]:
-    occupied = {relation: _occupied(state, relation) for relation in {run.relation for run in runs}}
+    occupied = {relation: joined(_occupied(state, relation)) for relation in {run.relation for run in runs}}
 
     def level(run: Run) -> int:
-        over_others = any(run.tokens.overlaps(other) for other in occupied[run.relation])
+        there = occupied[run.relation]
+        first = bisect_left(there, run.token_min, key=lambda one: one.last)
+        over_others = first < len(there) and there[first].overlaps(run.tokens)
         return 0 if over_others or run.tablet == SPANS_TABLETS else 1
 
     return tuple(replace(run, level=level(run)) for run in runs)
@@ -229,10 +231,13 @@ def _level1_where_empty(state: State, runs: tuple[Run, ...]) -> tuple[Run, ...]:
 
 def _refuse_spanning(state: State, runs: tuple[Run, ...]) -> None:
     """A level 1 run that was cut by a tablet map which is not the relation's any more is not written."""
-    for relation, tokens in {(run.relation, run.tokens) for run in runs if run.level == 1}:
-        target = relation_by_id(state, relation)
-        if target is not None and tablet_around(tokens, target.tablets) is None:
+    level1 = [run for run in runs if run.level == 1]
+    relations = frozenset(run.relation for run in level1)
+    found = rows.find(state, s.relations, relation_id=relations, dropped_version=None)
+    tablets = {row.relation_id: row.tablets for row in found}
+    for run in level1:
+        if run.relation in tablets and tablet_around(run.tokens, tablets[run.relation]) is None:
             raise ConflictError(
-                f"{target.name}: expected level 1 runs of one of {target.tablets} tablets each, "
-                f"found one with {tokens}; its tablets have changed during the write: retry it"
+                f"{called(state, run.relation)}: expected level 1 runs of one of {tablets[run.relation]} tablets each, "
+                f"found one with {run.tokens}; its tablets have changed during the write: retry it"
             )

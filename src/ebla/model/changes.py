@@ -97,12 +97,11 @@ class NobodyReadsBelow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CutoffIs:
-    """The last fold that holds these tokens reaches up to this version."""
+class CutoffsAre:
+    """The last folds that hold these tablets reach up to these versions."""
 
     relation: RelationId
-    tokens: TokenRange
-    cutoff: Version
+    cutoffs: Mapping[TokenRange, Version]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +160,7 @@ class IndexIs:
     read_version: Version | None
 
 
-RunRequirement = NoWritesSince | RunsLive | RunsStaged | CutoffIs
+RunRequirement = NoWritesSince | RunsLive | RunsStaged | CutoffsAre
 
 SessionRequirement = TransactionOpen | SessionOpen | ProgressIs | TermIs | NobodyReadsBelow
 
@@ -201,8 +200,10 @@ class EndRuns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetCutoff:
+    """Level 0 is folded up to this version in these tablets."""
+
     relation: RelationId
-    tokens: TokenRange
+    tablets: tuple[TokenRange, ...]
     cutoff: Version
 
 

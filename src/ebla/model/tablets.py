@@ -81,6 +81,16 @@ def tablet_around(tokens: TokenRange, tablets: int) -> TabletId | None:
     return first if tablet_of(tokens.last, tablets) == first else None
 
 
+def tablets_around(tokens: TokenRange) -> list[TokenRange]:
+    """The tablets, one of each map at most, that hold a whole range; the shortest first."""
+    first, last = tokens.first - _TOKEN_MIN, tokens.last - _TOKEN_MIN
+    found = []
+    for bits in range(max((first ^ last).bit_length(), 64 - bits_of(TABLETS_MAX)), 65):
+        start = (first >> bits << bits) + _TOKEN_MIN
+        found.append(TokenRange(Token(start), Token(start + 2**bits - 1)))
+    return found
+
+
 def number_of(tokens: TokenRange) -> TabletId:
     """The number of a tablet in the map that has it."""
     return TabletId((tokens.first - _TOKEN_MIN) // tokens.width)

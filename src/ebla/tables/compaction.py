@@ -16,7 +16,7 @@ import numpy as np
 from ebla.base.failpoint import hit
 from ebla.base.ids import RunId, TabletId, Version
 from ebla.catalog import indexing, reads
-from ebla.errors import ConflictError
+from ebla.errors import ConflictError, UsageError
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import may_compact
 from ebla.model.relation import SPANS_TABLETS, TOKEN, Kind, Relation, Run, RunSource
@@ -60,7 +60,9 @@ def plan_fold(
     rewritten = tuple(sorted(_first(due, _rows(snapshot), rows_max, least)))
     settled = tuple(t for t in snapshot.tablets if t not in touched)
     again = set(rewritten)
-    new = {t: snapshot.version if t in again or t not in touched else old[t] for t in snapshot.tablets}
+    new: dict[int, Version] = {
+        t: snapshot.version if t in again or t not in touched else old[t] for t in snapshot.tablets
+    }
 
     def ends(run: Run) -> bool:
         return all(run.begin_version <= new.get(t, BEGINNING) for t in span_of(run, snapshot.relation.tablets))
@@ -156,6 +158,11 @@ def _compact(
     nothing = Compacted(relation=relation.name, tablets=0, folded_runs=0, version=None)
     until = transaction.snapshot if since is None else since
     try:
+        if tablets is not None and tablets < relation.tablets:
+            raise UsageError(
+                f"{relation.name}: expected {relation.tablets} tablets or more to cut level 1 for, found {tablets}; "
+                "tablets become one without it: change the tablet map, then compact"
+            )
         if relation.kind is Kind.INDEX and not _may_fold(context, relation):
             transaction.roll_back()
             return nothing, until
@@ -248,19 +255,15 @@ def commit_fold(sink: Sink, snapshot: Snapshot, fold: Fold) -> Version:
     """Put the new runs in the place of those that were folded, if these are what readers still see."""
     relation = snapshot.relation.id
     tablets, ended = (*fold.rewritten, *fold.settled), fold.ended_level1 | fold.ended_level0
+    places = tuple(snapshot.tokens_of(tablets))
+    before = [snapshot.cutoffs.get(t, BEGINNING) for t in tablets]
     decision = Commit(sink).decision(
         f"compact {snapshot.relation.name}: {len(fold.ended_level0)} level 0 runs into {len(fold.rewritten)} tablets",
         rows=(c.EndRuns(relation=relation, runs=ended), *sink.added()),
         requires=(
             c.RunsLive(relation=relation, runs=ended),
-            *(
-                c.CutoffIs(relation=relation, tokens=tokens, cutoff=snapshot.cutoffs.get(t, BEGINNING))
-                for t, tokens in zip(tablets, snapshot.tokens_of(tablets), strict=True)
-            ),
+            c.CutoffsAre(relation=relation, cutoffs=dict(zip(places, before, strict=True))),
         ),
-        updates=[
-            c.SetCutoff(relation=relation, tokens=tokens, cutoff=snapshot.version)
-            for tokens in snapshot.tokens_of(tablets)
-        ],
+        updates=[c.SetCutoff(relation=relation, tablets=places, cutoff=snapshot.version)],
     )
     return sink.transaction.commit(decision)
