@@ -123,6 +123,8 @@ CASES = [
          found="rand, a function of chance"),
     Case(code=Code.NOT_DETERMINISTIC, script=f"{V}SELECT id FROM orders WHERE day = §current_date", hint="whenever"),
     Case(code=Code.NOT_DETERMINISTIC, script=f"{V}SELECT id, §user FROM orders", hint="whenever"),
+    Case(code=Code.NOT_DETERMINISTIC, script=f"{V}SELECT id FROM orders WHERE day = §DATE 'today'", hint="whenever",
+         found="date'today', a function of the clock"),
     Case(code=Code.NOT_DETERMINISTIC, script=f"{V}§SELECT id FROM orders", hint="whenever",
          spark=Analysed(columns=(("id", "bigint"),), deterministic=False)),
     Case(code=Code.JOIN_TYPE, script=f"{V}SELECT o.id FROM orders o JOIN lines l ON §l.note = o.id AND l.oid = o.id",

@@ -20,6 +20,9 @@ LITERALS = frozenset(
 """Names that Spark takes for a function without parentheses where no column has them."""
 _WITHOUT_ARGUMENTS = frozenset({"unix_timestamp", "to_unix_timestamp"})
 """Functions that read the clock only if nothing is given."""
+_TIMES = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ"})
+_MOMENTS = frozenset({"now", "today", "yesterday", "tomorrow"})
+"""Literals of those types that Spark takes for the moment at which it reads the query."""
 _BEFORE_A_NAME = frozenset({"AS", "WITH", "RECURSIVE", "."})
 
 
@@ -27,6 +30,8 @@ def calls(text: str) -> Iterator[tuple[str, int]]:
     """Calls of such functions in a query, and where they stand. By tokens: also where nothing else understands it."""
     tokens = lex(text)
     for i, token in enumerate(tokens[:-1]):
+        if token.key in _TIMES and tokens[i + 1].text.strip("'\"").strip().lower() in _MOMENTS:
+            yield f"{token.text}{tokens[i + 1].text}", token.start
         if token.kind is not Kind.WORD or tokens[i + 1].key != "(":
             continue
         if i and tokens[i - 1].key in _BEFORE_A_NAME:
