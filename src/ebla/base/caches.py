@@ -93,8 +93,9 @@ _of_process: list[Interned[Any, Any]] = []
 class Interned(Generic[Row, Kept]):
     """Values that equal rows stand for, all of about one size.
 
-    Two generations: a row that is asked for lies in the younger one. When that is full, it becomes the older one, whose
-    rows that were not asked for meanwhile are gone. A generation has room for what was asked for at a time, twice.
+    Two generations: a row that is asked for lies in the younger one. When that is full, it becomes the older one before
+    the next rows are asked for, and rows that were not asked for meanwhile are gone. A generation has room for what was
+    asked for at a time, twice, and for half of the bound at most: of more rows at a time the last are not kept.
     """
 
     def __init__(self, name: str, make: Callable[[Row], Kept], *, bytes_max: int, each: int) -> None:
@@ -110,7 +111,14 @@ class Interned(Generic[Row, Kept]):
 
     def of(self, rows: Sequence[Row]) -> list[Kept]:
         self._room = max(self._room, 2 * len(rows))
+        if len(self._young) >= self._generation:
+            self._old, self._young, self._room = self._young, {}, max(ROOM_MIN, 2 * len(rows))
         return [self._of(row) for row in rows]
+
+    @property
+    def _generation(self) -> int:
+        """How many values a generation has at most."""
+        return min(self._room, self._bytes_max // (2 * self._each))
 
     def _of(self, row: Row) -> Kept:
         name = tuple(row)
@@ -124,9 +132,8 @@ class Interned(Generic[Row, Kept]):
             found = self._make(row)
         else:
             self._hits += 1
-        if len(self._young) >= min(self._room, self._bytes_max // (2 * self._each)):
-            self._old, self._young, self._room = self._young, {}, ROOM_MIN
-        self._young[name] = found
+        if len(self._young) < self._generation:
+            self._young[name] = found
         return found
 
     @property

@@ -116,7 +116,7 @@ def merged(
         return files(spark, [roots[copies[r.id]].full(r.path) for r in snapshot.level1], schema)
     if _stands_alone(snapshot):
         return files(spark, [roots[copies[r.id]].full(r.path) for r in snapshot.level0], schema)
-    if sum(r.rows for r in snapshot.level0) <= rows_max:
+    if carries_rows(snapshot, rows_max):
         table = rf.mutations(relation, snapshot.level0, roots, cache, snapshot)
         alive = table.filter(pc.invert(pc.fill_null(table[DELETED], False)))
         upserts = local(spark, alive.select([c.physical for c in relation.columns]), schema)
@@ -138,14 +138,20 @@ LOCAL_ROWS_MAX = 10_000
 """Rows of level 0 that go into a plan as they are, though they could be read as a file."""
 
 
+def carries_rows(snapshot: Snapshot, rows_max: int) -> bool:
+    """Whether a plan of the snapshot has the rows of its level 0 in it, and does not read them from files."""
+    return not _stands_alone(snapshot) and sum(r.rows for r in snapshot.level0) <= rows_max
+
+
 def _stands_alone(snapshot: Snapshot) -> bool:
     """Whether the one run there is holds the rows and nothing else, as after a first load, and is worth a scan.
 
     A plan that carries many rows is slow to make: the optimizer copies them with every rule.
     """
+    if snapshot.level1 or len(snapshot.level0) != 1:
+        return False
     only = snapshot.level0[0]
-    one = not snapshot.level1 and len(snapshot.level0) == 1
-    return one and only.tombstones == 0 and only.rows > LOCAL_ROWS_MAX and snapshot.uniform_cutoff
+    return only.tombstones == 0 and only.rows > LOCAL_ROWS_MAX and snapshot.uniform_cutoff
 
 
 def local_keys(spark: SparkSession, table: pa.Table, relation: Relation) -> DataFrame:

@@ -124,10 +124,10 @@ class _Read(NamedTuple):
     """How many the relation has, and those that are read."""
 
 
-def _frame_bytes(snapshot: Snapshot) -> int:
-    """What a kept DataFrame takes: the rows of level 0 are in its plan."""
-    rows = sum(run.bytes for run in snapshot.level0)
-    return FRAME_BYTES + FILE_BYTES * len(snapshot.level1) + STORED_TIMES * rows
+def _frame_bytes(snapshot: Snapshot, rows_max: int) -> int:
+    """What a kept DataFrame takes: files, and rows of level 0 where these are in its plan."""
+    rows = sum(run.bytes for run in snapshot.level0) if sscan.carries_rows(snapshot, rows_max) else 0
+    return FRAME_BYTES + FILE_BYTES * (len(snapshot.level1) + len(snapshot.level0)) + STORED_TIMES * rows
 
 
 def frame_of(context: Context, snapshot: Snapshot, *, hidden: bool = False) -> DataFrame:
@@ -150,9 +150,9 @@ def frame_of(context: Context, snapshot: Snapshot, *, hidden: bool = False) -> D
     kept: DataFrame | None = context.frames.get(signature)
     if kept is not None:
         return kept
-    merged = sscan.merged(context.spark, snapshot, roots, context.cache, rows_max=context.settings.level0_rows_max)
-    frame = sscan.logical(merged, columns)
-    context.frames.put(signature, frame, _frame_bytes(snapshot))
+    rows_max = context.settings.level0_rows_max
+    frame = sscan.logical(sscan.merged(context.spark, snapshot, roots, context.cache, rows_max=rows_max), columns)
+    context.frames.put(signature, frame, _frame_bytes(snapshot, rows_max))
     return frame
 
 
