@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ebla.errors import TypeMismatchError, UsageError
+from ebla.errors import TypeMismatchError, UnknownNameError, UsageError
 from ebla.model.relation import Kind, misnamed
 from ebla.validate import RelationFacts, Warehouse, script_issues
 from support.warehouse import connect
@@ -72,6 +72,16 @@ def test_statements_refuse_them(tmp_path: Path):
                 with pytest.raises(UsageError, match="without control characters"):
                     db.sql(statement.replace("{}", control))
         assert db.version == before
+
+
+@pytest.mark.parametrize("name", ["a\ud800", "a\udfffb"])
+def test_a_relation_whose_name_is_half_a_character_is_unknown(tmp_path: Path, name: str):
+    with connect(tmp_path / "warehouse") as db:
+        for statement in ("COMPACT", "VACUUM", "DESCRIBE", "DROP TABLE", "CHECK TABLE", "CHECK INDEX", "DROP INDEX",
+                          "EXPLAIN INDEX", "FLUSH", "TRUNCATE TABLE", "DELETE FROM"):  # fmt: skip
+            with pytest.raises(UnknownNameError):
+                db.sql(f"{statement} `{name}`")
+        db.sql(f"DROP TABLE IF EXISTS `{name}`")
 
 
 def test_a_type_that_is_nested_too_deep_is_refused(tmp_path: Path):

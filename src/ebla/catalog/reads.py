@@ -76,6 +76,8 @@ def find_relation(state: State, name: str, *, version: Version | None = None) ->
     if not isinstance(name, str):
         raise UsageError(f"expected a name, which is a string, found {name!r}")
     folded = s.folded(name)
+    if any("\ud800" <= character <= "\udfff" for character in folded):
+        return None  # half of a character, which no database stores
     if version is not None:
         return _find_relation(state, version, folded_name=folded)
     return memory.remembered(state, ("relation", folded), lambda: _find_relation(state, None, folded_name=folded))

@@ -338,7 +338,8 @@ def hold(catalog: Catalog, version: Version, *, holder: str, reason: str, lease_
 
 
 def _put_pin(state: State, identifier: str, version: Version, holder: str, reason: str, expires_at: int) -> None:
-    row = {"version": version, "holder": holder, "reason": reason, "expires_at": expires_at}
+    said = reason.encode(errors="replace").decode()  # a name in it may be no text
+    row = {"version": version, "holder": holder, "reason": said, "expires_at": expires_at}
     rows.write(state, rows.put(s.pins, pin_id=identifier, **row))
 
 
