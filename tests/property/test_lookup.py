@@ -16,7 +16,7 @@ import pytest
 
 import ebla
 from ebla.catalog import reads
-from ebla.model.relation import Relation, Run
+from ebla.model.relation import TOKEN, Relation, Run
 from ebla.predicates import conditions
 from ebla.query.execute import Reader
 from ebla.sql.literals import Dialect
@@ -151,6 +151,19 @@ def test_rows_that_do_not_count_hide_none_behind_them(db: ebla.Database, folded:
             found = looked_up(context, ["id"], values)
         assert [row[:3] for row in found] == [(1, f"{n}", n) for n in (87, 88, 89)]
     assert not db.context.has_spark
+
+
+def test_a_run_without_tokens_brings_no_other_rows(db: ebla.Database) -> None:
+    """As Spark writes it."""
+    db.table("t").upsert([{"id": n, "name": "a", "v": n, "note": ""} for n in range(9)])
+    with db.context.catalog.reading() as connection:
+        snapshot = reads.snapshot(connection, reads.relation(connection, "t"))
+    for run in snapshot.level0:
+        stored = rf.read_copy(db.context.roots(), run, db.context.cache)
+        db.context.cache.put(run.path, stored.drop_columns([TOKEN]))
+    by_key = pa.table([pa.array([3, 40], pa.int64()), pa.array(["a", "a"])], ["c0", "c1"])
+    assert looked_up(db.context, ["id", "name"], by_key) == [(3, "a", 3, "")]
+    assert keys_there(db.context, [(3, "a"), (40, "a")]) == {(3, "a")}
 
 
 KEY_TYPES: dict[str, Callable[[int], Any]] = {

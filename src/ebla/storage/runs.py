@@ -246,17 +246,15 @@ def all_mutations(
     parts = [empty.append_column(VERSION, pa.array([], pa.int64()))]
     for run in sorted(runs, key=lambda r: (r.begin_version, r.id)):
         raw = read_copy(roots, run, cache)
-        if only is not None and TOKEN in raw.schema.names:
-            found = raw.column(TOKEN).to_numpy()
-            hits = (
-                only[np.minimum(np.searchsorted(only, found), len(only) - 1)] == found if len(only) else found < found
-            )
+        if TOKEN not in raw.schema.names:  # Spark wrote it
+            fitted = align(raw.select([n for n in key if n in raw.schema.names]), relation.identity)
+            raw = raw.append_column(TOKEN, pa.array(tokens.tokens(fitted, key)))
+        if only is not None:
+            hits = np.isin(raw.column(TOKEN).to_numpy(), only)
             if not hits.any():
                 continue
             raw = raw.filter(pa.array(hits))
         part = align(raw, relation.columns, [(DELETED, pa.bool_()), (TOKEN, pa.int64())])
-        if TOKEN not in raw.schema.names:
-            part = part.set_column(part.num_columns - 1, TOKEN, pa.array(tokens.tokens(part, key)))
         if snapshot is not None:
             part = counting(part, run.begin_version, snapshot)
         parts.append(part.append_column(VERSION, pa.array(np.full(part.num_rows, run.begin_version), pa.int64())))

@@ -94,6 +94,10 @@ class LevelZero:
         match = " AND ".join(
             equal(c, wanted[c.physical], "r", f"w.{quoted(c.physical)}") for c in self._relation.identity
         )
+        if small.num_rows:  # other keys may have the same tokens
+            self._cursor.register("small", parts[0])
+            same = self._cursor.sql(f"SELECT * FROM small r SEMI JOIN wanted_keys w ON {match}")
+            parts = [same.to_arrow_table().cast(parts[0].schema)]
         parts += [
             self._counted(part).select([*names, DELETED, VERSION]).cast(parts[0].schema)
             for part in self._read(self._having(found), names, "wanted_keys", match, None)
