@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ebla.base.caches import SHARES, Caches, Lru, Part
+from ebla.base.caches import SHARES, CacheName, Caches, Lru
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
 from ebla.model.relation import DELETED, SPANS_TABLETS, TOKEN, Relation, Run
 from ebla.model.snapshot import BEGINNING, Snapshot, assemble
@@ -104,7 +104,7 @@ class Level0:
 
 def store_of(layers_bytes_max: int = 2**28) -> Store:
     """Caches of which layers have so many bytes."""
-    return Store(Caches(-(-layers_bytes_max * sum(SHARES.values()) // SHARES[Part.LAYERS])))
+    return Store(Caches(-(-layers_bytes_max * sum(SHARES.values()) // SHARES[CacheName.LAYERS])))
 
 
 def path_of(table: Relation = TABLE, *down: str) -> AccessPath:

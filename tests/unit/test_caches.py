@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ebla.base.caches import ENTRY_BYTES, ROOM_MIN, Caches, Interned, Lru, Part
+from ebla.base.caches import ENTRY_BYTES, ROOM_MIN, CacheName, Caches, Interned, Lru
 from ebla.base.ids import RelationId
 from ebla.storage.runs import LevelZeroCache, table_bytes
 from support.catalogs import run
@@ -50,8 +50,8 @@ def test_a_cache_says_how_full_it_is_and_what_it_was_good_for():
 
 def test_the_parts_of_a_budget_are_not_more_than_it():
     caches = Caches(1_000_000)
-    of_budget = {one.name: one.bytes_max for one in caches.usage() if one.name in set(Part)}
-    assert list(of_budget) == list(Part)
+    of_budget = {one.name: one.bytes_max for one in caches.usage() if one.name in set(CacheName)}
+    assert list(of_budget) == list(CacheName)
     assert sum(of_budget.values()) <= 1_000_000
 
 

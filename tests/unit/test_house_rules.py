@@ -144,3 +144,43 @@ def test_package_files_only_reexport():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     ]
     assert not found, f"__init__.py only re-exports; move the definition to a module: {found}"
+
+
+NAMES_OF_NOTHING = {"told", "dear", "wide", "shown", "known"}
+NO_ACTOR = re.compile(r"\b(?:whoever|somebody|nobody|anybody)\b", re.IGNORECASE)
+
+
+def names(node: ast.AST) -> str:
+    match node:
+        case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name):
+            return name
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return name
+    return ""
+
+
+def test_a_name_is_a_noun_or_a_verb():
+    found = [
+        f"{place(module, getattr(node, 'lineno', 0))}: {names(node)}"
+        for module in modules()
+        for node in ast.walk(tree(module))
+        if names(node).strip("_").lower() in NAMES_OF_NOTHING
+    ]
+    assert not found
+
+
+def test_texts_name_the_actor():
+    pages = [*modules(), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    found = [
+        place(path, number)
+        for path in pages
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if NO_ACTOR.search(line)
+    ]
+    assert not found, f"{found}: name the writer, the reader, the leader, the process"
+
+
+def test_the_glossarys_words_are_one_class_each():
+    classes = [node.name for module in modules() for node in ast.walk(tree(module)) if isinstance(node, ast.ClassDef)]
+    for word in ("Run", "Part", "Task", "Chunk"):
+        assert [name for name in classes if name.strip("_") == word] == [word]

@@ -149,8 +149,8 @@ class Interned(Generic[Row, Kept]):
         )
 
 
-class Part(StrEnum):
-    """What the caches of an open database hold."""
+class CacheName(StrEnum):
+    """The caches of an open database, by what they hold."""
 
     COLUMNS = "columns"
     LEVEL0 = "level 0"
@@ -162,13 +162,13 @@ class Part(StrEnum):
 
 
 SHARES = {
-    Part.COLUMNS: 6,
-    Part.LEVEL0: 4,
-    Part.LAYERS: 3,
-    Part.FOOTERS: 1,
-    Part.SNAPSHOTS: 1,
-    Part.FRAMES: 1,
-    Part.PLANS: 1,
+    CacheName.COLUMNS: 6,
+    CacheName.LEVEL0: 4,
+    CacheName.LAYERS: 3,
+    CacheName.FOOTERS: 1,
+    CacheName.SNAPSHOTS: 1,
+    CacheName.FRAMES: 1,
+    CacheName.PLANS: 1,
 }
 """Of the budget."""
 
@@ -178,11 +178,11 @@ class Caches:
 
     def __init__(self, bytes_max: int) -> None:
         whole = sum(SHARES.values())
-        self._parts = {part: Lru[Any](part.value, bytes_max * share // whole) for part, share in SHARES.items()}
+        self._caches = {name: Lru[Any](name.value, bytes_max * share // whole) for name, share in SHARES.items()}
 
-    def part(self, part: Part) -> Lru[Any]:
-        return self._parts[part]
+    def cache(self, name: CacheName) -> Lru[Any]:
+        return self._caches[name]
 
     def usage(self) -> Sequence[Usage]:
         """How full each is, and those that the process shares."""
-        return [*(kept.usage for kept in self._parts.values()), *(kept.usage for kept in _of_process)]
+        return [*(kept.usage for kept in self._caches.values()), *(kept.usage for kept in _of_process)]

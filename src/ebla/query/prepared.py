@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from ebla.base.caches import Lru, Part
+from ebla.base.caches import CacheName, Lru
 from ebla.base.ids import NodeId, Version
 from ebla.catalog import reads
 from ebla.errors import SnapshotError, UsageError
@@ -49,7 +49,7 @@ class Preparation:
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
         self._context = context
         self._wake = wake
-        self._prepared: Lru[Prepared] = context.caches.part(Part.SNAPSHOTS)
+        self._prepared: Lru[Prepared] = context.caches.cache(CacheName.SNAPSHOTS)
 
     def of(self, name: str, also: tuple[str, ...] = (), down: tuple[str, ...] = ()) -> Prepared:
         """Every commit makes a version, so what was read at this version is still so."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from cachetools import LRUCache
 
-from ebla.base.caches import Caches, Lru, Part
+from ebla.base.caches import CacheName, Caches, Lru
 from ebla.base.ids import NodeId, RunId, TabletId, Version
 from ebla.errors import CorruptRunError
 from ebla.model.relation import Column, Relation, Run
@@ -133,9 +133,9 @@ class Store:
     """The caches of one connection."""
 
     def __init__(self, caches: Caches) -> None:
-        self._footers: Lru[Footer] = caches.part(Part.FOOTERS)
-        self._columns: Lru[pa.Array] = caches.part(Part.COLUMNS)
-        self._layers: Lru[Layer] = caches.part(Part.LAYERS)
+        self._footers: Lru[Footer] = caches.cache(CacheName.FOOTERS)
+        self._columns: Lru[pa.Array] = caches.cache(CacheName.COLUMNS)
+        self._layers: Lru[Layer] = caches.cache(CacheName.LAYERS)
         self._newest: LRUCache[Hashable, _Needed] = LRUCache(PATHS_MAX)
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()

@@ -53,7 +53,7 @@ def plan_fold(
     that it has none in. A level 0 run ends with the last of its tablets, or with the next fold if it was folded in all
     of them before: a tablet map that changed since may have moved it out of those that were left.
 
-    A piece has so many rows at most, or as many tablets as are worked on at once.
+    A piece has at most `rows_max` rows, or `least` tablets, which are worked on at once.
     """
     old = {t: snapshot.cutoffs.get(t, BEGINNING) for t in snapshot.tablets}
     due = sorted((t for t in touched if old[t] < since), key=lambda t: (old[t], t))
@@ -77,7 +77,7 @@ def plan_fold(
 
 
 def _first(due: Sequence[TabletId], rows: Mapping[TabletId, int], rows_max: float, least: int) -> list[TabletId]:
-    """The first tablets, not fewer than some, with so many rows together."""
+    """The first tablets, at least `least` of them, with at most `rows_max` rows together."""
     total = 0
     found: list[TabletId] = []
     for tablet in due:
@@ -120,7 +120,7 @@ def compact(
 
     With `gives_way`, piece by piece; it is asked after each whether the compaction ends early. What is folded stays
     folded.
-    With `tablets`, level 1 is cut so that a map of so many tablets fits it, which a split requires.
+    With `tablets`, level 1 is cut so that a map of that number of tablets fits it, which a split requires.
     """
     since: Version | None = None
     done: Compacted | None = None
@@ -220,7 +220,7 @@ def _crowded(snapshot: Snapshot) -> set[TabletId]:
 
 
 def _crossing(snapshot: Snapshot, tablets: int) -> set[TabletId]:
-    """Tablets with a level 1 run that does not lie in one tablet of a map of so many."""
+    """Tablets with a level 1 run that does not lie in one tablet of a map with that number of tablets."""
     return {run.tablet for run in snapshot.level1 if tablet_around(run.tokens, tablets) is None}
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ebla.base.activities import Activities
-from ebla.base.caches import Caches, Lru, Part
+from ebla.base.caches import CacheName, Caches, Lru
 from ebla.base.ids import NodeId, TransactionId
 from ebla.base.lag import Lag
 from ebla.base.services import Scheduler
@@ -90,7 +90,7 @@ class Context:
     ) -> Context:
         """`without_spark`: what an operation that needs Spark is answered, where none may be started."""
         caches = Caches(settings.read_cache_bytes)
-        frames, plans = caches.part(Part.FRAMES), caches.part(Part.PLANS)
+        frames, plans = caches.cache(CacheName.FRAMES), caches.cache(CacheName.PLANS)
 
         def forget() -> None:
             """What is kept of a Spark that is gone."""
@@ -114,7 +114,7 @@ class Context:
             maintainer=maintainer,
             caches=caches,
             store=Store(caches),
-            cache=LevelZeroCache(caches.part(Part.LEVEL0)),
+            cache=LevelZeroCache(caches.cache(CacheName.LEVEL0)),
             frames=frames,
             plans=plans,
             tags=Tags(lambda: sessions.current),
