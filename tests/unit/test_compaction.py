@@ -4,50 +4,20 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 
-from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
-from ebla.model.relation import SPANS_TABLETS, Kind, Relation, Run
+from ebla.base.ids import RunId, TabletId, Version
+from ebla.model.relation import SPANS_TABLETS
 from ebla.model.snapshot import BEGINNING, Snapshot, assemble
 from ebla.model.tablets import ALL as TOKENS
 from ebla.model.tablets import TokenRange, token_range
 from ebla.tables.compaction import Fold, plan_fold
+from support.manifests import NODE, run_of, table_of
 
 TABLETS = 8
 ALL = {TabletId(t) for t in range(TABLETS)}
-NODE = NodeId("node1")
-RELATION = Relation(
-    id=RelationId(1),
-    name="orders",
-    kind=Kind.TABLE,
-    tablets=TABLETS,
-    replication=1,
-    schema_version=1,
-    placement_version=1,
-    columns=(),
-    placement=((NODE,),) * TABLETS,
-    horizon=Version(0),
-    created_version=Version(0),
-)
-
-
-def run(name: str, begin: int, *, tablet: int = SPANS_TABLETS, level: int = 0, rows: int = 10) -> Run:
-    tokens = TOKENS if tablet == SPANS_TABLETS else token_range(tablet, TABLETS)
-    return Run(
-        id=RunId(name),
-        relation=RELATION.id,
-        level=level,
-        tablet=TabletId(tablet),
-        token_min=tokens.first,
-        token_max=tokens.last,
-        rows=rows,
-        tombstones=0,
-        bytes=1,
-        path=f"{name}.parquet",
-        nodes=(NODE,),
-        transaction=TransactionId(1),
-        schema_version=1,
-        begin_version=Version(begin),
-    )
+RELATION = table_of(TABLETS)
+run = partial(run_of, RELATION)
 
 
 class Table:

@@ -3,54 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
-from ebla.model.relation import FOREVER, SPANS_TABLETS, Kind, Relation, Run, RunSource
+from ebla.base.ids import RunId, TabletId, Version
+from ebla.model.relation import FOREVER, SPANS_TABLETS, Run, RunSource
 from ebla.model.snapshot import BEGINNING, Snapshot, assemble
-from ebla.model.tablets import ALL as TOKENS
 from ebla.model.tablets import tablets_over, token_range
+from support.manifests import NODE, run_of, table_of
 
 TABLETS = 4
 ALL = tuple(TabletId(t) for t in range(TABLETS))
-NODE = NodeId("node1")
 
-RELATION = Relation(
-    id=RelationId(1),
-    name="orders",
-    kind=Kind.TABLE,
-    tablets=TABLETS,
-    replication=1,
-    schema_version=1,
-    placement_version=1,
-    columns=(),
-    placement=((NODE,),) * TABLETS,
-    horizon=Version(0),
-    created_version=Version(0),
-)
-
-
-def run(name: str, begin: int, *, tablet: int = SPANS_TABLETS, level: int = 0, rows: int = 10, dead: int = 0) -> Run:
-    """A run of one tablet, or of all."""
-    tokens = TOKENS if tablet == SPANS_TABLETS else token_range(tablet, TABLETS)
-    return Run(
-        id=RunId(name),
-        relation=RELATION.id,
-        level=level,
-        tablet=TabletId(tablet),
-        token_min=tokens.first,
-        token_max=tokens.last,
-        rows=rows,
-        tombstones=dead,
-        bytes=1,
-        path=f"{name}.parquet",
-        nodes=(NODE,),
-        transaction=TransactionId(1),
-        schema_version=1,
-        begin_version=Version(begin),
-    )
+RELATION = table_of(TABLETS)
+run = partial(run_of, RELATION)
 
 
 def between(name: str, begin: int, first: int, last: int) -> Run:
