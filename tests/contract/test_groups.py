@@ -34,7 +34,7 @@ def write(catalog: Catalog, target: RelationId, number: int, *requires: c.Requir
 
 def reasons(catalog: Catalog) -> dict[int, str]:
     with catalog.reading() as connection:
-        return {row.version: row.reason for row in connection.execute(select(s.history))}
+        return {row.version: row.reason for row in connection.execute(select(s.history).order_by(s.history.c.version))}
 
 
 def test_writes_that_wait_share_a_transaction_and_have_versions_of_their_own(catalog: Catalog) -> None:
