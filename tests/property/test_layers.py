@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,15 +16,9 @@ from ebla.query.plan import fit
 from ebla.query.streams import Seek
 from ebla.storage.layers import Key
 from ebla.storage.store import Store
-from support.level0 import TABLE, TABLETS, Level0, keys_of, path_of, ranks, store_of
+from support.level0 import KEYS, ROWS, TABLE, TABLETS, Level0, keys_of, path_of, ranks, store_of
 
 EXAMPLES = int(os.environ.get("EBLA_EXAMPLES", "100"))
-KEYS = st.tuples(
-    st.sampled_from([None, -math.inf, -1.5, 0.0, 2.5, math.nan]),
-    st.sampled_from([None, "", "a", "é", "🙂"]),
-    st.sampled_from([0, 1]),
-)
-ROWS = st.dictionaries(KEYS, st.none() | st.integers(0, 999), max_size=12)
 STEPS = st.lists(
     st.tuples(st.just("append"), ROWS, st.booleans())
     | st.tuples(st.just("append"), ROWS, st.booleans())
@@ -70,7 +63,7 @@ def _agree(level0: Level0, store: Store, path: AccessPath, snapshot: Snapshot, b
     seek = Seek(level0.source(snapshot, store), fitted, request.order)
     event(f"{len(seek.overlay.layers)} layers, {'uniform' if snapshot.uniform_cutoff else 'partly folded'}")
 
-    places = [place for _, _, place in seek.rows(in_order=True)]
+    places = [place for _, _, place, _ in seek.rows(in_order=True)]
     table = seek.taken(places, TABLE.columns)
     shown = dict(zip(keys_of(table), table["x"].to_pylist(), strict=True))
     alive = sorted((k for k, x in wanted.items() if x is not None), key=lambda k: ranks(k, path, backwards=backwards))

@@ -85,8 +85,9 @@ class World:
 
 
 @contextmanager
-def world(down: tuple[str, ...] = ()) -> Iterator[World]:
-    with TemporaryDirectory() as folder, connect(Path(folder) / "w", auto_refresh=False) as db:
+def world(down: tuple[str, ...] = (), rows_max: int = 200_000) -> Iterator[World]:
+    given: dict[str, Any] = {"auto_refresh": False, "level0_rows_max": rows_max}
+    with TemporaryDirectory() as folder, connect(Path(folder) / "w", **given) as db:
         columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
         db.sql(f"CREATE TABLE t ({columns}, PRIMARY KEY (a, b))")
         entries = ", ".join(f"{name} {COLUMNS[name]}" for name in INDEX)
@@ -111,9 +112,10 @@ COMMON = settings(
     asked=st.lists(requests(), min_size=4, max_size=10),
     collected=st.sampled_from([2, 20_000]),
     scan_us=st.sampled_from([0.0, 1e9, 4000.0]),
+    rows_max=st.sampled_from([0, 8, 200_000]),
 )
-def test_answers_equal_a_plain_scan(down, steps, asked, collected, scan_us):
-    with world(down) as one, costs(collected, scan_us):
+def test_answers_equal_a_plain_scan(down, steps, asked, collected, scan_us, rows_max):
+    with world(down, rows_max) as one, costs(collected, scan_us):
         for what, argument in steps:
             one.step(what, argument)
         for request in asked:

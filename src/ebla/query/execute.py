@@ -18,11 +18,12 @@ from ebla.model.snapshot import Snapshot
 from ebla.predicates import conditions as c
 from ebla.predicates.select import Spoken
 from ebla.query.answer import Answer, cursor_behind, under_names
+from ebla.query.overlay import Source
 from ebla.query.paths import spoken_of
 from ebla.query.plan import Extent, Fitted, Plan, choose, fit, lacks, plan
 from ebla.query.prepared import Preparation, Prepared
 from ebla.query.sought import Sought
-from ebla.query.streams import Seek, Source, TooMany
+from ebla.query.streams import Seek, TooMany
 from ebla.storage import runs as rf
 from ebla.tables.context import Context
 
@@ -105,7 +106,13 @@ class Reader:
     # ---- the answer -------------------------------------------------------------------------------------
 
     def _source(self, prepared: Prepared, snapshot: Snapshot) -> Source:
-        return Source(snapshot=snapshot, roots=prepared.roots, store=self._store, cache=self._context.cache)
+        return Source(
+            snapshot=snapshot,
+            roots=prepared.roots,
+            store=self._store,
+            cache=self._context.cache,
+            level0_rows_max=self._context.settings.level0_rows_max,
+        )
 
     def _plan(
         self, prepared: Prepared, request: c.Request, *, can_seek: bool = True, whole: bool = False
@@ -126,10 +133,8 @@ class Reader:
         least = math.inf
         for fitted, snapshot in sorted(fits, key=lambda one: (not one[0].exact, -one[0].used)):
             asked = request.without(fitted.path.promises)
-            level0_rows = sum(r.rows for r in snapshot.level0)
-            seekable = can_seek and level0_rows <= self._context.settings.level0_rows_max
-            made = partial(plan, asked, fitted, can_seek=seekable)
             seek = Seek(self._source(prepared, snapshot), fitted, asked.order)
+            made = partial(plan, asked, fitted, can_seek=can_seek and seek.division.seekable)
             extent = seek.extent(None if whole else _worse(made, least))
             found[fitted.path.name] = made(extent), seek
             least = min(least, found[fitted.path.name][0].cost_us)
@@ -167,8 +172,7 @@ class Reader:
         runs = {one.run.id: one.run for one in seek.selected}
         cursor = self._context.duck()
         try:
-            rows_max = self._context.settings.level0_rows_max
-            return Scan(cursor, seek.source, seek.path, chosen.request, rows_max).rows(list(runs.values()))
+            return Scan(cursor, seek.source, seek.path, chosen.request).rows(list(runs.values()))
         finally:
             cursor.close()
 

@@ -12,7 +12,8 @@ def as_text(plan: Plan) -> str:
     lines.append(f"  path: {_path(plan)}")
     lines += [f"  {name}: {text}" for name, text in _steps(plan) if text]
     lines.append(f"  runs: {extent.runs_read} of {extent.runs}, row groups: {at_most(plan)} of {extent.groups}")
-    lines.append(f"  level 0: {extent.level0_runs} runs, {extent.level0_rows} rows, merged in memory")
+    in_files = f"{extent.level0_files} runs in their files, the others " if extent.level0_files else ""
+    lines.append(f"  level 0: {extent.level0_runs} runs, {extent.level0_rows} rows, {in_files}merged in memory")
     lines += [f"  not taken: {name}, {_ms(cost)} instead of {_ms(plan.cost_us)}" for name, cost in plan.others]
     lines += [f"  not usable: {name}: {why}" for name, why in plan.unfit]
     lines.append("  no Spark job")
@@ -80,4 +81,5 @@ def as_json(plan: Plan) -> dict[str, object]:
         "row_groups_read": extent.groups_read,
         "level0_runs": extent.level0_runs,
         "level0_rows": extent.level0_rows,
+        "level0_files": extent.level0_files,
     }

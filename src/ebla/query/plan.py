@@ -399,6 +399,8 @@ class Extent:
     rows_total: int = 0
     level0_runs: int = 0
     level0_rows: int = 0
+    level0_files: int = 0
+    """Level 0 runs that are not merged in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)

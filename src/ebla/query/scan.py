@@ -11,7 +11,7 @@ from ebla.base.ids import Version
 from ebla.model.relation import DELETED, SPANS_TABLETS, TOKEN, Run
 from ebla.predicates.access import AccessPath
 from ebla.predicates.conditions import By, Equals, Filter, IsNull, NotNull, OneOf, Prefix, Range, Request
-from ebla.query.streams import Source
+from ebla.query.overlay import Source
 from ebla.storage import runs as rf
 from ebla.storage.duck import READ, literally, quoted
 from ebla.storage.rows import distinct
@@ -139,7 +139,7 @@ FEW = 20_000
 
 
 class Scan:
-    """One path of one snapshot, read by DuckDB for one request; up to `rows_max` rows of level 0 are in memory."""
+    """One path of one snapshot, read by DuckDB for one request."""
 
     def __init__(
         self,
@@ -147,10 +147,9 @@ class Scan:
         source: Source,
         path: AccessPath,
         request: Request,
-        rows_max: int,
     ) -> None:
         self._cursor = cursor
-        self._rows_max = rows_max
+        self._rows_max = source.level0_rows_max
         self._source = source
         self._roots = source.roots
         self._path = path

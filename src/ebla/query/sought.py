@@ -12,8 +12,9 @@ from ebla.predicates import values as v
 from ebla.predicates.access import AccessPath
 from ebla.query import plan as planning
 from ebla.query.fetch import fetch
+from ebla.query.overlay import Place, Source
 from ebla.query.plan import Plan
-from ebla.query.streams import Place, Seek, Source, TooMany
+from ebla.query.streams import Seek, TooMany
 from ebla.storage import runs as rf
 from ebla.storage.store import single
 
@@ -61,7 +62,7 @@ class Sought:
         if held is not None:
             last = held[0]
             places.append(held[1])
-        for ranks, _, place in items:
+        for ranks, _, place, _ in items:
             if len(places) >= least and (exact or ranks != last):
                 return places, (ranks, place), False
             places.append(place)

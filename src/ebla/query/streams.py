@@ -1,4 +1,4 @@
-"""Rows in the order of a path: sorted streams from runs, level 0 over level 1, merged as they are asked for.
+"""Rows in the order of a path: sorted streams from runs and layers, level 0 over level 1, merged as they are asked for.
 
 A stream is lazy. It decodes a row group when its first row is wanted, finds the ends of its interval by bisection, and
 looks at rows in windows that grow. Merging streams therefore reads, of each run, little more than what is shown.
@@ -9,25 +9,29 @@ from __future__ import annotations
 import bisect
 import heapq
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebla.base.ids import NodeId, RunId, TabletId
-from ebla.model.relation import Column, Run
-from ebla.model.snapshot import Snapshot
+from ebla.base.ids import RunId, TabletId
+from ebla.model.relation import DELETED, SPANS_TABLETS, Column, Run
 from ebla.predicates import filters as fl
 from ebla.predicates import values as v
 from ebla.predicates.conditions import By
 from ebla.query import plan as planning
+from ebla.query.overlay import IS_DELETED, LEVEL1, Division, Overlay, Place, Source, division
 from ebla.query.plan import Extent, Fitted, Interval
 from ebla.storage import runs as rf
-from ebla.storage.files import Root
 from ebla.storage.layers import Key, Layer, key_of
-from ebla.storage.store import Store, tablets_of_keys
+from ebla.storage.store import tokens_of
+from ebla.values import token as tokens
 
 WINDOW = 32
 WINDOW_FILTERED = 512
@@ -43,36 +47,12 @@ class Selected:
     groups: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a row lies: a row group of a run, or a layer, and its number there."""
-
-    run: Run | None
-    """`None` in a layer."""
-    group: int
-    """Or the number of the layer."""
-    at: int
-
-
-Item = tuple[v.Ranks, int, Place]
+Item = tuple[v.Ranks, int, Place, Key]
+"""Ranks to merge by, the number of the stream, where the row lies and, where it is needed, which row it is."""
 
 
 class TooMany(Exception):
     """More rows are to be read or sorted than this way is made for."""
-
-
-class Overlay:
-    """Level 0 over a path: which older rows it hides."""
-
-    def __init__(self, layers: Sequence[Layer]) -> None:
-        self.layers = layers
-
-    def hides(self, name: Key, since: int = 0) -> bool:
-        """Whether a layer from number `since` on has written the row of this name."""
-        for layer in self.layers[since:]:  # noqa: SIM110 - `any` takes twice as long, and this is asked of every row
-            if name in layer.places:
-                return True
-        return False
 
 
 class Window:
@@ -103,16 +83,6 @@ class Window:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """Where a path's rows come from."""
-
-    snapshot: Snapshot
-    roots: Mapping[NodeId, Root]
-    store: Store
-    cache: rf.LevelZeroCache
-
-
 class Seek:
     """One path of one snapshot, ready to give rows for one request."""
 
@@ -130,18 +100,19 @@ class Seek:
         # A column that the path lacks is in its order only if one value of it is wanted: it decides nothing.
         merge = [by for by in order[: fitted.sorted] if by.column.physical in self.here]
         self._merge = [(self.here[by.column.physical], by.descending) for by in merge]
-        self._overlay: Overlay | None = None
         self._identity = [by_physical[column.path] for column in path.identity]
         self._floats = any(c.type in ("float", "double") for c in self._identity)
         self.selected: list[Selected] = []
         self.examined = 0
-        """Rows that filters looked at."""
+        """Rows that filters looked at, or that level 0 in files was asked for."""
 
-    @property
+    @cached_property
     def overlay(self) -> Overlay:
-        if self._overlay is None:
-            self._overlay = Overlay(self.store.layers(self.roots, self.path, self.snapshot, self.source.cache))
-        return self._overlay
+        return Overlay(self.source, self.path, self.division.files)
+
+    @cached_property
+    def division(self) -> Division:
+        return division(self.source, self.path)
 
     # ---- what can hold rows -----------------------------------------------------------------------------
 
@@ -149,9 +120,7 @@ class Seek:
         """Choose row groups by statistics. Opens footers only. What is known so far may be enough to go no further."""
         level1 = self.snapshot.level1
         tablets = self._tablets()
-        key = list(zip(self.key, self.directions, strict=True))
         groups = groups_read = rows = 0
-        read: set[tuple[RunId, int]] = set()
 
         def so_far() -> Extent:
             return Extent(
@@ -163,31 +132,36 @@ class Seek:
                 rows_total=sum(r.rows for r in level1),
                 level0_runs=len(self.snapshot.level0),
                 level0_rows=sum(r.rows for r in self.snapshot.level0),
+                level0_files=len(self.division.files),
             )
 
         for run in level1:
-            wanted = [n for n in range(len(self.fitted.intervals)) if tablets is None or tablets[n] == run.tablet]
-            if not wanted:
+            found = self._select(run, tablets)
+            if found is None:
                 continue
+            self.selected += found
             footer = self.store.footer(self.roots, run)
             groups += len(footer.rows)
-            spans = footer.spans(key)
-            allowed = [g for g in range(len(footer.rows)) if self._passes(footer, g)]
-            if self.fitted.backwards:
-                allowed.reverse()
-            for number in wanted:
-                interval = self.fitted.intervals[number]
-                found = tuple(g for g in allowed if interval.may_hold(*spans[g]))
-                if found:
-                    self.selected.append(Selected(run=run, interval=number, groups=found))
-                    for g in found:
-                        if (run.id, g) not in read:
-                            read.add((run.id, g))
-                            groups_read += 1
-                            rows += footer.rows[g]
+            for g in {g for one in found for g in one.groups}:
+                groups_read += 1
+                rows += footer.rows[g]
             if is_enough is not None and is_enough(so_far()):
                 break
         return so_far()
+
+    def _select(self, run: Run, tablets: Sequence[TabletId] | None) -> list[Selected] | None:
+        """The row groups of a run that can hold rows; `None` if the run lies in none of the intervals' tablets."""
+        intervals = enumerate(self.fitted.intervals)
+        wanted = [(n, one) for n, one in intervals if tablets is None or run.tablet in (tablets[n], SPANS_TABLETS)]
+        if not wanted:
+            return None
+        footer = self.store.footer(self.roots, run)
+        spans = footer.spans(list(zip(self.key, self.directions, strict=True)))
+        allowed = [g for g in range(len(footer.rows)) if self._passes(footer, g)]
+        if self.fitted.backwards:
+            allowed.reverse()
+        found = [(n, tuple(g for g in allowed if interval.may_hold(*spans[g]))) for n, interval in wanted]
+        return [Selected(run=run, interval=n, groups=groups) for n, groups in found if groups]
 
     def _tablets(self) -> list[TabletId] | None:
         """The tablet of each interval, if each is one whole key."""
@@ -196,10 +170,13 @@ class Seek:
             return None
         rows = [[_value(rank) for rank in interval.high.ranks[: len(self.key)]] for interval in intervals]
         order = {c.physical: n for n, c in enumerate(self.key)}
-        places = [order[c.physical] for c in self.path.relation.key]
-        return tablets_of_keys(self.path.relation, [[row[p] for p in places] for row in rows])
+        places = [order[c.physical] for c in self._identity]
+        found = tokens_of(self.path.relation, [[row[p] for p in places] for row in rows])
+        return [TabletId(t) for t in tokens.tablets_of(found, self.path.relation.tablets).tolist()]
 
     def _passes(self, footer: Any, group: int) -> bool:
+        if footer.place.get(DELETED) is not None and footer.bounds(IS_DELETED)[group][0] == v.rank(True):
+            return False  # tombstones alone
         return all(fl.may_hold(f, *footer.bounds(self.here[f.column.physical])[group]) for f in self.fitted.filters)
 
     # ---- rows -------------------------------------------------------------------------------------------
@@ -207,44 +184,62 @@ class Seek:
     def rows(self, *, in_order: bool) -> Iterator[Item]:
         """Rows inside the intervals that fulfil the filters, ordered by the ranks they carry."""
         sources: list[Iterator[Item]] = []
-        overlay = self.overlay
+        overlay, tablets = self.overlay, self._tablets() if self.overlay.files else None
+        files = [one for _, run in overlay.files for one in self._select(run, tablets) or ()]
         if in_order:
             self.store.warm(self.roots, [(one.run, one.groups[0]) for one in self.selected], self._columns())
-        for one in self.selected:
-            sources.append(self._level1(one, len(sources)))
-        for number, layer in enumerate(overlay.layers):
-            for interval in self.fitted.intervals:
-                sources.append(self._level0(layer, number, interval, len(sources)))
-        if not in_order:
-            return (item for source in sources for item in source)
-        return heapq.merge(*sources) if len(sources) != 1 else sources[0]
+            self.store.warm(self.roots, [(one.run, one.groups[0]) for one in files], [*self._columns(), IS_DELETED])
+        for one in (*self.selected, *files):
+            sources.append(self._in_run(one, len(sources)))
+        for number, part in enumerate(overlay.parts):
+            if isinstance(part, Layer):
+                for interval in self.fitted.intervals:
+                    sources.append(self._in_layer(part, number, interval, len(sources)))
+        found = heapq.merge(*sources) if in_order and len(sources) != 1 else itertools.chain.from_iterable(sources)
+        return self._standing(found) if overlay.files else found
+
+    def _standing(self, items: Iterator[Item]) -> Iterator[Item]:
+        """Rows that no newer run in a file has written, asked for in batches that grow."""
+        size = WINDOW
+        while batch := list(itertools.islice(items, size)):
+            self.examined += len(batch)
+            if self.examined > planning.EXAMINED_MAX:
+                raise TooMany
+            gone = self.overlay.replaced([place for _, _, place, _ in batch], [name for *_, name in batch])
+            yield from itertools.compress(batch, map(operator.not_, gone))
+            size = min(2 * size, WINDOW_MAX)
 
     def _columns(self) -> list[Column]:
         """What is needed to find, filter and merge rows."""
         used = [*self.key, *(c for c, _ in self._merge), *(self.here[f.column.physical] for f in self.fitted.filters)]
         return list({c.physical: c for c in used}.values())
 
-    def _level1(self, one: Selected, number: int) -> Iterator[Item]:
-        interval = self.fitted.intervals[one.interval]
-        footer = self.store.footer(self.roots, one.run)
+    def _in_run(self, one: Selected, number: int) -> Iterator[Item]:
+        interval, run = self.fitted.intervals[one.interval], one.run
+        footer = self.store.footer(self.roots, run)
         spans = footer.spans(list(zip(self.key, self.directions, strict=True)))
-        hides = self.overlay.hides if self.overlay.layers else None
+        part = self.overlay.numbers.get(run.id, LEVEL1)
+        needed = self._columns() if part == LEVEL1 else [*self._columns(), IS_DELETED]
         for group in one.groups:
-            raw = self.store.columns(self.roots, one.run, group, self._columns())
+            raw = self.store.columns(self.roots, run, group, needed)
             columns = {name: v.plain(array) for name, array in raw.items()}
             count = footer.rows[group]
             low, high = _ends(interval, spans[group], self._ranks_at(columns, count), count)
+            dead = _dead(raw) if part != LEVEL1 and run.tombstones else None
             for window in self._windows(raw, columns, low, high, count):
-                merge = self._merge_ranks(window)
-                if hides is None:
-                    for at, ranks in zip(window.places, merge, strict=True):
-                        yield ranks, number, Place(one.run, group, at)
-                else:
-                    for at, ranks, name in zip(window.places, merge, self._names(window), strict=True):
-                        if not hides(name):
-                            yield ranks, number, Place(one.run, group, at)
+                for at, ranks, name in self._seen(window, part):
+                    if dead is None or not dead[at]:
+                        yield ranks, number, Place(part, run, group, at), name
             if high < count:
                 return
+
+    def _seen(self, window: Window, part: int) -> Iterable[tuple[int, v.Ranks, Key]]:
+        """Rows of a part that no newer layer hides."""
+        overlay, since, merge = self.overlay, part + 1, self._merge_ranks(window)
+        if not (overlay.files or overlay.has_layers(since)):
+            return zip(window.places, merge, itertools.repeat(()), strict=False)
+        rows = zip(window.places, merge, self._names(window), strict=True)
+        return (row for row in rows if not overlay.hides(row[2], since)) if overlay.has_layers(since) else rows
 
     def _ranks_at(self, columns: Mapping[str, pa.Array], count: int) -> Callable[[int, int], v.Ranks]:
         """Ranks of the first columns of the path, of a row in reading order."""
@@ -295,7 +290,7 @@ class Seek:
         names = zip(*(window.values(column) for column in self._identity), strict=True)
         return map(key_of, names) if self._floats else names
 
-    def _level0(self, layer: Layer, number: int, interval: Interval, source: int) -> Iterator[Item]:
+    def _in_layer(self, layer: Layer, number: int, interval: Interval, source: int) -> Iterator[Item]:
         count = len(layer.keys)
         backwards = self.fitted.backwards
         rankers = [v.ranker(down) for down in self.directions]
@@ -311,21 +306,21 @@ class Seek:
         raw = {c.physical: layer.rows.column(c.physical) for c in self._columns()}
         columns = {name: v.plain(array) for name, array in raw.items()}
         overlay, dead = self.overlay, layer.dead
-        is_last = number == len(overlay.layers) - 1
+        is_last = not overlay.has_layers(number + 1)
         for window in self._windows(raw, columns, low, high, count):
             for at, merge in zip(window.places, self._merge_ranks(window), strict=True):
                 if dead is not None and dead[at]:
                     continue
                 if is_last or not overlay.hides(layer.names[at], number + 1):
-                    yield merge, source, Place(None, number, at)
+                    yield merge, source, Place(number, None, 0, at), layer.names[at]
 
     # ---- what rows hold ---------------------------------------------------------------------------------
 
     def taken(self, places: Sequence[Place], wanted: Sequence[Column]) -> pa.Table:
         """Columns of rows, in the order of the places, under the asked relation's physical names."""
-        parts: dict[tuple[RunId | None, int], list[int]] = {}
+        parts: dict[tuple[RunId | int, int], list[int]] = {}
         for number, place in enumerate(places):
-            parts.setdefault((None if place.run is None else place.run.id, place.group), []).append(number)
+            parts.setdefault((place.part if place.run is None else place.run.id, place.group), []).append(number)
         names = [c.physical for c in wanted]
         if not places:
             return rf.physical_schema(wanted).empty_table()
@@ -333,9 +328,9 @@ class Seek:
         batches: list[pa.RecordBatch] = []
         order: list[int] = []
         for (_, group), numbers in parts.items():
-            run = places[numbers[0]].run
+            run, part = places[numbers[0]].run, places[numbers[0]].part
             if run is None:
-                rows = self.overlay.layers[group].rows
+                rows = self.overlay.layer(part).rows
                 found = {c.physical: rows.column(c.physical) for c in columns}
             else:
                 found = self.store.columns(self.roots, run, group, columns)
@@ -353,6 +348,11 @@ class Seek:
 def _value(rank: Any) -> Any:
     plain = rank.rank if isinstance(rank, v.Desc) else rank
     return None if plain == v.NULL else float("nan") if plain == v.NAN else plain[1]
+
+
+def _dead(columns: Mapping[str, pa.Array]) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = pc.fill_null(columns[DELETED], False).to_numpy(zero_copy_only=False)
+    return found
 
 
 def _has_begun(interval: Interval, ranks: Callable[[int, int], v.Ranks], at: int) -> bool:

@@ -30,6 +30,8 @@ from ebla.values import token as tokens
 from ebla.values.columns import python_row
 
 VERSION = "_version"
+ORDERED = b"ebla.ordered"
+"""In the metadata of a level 0 file with tokens: its rows have the order of the relation's runs."""
 
 
 def physical_schema(columns: Sequence[Column]) -> pa.Schema:

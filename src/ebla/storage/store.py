@@ -6,6 +6,7 @@ layers that were merged into others, and what was kept of runs that have ended.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -13,12 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from cachetools import LRUCache
 
 from ebla.base.caches import CacheName, Caches, Lru
-from ebla.base.ids import NodeId, RunId, TabletId, Version
+from ebla.base.ids import NodeId, RunId, Version
 from ebla.errors import CorruptRunError
 from ebla.model.relation import Column, Relation, Run
 from ebla.model.snapshot import Snapshot
@@ -194,6 +197,20 @@ class Store:
         elif cold:
             list(self.pool().map(lambda one: self._read(roots, one[0], one[1], columns), cold.values()))
 
+    def rows_by_token(self, roots: Mapping[NodeId, Root], run: Run, key: Sequence[Column]) -> RowsByToken:
+        """The rows of a run by the tokens of some columns."""
+        name = (run.id, "rows by token", *((column.physical, column.type) for column in key))
+        kept = self._columns.get(name)
+        footer = self.footer(roots, run)
+        if kept is None:
+            groups = range(len(footer.rows))
+            self.warm(roots, [(run, group) for group in groups], key)
+            parts = [self.columns(roots, run, group, key) for group in groups]
+            found = np.concatenate([_tokens([part[c.physical] for c in key]) for part in parts])
+            kept = pa.array(_words(found))
+            self._columns.put(name, kept, kept.nbytes)
+        return RowsByToken(words=kept.to_numpy(), bits=_bits(sum(footer.rows)))
+
     def pool(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._pool is None:
@@ -203,11 +220,19 @@ class Store:
     # ---- level 0 ----------------------------------------------------------------------------------------
 
     def layers(
-        self, roots: Mapping[NodeId, Root], path: AccessPath, snapshot: Snapshot, cache: rf.LevelZeroCache
-    ) -> list[Layer]:
-        """Level 0 of a snapshot, oldest first. The next snapshot, with one run more, needs most of the same layers."""
+        self,
+        roots: Mapping[NodeId, Root],
+        path: AccessPath,
+        snapshot: Snapshot,
+        cache: rf.LevelZeroCache,
+        files: Collection[RunId] = (),
+    ) -> list[Layer | Run]:
+        """Level 0 of a snapshot, oldest first; `files` are runs that are in no layer.
+
+        The next snapshot, with one run more, needs most of the same layers.
+        """
         building = _Building(self._layers, roots, path, snapshot, cache)
-        found = building.layers()
+        found = building.layers(files)
         self._follow(building, cache)
         return found
 
@@ -277,8 +302,11 @@ class _Building:
         relation = path.relation
         self.shape = relation.schema_version, relation.tablets, tuple(column.descending for column in path.key)
 
-    def layers(self) -> list[Layer]:
-        return [self._layer(runs) for runs in _cut(self.snapshot.level0)]
+    def layers(self, files: Collection[RunId]) -> list[Layer | Run]:
+        found: list[Layer | Run] = []
+        for is_file, runs in itertools.groupby(self.snapshot.level0, key=lambda run: run.id in files):
+            found += runs if is_file else [self._layer(part) for part in _cut(list(runs))]
+        return found
 
     def _layer(self, runs: Sequence[Run]) -> Layer:
         found, name = self._find(runs), self._name(runs)
@@ -373,11 +401,29 @@ def single(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
 
 
-def tablets_of_keys(relation: Relation, rows: Sequence[Sequence[Any]]) -> list[TabletId]:
-    """The tablets of keys, given as comparable values in the key's order."""
-    columns = dict(zip([c.physical for c in relation.key], zip(*rows, strict=True), strict=True))
-    names = [c.physical for c in relation.placed_by]
-    arrays = [v.array(columns[c.physical], c.type) for c in relation.placed_by]
-    table = types.normalize_keys(pa.table(arrays, names=names), names)
-    found = tokens.tablets_of(tokens.tokens(table, names), relation.tablets)
-    return [TabletId(int(t)) for t in found]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsByToken:
+    """The rows of a run, sorted by token: each word is a token whose lowest `bits` bits are the row's number."""
+
+    words: npt.NDArray[np.uint64]
+    bits: int
+
+
+def _bits(rows: int) -> int:
+    return max(1, (rows - 1).bit_length())
+
+
+def _words(found: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    low = np.uint64((1 << _bits(len(found))) - 1)
+    return np.sort((found.view(np.uint64) & ~low) | np.arange(len(found), dtype=np.uint64))
+
+
+def tokens_of(relation: Relation, names: Sequence[Sequence[Any]]) -> npt.NDArray[np.int64]:
+    """The tokens of rows, given as comparable values of what says which rows they are."""
+    columns = zip(*names, strict=True) if names else [()] * len(relation.identity)
+    return _tokens([v.array(values, c.type) for c, values in zip(relation.identity, columns, strict=True)])
+
+
+def _tokens(arrays: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
+    names = [str(n) for n in range(len(arrays))]
+    return tokens.tokens(types.normalize_keys(pa.table(arrays, names=names), names), names)

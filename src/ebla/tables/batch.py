@@ -137,12 +137,12 @@ def level0_runs(
     who reads them next need not decode them.
     """
     key = [c.physical for c in relation.key]
-    order = rf.in_order(table, [(k, False) for k in key])
-    table, kinds = table.take(order), kinds.take(order)
     identity = [c.physical for c in relation.identity]
-    token = tokens.tokens(table, identity)
     deleted = pc.equal(kinds, DELETE)
     table = tombstones(table, deleted, identity)
+    order = rf.in_order(table, [(k, k in relation.descending) for k in key])
+    table, deleted = table.take(order), deleted.take(order)
+    token = tokens.tokens(table, identity)
     full = table.append_column(DELETED, deleted).append_column(TOKEN, pa.array(token, pa.int64()))
     groups = sorted(relation.replica_sets().items())
     if by_tablet:
@@ -154,7 +154,7 @@ def level0_runs(
         if part.num_rows == 0:
             continue
         path = run_path(relation.id, transaction, number)
-        size = roots[nodes[0]].write_parquet(part, path)
+        size = roots[nodes[0]].write_parquet(part.replace_schema_metadata({rf.ORDERED: b"1"}), path)
         if cache is not None:
             cache.put(path, part)
         for node in nodes[1:]:
@@ -206,17 +206,9 @@ def _level0(
 
 
 def _level0_facts(part: pa.Table, relation: Relation, size: int) -> rf.Facts:
-    """Level 0 lies in Arrow's order, upwards, which is not that of level 1 where a column descends or holds NaN.
-
-    Tombstones of an index have lost what they were sorted by: then nothing is said of the keys.
-    """
+    """Tombstones of an index have lost what they would be sorted by: then nothing is said of the keys."""
     if relation.identity != relation.key and pc.any(part[DELETED]).as_py():
         return rf.bounded(part.num_rows, size, relation, None, None)
-    key = [(c.physical, c.physical in relation.descending) for c in relation.key]
-    if relation.descending or any(pa.types.is_floating(part[name].type) for name, _ in key):
-        order = rf.in_order(part, key)
-        part = part.take(pa.array([order[0].as_py(), order[-1].as_py()]))
-        return replace(rf.Facts.of(part, size, relation), rows=len(order))
     return rf.Facts.of(part, size, relation)
 
 

@@ -1,0 +1,194 @@
+"""Level 0 over a path: which older rows it hides.
+
+Small runs are merged into a few layers in memory. A run of more than `LAYER_ROWS_MAX` rows is sorted as the path is,
+and stays in its file: its rows come as a stream, as those of level 1 do, and whether it has a row is looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ebla.base.ids import NodeId, RunId, TabletId
+from ebla.model.relation import DELETED, SPANS_TABLETS, TOKEN, Column, Kind, Run
+from ebla.model.snapshot import BEGINNING, Snapshot
+from ebla.predicates.access import AccessPath
+from ebla.query.run_keys import RunKeys, SortedRuns, Spot, UnsortedRuns, Wanted
+from ebla.storage import runs as rf
+from ebla.storage.files import Root
+from ebla.storage.layers import Key, Layer, key_of
+from ebla.storage.store import Store, tokens_of
+from ebla.tables.level0 import in_memory
+from ebla.values import token as tokens
+
+LAYER_ROWS_MAX = 8_192
+FILES_MAX = 1_024
+TOKENS_MAX = 8_000_000
+"""Of an index, so many rows of level 0 in files are found by their tokens, with 8 bytes in memory for each."""
+LEVEL1 = -1
+IS_DELETED = Column(name=DELETED, physical=DELETED, type="boolean")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a path's rows come from."""
+
+    snapshot: Snapshot
+    roots: Mapping[NodeId, Root]
+    store: Store
+    cache: rf.LevelZeroCache
+    level0_rows_max: int
+    """So many rows of level 0 are merged in memory at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a row lies: in a layer, or in a row group of a run, and its number there."""
+
+    part: int
+    """The number of the part of level 0, or `LEVEL1`."""
+    run: Run | None
+    """`None` in a layer."""
+    group: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """Level 0 of a path: the runs that stay in their files, and whether rows can be sought with the others merged."""
+
+    files: frozenset[RunId]
+    seekable: bool
+
+
+def division(source: Source, path: AccessPath) -> Division:
+    level0 = source.snapshot.level0
+    kept, _ = in_memory([run for run in level0 if run.rows <= LAYER_ROWS_MAX], source.level0_rows_max)
+    merged = {run.id for run in kept}
+    large = [run for run in level0 if run.id not in merged]
+    files = [run for run in large if _is_sorted(source, path, run)]
+    in_layers = sum(run.rows for run in level0) - sum(run.rows for run in files)
+    by_token = 0 if path.identity == path.key else sum(run.rows for run in files)
+    return Division(
+        files=frozenset(run.id for run in files),
+        seekable=in_layers <= source.level0_rows_max and len(files) <= FILES_MAX and by_token <= TOKENS_MAX,
+    )
+
+
+def _is_sorted(source: Source, path: AccessPath, run: Run) -> bool:
+    """Whether the run's file has the order of the path. Spark sorts what it writes, which has no tokens."""
+    relation = path.relation
+    if any(column.descending != (column.path in relation.descending) for column in path.key):
+        return False
+    schema = source.store.footer(source.roots, run).schema
+    if TOKEN not in schema.names or rf.ORDERED in (schema.metadata or {}):
+        return True
+    return not relation.descending and not (relation.kind is Kind.INDEX and run.tombstones)
+
+
+class Overlay:
+    """The parts of level 0, oldest first, each a layer or a run in its file."""
+
+    def __init__(self, source: Source, path: AccessPath, files: frozenset[RunId]) -> None:
+        self._source = source
+        self._path = path
+        self.parts = source.store.layers(source.roots, path, source.snapshot, source.cache, files)
+        self.files = [(number, part) for number, part in enumerate(self.parts) if isinstance(part, Run)]
+        self.numbers = {run.id: number for number, run in self.files}
+        since = range(len(self.parts) + 1)
+        self._places = [[part.places for part in self.parts[n:] if isinstance(part, Layer)] for n in since]
+
+    def layer(self, number: int) -> Layer:
+        found = self.parts[number]
+        assert isinstance(found, Layer)
+        return found
+
+    @property
+    def layers(self) -> list[Layer]:
+        return [part for part in self.parts if isinstance(part, Layer)]
+
+    def has_layers(self, since: int = 0) -> bool:
+        return bool(self._places[since])
+
+    def hides(self, name: Key, since: int = 0) -> bool:
+        """Whether a layer from number `since` on has written the row of this name."""
+        for places in self._places[since]:  # noqa: SIM110 - `any` takes twice as long, and this is asked of every row
+            if name in places:
+                return True
+        return False
+
+    # ---- files ------------------------------------------------------------------------------------------
+
+    def replaced(self, places: Sequence[Place], names: Sequence[Key]) -> list[bool]:
+        """Of rows, whether a newer run that is in its file has written them, or their own is folded already."""
+        found = tokens_of(self._path.relation, names)
+        tablets = self._tablets(found)
+        runs = [self._newer(place.part, tablet) for place, tablet in zip(places, tablets, strict=True)]
+        spots = self._keys.find(list(map(Wanted, map(key_of, names), found.tolist(), runs)))
+        return [
+            spot is not None or (place.part != LEVEL1 and place.run is not None and not self._counts(place.run, tablet))
+            for spot, place, tablet in zip(spots, places, tablets, strict=True)
+        ]
+
+    def newest(self, names: Sequence[Key]) -> list[tuple[Place | None, TabletId]]:
+        """The place of the newest mutation of each row, if level 0 has one, and the tablet of the row."""
+        keys = [key_of(name) for name in names]
+        found = tokens_of(self._path.relation, names)
+        tablets = self._tablets(found)
+        in_layers = [self._in_layers(key) for key in keys]
+        if not self.files:
+            return list(zip(in_layers, tablets, strict=True))
+        parts = [LEVEL1 if place is None else place.part for place in in_layers]
+        runs = [self._newer(part, tablet) for part, tablet in zip(parts, tablets, strict=True)]
+        spots = self._keys.find(list(map(Wanted, keys, found.tolist(), runs)))
+        return [
+            (self._place(spot) or place, tablet) for spot, place, tablet in zip(spots, in_layers, tablets, strict=True)
+        ]
+
+    def is_dead(self, place: Place) -> bool:
+        """Whether a mutation is a tombstone."""
+        if place.run is None:
+            dead = self.layer(place.part).dead
+            return dead is not None and bool(dead[place.at])
+        columns = self._source.store.columns(self._source.roots, place.run, place.group, [IS_DELETED])
+        return place.run.tombstones > 0 and bool(columns[DELETED][place.at].as_py())
+
+    def _place(self, spot: Spot | None) -> Place | None:
+        return None if spot is None else Place(self.numbers[spot[0].id], *spot)
+
+    def _in_layers(self, key: Key) -> Place | None:
+        for number in range(len(self.parts) - 1, -1, -1):
+            part = self.parts[number]
+            if isinstance(part, Layer) and (at := part.places.get(key)) is not None:
+                return Place(number, None, 0, at)
+        return None
+
+    def _tablets(self, found: npt.NDArray[np.int64]) -> list[TabletId]:
+        return [TabletId(t) for t in tokens.tablets_of(found, self._path.relation.tablets).tolist()]
+
+    def _newer(self, part: int, tablet: TabletId) -> list[Run]:
+        """The files, newest first, that are newer than a part and can have a row of a tablet."""
+        return [run for number, run in self._by_tablet.get(tablet, ()) if number > part]
+
+    @cached_property
+    def _by_tablet(self) -> Mapping[TabletId, list[tuple[int, Run]]]:
+        tablets = self._source.snapshot.tablets
+        return {t: [one for one in reversed(self.files) if self._counts(one[1], t)] for t in tablets}
+
+    def _counts(self, run: Run, tablet: TabletId) -> bool:
+        """Whether rows that the run has of a tablet are not folded there."""
+        cutoff = self._source.snapshot.cutoffs.get(tablet, BEGINNING)
+        return run.tablet in (SPANS_TABLETS, tablet) and run.begin_version > cutoff
+
+    @cached_property
+    def _keys(self) -> RunKeys:
+        store, roots, path = self._source.store, self._source.roots, self._path
+        columns = {column.physical: column for column in path.relation.columns}
+        key: list[Column] = [columns[column.path] for column in path.identity]
+        if path.identity == path.key:
+            return SortedRuns(store, roots, key, [column.descending for column in path.key])
+        return UnsortedRuns(store, roots, key)

@@ -1,0 +1,156 @@
+"""Where keys lie in runs: by bisection in runs that are sorted by them, by a table of tokens in others.
+
+Keys are looked up many at a time. Each comes with the runs that may have it, and the first of them that has it counts.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ebla.base.ids import NodeId, RunId
+from ebla.model.relation import Column, Run
+from ebla.predicates import values as v
+from ebla.storage.files import Root
+from ebla.storage.layers import Key, key_of
+from ebla.storage.store import Store
+
+Spot = tuple[Run, int, int]
+"""A run, a row group of it and the row's number there."""
+
+
+class Wanted(NamedTuple):
+    key: Key
+    token: int
+    runs: Sequence[Run]
+    """Those that may have it."""
+
+
+class RunKeys(Protocol):
+    def find(self, wanted: Sequence[Wanted]) -> list[Spot | None]: ...
+
+
+class SortedRuns:
+    """Keys in runs that are sorted by them."""
+
+    def __init__(
+        self, store: Store, roots: Mapping[NodeId, Root], key: Sequence[Column], directions: Sequence[bool]
+    ) -> None:
+        self._store = store
+        self._roots = roots
+        self._key = key
+        self._directions = directions
+        self._rankers = [v.ranker(down) for down in directions]
+
+    def find(self, wanted: Sequence[Wanted]) -> list[Spot | None]:
+        """Reads the key columns of the row groups that can have one of the keys."""
+        candidates = [self._candidates(one.key, one.runs) for one in wanted]
+        inside: dict[tuple[RunId, int], tuple[Run, list[int]]] = {}
+        for number, places in enumerate(candidates):
+            for run, group in places:
+                inside.setdefault((run.id, group), (run, []))[1].append(number)
+        self._store.warm(self._roots, [(run, group) for (_, group), (run, _) in inside.items()], self._key)
+        found: dict[tuple[RunId, int, int], int] = {}
+        for (name, group), (run, numbers) in inside.items():
+            places_in = self._in_group(run, group, [wanted[number].key for number in numbers])
+            found.update({(name, group, n): at for n, at in zip(numbers, places_in, strict=True) if at is not None})
+        return [
+            next(((run, group, found[hit]) for run, group in places if (hit := (run.id, group, number)) in found), None)
+            for number, places in enumerate(candidates)
+        ]
+
+    def _ranks(self, key: Key) -> v.Ranks:
+        return tuple(ranker(value) for ranker, value in zip(self._rankers, key, strict=True))
+
+    def _candidates(self, key: Key, runs: Sequence[Run]) -> list[tuple[Run, int]]:
+        """The row groups that can have the key. Those before the first one end before it."""
+        if not runs:
+            return []
+        columns, ranks = list(zip(self._key, self._directions, strict=True)), self._ranks(key)
+        found: list[tuple[Run, int]] = []
+        for run in runs:
+            spans = self._store.footer(self._roots, run).spans(columns)
+            first = bisect.bisect_left(spans, True, key=lambda span: not span[1] < ranks[: len(span[1])])
+            for group in range(first, len(spans)):
+                low, high = spans[group]
+                if ranks[: len(low)] < low:
+                    break
+                if not high < ranks[: len(high)]:
+                    found.append((run, group))
+        return found
+
+    def _in_group(self, run: Run, group: int, keys: Sequence[Key]) -> list[int | None]:
+        columns = self._store.columns(self._roots, run, group, self._key)
+        arrays = [v.plain(columns[c.physical]) for c in self._key]
+        lows, highs = self._by_first(arrays[0], [key[0] for key in keys])
+
+        def ranks(at: int) -> v.Ranks:
+            return tuple(ranker(array[at].as_py()) for ranker, array in zip(self._rankers, arrays, strict=True))
+
+        found: list[int | None] = []
+        for key, low, high in zip(keys, lows, highs, strict=True):
+            wanted = self._ranks(key)
+            at = bisect.bisect_left(range(low, high), wanted, key=ranks) + low if high - low > 1 else low
+            found.append(at if at < high and ranks(at) == wanted else None)
+        return found
+
+    def _by_first(self, array: pa.Array, values: Sequence[Any]) -> tuple[Iterable[int], Iterable[int]]:
+        """The rows that each value of the first column leaves: numbers are found all at once."""
+        if self._directions[0] or array.null_count or not pa.types.is_integer(array.type) or None in values:
+            return [0] * len(values), [len(array)] * len(values)
+        numbers = array.to_numpy()
+        sought = np.array(values, numbers.dtype)
+        return np.searchsorted(numbers, sought).tolist(), np.searchsorted(numbers, sought, side="right").tolist()
+
+
+class UnsortedRuns:
+    """Keys in runs that are sorted otherwise, as those of an index are.
+
+    Of each run a table of its rows by token is kept: the upper bits of the token and the row's number, in one word.
+    """
+
+    def __init__(self, store: Store, roots: Mapping[NodeId, Root], key: Sequence[Column]) -> None:
+        self._store = store
+        self._roots = roots
+        self._key = key
+
+    def find(self, wanted: Sequence[Wanted]) -> list[Spot | None]:
+        asked: dict[RunId, tuple[Run, list[int]]] = {}
+        for number, one in enumerate(wanted):
+            for run in one.runs:
+                asked.setdefault(run.id, (run, []))[1].append(number)
+        found: dict[tuple[RunId, int], Spot] = {}
+        for name, (run, numbers) in asked.items():
+            spots = self._in_run(run, [wanted[n] for n in numbers])
+            found.update({(name, n): spot for n, spot in zip(numbers, spots, strict=True) if spot is not None})
+        return [
+            next((found[run.id, number] for run in one.runs if (run.id, number) in found), None)
+            for number, one in enumerate(wanted)
+        ]
+
+    def _in_run(self, run: Run, wanted: Sequence[Wanted]) -> list[Spot | None]:
+        footer = self._store.footer(self._roots, run)
+        ends = np.cumsum(footer.rows)
+        table = self._store.rows_by_token(self._roots, run, self._key)
+        bits = np.uint64((1 << table.bits) - 1)
+        sought = np.array([one.token for one in wanted], np.int64).view(np.uint64) & ~bits
+        lows, highs = np.searchsorted(table.words, sought), np.searchsorted(table.words, sought | bits, side="right")
+        found: list[Spot | None] = []
+        for one, low, high in zip(wanted, lows.tolist(), highs.tolist(), strict=True):
+            spots = (self._spot(run, ends, int(word & bits)) for word in table.words[low:high])
+            found.append(next((spot for spot in spots if self._key_at(spot) == one.key), None))
+        return found
+
+    def _spot(self, run: Run, ends: npt.NDArray[np.int64], row: int) -> Spot:
+        group = int(np.searchsorted(ends, row, side="right"))
+        return run, group, row - (int(ends[group - 1]) if group else 0)
+
+    def _key_at(self, spot: Spot) -> Key:
+        run, group, at = spot
+        columns = self._store.columns(self._roots, run, group, self._key)
+        return key_of(tuple(v.plain(columns[c.physical])[at].as_py() for c in self._key))

@@ -1,0 +1,76 @@
+"""First rows over a large level 0 read the row groups that have them, and no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ebla.base.caches import CacheName, Caches
+from ebla.model.relation import Relation
+from ebla.predicates import conditions as c
+from ebla.query.fetch import fetch
+from ebla.query.overlay import Source
+from ebla.query.plan import fit
+from ebla.query.streams import Seek
+from ebla.storage.layers import Key
+from ebla.storage.store import Store
+from support.level0 import INDEX, TABLE, Level0, keys_of, path_of
+
+ROWS = 3_000
+
+
+def key(n: int) -> Key:
+    return float(n), "a", 0
+
+
+def first(source: Source, relation: Relation, count: int, **asked: object) -> pa.Table:
+    path = path_of(relation)
+    request = c.request(relation, order_by=[k.path for k in path.key], **asked)  # type: ignore[arg-type]
+    fitted = fit(path, request)
+    assert fitted is not None
+    seek = Seek(source, fitted, request.order)
+    seek.extent()
+    places = [place for (_, _, place, _), _ in zip(seek.rows(in_order=True), range(count), strict=False)]
+    return seek.taken(places, relation.columns)
+
+
+@pytest.fixture
+def caches() -> Caches:
+    return Caches(2**30)
+
+
+def arrays_read(caches: Caches) -> int:
+    return caches.cache(CacheName.COLUMNS).usage.entries
+
+
+@pytest.mark.parametrize("relation", [TABLE, INDEX], ids=lambda one: one.name)
+def test_first_rows_read_few_row_groups(tmp_path: Path, caches: Caches, relation: Relation) -> None:
+    level0, store = Level0(tmp_path, relation), Store(caches)
+    level0.begin({key(n): n for n in range(ROWS)})
+    level0.append_tablets({key(n): (None if n % 4 else ROWS + n) for n in range(0, ROWS, 2)})
+    source = level0.source(level0.snapshot(), store, rows_max=0)
+    moved = relation is INDEX
+    wanted = [n for n in range(ROWS) if n % 2][:10] if moved else [n for n in range(ROWS) if n % 2 or not n % 4][:10]
+    assert keys_of(first(source, relation, 10)) == [key(n) for n in wanted]
+    before = arrays_read(caches)
+    in_level0 = sum(-(-run.rows // 3) for run in level0.runs)
+    # Of an index's level 0, the keys of all rows are read once, to know which entries it replaced.
+    assert before <= 100 + (3 * in_level0 if moved else 0)
+
+    if moved:
+        assert len(first(source, relation, 10, where={"x": c.Range(2_000, None)})) == 10
+        assert arrays_read(caches) <= before + 100
+
+
+def test_rows_by_key_read_the_row_groups_that_have_them(tmp_path: Path, caches: Caches) -> None:
+    level0, store = Level0(tmp_path), Store(caches)
+    level0.begin({key(n): n for n in range(ROWS)})
+    for step in (2, 3):
+        level0.append_tablets({key(n): n * step for n in range(0, ROWS, step)})
+    level0.append({key(12): 1})
+    source = level0.source(level0.snapshot(), store, rows_max=1)
+    found = fetch(source, path_of(), [key(n) for n in (12, 3, 2, 1)], TABLE.columns)
+    assert found["x"].to_pylist() == [1, 9, 4, 1]
+    assert arrays_read(caches) <= 60
