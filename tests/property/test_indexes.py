@@ -67,13 +67,14 @@ COMMON = settings(
     steps=st.lists(STEPS, min_size=1, max_size=8),
     asked=st.lists(requests(), min_size=3, max_size=8),
     scan_us=st.sampled_from([0.0, 1e9, 4000.0]),
+    fetch_us=st.sampled_from([-1e6, 0.0, 150.0]),
     rows_max=st.sampled_from([0, 8, 200_000]),
 )
-def test_random_writes_against_random_indexes(made, steps, asked, scan_us, rows_max):
+def test_random_writes_against_random_indexes(made, steps, asked, scan_us, fetch_us, rows_max):
     """Whatever part of level 0 is read in its files."""
     rows: dict[tuple[Any, ...], Row] = {}
     given = {"auto_refresh": False, "level0_rows_max": rows_max}
-    with TemporaryDirectory() as folder, connect(Path(folder) / "w", **given) as db, costs(20_000, scan_us):
+    with TemporaryDirectory() as folder, connect(Path(folder) / "w", **given) as db, costs(20_000, scan_us, fetch_us):
         db.sql(f"CREATE TABLE t ({', '.join(f'{n} {k}' for n, k in COLUMNS.items())}, PRIMARY KEY (a, b))")
         for number, (columns, down, include, where) in enumerate(made):
             items = ", ".join(f"{n} DESC" if n in down else n for n in columns)

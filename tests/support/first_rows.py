@@ -162,11 +162,12 @@ def _condition(name: str, wanted: Any, parameters: list[Any]) -> str:
 
 
 @contextmanager
-def costs(collected: int, scan_us: float) -> Iterator[None]:
+def costs(collected: int, scan_us: float, fetch_us: float = planning.US_PER_FETCH) -> Iterator[None]:
     """Costs that make the planner take every way."""
-    before = planning.COLLECTED_MAX, planning.EXAMINED_MAX, planning.US_PER_SCAN
+    before = planning.COLLECTED_MAX, planning.EXAMINED_MAX, planning.US_PER_SCAN, planning.US_PER_FETCH
     planning.COLLECTED_MAX, planning.EXAMINED_MAX, planning.US_PER_SCAN = collected, collected * 3, scan_us
+    planning.US_PER_FETCH = fetch_us
     try:
         yield
     finally:
-        planning.COLLECTED_MAX, planning.EXAMINED_MAX, planning.US_PER_SCAN = before
+        planning.COLLECTED_MAX, planning.EXAMINED_MAX, planning.US_PER_SCAN, planning.US_PER_FETCH = before
