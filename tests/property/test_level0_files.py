@@ -77,8 +77,8 @@ def _in_order(source: Any, relation: Relation, wanted: dict[Key, int], backwards
     fitted = fit(path, request)
     assert fitted is not None
     seek = Seek(source, fitted, request.order)
-    seek.extent()
-    assert seek.division.seekable
+    seek.selection.extent()
+    assert seek.selection.division.seekable
     event(f"{relation.name}: {len(seek.overlay.files)} files, {len(seek.overlay.layers)} layers")
     found = seek.taken([place for _, _, place, _ in seek.rows(in_order=True)], relation.columns)
 

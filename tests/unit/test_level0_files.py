@@ -31,7 +31,7 @@ def first(source: Source, relation: Relation, count: int, **asked: object) -> pa
     fitted = fit(path, request)
     assert fitted is not None
     seek = Seek(source, fitted, request.order)
-    seek.extent()
+    seek.selection.extent()
     places = [place for (_, _, place, _), _ in zip(seek.rows(in_order=True), range(count), strict=False)]
     return seek.taken(places, relation.columns)
 

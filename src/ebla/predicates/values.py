@@ -71,6 +71,25 @@ def ranker(is_descending: bool) -> Callable[[Any], Any]:
     return descending if is_descending else rank
 
 
+def merge_ranker(sql_type: str, is_descending: bool) -> Callable[[Any], Any]:
+    """Ranks of one column that are compared with each other alone: numbers are turned around faster than `Desc` is."""
+    if not is_descending:
+        return rank
+    return _descending_number if sql_type in _NEGATED else descending
+
+
+_NEGATED = frozenset(["tinyint", "smallint", "int", "bigint", "float", "double", "date", "timestamp", "timestamp_ntz"])
+"""Types whose comparable values Python negates exactly, which it does not do with decimals."""
+
+
+def _descending_number(value: Any) -> Rank:
+    if value is None:
+        return (2, 0)
+    if value != value:
+        return (0, 0)
+    return (1, -value)
+
+
 # ---- Arrow ----------------------------------------------------------------------------------------------
 
 

@@ -134,8 +134,8 @@ class Reader:
         for fitted, snapshot in sorted(fits, key=lambda one: (not one[0].exact, -one[0].used)):
             asked = request.without(fitted.path.promises)
             seek = Seek(self._source(prepared, snapshot), fitted, asked.order)
-            made = partial(plan, asked, fitted, can_seek=can_seek and seek.division.seekable)
-            extent = seek.extent(None if whole else _worse(made, least))
+            made = partial(plan, asked, fitted, can_seek=can_seek and seek.selection.division.seekable)
+            extent = seek.selection.extent(None if whole else _worse(made, least))
             found[fitted.path.name] = made(extent), seek
             least = min(least, found[fitted.path.name][0].cost_us)
         best = choose([found[fitted.path.name][0] for fitted, _ in fits], unfit)
@@ -169,7 +169,7 @@ class Reader:
     def _scanned(self, chosen: Plan, seek: Seek) -> pa.Table:
         from ebla.query.scan import Scan
 
-        runs = {one.run.id: one.run for one in seek.selected}
+        runs = {one.run.id: one.run for one in seek.selection.selected}
         cursor = self._context.duck()
         try:
             return Scan(cursor, seek.source, seek.path, chosen.request).rows(list(runs.values()))

@@ -6,7 +6,8 @@ and stays in its file: its rows come as a stream, as those of level 1 do, and wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -99,6 +100,8 @@ class Overlay:
         self.parts = source.store.layers(source.roots, path, source.snapshot, source.cache, files)
         self.files = [(number, part) for number, part in enumerate(self.parts) if isinstance(part, Run)]
         self.numbers = {run.id: number for number, run in self.files}
+        self._newer_runs: dict[tuple[int, TabletId], Sequence[Run]] = {}
+        self._floats = any(column.type in ("float", "double") for column in path.relation.identity)
         since = range(len(self.parts) + 1)
         self._places = [[part.places for part in self.parts[n:] if isinstance(part, Layer)] for n in since]
 
@@ -125,10 +128,14 @@ class Overlay:
 
     def replaced(self, places: Sequence[Place], names: Sequence[Key]) -> list[bool]:
         """Of rows, whether a newer run that is in its file has written them, or their own is folded already."""
-        found = tokens_of(self._path.relation, names)
-        tablets = self._tablets(found)
+        keys = list(map(key_of, names)) if self._floats else names
+        tablets = [SPANS_TABLETS if place.run is None else place.run.tablet for place in places]
+        found: Iterable[int] = itertools.repeat(0)
+        if self._path.identity != self._path.key or SPANS_TABLETS in tablets:
+            made = tokens_of(self._path.relation, names)
+            tablets, found = self._tablets(made), made.tolist()
         runs = [self._newer(place.part, tablet) for place, tablet in zip(places, tablets, strict=True)]
-        spots = self._keys.find(list(map(Wanted, map(key_of, names), found.tolist(), runs)))
+        spots = self._keys.find(list(map(Wanted, keys, found, runs)))
         return [
             spot is not None or (place.part != LEVEL1 and place.run is not None and not self._counts(place.run, tablet))
             for spot, place, tablet in zip(spots, places, tablets, strict=True)
@@ -170,14 +177,13 @@ class Overlay:
     def _tablets(self, found: npt.NDArray[np.int64]) -> list[TabletId]:
         return [TabletId(t) for t in tokens.tablets_of(found, self._path.relation.tablets).tolist()]
 
-    def _newer(self, part: int, tablet: TabletId) -> list[Run]:
+    def _newer(self, part: int, tablet: TabletId) -> Sequence[Run]:
         """The files, newest first, that are newer than a part and can have a row of a tablet."""
-        return [run for number, run in self._by_tablet.get(tablet, ()) if number > part]
-
-    @cached_property
-    def _by_tablet(self) -> Mapping[TabletId, list[tuple[int, Run]]]:
-        tablets = self._source.snapshot.tablets
-        return {t: [one for one in reversed(self.files) if self._counts(one[1], t)] for t in tablets}
+        found = self._newer_runs.get((part, tablet))
+        if found is None:
+            found = [run for number, run in reversed(self.files) if number > part and self._counts(run, tablet)]
+            self._newer_runs[part, tablet] = found
+        return found
 
     def _counts(self, run: Run, tablet: TabletId) -> bool:
         """Whether rows that the run has of a tablet are not folded there."""

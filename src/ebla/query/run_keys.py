@@ -6,7 +6,7 @@ Keys are looked up many at a time. Each comes with the runs that may have it, an
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ from ebla.storage.files import Root
 from ebla.storage.layers import Key, key_of
 from ebla.storage.store import Store
 
+Spans = Sequence[tuple[v.Ranks, v.Ranks]]
 Spot = tuple[Run, int, int]
 """A run, a row group of it and the row's number there."""
 
@@ -45,11 +46,13 @@ class SortedRuns:
         self._roots = roots
         self._key = key
         self._directions = directions
+        self._columns = list(zip(key, directions, strict=True))
         self._rankers = [v.ranker(down) for down in directions]
 
     def find(self, wanted: Sequence[Wanted]) -> list[Spot | None]:
         """Reads the key columns of the row groups that can have one of the keys."""
-        candidates = [self._candidates(one.key, one.runs) for one in wanted]
+        spans: dict[RunId, Spans] = {}
+        candidates = [self._candidates(one, spans) for one in wanted]
         inside: dict[tuple[RunId, int], tuple[Run, list[int]]] = {}
         for number, places in enumerate(candidates):
             for run, group in places:
@@ -67,14 +70,14 @@ class SortedRuns:
     def _ranks(self, key: Key) -> v.Ranks:
         return tuple(ranker(value) for ranker, value in zip(self._rankers, key, strict=True))
 
-    def _candidates(self, key: Key, runs: Sequence[Run]) -> list[tuple[Run, int]]:
+    def _candidates(self, wanted: Wanted, by_run: dict[RunId, Spans]) -> list[tuple[Run, int]]:
         """The row groups that can have the key. Those before the first one end before it."""
-        if not runs:
-            return []
-        columns, ranks = list(zip(self._key, self._directions, strict=True)), self._ranks(key)
         found: list[tuple[Run, int]] = []
-        for run in runs:
-            spans = self._store.footer(self._roots, run).spans(columns)
+        ranks = self._ranks(wanted.key) if wanted.runs else ()
+        for run in wanted.runs:
+            spans = by_run.get(run.id)
+            if spans is None:
+                spans = by_run[run.id] = self._store.footer(self._roots, run).spans(self._columns)
             first = bisect.bisect_left(spans, True, key=lambda span: not span[1] < ranks[: len(span[1])])
             for group in range(first, len(spans)):
                 low, high = spans[group]
@@ -87,25 +90,35 @@ class SortedRuns:
     def _in_group(self, run: Run, group: int, keys: Sequence[Key]) -> list[int | None]:
         columns = self._store.columns(self._roots, run, group, self._key)
         arrays = [v.plain(columns[c.physical]) for c in self._key]
-        lows, highs = self._by_first(arrays[0], [key[0] for key in keys])
+        lows, highs, settled = self._by_first(arrays[0], [key[0] for key in keys])
+        values, rankers = [_values(array) for array in arrays[settled:]], self._rankers[settled:]
 
         def ranks(at: int) -> v.Ranks:
-            return tuple(ranker(array[at].as_py()) for ranker, array in zip(self._rankers, arrays, strict=True))
+            return tuple(ranker(value(at)) for ranker, value in zip(rankers, values, strict=True))
 
         found: list[int | None] = []
         for key, low, high in zip(keys, lows, highs, strict=True):
-            wanted = self._ranks(key)
+            wanted = tuple(ranker(value) for ranker, value in zip(rankers, key[settled:], strict=True))
             at = bisect.bisect_left(range(low, high), wanted, key=ranks) + low if high - low > 1 else low
             found.append(at if at < high and ranks(at) == wanted else None)
         return found
 
-    def _by_first(self, array: pa.Array, values: Sequence[Any]) -> tuple[Iterable[int], Iterable[int]]:
-        """The rows that each value of the first column leaves: numbers are found all at once."""
+    def _by_first(self, array: pa.Array, values: Sequence[Any]) -> tuple[list[int], list[int], int]:
+        """The rows that each value of the first column leaves, and whether it is settled: numbers are found at once."""
         if self._directions[0] or array.null_count or not pa.types.is_integer(array.type) or None in values:
-            return [0] * len(values), [len(array)] * len(values)
+            return [0] * len(values), [len(array)] * len(values), 0
         numbers = array.to_numpy()
         sought = np.array(values, numbers.dtype)
-        return np.searchsorted(numbers, sought).tolist(), np.searchsorted(numbers, sought, side="right").tolist()
+        lows, highs = np.searchsorted(numbers, sought), np.searchsorted(numbers, sought, side="right")
+        return lows.tolist(), highs.tolist(), 1
+
+
+def _values(array: pa.Array) -> Callable[[int], Any]:
+    """The value of a row: of numbers, by numpy, which is faster."""
+    if pa.types.is_integer(array.type) and not array.null_count:
+        found: Callable[[int], Any] = array.to_numpy().item
+        return found
+    return lambda at: array[at].as_py()
 
 
 class UnsortedRuns:
@@ -153,4 +166,4 @@ class UnsortedRuns:
     def _key_at(self, spot: Spot) -> Key:
         run, group, at = spot
         columns = self._store.columns(self._roots, run, group, self._key)
-        return key_of(tuple(v.plain(columns[c.physical])[at].as_py() for c in self._key))
+        return key_of(tuple(_values(v.plain(columns[c.physical]))(at) for c in self._key))

@@ -34,7 +34,7 @@ class Sought:
 
     def rows(self) -> pa.Table:
         want = self._request.limit + 1
-        items = iter(self._seek.rows(in_order=not self._request.any_order))
+        items = iter(self._seek.rows(in_order=not self._request.any_order, likely=want))
         parts: list[pa.Table] = []
         count, read, ended = 0, 0, False
         held: tuple[v.Ranks, Place] | None = None

@@ -11,7 +11,6 @@ import heapq
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,31 +19,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebla.base.ids import RunId, TabletId
-from ebla.model.relation import DELETED, SPANS_TABLETS, Column, Run
+from ebla.base.ids import RunId
+from ebla.model.relation import DELETED, Column
 from ebla.predicates import filters as fl
 from ebla.predicates import values as v
 from ebla.predicates.conditions import By
 from ebla.query import plan as planning
-from ebla.query.overlay import IS_DELETED, LEVEL1, Division, Overlay, Place, Source, division
-from ebla.query.plan import Extent, Fitted, Interval
+from ebla.query.overlay import IS_DELETED, LEVEL1, Overlay, Place, Source
+from ebla.query.plan import Fitted, Interval
+from ebla.query.selection import Selected, Selection
 from ebla.storage import runs as rf
 from ebla.storage.layers import Key, Layer, key_of
-from ebla.storage.store import tokens_of
-from ebla.values import token as tokens
 
 WINDOW = 32
 WINDOW_FILTERED = 512
 WINDOW_MAX = 65_536
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selected:
-    """Row groups of a run, in reading order, that can hold rows of an interval."""
-
-    run: Run
-    interval: int
-    groups: tuple[int, ...]
 
 
 Item = tuple[v.Ranks, int, Place, Key]
@@ -92,115 +81,44 @@ class Seek:
         self.roots = source.roots
         self.snapshot = source.snapshot
         self.fitted = fitted
-        path = self.path = fitted.path
-        by_physical = {c.physical: c for c in path.relation.columns}
-        self.here: dict[str, Column] = {base: by_physical[name] for base, name in path.columns.items()}
-        self.key = [by_physical[column.path] for column in path.key]
-        self.directions = fitted.directions()
+        self.path = fitted.path
+        self.selection = Selection(source, fitted)
+        self.here, self.key = self.selection.here, self.selection.key
+        self.directions = self.selection.directions
         # A column that the path lacks is in its order only if one value of it is wanted: it decides nothing.
         merge = [by for by in order[: fitted.sorted] if by.column.physical in self.here]
         self._merge = [(self.here[by.column.physical], by.descending) for by in merge]
-        self._identity = [by_physical[column.path] for column in path.identity]
+        self._identity = self.selection.identity
         self._floats = any(c.type in ("float", "double") for c in self._identity)
-        self.selected: list[Selected] = []
         self.examined = 0
         """Rows that filters looked at, or that level 0 in files was asked for."""
 
     @cached_property
     def overlay(self) -> Overlay:
-        return Overlay(self.source, self.path, self.division.files)
-
-    @cached_property
-    def division(self) -> Division:
-        return division(self.source, self.path)
-
-    # ---- what can hold rows -----------------------------------------------------------------------------
-
-    def extent(self, is_enough: Callable[[Extent], bool] | None = None) -> Extent:
-        """Choose row groups by statistics. Opens footers only. What is known so far may be enough to go no further."""
-        level1 = self.snapshot.level1
-        tablets = self._tablets()
-        groups = groups_read = rows = 0
-
-        def so_far() -> Extent:
-            return Extent(
-                runs=len(level1),
-                runs_read=len({one.run.id for one in self.selected}),
-                groups=groups,
-                groups_read=groups_read,
-                rows=rows,
-                rows_total=sum(r.rows for r in level1),
-                level0_runs=len(self.snapshot.level0),
-                level0_rows=sum(r.rows for r in self.snapshot.level0),
-                level0_files=len(self.division.files),
-            )
-
-        for run in level1:
-            found = self._select(run, tablets)
-            if found is None:
-                continue
-            self.selected += found
-            footer = self.store.footer(self.roots, run)
-            groups += len(footer.rows)
-            for g in {g for one in found for g in one.groups}:
-                groups_read += 1
-                rows += footer.rows[g]
-            if is_enough is not None and is_enough(so_far()):
-                break
-        return so_far()
-
-    def _select(self, run: Run, tablets: Sequence[TabletId] | None) -> list[Selected] | None:
-        """The row groups of a run that can hold rows; `None` if the run lies in none of the intervals' tablets."""
-        intervals = enumerate(self.fitted.intervals)
-        wanted = [(n, one) for n, one in intervals if tablets is None or run.tablet in (tablets[n], SPANS_TABLETS)]
-        if not wanted:
-            return None
-        footer = self.store.footer(self.roots, run)
-        spans = footer.spans(list(zip(self.key, self.directions, strict=True)))
-        allowed = [g for g in range(len(footer.rows)) if self._passes(footer, g)]
-        if self.fitted.backwards:
-            allowed.reverse()
-        found = [(n, tuple(g for g in allowed if interval.may_hold(*spans[g]))) for n, interval in wanted]
-        return [Selected(run=run, interval=n, groups=groups) for n, groups in found if groups]
-
-    def _tablets(self) -> list[TabletId] | None:
-        """The tablet of each interval, if each is one whole key."""
-        intervals = self.fitted.intervals
-        if self.fitted.fixed < len(self.key) or not intervals:
-            return None
-        rows = [[_value(rank) for rank in interval.high.ranks[: len(self.key)]] for interval in intervals]
-        order = {c.physical: n for n, c in enumerate(self.key)}
-        places = [order[c.physical] for c in self._identity]
-        found = tokens_of(self.path.relation, [[row[p] for p in places] for row in rows])
-        return [TabletId(t) for t in tokens.tablets_of(found, self.path.relation.tablets).tolist()]
-
-    def _passes(self, footer: Any, group: int) -> bool:
-        if footer.place.get(DELETED) is not None and footer.bounds(IS_DELETED)[group][0] == v.rank(True):
-            return False  # tombstones alone
-        return all(fl.may_hold(f, *footer.bounds(self.here[f.column.physical])[group]) for f in self.fitted.filters)
+        return Overlay(self.source, self.path, self.selection.division.files)
 
     # ---- rows -------------------------------------------------------------------------------------------
 
-    def rows(self, *, in_order: bool) -> Iterator[Item]:
-        """Rows inside the intervals that fulfil the filters, ordered by the ranks they carry."""
+    def rows(self, *, in_order: bool, likely: int = WINDOW) -> Iterator[Item]:
+        """Rows in the intervals that fulfil the filters, ordered by the ranks they carry; about `likely` are wanted."""
         sources: list[Iterator[Item]] = []
-        overlay, tablets = self.overlay, self._tablets() if self.overlay.files else None
-        files = [one for _, run in overlay.files for one in self._select(run, tablets) or ()]
+        overlay, level1 = self.overlay, self.selection.selected
+        tablets = self.selection.tablets() if overlay.files else None
+        files = [one for _, run in overlay.files for one in self.selection.select(run, tablets) or ()]
         if in_order:
-            self.store.warm(self.roots, [(one.run, one.groups[0]) for one in self.selected], self._columns())
+            self.store.warm(self.roots, [(one.run, one.groups[0]) for one in level1], self._columns())
             self.store.warm(self.roots, [(one.run, one.groups[0]) for one in files], [*self._columns(), IS_DELETED])
-        for one in (*self.selected, *files):
+        for one in (*level1, *files):
             sources.append(self._in_run(one, len(sources)))
         for number, part in enumerate(overlay.parts):
             if isinstance(part, Layer):
                 for interval in self.fitted.intervals:
                     sources.append(self._in_layer(part, number, interval, len(sources)))
         found = heapq.merge(*sources) if in_order and len(sources) != 1 else itertools.chain.from_iterable(sources)
-        return self._standing(found) if overlay.files else found
+        return self._standing(found, likely) if overlay.files else found
 
-    def _standing(self, items: Iterator[Item]) -> Iterator[Item]:
+    def _standing(self, items: Iterator[Item], size: int) -> Iterator[Item]:
         """Rows that no newer run in a file has written, asked for in batches that grow."""
-        size = WINDOW
         while batch := list(itertools.islice(items, size)):
             self.examined += len(batch)
             if self.examined > planning.EXAMINED_MAX:
@@ -283,7 +201,7 @@ class Seek:
     def _merge_ranks(self, window: Window) -> Iterator[v.Ranks]:
         if not self._merge:
             return itertools.repeat((), len(window.places))
-        return zip(*(map(v.ranker(down), window.values(column)) for column, down in self._merge), strict=True)
+        return zip(*(map(v.merge_ranker(c.type, down), window.values(c)) for c, down in self._merge), strict=True)
 
     def _names(self, window: Window) -> Iterator[Key]:
         """Which rows they are."""
@@ -343,11 +261,6 @@ class Seek:
         for here, number in enumerate(order):
             back[number] = here
         return joined if len(parts) == 1 else joined.take(pa.array(back, pa.int64()))
-
-
-def _value(rank: Any) -> Any:
-    plain = rank.rank if isinstance(rank, v.Desc) else rank
-    return None if plain == v.NULL else float("nan") if plain == v.NAN else plain[1]
 
 
 def _dead(columns: Mapping[str, pa.Array]) -> npt.NDArray[np.bool_]:
