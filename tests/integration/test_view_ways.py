@@ -42,6 +42,14 @@ VIEWS = {
     "distinct_names": "SELECT DISTINCT upper(name) AS name FROM customers",
     "best": "SELECT id, total FROM orders o WHERE total = (SELECT max(total) FROM orders p "
     "WHERE p.customer = o.customer)",
+    "lateral": "SELECT c.id, t.n, u.total FROM customers c, LATERAL (SELECT count(*) AS n FROM orders o "
+    "WHERE o.customer = c.id) t LEFT JOIN LATERAL (SELECT total FROM orders o WHERE o.customer = c.id) u ON total > 3",
+    "named": "SELECT c.id, v.name FROM customers c JOIN VALUES (1, 'one'), (2, 'two') AS v(country, name) "
+    "ON v.country = c.country",
+    "alike": "SELECT a.id, b.id AS other FROM customers a JOIN customers b ON upper(a.name) = upper(b.name)",
+    "initials": "SELECT left(name, 1) AS initial, count(DISTINCT country) AS n FROM customers GROUP BY left(name, 1)",
+    "sizes": "SELECT CASE WHEN o.total > 5 THEN 'large' ELSE 'small' END AS size, count(DISTINCT c.name) AS n "
+    "FROM orders o LEFT JOIN customers c ON o.customer = c.id GROUP BY 1 HAVING count(*) > 1",
     "words": "SELECT id, word FROM customers LATERAL VIEW explode(split(name, '')) w AS word",
 }
 

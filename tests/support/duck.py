@@ -9,6 +9,8 @@ import duckdb
 import pyarrow as pa
 import sqlglot
 
+from ebla.algebra.nodes import Column, Computed
+from ebla.sql.lex import quote
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
 from ebla.sql.refs import rewrite
@@ -57,17 +59,35 @@ class DuckEngine:
         return self.stored(name, [state[k] for state in (old, new) for k in keys if k in state])
 
     def lookup(
-        self, table: str, by: Sequence[str], values: pa.Table, columns: Sequence[str] | None, state: Which = Which.NEW
+        self,
+        table: str,
+        by: Sequence[Column],
+        values: pa.Table,
+        columns: Sequence[str] | None,
+        state: Which = Which.NEW,
     ) -> pa.Table:
         name = self.naming.plain_tables[table]
         rows = self.stored(name, list((self._new if state is Which.NEW else self._old)[name].values()))
         cursor = self.connection.cursor()
+        keys = self.evaluated(table, rows, by).rename_columns([f"_key_{i}" for i in range(len(by))])
+        for field, column in zip(keys.schema, keys.columns, strict=True):
+            rows = rows.append_column(field, column)
         cursor.register("base_rows", rows)
         cursor.register("wanted_values", values)
-        match = " AND ".join(f"r.{quoted(c)} IS NOT DISTINCT FROM v.c{i}" for i, c in enumerate(by))
-        shown = "*" if columns is None else ", ".join(f"r.{quoted(c)}" for c in columns)
+        match = " AND ".join(f"r._key_{i} IS NOT DISTINCT FROM v.c{i}" for i in range(len(by)))
+        shown = ", ".join(f"r.{quoted(c)}" for c in (self.naming.stored_columns(name) if columns is None else columns))
         text = f"SELECT {shown} FROM base_rows r SEMI JOIN wanted_values v ON {match}"
         return cursor.sql(text).to_arrow_table()
+
+    def evaluated(self, table: str, rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
+        """Columns of some rows, in the order of the rows."""
+        cursor = self.connection.cursor()
+        cursor.register("given_rows", rows)
+        texts = [column.text if isinstance(column, Computed) else quote(column) for column in columns]
+        made = [sqlglot.transpile(text, read="spark", write="duckdb")[0] for text in texts]
+        return cursor.sql(
+            f"SELECT {', '.join(f'{text} AS c{i}' for i, text in enumerate(made))} FROM given_rows"
+        ).to_arrow_table()
 
     def evaluate(
         self, text: str, state: State, leaves: Mapping[int, pa.Table] | None = None

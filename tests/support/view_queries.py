@@ -106,8 +106,31 @@ def _source(draw: st.DrawFn, names: Names, depth: int) -> Source:
     if depth > 0 and draw(st.integers(0, 3)) == 0:
         inner = draw(_query(names, depth - 1))
         return Source(f"({inner.text})", alias, inner.columns)
+    if draw(st.integers(0, 11)) == 0:
+        return draw(_constant_rows(names, alias))
     table = draw(st.sampled_from(sorted(TABLES)))
     return Source(table, alias, tuple(TABLES[table].items()))
+
+
+@st.composite
+def _constant_rows(draw: st.DrawFn, names: Names, alias: str) -> Source:
+    number, word = names.fresh("o"), names.fresh("o")
+    rows = [f"(CAST({i} AS BIGINT), '{draw(st.sampled_from('pqr'))}')" for i in range(draw(st.integers(1, 3)))]
+    text = f"(SELECT * FROM VALUES {', '.join(rows)} AS {names.fresh('t')}({number}, {word}))"
+    return Source(text, alias, ((number, "bigint"), (word, "string")))
+
+
+@st.composite
+def _lateral(draw: st.DrawFn, names: Names, sources: list[Source]) -> tuple[str, Source]:
+    """A subquery that reads columns of what stands before it, of one row or of several."""
+    table, inner, alias, name = draw(st.sampled_from(["a", "b"])), names.fresh("t"), names.fresh("t"), names.fresh("o")
+    numeric = _columns(sources, "bigint") or [("1", "bigint")]
+    outer = draw(st.sampled_from(numeric))[0]
+    item = draw(st.sampled_from([f"max({inner}.y)", f"count({inner}.y)", f"{inner}.y", f"{inner}.y + {outer}"]))
+    match = f"{inner}.{draw(st.sampled_from(['x', 'id']))} = {draw(st.sampled_from(numeric))[0]}"
+    body = f"LATERAL (SELECT {item} AS {name} FROM {table} AS {inner} WHERE {match}) AS {alias}"
+    join = draw(st.sampled_from([f" CROSS JOIN {body}", f" LEFT JOIN {body} ON true"]))
+    return join, Source("", alias, ((name, "bigint"),))
 
 
 def _columns(sources: list[Source], kind: str | None = None) -> list[tuple[str, str]]:
@@ -135,6 +158,9 @@ def _from(draw: st.DrawFn, names: Names, depth: int, first: Source | None) -> tu
         else:
             text += f" {kind} {other.text} AS {other.alias} ON {draw(_on(sources, other))}"
         sources.append(other)
+    if draw(st.integers(0, 7)) == 0:
+        joined, made = draw(_lateral(names, sources))
+        text, sources = text + joined, [*sources, made]
     return text, sources
 
 
@@ -146,6 +172,9 @@ def _on(draw: st.DrawFn, sources: list[Source], other: Source) -> str:
         return "1 = 1"
     left = draw(st.sampled_from(ours))[0]
     right = draw(st.sampled_from(_columns([other], kind)))[0]
+    if draw(st.integers(0, 3)) == 0:
+        form = draw(st.sampled_from(["{} % 2", "coalesce({}, 0)"] if kind == "bigint" else ["lower({})"]))
+        left, right = form.format(left), draw(st.sampled_from([right, form.format(right)]))
     text = f"{left} = {right}"
     if draw(st.integers(0, 3)) == 0:
         more = draw(st.sampled_from(_columns([*sources, other], "bigint") or [("1", "bigint")]))[0]
@@ -228,9 +257,14 @@ def _expression(draw: st.DrawFn, sources: list[Source], kind: str | None) -> tup
     column, of = draw(st.sampled_from(found))
     if of == "double":
         return column, of
-    shape = draw(st.integers(0, 5))
+    shape = draw(st.integers(0, 8))
     if shape == 0 and of == "bigint":
         return f"{column} + 1", of
+    if shape == 2:
+        return f"upper({column})" if of == "string" else f"{column} % 2", of
+    if shape == 3:
+        one, other = ("1", "2") if of == "bigint" else ("'p'", "'q'")
+        return f"CASE WHEN {column} = {one} THEN {other} WHEN {column} IS NULL THEN {one} ELSE {column} END", of
     if shape == 1:
         fallback = "0" if of == "bigint" else "'p'"
         return f"coalesce({column}, {fallback})", of
@@ -256,7 +290,7 @@ def _select(
     outputs = [(names.fresh("o"), of) for _, of in items]
     shown = [f"{expression} AS {name}" for (expression, _), (name, _) in zip(items, outputs, strict=True)]
     if kind == "window":
-        partition = [c for c, _ in draw(st.lists(st.sampled_from(_columns(sources)), max_size=2, unique=True))]
+        partition = [c for c, _ in draw(st.lists(_expression(sources, None), max_size=2, unique=True))]
         over = f"PARTITION BY {', '.join(partition)}" if partition else ""
         measured = draw(st.sampled_from(_columns(sources)))[0]
         name = names.fresh("o")

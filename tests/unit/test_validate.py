@@ -75,7 +75,11 @@ CASES = [
     Case(code=Code.REPEATED_VIEW, script="CREATE HANDLER h PROCESS rich, §rich INPUT orders AS STREAM, "
          "INPUT customers AS BATCH", hint="once"),
     Case(code=Code.DUPLICATE_COLUMN, script=f"{V}SELECT o.id,\n  c.§id FROM orders o JOIN customers c "
-         "ON o.customer = c.id", hint="another alias", found="found id twice"),
+         "ON o.customer = c.id", hint="give it another alias, as in c.id AS c_id", found="found id twice"),
+    Case(code=Code.DUPLICATE_COLUMN, script=f"{V}SELECT total AS c_id, id, customer AS §id FROM orders",
+         hint="as in AS id_2", found="found id twice"),
+    Case(code=Code.DUPLICATE_COLUMN, script=f"{V}SELECT o.id, §* FROM orders o", hint="in the place of *",
+         found="found id twice"),
     Case(code=Code.DUPLICATE_COLUMN, script="CREATE TABLE t (id INT,\n  §ID INT)", hint="once"),
     Case(code=Code.UNKNOWN_TABLE, script=f"SELECT 1;\n{V}SELECT id\nFROM §ordrs", hint="did you mean orders?",
          found="found none"),

@@ -82,12 +82,15 @@ def _way(values: Values, phase: str) -> list[Step]:
     """What is done to have these values, first step first."""
     match values:
         case Changed(table=table, columns=columns):
-            text = f"({', '.join(columns)}) of the changed rows of {table}, old and new"
-            return [Step(kind="transform", phase=phase, text=text, input=table, columns=columns, broadcast=True)]
+            names = tuple(map(str, columns))
+            text = f"({', '.join(names)}) of the changed rows of {table}, old and new"
+            return [Step(kind="transform", phase=phase, text=text, input=table, columns=names, broadcast=True)]
         case Looked(table=table, by=by, columns=columns, source=source):
-            text = f"({', '.join(columns)}) of {table} by ({', '.join(by)})"
+            names, keys = tuple(map(str, columns)), tuple(map(str, by))
+            text = f"({', '.join(names)}) of {table} by ({', '.join(keys)})"
+            stored = all(isinstance(column, str) for column in by)
             step = Step(
-                kind="grab", phase=phase, text=text, input=table, columns=columns, by=by, pruned=True, broadcast=True
+                kind="grab", phase=phase, text=text, input=table, columns=names, by=keys, pruned=stored, broadcast=True
             )
             return [*_way(source, phase), step]
         case Picked(source=source) | WithoutNull(source=source):

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
-from ebla.algebra.nodes import Branches, Group, Join, JoinKind, Leaf, Node, Pass, Value, holds
+from ebla.algebra.nodes import Branches, Column, Computed, Group, Join, JoinKind, Leaf, Node, Pass, Value, holds
 
 # ---- where values come from -----------------------------------------------------------------------------
 
@@ -30,7 +30,7 @@ class Changed:
 
     leaf: int
     table: str
-    columns: tuple[str, ...]
+    columns: tuple[Column, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +39,9 @@ class Looked:
 
     leaf: int
     table: str
-    by: tuple[str, ...]
+    by: tuple[Column, ...]
     source: Values
-    columns: tuple[str, ...]
+    columns: tuple[Column, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +76,21 @@ Values = Changed | Looked | Picked | Either | Scope | WithoutNull
 
 def picked(source: Values, positions: tuple[int, ...], width: int) -> Values:
     return source if positions == tuple(range(width)) else Picked(source=source, positions=positions)
+
+
+def computes(values: Values) -> bool:
+    """Whether expressions are evaluated to have these values."""
+    match values:
+        case Changed(columns=columns):
+            return any(isinstance(column, Computed) for column in columns)
+        case Looked(by=by, columns=columns, source=source):
+            return any(isinstance(column, Computed) for column in (*by, *columns)) or computes(source)
+        case Picked(source=source) | WithoutNull(source=source):
+            return computes(source)
+        case Either(sources=sources):
+            return any(map(computes, sources))
+        case Scope():
+            return False
 
 
 # ---- reach ----------------------------------------------------------------------------------------------
@@ -205,11 +220,12 @@ def narrow(node: Node, by: tuple[Value, ...], source: Values) -> list[Narrowed]:
     """For each leaf that can be bounded, which of its rows can matter if only rows with `by` in the source do."""
     match node:
         case Leaf():
-            present = tuple(v for v in by if v in node.columns)
-            names = node.names(present)
-            if not names:
+            # To find rows by what is computed of them, all of them are read, which the query does as well.
+            stored = tuple(v for v in by if node.stores(v))
+            if not stored:
                 return []
-            kept = picked(source, tuple(by.index(v) for v in present), len(by))
+            names = tuple(str(node.columns[v]) for v in stored)
+            kept = picked(source, tuple(by.index(v) for v in stored), len(by))
             return [Narrowed(leaf=node.number, table=node.table, by=names, source=kept)]
         case Pass(child=child):
             return _narrow_by(child, by, source, child.values)

@@ -28,7 +28,7 @@ def grouping(symbols: Symbols, tree: exp.Select, node: Node, scope: Scope) -> tu
         refuse(group, "grouping_sets", "rollup", "cube", "totals", "all")
         for one in group.expressions:
             value = symbols.plain(one, scope)
-            values[one.sql("spark")] = symbols.fresh() if value is None else value
+            values[one.sql("spark")] = symbols.fresh() if value is None or value not in node.values else value
     by = frozenset(values.values())
     computed = by - node.values
     below: Node = Pass(child=node, computed=computed) if computed else node
@@ -43,14 +43,24 @@ def windows(symbols: Symbols, tree: exp.Select, node: Node, scope: Scope, values
         every += list(qualify_.find_all(exp.Window))
     if not every:
         return node
+    named = {window.name: window for window in tree.args.get("windows") or []}
     shared: frozenset[Value] | None = None
     for window in every:
-        if window.args.get("alias"):
-            raise NotUnderstood("a named window")
-        found = [symbols.plain(p, scope, values) for p in window.args.get("partition_by") or []]
+        partition = [p for one in _with_named(window, named) for p in one.args.get("partition_by") or []]
+        found = [symbols.plain(p, scope, values) for p in partition]
         by = frozenset(v for v in found if v is not None)
         shared = by if shared is None else shared & by
     return Group(child=node, by=shared or frozenset(), keeps_rows=True, what="window function")
+
+
+def _with_named(window: exp.Expr, named: Mapping[str, exp.Expr]) -> list[exp.Expr]:
+    """A window and those that it goes on from: `OVER w`, `OVER (w ORDER BY …)`."""
+    name = window.text("alias")
+    if not name:
+        return [window]
+    if name not in named:
+        raise NotUnderstood(f"window {name}")
+    return [window, *_with_named(named[name], {n: w for n, w in named.items() if n != name})]
 
 
 def generates(tree: exp.Expr) -> bool:
@@ -84,10 +94,17 @@ def refuse(tree: exp.Expr, *parts: str) -> None:
             raise NotUnderstood(part.upper().replace("_", " "))
 
 
-def lateral_view(symbols: Symbols, node: Node, lateral: exp.Lateral, scope: Scope) -> Node:
-    """`LATERAL VIEW explode(…) t AS a, b`: several rows of one, with computed columns."""
+def gives_one_row(tree: exp.Expr) -> bool:
+    """Whether a SELECT gives one row at most, whatever its inputs hold."""
+    if not isinstance(tree, exp.Select) or tree.args.get("group") or any(map(generates, tree.expressions)):
+        return False
+    return not (tree.args.get("from_") or tree.args.get("from")) or any(map(_aggregates, tree.expressions))
+
+
+def generator(symbols: Symbols, node: Node, lateral: exp.Lateral, scope: Scope) -> Node:
+    """`LATERAL VIEW explode(…) t AS a, b`, `LATERAL explode(…) AS t(a, b)`: several rows of one, computed columns."""
     alias = lateral.args.get("alias")
-    if alias is None or not lateral.args.get("view") or lateral.find(exp.Subquery, exp.Select):
+    if alias is None or lateral.find(exp.Subquery, exp.Select):
         raise NotUnderstood("LATERAL")
     columns = {column.name: symbols.fresh() for column in alias.args.get("columns") or []}
     made = Pass(child=node, computed=frozenset(columns.values()), multiplies=True)

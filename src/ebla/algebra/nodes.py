@@ -8,7 +8,7 @@ without an origin.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NewType
@@ -28,22 +28,49 @@ class JoinKind(StrEnum):
     """`NOT IN`: one NULL on the right, and no row is left."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """An expression over columns of one input, in Spark's words (`ebla.algebra.computed`)."""
+
+    text: str
+    columns: tuple[str, ...]
+    type: str
+
+    def __str__(self) -> str:
+        return self.text.replace("`", "")
+
+
+Column = str | Computed
+
+
+def stored(columns: Sequence[Column]) -> list[str]:
+    """The columns of an input that these are made of."""
+    parts = [column.columns if isinstance(column, Computed) else (column,) for column in columns]
+    return list(dict.fromkeys(name for part in parts for name in part))
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Leaf:
-    """One mention of an input in the query. `number` is its place among the table references of the text."""
+    """One mention of an input in the query. `number` is its place among the table references of the text.
+
+    An expression over its columns that the query names is a column of it, too.
+    """
 
     number: int
     table: str
-    columns: Mapping[Value, str]
+    columns: Mapping[Value, Column]
 
     @property
     def values(self) -> frozenset[Value]:
         return frozenset(self.columns)
 
-    def names(self, values: tuple[Value, ...]) -> tuple[str, ...] | None:
+    def names(self, values: tuple[Value, ...]) -> tuple[Column, ...] | None:
         """The columns that hold these values, or `None` if one of them is not here."""
-        found = [self.columns.get(v) for v in values]
-        return None if None in found else tuple(str(n) for n in found)
+        return tuple(self.columns[v] for v in values) if all(v in self.columns for v in values) else None
+
+    def stores(self, value: Value) -> bool:
+        """Whether a value is that of a column of the input."""
+        return isinstance(self.columns.get(value), str)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -177,11 +177,12 @@ def _candidates(shape: Shape, keys: Keys) -> Iterable[tuple[tuple[str, Value], .
     """Sets of output columns that come from one mention of an input: its key, all of them, each alone."""
     seen: set[tuple[str, ...]] = set()
     for leaf in leaves(shape.root):
-        outputs = [(name, value) for name, value in shape.outputs if value in leaf.columns]
+        every = [(name, value) for name, value in shape.outputs if value in leaf.columns]
+        outputs = [(name, value) for name, value in every if leaf.stores(value)]
         key = set(keys.get(leaf.table, ()))
         keyed = tuple((n, v) for n, v in outputs if leaf.columns[v] in key)
         complete = keyed if {leaf.columns[v] for _, v in keyed} == key else ()
-        for candidate in (complete, tuple(outputs), *((one,) for one in outputs)):
+        for candidate in (complete, tuple(outputs), *((one,) for one in outputs), tuple(every)):
             names = tuple(n for n, _ in candidate)
             if candidate and names not in seen:
                 seen.add(names)

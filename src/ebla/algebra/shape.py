@@ -11,7 +11,15 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from ebla.algebra.grouping import generates, grouping, lateral_view, refuse, refuse_subqueries, windows
+from ebla.algebra.grouping import (
+    generates,
+    generator,
+    gives_one_row,
+    grouping,
+    refuse,
+    refuse_subqueries,
+    windows,
+)
 from ebla.algebra.names import Qualified, Types, is_case_sensitive, qualified
 from ebla.algebra.nodes import Branches, Group, Join, JoinKind, Leaf, Node, NotUnderstood, Pass, Shape, Value
 from ebla.algebra.symbols import Scope, Symbols, conjuncts
@@ -100,7 +108,7 @@ class _Builder:
         scope = Scope(ctes=ctes, outer=outer)
         node = self._from(tree, scope)
         for lateral in tree.args.get("laterals") or []:
-            node = lateral_view(self._symbols, node, lateral, scope)
+            node = generator(self._symbols, node, lateral, scope)
         where = tree.args.get("where")
         if where is not None:
             node = self._where(node, where.this, scope)
@@ -114,7 +122,7 @@ class _Builder:
         for projection in tree.expressions:
             node = self._dependencies(node, projection, scope)
             value = self._symbols.plain(projection.unalias(), scope, values)
-            if value is None:
+            if value is None or value not in node.values:
                 value = self._symbols.fresh()
                 computed.add(value)
             outputs.append((projection.alias_or_name, value))
@@ -145,11 +153,8 @@ class _Builder:
             mention = self._mentions.get(name)
             if mention is not None and name not in scope.ctes:
                 columns = {folded: self._symbols.fresh(column.type) for folded, column in mention.columns.items()}
-                node: Node = Leaf(
-                    number=mention.number,
-                    table=mention.table,
-                    columns={columns[folded]: column.name for folded, column in mention.columns.items()},
-                )
+                names = {columns[folded]: column.name for folded, column in mention.columns.items()}
+                node: Node = self._symbols.leaf(mention.number, mention.table, names)
             elif name in scope.ctes:
                 body = scope.ctes[name]
                 others = {n: c for n, c in scope.ctes.items() if n != name}
@@ -158,6 +163,8 @@ class _Builder:
                 raise NotUnderstood(f"table function {name}")
         elif isinstance(tree, exp.Subquery):
             node, columns = self._derived(tree, scope.ctes)
+        elif isinstance(tree, exp.Values):
+            node, columns = _constant_rows(self._symbols, tree)
         else:
             raise NotUnderstood(tree.key.upper())
         scope.add(tree.alias_or_name, columns)
@@ -170,15 +177,14 @@ class _Builder:
         if names and len(names) != len(outputs):
             raise NotUnderstood("a list of column names of another length")
         names_out = names or [name for name, _ in outputs]
-        if len(set(names_out)) < len(names_out):
-            raise NotUnderstood("a subquery with two columns of one name")
-        return node, {n: v for n, (_, v) in zip(names_out, outputs, strict=True)}
+        # Spark refuses to read a name that two columns have.
+        return node, {n: v for n, (_, v) in zip(names_out, outputs, strict=True) if names_out.count(n) == 1}
 
     def _join(self, left: Node, join: exp.Join, scope: Scope) -> Node:
         if join.args.get("using") or (join.method and join.method.upper() in ("NATURAL", "ASOF")):
             raise NotUnderstood("NATURAL JOIN or USING")
-        if isinstance(join.this, exp.Lateral | exp.Unnest):
-            raise NotUnderstood("LATERAL")
+        if isinstance(join.this, exp.Lateral):
+            return self._lateral(left, join, join.this, scope)
         right = self._relation(join.this, scope)
         side, kind = (join.side or "").upper(), (join.kind or "").upper()
         if kind in ("SEMI", "ANTI"):
@@ -194,7 +200,29 @@ class _Builder:
         fused: tuple[Value, ...] = ()
         if which is JoinKind.FULL:
             fused = self._symbols.fuse(pairs)
-        return Join(kind=which, left=left, right=right, pairs=pairs, fused=fused)
+        return self._symbols.joined(Join(kind=which, left=left, right=right, pairs=pairs, fused=fused))
+
+    def _lateral(self, left: Node, join: exp.Join, lateral: exp.Lateral, scope: Scope) -> Node:
+        """What a lateral subquery makes of a row follows from the row and from those that its conditions equate."""
+        if (join.side or "").upper() not in ("", "LEFT") or (join.kind or "").upper() not in (
+            "",
+            "INNER",
+            "CROSS",
+            "OUTER",
+        ):
+            raise NotUnderstood(f"a {join.side} {join.kind} JOIN LATERAL")
+        on = join.args.get("on")
+        if on is not None:
+            refuse_subqueries(on)
+        query = lateral.this
+        if not isinstance(query, exp.Subquery):
+            return generator(self._symbols, left, lateral, scope)
+        node = self._subquery(left, query, None, JoinKind.SEMI, scope)
+        alias = lateral.args["alias"]
+        names = [c.name for c in alias.args.get("columns") or []] or [p.alias_or_name for p in query.this.selects]
+        columns = {name: self._symbols.fresh() for name in names if names.count(name) == 1}
+        scope.add(alias.name, columns)
+        return Pass(child=node, computed=frozenset(columns.values()), multiplies=not gives_one_row(query.this))
 
     # ---- WHERE ------------------------------------------------------------------------------------------
 
@@ -282,6 +310,14 @@ class _Builder:
         for part in [*others, *query.expressions, *([having] if having is not None else [])]:
             right = self._dependencies(right, part, inner)
         return right, conditions
+
+
+def _constant_rows(symbols: Symbols, tree: exp.Values) -> tuple[Node, dict[str, Value]]:
+    """`VALUES`: rows that never change."""
+    refuse_subqueries(tree)
+    alias = tree.args.get("alias")
+    columns = {column.name: symbols.fresh() for column in (alias.args.get("columns") or [] if alias else [])}
+    return Pass(child=Leaf(number=-1, table="", columns={}), computed=frozenset(columns.values())), columns
 
 
 def _branches(symbols: Symbols, one: tuple[Node, Outputs], other: tuple[Node, Outputs]) -> tuple[Node, Outputs]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from ebla.algebra.nodes import Join, JoinKind, Node, NotUnderstood, Value
+from ebla.algebra.computed import computed
+from ebla.algebra.nodes import Column, Join, JoinKind, Leaf, Node, NotUnderstood, Value
 
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 
@@ -47,6 +48,10 @@ class Symbols:
         self._count = itertools.count(1)
         self._types: dict[Value, str] = {}
         self._fused: dict[frozenset[Value], Value] = {}
+        self._columns: dict[Value, dict[Value, Column]] = {}
+        """For a value of an input, all that its mention shows."""
+        self._nullable: set[Value] = set()
+        """Values that an outer join may have made NULL."""
 
     def fresh(self, kind: str | None = None) -> Value:
         value = Value(next(self._count))
@@ -56,6 +61,16 @@ class Symbols:
 
     def type_of(self, value: Value) -> str | None:
         return self._types.get(value)
+
+    def leaf(self, number: int, table: str, columns: Mapping[Value, str]) -> Leaf:
+        """A mention of an input; expressions over its columns join them where the query names some."""
+        every: dict[Value, Column] = dict(columns)
+        self._columns.update(dict.fromkeys(every, every))
+        return Leaf(number=number, table=table, columns=every)
+
+    def joined(self, join: Join) -> Join:
+        self._nullable |= join.nullable
+        return join
 
     def fuse(self, pairs: Sequence[tuple[Value, Value]]) -> tuple[Value, ...]:
         """The values that `coalesce` makes of what a full join equates."""
@@ -72,9 +87,28 @@ class Symbols:
             return grouped
         if isinstance(tree, exp.Column):
             return scope.find(tree)
-        if isinstance(tree, exp.Coalesce):
-            return self._coalesced([tree.this, *tree.expressions], scope)
-        return None
+        fused = self._coalesced([tree.this, *tree.expressions], scope) if isinstance(tree, exp.Coalesce) else None
+        return self._computed(tree, scope) if fused is None else fused
+
+    def _computed(self, tree: exp.Expr, scope: Scope) -> Value | None:
+        """The value of an expression over columns of one mention of an input."""
+        values = {value for column in tree.find_all(exp.Column) if (value := scope.find(column)) is not None}
+        columns = self._columns.get(next(iter(values), Value(0)))
+        if columns is None or not all(isinstance(columns.get(value), str) for value in values):
+            return None
+
+        def lookup(column: exp.Column) -> tuple[str, str] | None:
+            value = scope.find(column)
+            return None if value is None else (str(columns[value]), self._types[value])
+
+        found = computed(tree, lookup)
+        if found is None or (values & self._nullable and not found[1]):
+            return None  # a row without a partner has a value that no row of the input has
+        made = next((value for value, column in columns.items() if column == found[0]), None)
+        if made is None:
+            made = self.fresh(found[0].type)
+            columns[made] = found[0]
+        return made
 
     def _coalesced(self, parts: Sequence[exp.Expr], scope: Scope) -> Value | None:
         """`coalesce(a.id, b.id)` of what a full join equates: the value of the side that a row comes from."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -296,9 +298,23 @@ def _judge(step: ViewStep, facts: ViewFacts, *, key: bool = True) -> list[Issue]
             issues.append(step.query_issue(Code.RESERVED_NAME, output.at, message, "give it another alias"))
         elif name is not None and name.lower() in seen:
             message = f"expected each output column once, found {name} twice"
-            issues.append(step.query_issue(Code.DUPLICATE_COLUMN, output.at, message, "give it another alias"))
+            hint = _another_name(step.create.query.text, output.at, name, seen)
+            issues.append(step.query_issue(Code.DUPLICATE_COLUMN, output.at, message, hint))
         seen.add((name or "").lower())
     return issues if issues or not key else _judge_key(step, facts, names)
+
+
+def _another_name(text: str, at: int, name: str, seen: Collection[str]) -> str:
+    """What to write in the place of an output column whose name another one has."""
+    if text[at : at + 1] == "*":
+        return f"list the columns in the place of *, and give one {name} an alias"
+    source = re.search(r"(\w+)\s*\.\s*$", text[:at])
+    word = re.sub(r"\W+", "_", name).strip("_") or "column"
+    numbered = (f"{word}_{number}" for number in itertools.count(2))
+    free = next(
+        n for n in itertools.chain([f"{source[1]}_{word}"] if source else [], numbered) if n.lower() not in seen
+    )
+    return f"give it another alias, as in {f'{source[1]}.{name} ' if source else ''}AS {free}"
 
 
 def _judge_key(step: ViewStep, facts: ViewFacts, names: Sequence[str | None]) -> list[Issue]:

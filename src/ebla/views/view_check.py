@@ -91,7 +91,7 @@ def _query(context: Context, seen: PartRead, part: Part) -> DataFrame:
     """The view's query, over a part of its base where that is enough."""
     shape, _ = shape_of(seen.view, seen.relations)
     evaluation = Evaluation(
-        seen.view, unchanged(context, seen.relations, seen.now, used_columns(shape, seen.relations))
+        seen.view, unchanged(context, seen.relations, seen.now, used_columns(shape, seen.relations), seen.view.settings)
     )
     if seen.how is None or seen.base is None:
         return evaluation.frame({})

@@ -13,10 +13,12 @@ from ebla.storage.rows import TooLarge, difference, distinct, numbered, stored_r
 from ebla.views.epoch.culprit import naming_culprits
 from ebla.views.epoch.groups import merged
 from ebla.views.epoch.key_changes import needs_keys_alone
-from ebla.views.epoch.narrow import bound, sides
+from ebla.views.epoch.narrow import Side, bound, sides
 from ebla.views.epoch.operands import Operands
 from ebla.views.epoch.rows import Recompute, Rows, no_rows, unchanged
 from ebla.views.epoch.scope import replaced
+
+FAILS_ALONE = "an expression fails on the change alone"
 
 
 def follow(operands: Operands) -> Rows | Recompute:
@@ -59,18 +61,25 @@ def _by_keys(operands: Operands) -> Incremental | None:
     return made if taken else None
 
 
-def _by_scope(operands: Operands, made: Incremental) -> Rows:
+def _by_scope(operands: Operands, made: Incremental) -> Rows | Recompute:
     """The rows of all values of the scope that the change affects, computed again."""
-    bounds = bound(made, operands.inputs, rows_max=operands.inputs.rows_max)
+    try:
+        bounds = bound(made, operands.inputs, rows_max=operands.inputs.rows_max)
+    except (SqlError, TypeMismatchError) as error:
+        return Recompute(reason=FAILS_ALONE, failed=error)
     if bounds.values.num_rows == 0:
         return unchanged(operands.view)
     return replaced(operands, bounds, whole=bool(made.whole))
 
 
-def _by_difference(operands: Operands, terms: Sequence[Term]) -> Rows:
+def _by_difference(operands: Operands, terms: Sequence[Term]) -> Rows | Recompute:
     """What the query gives for the changed rows, new and old."""
     view = operands.view
-    gained, lost = difference(*_differing(operands, terms))
+    try:
+        found = _sides(operands, terms)
+    except (SqlError, TypeMismatchError) as error:
+        return Recompute(reason=FAILS_ALONE, failed=error)
+    gained, lost = difference(*_differing(operands, found))
     if not view.relation.keyless:
         return Rows(gained=gained, doomed=without_keys(lost, gained, [k.name for k in view.relation.key]))
     if lost.num_rows == 0:
@@ -85,17 +94,20 @@ def _by_difference(operands: Operands, terms: Sequence[Term]) -> Rows:
 
 def _by_merge(operands: Operands, terms: Sequence[Term]) -> Rows | Recompute:
     try:
-        came, went = _differing(operands, terms)
+        came, went = _differing(operands, _sides(operands, terms))
     except (SqlError, TypeMismatchError) as error:
-        return Recompute(reason="an expression fails on the change alone", failed=error)
+        return Recompute(reason=FAILS_ALONE, failed=error)
     return merged(operands, came, went, steps=len(terms))
 
 
-def _differing(operands: Operands, terms: Sequence[Term]) -> tuple[pa.Table, pa.Table]:
-    """Rows of the query for the terms: those that come, and those that go."""
+def _sides(operands: Operands, terms: Sequence[Term]) -> list[Side]:
     inputs = operands.inputs
     moved = [n for term in terms for n in term.moved]
-    found = [side for term in terms for side in sides(term, moved, inputs, rows_max=inputs.rows_max)]
+    return [side for term in terms for side in sides(term, moved, inputs, rows_max=inputs.rows_max)]
+
+
+def _differing(operands: Operands, found: Sequence[Side]) -> tuple[pa.Table, pa.Table]:
+    """Rows of the query for the sides: those that come, and those that go."""
     new = next((side.leaves for side in found if side.sign > 0), {})
     with naming_culprits(operands.evaluation, new):
         signed = operands.evaluation.differing(found)

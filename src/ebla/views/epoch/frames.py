@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
+from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull, computes
+from ebla.algebra.nodes import Column, stored
 from ebla.algebra.plan import Incremental, by_scope
 from ebla.model.chunks import spans
 from ebla.model.relation import DELETED, Relation
@@ -21,6 +22,7 @@ from ebla.storage.rows import TooLarge
 from ebla.tables import scans
 from ebla.tables.chunk_scan import within
 from ebla.views.epoch.evaluate import semi
+from ebla.views.epoch.expressions import evaluated, rows_with
 from ebla.views.epoch.mutations import column_of
 from ebla.views.epoch.narrow import State
 from ebla.views.epoch.operands import Operands
@@ -56,8 +58,8 @@ def over_stored(operands: Operands, found: DataFrame, part: str) -> DataFrame:
     """Rows to write over all that the view has in a part of its rows: what is found there, and tombstones."""
     relation = operands.view.relation
     key = [k.name for k in relation.key]
-    stored = scans.frame_of(operands.context, operands.stored, hidden=True).filter(part)
-    return with_tombstones(relation, stored.select(*[sscan.quoted(n) for n in key]), key, found)
+    there = scans.frame_of(operands.context, operands.stored, hidden=True).filter(part)
+    return with_tombstones(relation, there.select(*[sscan.quoted(n) for n in key]), key, found)
 
 
 class Frames:
@@ -77,6 +79,11 @@ class Frames:
             return None
         plan = by_scope(operands.shape, changed, operands.keys)
         return None if plan is None else cls(operands, plan)
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether expressions are evaluated on changed rows, which the query may never see."""
+        return any(computes(one.values) for one in self._plan.affected)
 
     def rows(self, span: tuple[int, int] | None = None) -> DataFrame:
         """Rows to write, under physical names with a mark for tombstones.
@@ -115,8 +122,8 @@ class Frames:
             # One row for each affected value at most: what finds none is a tombstone.
             return with_tombstones(relation, affected, self._plan.scope, found, how="left_outer")
         found = semi(found, self._plan.scope, affected)
-        stored = scans.frame_of(self._inputs.context, self._operands.stored, hidden=True)
-        old = semi(stored, self._plan.scope, affected).select(*[sscan.quoted(n) for n in key])
+        there = scans.frame_of(self._inputs.context, self._operands.stored, hidden=True)
+        old = semi(there, self._plan.scope, affected).select(*[sscan.quoted(n) for n in key])
         return with_tombstones(relation, old, key, found)
 
     def _direct(self) -> dict[int, DataFrame] | None:
@@ -153,13 +160,13 @@ class Frames:
         """Distinct values, in columns `c0`, `c1`, …"""
         match wanted:
             case Changed(table=table, columns=columns):
-                found = _numbered(self._changed(table, columns))
+                names = stored(columns)
+                found = self._columns(self._changed(table, names).toDF(*names), columns)
                 key = {k.name for k in self._inputs.relations[table].key}
                 once = set(columns) == key and self._inputs.region_of(table) is None
                 return found if once else found.distinct()  # the last mutation of each key has it once
             case Looked(table=table, by=by, source=source, columns=columns):
-                rows = semi(self._now(table), by, self._values(source))
-                return _numbered(rows.selectExpr(*[sscan.quoted(c) for c in columns])).distinct()
+                return self._columns(self._having(table, by, self._values(source), stored(columns)), columns).distinct()
             case Picked(source=source, positions=positions):
                 return _numbered(self._values(source).select(*[f"c{p}" for p in positions])).distinct()
             case Either(sources=sources):
@@ -169,6 +176,19 @@ class Frames:
                 return _numbered(self._scope)
             case WithoutNull():
                 raise TooLarge("a large change of the list of NOT IN")
+
+    def _columns(self, rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
+        names = [sscan.quoted(column) for column in columns if isinstance(column, str)]
+        if len(names) == len(columns):
+            return _numbered(rows.select(*names))  # a column may stand twice
+        return evaluated(self._operands.evaluation.session(small=False), rows, columns)
+
+    def _having(self, table: str, by: Sequence[Column], values: DataFrame, names: Sequence[str]) -> DataFrame:
+        """Columns of the rows of an input that have `by` among the values."""
+        named = [name for name in by if isinstance(name, str)]
+        if len(named) < len(by):
+            return rows_with(self._operands.evaluation.session(small=False), self._now(table), by, values, names)
+        return semi(self._now(table), named, values).selectExpr(*[sscan.quoted(n) for n in names])
 
     def _now(self, table: str) -> DataFrame:
         return self._inputs.frame(table)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebla.algebra.nodes import Column
 from ebla.base.ids import Version
 from ebla.catalog import reads
 from ebla.model.relation import Relation, Run, under_names
@@ -25,6 +26,7 @@ from ebla.tables import scans
 from ebla.tables.context import Context
 from ebla.tables.level0 import on_driver
 from ebla.tables.value_lookup import fitting, rows_by
+from ebla.views.epoch.expressions import evaluated_here, rows_here
 from ebla.views.epoch.key_changes import costs_more
 from ebla.views.epoch.mutations import NEW, OLD, SIDE, Mutations, arrow_schema, column_of, of_side
 from ebla.views.epoch.narrow import State
@@ -59,6 +61,7 @@ def unchanged(
     relations: Mapping[str, Relation],
     now: Mapping[str, Snapshot],
     used: Mapping[str, frozenset[str]],
+    settings: Mapping[str, str],
     round_: Round | None = None,
 ) -> Inputs:
     """The inputs of a view in which nothing changed: its query is run, and nothing is followed."""
@@ -69,6 +72,7 @@ def unchanged(
         now=now,
         used=used,
         rows_max=context.settings.batch_rows_max,
+        settings=settings,
     )
 
 
@@ -82,6 +86,8 @@ class Inputs:
     now: Mapping[str, Snapshot]
     used: Mapping[str, frozenset[str]]
     rows_max: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Those of the session that the view keeps."""
     region: Region | None = None
     """Of one input the view knows only a part: it is being built. Everything here is as if there were no more."""
     _writes: dict[str, list[Run]] = field(default_factory=dict)
@@ -259,12 +265,36 @@ class Inputs:
     # ---- lookups ----------------------------------------------------------------------------------------
 
     def lookup(
-        self, table: str, by: Sequence[str], values: pa.Table, columns: Sequence[str] | None, state: State
+        self, table: str, by: Sequence[Column], values: pa.Table, columns: Sequence[str] | None, state: State
     ) -> pa.Table:
         wanted = self.columns(table) if columns is None else list(columns)
-        relation, now = self.relations[table], self.now[table]
+        relation = self.relations[table]
         if values.num_rows == 0:
             return arrow_schema(relation, wanted).empty_table()
+        stored = [name for name in by if isinstance(name, str)]
+        if len(stored) < len(by):
+            return self._computed_rows(table, by, values, wanted, state)
+        found = self._stored_rows(table, stored, values, state)
+        # Whole rows may have columns that only other views need: so all of them get the same table, and one DataFrame.
+        return found if columns is None else found.select(wanted)
+
+    def evaluated(self, table: str, rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
+        session = self.context.view_session(self.settings, small=True)
+        return evaluated_here(session, self.relations[table], rows, columns)
+
+    def _computed_rows(
+        self, table: str, by: Sequence[Column], values: pa.Table, wanted: Sequence[str], state: State
+    ) -> pa.Table:
+        """Rows that have these values in what is computed of them: Spark reads the input once."""
+        session = self.context.view_session(self.settings, small=False)
+        frame = self.frame(table, state, hidden=True)
+        found = rows_here(session, self.relations[table], frame, by, values, wanted, most=self.read_max + 1)
+        if found.num_rows > self.read_max:
+            raise TooLarge(f"more than {self.read_max} rows of {table} to read")
+        return found
+
+    def _stored_rows(self, table: str, by: Sequence[str], values: pa.Table, state: State) -> pa.Table:
+        relation, now = self.relations[table], self.now[table]
         names = self.round.columns(relation, self.used.get(table, frozenset()))
         key = ("rows", relation.id, self.before[table], now.version, tuple(by), digest(values))
         found: pa.Table = self.round.once(key, lambda: self._rows(table, by, values, names))
@@ -275,8 +305,7 @@ class Inputs:
             found = self._as_it_was(table, by, values, found.select(self.columns(table)))
         if found.num_rows > self.read_max:
             raise TooLarge(f"{found.num_rows} rows of {table} to read")
-        # Whole rows may have columns that only other views need: so all of them get the same table, and one DataFrame.
-        return found if columns is None else found.select(wanted)
+        return found
 
     def _rows(self, table: str, by: Sequence[str], values: pa.Table, names: Sequence[str]) -> pa.Table:
         """Today's rows. Those of keys that were just written, or found by other columns, are not read again."""

@@ -14,6 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
+from ebla.algebra.nodes import Column, stored
 from ebla.algebra.plan import Affected, Incremental, Term
 from ebla.storage.rows import TooLarge, distinct, numbered
 
@@ -31,9 +32,13 @@ class Engine(Protocol):
         ...
 
     def lookup(
-        self, table: str, by: Sequence[str], values: pa.Table, columns: Sequence[str] | None, state: State
+        self, table: str, by: Sequence[Column], values: pa.Table, columns: Sequence[str] | None, state: State
     ) -> pa.Table:
         """Rows of an input that have these columns among the values, NULL equal to NULL; `None`: all used columns."""
+        ...
+
+    def evaluated(self, table: str, rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
+        """These columns of some rows of an input, expressions among them, as `c0`, `c1`, …"""
         ...
 
 
@@ -156,13 +161,15 @@ class _Collector:
     def _compute(self, wanted: Values) -> pa.Table:
         match wanted:
             case Changed(table=table, columns=columns):
-                return numbered(self._engine.changed(table).select(list(columns)))
+                return self._columns(table, self._engine.changed(table), columns)
             case Looked(leaf=leaf, table=table, by=by, source=source, columns=columns):
                 keys = self.values(source)
                 states = [State.OLD] if leaf in self._old else [State.NEW]
                 if leaf in self._both:
                     states = [State.OLD, State.NEW]
-                found = [numbered(self._engine.lookup(table, by, keys, columns, state)) for state in states]
+                names = stored(columns)
+                looked = [self._engine.lookup(table, by, keys, names, state) for state in states]
+                found = [self._columns(table, rows, columns) for rows in looked]
                 return found[0] if len(found) == 1 else pa.concat_tables(found)
             case Picked(source=source, positions=positions):
                 return numbered(self.values(source).select([f"c{p}" for p in positions]))
@@ -175,6 +182,12 @@ class _Collector:
                 if any(column.null_count for column in found_values.columns):
                     raise TooLarge("a NULL came to, or left, the list of NOT IN")
                 return found_values
+
+    def _columns(self, table: str, rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
+        names = [column for column in columns if isinstance(column, str)]
+        if len(names) == len(columns):
+            return numbered(rows.select(names))
+        return self._engine.evaluated(table, rows, columns)
 
     def rows(self, narrowed: Narrowed, state: State) -> pa.Table:
         if (narrowed, state) not in self._rows:

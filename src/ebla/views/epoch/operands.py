@@ -61,6 +61,7 @@ class Operands:
             now={n: round_.snapshot(connection, r, now[n]) for n, r in relations.items()},
             used=used_columns(shape, relations),
             rows_max=round_.context.settings.batch_rows_max,
+            settings=view.settings,
             region=region,
         )
         return cls(

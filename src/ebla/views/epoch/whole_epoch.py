@@ -17,7 +17,7 @@ from ebla.storage.rows import TooLarge
 from ebla.views.epoch.attempt import Attempt, Epoch
 from ebla.views.epoch.cost import Estimate, Way, estimate
 from ebla.views.epoch.culprit import naming_culprits
-from ebla.views.epoch.follow import follow
+from ebla.views.epoch.follow import FAILS_ALONE, follow
 from ebla.views.epoch.frames import Frames
 from ebla.views.epoch.groups import merged
 from ebla.views.epoch.growth import Growth, OnePiece
@@ -112,6 +112,10 @@ class WholeEpoch:
             hit("epoch.slice_written")
         except TooLarge as why:
             return self._recompute(str(why))
+        except (SqlError, TypeMismatchError) as error:
+            if not frames.evaluates:
+                raise
+            return self._recompute(FAILS_ALONE, failed=error)
         gone = self._attempt.tombstones
         return self._commit(Plan.INCREMENTAL, reason, rows - gone, gone)
 

@@ -90,6 +90,7 @@ def _write(context: Context, filling: Filling, version: Version, sink: Sink, rou
         now=now,
         used=used_columns(shape, filling.relations),
         rows_max=context.settings.batch_rows_max,
+        settings=filling.view.settings,
     )
     evaluation = Evaluation(filling.view, inputs)
     with naming_culprits(evaluation):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ebla.algebra.driving import Driving, Growing, InOnePiece
+from ebla.algebra.nodes import Column
 from ebla.algebra.plan import Incremental, by_scope, of_scope
 from ebla.algebra.shape import keys_of
 from ebla.base.ids import Version
@@ -52,7 +53,7 @@ def compare_sample(context: Context, name: str) -> None:
         now = {n: reads.snapshot(connection, r, Version(position.read[n])) for n, r in relations.items()}
     shape, _ = shape_of(view, relations)
     assert shape is not None, "a view that is built in chunks is understood"
-    inputs = unchanged(context, relations, now, used_columns(shape, relations))
+    inputs = unchanged(context, relations, now, used_columns(shape, relations), view.settings)
     if isinstance(how, Driving):
         base = relations[how.base]
         plan = of_scope(shape, (), how.scope)
@@ -92,9 +93,12 @@ class _AsIfChanged:
         return self.rows if table == self.table else self.rows.slice(0, 0)
 
     def lookup(
-        self, table: str, by: Sequence[str], values: pa.Table, columns: Sequence[str] | None, state: State
+        self, table: str, by: Sequence[Column], values: pa.Table, columns: Sequence[str] | None, state: State
     ) -> pa.Table:
         return self.inputs.lookup(table, by, values, columns, State.NEW)
+
+    def evaluated(self, table: str, rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
+        return self.inputs.evaluated(table, rows, columns)
 
 
 def _count(view: View, position: Position, mine: Snapshot) -> None:

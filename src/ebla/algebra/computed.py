@@ -1,0 +1,229 @@
+"""Expressions that are followed as columns are: computed from one row of one input, by functions on a short list.
+
+A view that groups or joins by `year(day)` is followed by the values that changed rows give that expression. They must
+be the very values that Spark gives it in the query, so the expression is written anew from what is on the list, and
+Spark evaluates it under the settings that the view keeps. What is not on the list is a value without an origin.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from ebla.algebra.nodes import Computed
+from ebla.sql.lex import quote
+
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+_COMPARED = frozenset({*_INTEGERS, "string", "boolean", "date", "timestamp", "timestamp_ntz"})
+"""Types whose values are equal in every engine if they are equal in one."""
+_OF_TEXT: Mapping[type[exp.Expr], tuple[str, str]] = {
+    exp.Lower: ("lower", "string"),
+    exp.Upper: ("upper", "string"),
+    exp.Trim: ("trim", "string"),
+    exp.Length: ("length", "int"),
+}
+_OF_TIME: Mapping[type[exp.Expr], str] = {
+    exp.Year: "year",
+    exp.Quarter: "quarter",
+    exp.Month: "month",
+    exp.Day: "day",
+    exp.DayOfMonth: "day",
+    exp.DayOfWeek: "dayofweek",
+    exp.DayOfYear: "dayofyear",
+    exp.WeekOfYear: "weekofyear",
+    exp.Hour: "hour",
+}
+_ARITHMETIC: Mapping[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Mod: "%", exp.IntDiv: "div"}
+_COMPARISONS: Mapping[type[exp.Expr], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "<=>",
+    exp.Like: "LIKE",
+    exp.And: "AND",
+    exp.Or: "OR",
+}
+_CASTS = {"bigint": "bigint", "int": "int", "date": "date", "string": "string"}
+_UNITS = frozenset({"year", "yyyy", "yy", "quarter", "month", "mon", "mm", "week", "day", "dd", "hour", "minute"})
+_TIMES = ("date", "timestamp", "timestamp_ntz")
+
+Lookup = Callable[[exp.Column], tuple[str, str] | None]
+"""From a column of the tree to its stored name and type."""
+
+
+class _Unlisted(Exception):
+    """Something that is not on the list."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A piece of an expression. `strict`: it is NULL where all columns are."""
+
+    text: str
+    type: str
+    strict: bool
+
+
+def computed(tree: exp.Expr, lookup: Lookup) -> tuple[Computed, bool] | None:
+    """The expression over columns of one input, and whether it is NULL where all of them are; or `None`."""
+    try:
+        made = _part(tree, lookup)
+    except _Unlisted:
+        return None
+    if made.type not in _COMPARED:
+        return None
+    names = tuple(dict.fromkeys(found[0] for c in tree.find_all(exp.Column) if (found := lookup(c)) is not None))
+    return Computed(text=made.text, columns=names, type=made.type), made.strict
+
+
+def _part(tree: exp.Expr, lookup: Lookup) -> _Part:
+    match tree:
+        case exp.Paren():
+            return _part(tree.this, lookup)
+        case exp.Column():
+            found = lookup(tree)
+            if found is None:
+                raise _Unlisted
+            return _Part(quote(found[0]), found[1], True)
+        case exp.Literal() | exp.Boolean() | exp.Null():
+            return _constant(tree)
+        case exp.Neg():
+            inner = _part(tree.this, lookup)
+            return _Part(f"(-{inner.text})", inner.type, inner.strict)
+        case exp.Case() | exp.If() | exp.Coalesce():
+            return _choice(tree, lookup)
+        case exp.Between() if set(_given(tree)) == {"this", "low", "high"}:
+            one, low, high = [_part(tree.args[n], lookup).text for n in ("this", "low", "high")]
+            return _Part(f"({one} BETWEEN {low} AND {high})", "boolean", False)
+        case exp.Cast():
+            return _cast(tree, lookup)
+        case exp.Not():
+            return _Part(f"(NOT {_part(tree.this, lookup).text})", "boolean", False)
+        case exp.Is() if isinstance(tree.expression, exp.Null):
+            return _Part(f"({_part(tree.this, lookup).text} IS NULL)", "boolean", False)
+        case exp.In() if tree.expressions and set(_given(tree)) == {"this", "expressions"}:
+            one, *others = [_part(part, lookup).text for part in (tree.this, *tree.expressions)]
+            return _Part(f"({one} IN ({', '.join(others)}))", "boolean", False)
+        case _ if type(tree) in _COMPARISONS:
+            sides = [_part(part, lookup).text for part in (tree.this, tree.expression)]
+            return _Part(f"({sides[0]} {_COMPARISONS[type(tree)]} {sides[1]})", "boolean", False)
+        case _ if type(tree) in _ARITHMETIC:
+            return _arithmetic(tree, lookup)
+        case _:
+            return _function(tree, lookup)
+
+
+def _function(tree: exp.Expr, lookup: Lookup) -> _Part:
+    match tree:
+        case exp.Substring() if set(_given(tree)) <= {"this", "start", "length"}:
+            return _call(
+                "substring", [tree.this, *(tree.args[n] for n in ("start", "length") if tree.args.get(n))], lookup
+            )
+        case exp.Left():
+            return _call("left", [tree.this, tree.expression], lookup)
+        case exp.DPipe() | exp.Concat() if not tree.args.get("coalesce"):
+            parts = [tree.this, tree.expression] if isinstance(tree, exp.DPipe) else tree.expressions
+            if any(_part(part, lookup).type != "string" for part in parts):
+                raise _Unlisted
+            return _call("concat", parts, lookup)
+        case exp.TimestampTrunc() if set(_given(tree)) == {"this", "unit"}:
+            return _truncated("date_trunc({unit}, {of})", tree, "timestamp", lookup)
+        case exp.DateTrunc() if set(_given(tree)) == {"this", "unit"}:
+            return _truncated("trunc({of}, {unit})", tree, "date", lookup)
+        case exp.TsOrDsToDate() if set(_given(tree)) <= {"this", "safe"}:
+            return _of_time("to_date", tree.this, "date", lookup)
+        case _ if type(tree) in _OF_TEXT and set(_given(tree)) == {"this"}:
+            name, kind = _OF_TEXT[type(tree)]
+            made = _call(name, [tree.this], lookup)
+            return _Part(made.text, kind, made.strict)
+        case _ if type(tree) in _OF_TIME and set(_given(tree)) == {"this"}:
+            return _of_time(_OF_TIME[type(tree)], tree.this, "int", lookup)
+        case _:
+            raise _Unlisted
+
+
+def _given(tree: exp.Expr) -> list[str]:
+    return [name for name, value in tree.args.items() if value not in (None, False, [], "")]
+
+
+def _call(name: str, arguments: Sequence[exp.Expr], lookup: Lookup) -> _Part:
+    """A function that gives a string of a string, and NULL of a NULL."""
+    parts = [_part(argument, lookup) for argument in arguments]
+    if parts[0].type != "string":
+        raise _Unlisted
+    return _Part(f"{name}({', '.join(part.text for part in parts)})", "string", any(part.strict for part in parts))
+
+
+def _of_time(name: str, tree: exp.Expr, kind: str, lookup: Lookup) -> _Part:
+    # sqlglot wraps what Spark takes for a date in a conversion, which changes no date and no part of a time's day.
+    inner = _part(tree.this if isinstance(tree, exp.TsOrDsToDate) else tree, lookup)
+    if inner.type not in _TIMES:
+        raise _Unlisted
+    return _Part(f"{name}({inner.text})", kind, inner.strict)
+
+
+def _truncated(form: str, tree: exp.Expr, kind: str, lookup: Lookup) -> _Part:
+    unit, inner = tree.args["unit"].name, _part(tree.this, lookup)
+    if unit.lower() not in _UNITS or inner.type not in _TIMES[: 1 if kind == "date" else 2]:
+        raise _Unlisted
+    return _Part(form.format(unit=f"'{unit}'", of=inner.text), kind, inner.strict)
+
+
+def _constant(tree: exp.Expr) -> _Part:
+    if isinstance(tree, exp.Boolean):
+        return _Part("TRUE" if tree.this else "FALSE", "boolean", False)
+    if isinstance(tree, exp.Null):
+        return _Part("NULL", "void", False)
+    text = str(tree.this)
+    if tree.is_string:
+        if not re.fullmatch(r"[^'\\]*", text):
+            raise _Unlisted
+        return _Part(f"'{text}'", "string", False)
+    if re.fullmatch(r"\d+", text):
+        return _Part(text, "int" if int(text) < 2**31 else "bigint", False)
+    if re.fullmatch(r"\d+\.\d+", text):
+        return _Part(text, "decimal", False)
+    raise _Unlisted
+
+
+def _cast(tree: exp.Cast, lookup: Lookup) -> _Part:
+    kind = _CASTS.get(tree.to.sql("spark").lower())
+    if kind is None or not set(_given(tree)) <= {"this", "to", "safe"}:
+        raise _Unlisted
+    inner = _part(tree.this, lookup)
+    return _Part(f"{'TRY_CAST' if tree.args.get('safe') else 'CAST'}({inner.text} AS {kind})", kind, inner.strict)
+
+
+def _arithmetic(tree: exp.Expr, lookup: Lookup) -> _Part:
+    left, right = _part(tree.this, lookup), _part(tree.expression, lookup)
+    if not {left.type, right.type} <= set(_INTEGERS):
+        raise _Unlisted
+    kind = "bigint" if isinstance(tree, exp.IntDiv) else max(left.type, right.type, key=_INTEGERS.index)
+    return _Part(f"({left.text} {_ARITHMETIC[type(tree)]} {right.text})", kind, left.strict or right.strict)
+
+
+def _choice(tree: exp.Case | exp.If | exp.Coalesce, lookup: Lookup) -> _Part:
+    if isinstance(tree, exp.Coalesce):
+        values = [_part(part, lookup) for part in (tree.this, *tree.expressions)]
+        text = f"coalesce({', '.join(part.text for part in values)})"
+    else:
+        whens = tree.args["ifs"] if isinstance(tree, exp.Case) else [tree]
+        default = tree.args.get("default") if isinstance(tree, exp.Case) else tree.args.get("false")
+        of = f" {_part(tree.this, lookup).text}" if isinstance(tree, exp.Case) and tree.this is not None else ""
+        values = [_part(when.args["true"], lookup) for when in whens]
+        chosen = zip(whens, values, strict=True)
+        text = f"CASE{of}" + "".join(f" WHEN {_part(w.this, lookup).text} THEN {v.text}" for w, v in chosen)
+        if default is not None:
+            values.append(_part(default, lookup))
+            text += f" ELSE {values[-1].text}"
+        text += " END"
+    kinds = {part.type for part in values} - {"void"}
+    if len(kinds) != 1:
+        raise _Unlisted
+    return _Part(text, kinds.pop(), False)
