@@ -34,7 +34,7 @@ class DuckEngine:
 
     def __init__(self, old: State, new: State, naming: Naming = PLAIN) -> None:
         self._old = old
-        self._new = new
+        self._new = self.new = new
         self.naming = naming
         self.connection = _shared
 

@@ -66,6 +66,8 @@ def driving(
     if shape is None:
         return InOnePiece(base=next(iter(names), None), reason="its query is recomputed as a whole")
     base = _leftmost(shape.root)
+    if shape.first is not None:
+        return InOnePiece(base=next(iter(names), None), reason="all rows together tell which are the first")
     if base.table not in relations:  # a query without tables
         return InOnePiece(base=next(iter(names), None), reason="it begins with no table")
     found = _driven(shape, base, relations, columns)

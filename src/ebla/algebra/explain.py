@@ -13,7 +13,7 @@ from typing import assert_never
 
 from ebla.algebra.driving import Driving, Growing, HowBuilt, InOnePiece
 from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
-from ebla.algebra.plan import Affected, Difference, EpochPlan, FullRefresh, Incremental, Merge, Term
+from ebla.algebra.plan import Affected, Difference, EpochPlan, FirstRows, FullRefresh, Incremental, Merge, Term
 from ebla.model.lifecycle.view import LIFE, RIGHTS, ViewState
 from ebla.model.plans import Plan
 
@@ -53,6 +53,10 @@ def steps(made: EpochPlan) -> list[Step]:
         case Merge(terms=terms):
             how = "aggregate these rows before and after the change; subtract, add, and write the groups that differ"
             return [*_terms(terms), Step(kind="sync", text=how)]
+        case FirstRows(rows=rows, first=first):
+            *before, _ = steps(rows)
+            among = f"put these rows among the first {first.end} and the reserve beyond, and write the difference"
+            return [*before, Step(kind="sync", text=among)]
 
 
 def _terms(terms: Sequence[Term]) -> list[Step]:
@@ -185,7 +189,7 @@ def _value(made: EpochPlan) -> dict[str, object]:
     found: dict[str, object] = {"plan": name_of(made)}
     if isinstance(made, FullRefresh):
         return found | {"reason": made.reason}
-    ways = {Incremental: "scope", Difference: "difference", Merge: "merge"}
+    ways = {Incremental: "scope", Difference: "difference", Merge: "merge", FirstRows: "first rows"}
     return found | {"way": ways[type(made)], "steps": [step.value() for step in steps(made)]}
 
 

@@ -180,12 +180,37 @@ def holds(node: Node, leaf: Leaf) -> bool:
     return any(one is leaf for one in leaves(node))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ordering:
+    """One column of ORDER BY: its place among the output columns."""
+
+    place: int
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class First:
+    """`ORDER BY … LIMIT count OFFSET offset` at the end of a query."""
+
+    order: tuple[Ordering, ...]
+    count: int
+    offset: int = 0
+
+    @property
+    def end(self) -> int:
+        """How many rows of the query are read to have those that are shown."""
+        return self.offset + self.count
+
+
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Shape:
     """A query understood: its tree, and the value of each output column in order."""
 
     root: Node
     outputs: tuple[tuple[str, Value], ...]
+    first: First | None = None
+    """Only these rows of what the tree gives are the query's."""
     used: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The columns of each input that the query mentions."""
 

@@ -12,6 +12,9 @@ Three ways to follow a change, each exact:
 - **Merge**, for sums and counts. As `Difference` below the aggregation; the two partial results are added to and
   subtracted from the groups that the view has (`ebla.algebra.merge`).
 
+**First rows**, in some order and up to a limit, are followed by one of the first two: what comes of the query without
+its limit is put among the rows that are kept, those that the view has and some beyond.
+
 What is left is a **full refresh**, with the reason.
 """
 
@@ -22,7 +25,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull, narrow, reach
-from ebla.algebra.nodes import Branches, Group, Join, JoinKind, Leaf, Node, Pass, Shape, Value, holds, leaves, walk
+from ebla.algebra.nodes import (
+    Branches,
+    First,
+    Group,
+    Join,
+    JoinKind,
+    Leaf,
+    Node,
+    Pass,
+    Shape,
+    Value,
+    holds,
+    leaves,
+    walk,
+)
 
 Cost = tuple[int, ...]
 Keys = Mapping[str, Sequence[str]]
@@ -77,7 +94,15 @@ class FullRefresh:
     reason: str
 
 
-EpochPlan = Incremental | Difference | Merge | FullRefresh
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstRows:
+    """The first rows in an order: the query without its limit is followed, and what comes of it put among them."""
+
+    rows: Incremental | Difference
+    first: First
+
+
+EpochPlan = Incremental | Difference | Merge | FirstRows | FullRefresh
 
 
 def plan(shape: Shape, changed: Iterable[str], keys: Keys, *, merges: bool = False) -> EpochPlan:
@@ -110,7 +135,10 @@ def _plan(
             found.append((terms[0], Difference(terms=terms[1])))
     if not found:
         return FullRefresh(reason=_every_row(shape.root, moved) or blocked)
-    return min(found, key=lambda one: one[0])[1]
+    best = min(found, key=lambda one: one[0])[1]
+    if shape.first is not None and isinstance(best, Incremental | Difference):
+        return FirstRows(rows=best, first=shape.first)
+    return best
 
 
 def _every_row(root: Node, moved: Sequence[Leaf]) -> str | None:
@@ -126,7 +154,9 @@ def _every_row(root: Node, moved: Sequence[Leaf]) -> str | None:
 
 
 def by_scope(shape: Shape, changed: Iterable[str], keys: Keys) -> Incremental | None:
-    """The best plan by the rows in scope, if there is one."""
+    """The best plan by the rows in scope, if there is one. Which rows are the first, no rows alone tell."""
+    if shape.first is not None:
+        return None
     tables = set(changed)
     found, _ = _by_scope(shape, [leaf for leaf in leaves(shape.root) if leaf.table in tables], keys)
     return None if found is None else found[1]
@@ -144,6 +174,8 @@ def of_groups(shape: Shape, by: Sequence[str]) -> Incremental | None:
 
 def of_scope(shape: Shape, changed: Iterable[str], scope: Sequence[str]) -> Incremental | None:
     """The plan by the rows in a given scope, if changes of these inputs can be followed to it."""
+    if shape.first is not None:
+        return None
     outputs, tables = dict(shape.outputs), set(changed)
     values = tuple(outputs[name] for name in scope)
     affected = _affected(shape.root, [leaf for leaf in leaves(shape.root) if leaf.table in tables], values)

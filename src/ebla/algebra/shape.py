@@ -6,11 +6,12 @@ sqlglot parses and qualifies the text; this module walks the result. What it doe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from sqlglot import exp
 
+from ebla.algebra.first import cut_first, first_rows
 from ebla.algebra.grouping import (
     generates,
     generator,
@@ -20,7 +21,7 @@ from ebla.algebra.grouping import (
     refuse_subqueries,
     windows,
 )
-from ebla.algebra.names import Qualified, Types, is_case_sensitive, qualified
+from ebla.algebra.names import Mention, Qualified, Types, is_case_sensitive, qualified
 from ebla.algebra.nodes import Branches, Group, Join, JoinKind, Leaf, Node, NotUnderstood, Pass, Shape, Value
 from ebla.algebra.symbols import Scope, Symbols, conjuncts
 from ebla.model.relation import Relation
@@ -62,14 +63,10 @@ class _Builder:
         self._symbols = Symbols()
 
     def whole(self) -> Shape:
-        node, outputs = self._query(self._tree, {}, None)
-        used: dict[str, set[str]] = {}
-        for column in self._tree.find_all(exp.Column):
-            for mention in self._mentions.values():
-                found = mention.columns.get(column.name)
-                if found is not None:
-                    used.setdefault(mention.table, set()).add(found.name)
-        return Shape(root=node, outputs=tuple(outputs), used={t: frozenset(c) for t, c in used.items()})
+        tree, order, count, offset = cut_first(self._tree)
+        node, outputs = self._query(tree, {}, None)
+        first = None if order is None else first_rows(tree, order, [name for name, _ in outputs], count, offset)
+        return Shape(root=node, outputs=tuple(outputs), first=first, used=_used(self._tree, self._mentions.values()))
 
     # ---- queries ----------------------------------------------------------------------------------------
 
@@ -204,12 +201,7 @@ class _Builder:
 
     def _lateral(self, left: Node, join: exp.Join, lateral: exp.Lateral, scope: Scope) -> Node:
         """What a lateral subquery makes of a row follows from the row and from those that its conditions equate."""
-        if (join.side or "").upper() not in ("", "LEFT") or (join.kind or "").upper() not in (
-            "",
-            "INNER",
-            "CROSS",
-            "OUTER",
-        ):
+        if join.side not in ("", "LEFT") or join.kind not in ("", "INNER", "CROSS", "OUTER"):
             raise NotUnderstood(f"a {join.side} {join.kind} JOIN LATERAL")
         on = join.args.get("on")
         if on is not None:
@@ -310,6 +302,17 @@ class _Builder:
         for part in [*others, *query.expressions, *([having] if having is not None else [])]:
             right = self._dependencies(right, part, inner)
         return right, conditions
+
+
+def _used(tree: exp.Expr, mentions: Iterable[Mention]) -> dict[str, frozenset[str]]:
+    """The columns of each input that a query mentions, or may."""
+    used: dict[str, set[str]] = {}
+    for column in tree.find_all(exp.Column):
+        for mention in mentions:
+            found = mention.columns.get(column.name)
+            if found is not None:
+                used.setdefault(mention.table, set()).add(found.name)
+    return {table: frozenset(names) for table, names in used.items()}
 
 
 def _constant_rows(symbols: Symbols, tree: exp.Values) -> tuple[Node, dict[str, Value]]:

@@ -159,6 +159,7 @@ class CacheName(StrEnum):
     SNAPSHOTS = "snapshots"
     FRAMES = "frames"
     PLANS = "plans"
+    RESERVES = "reserves"
 
 
 SHARES = {
@@ -169,6 +170,7 @@ SHARES = {
     CacheName.SNAPSHOTS: 1,
     CacheName.FRAMES: 1,
     CacheName.PLANS: 1,
+    CacheName.RESERVES: 1,
 }
 """Of the budget."""
 

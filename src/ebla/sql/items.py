@@ -77,6 +77,13 @@ def without(query: Query, place: tuple[int, int]) -> Query:
     return Query(text=query.text[:start] + query.text[end:], refs=refs)
 
 
+def unordered(query: Query) -> Query:
+    """The query without its last `ORDER BY` and what stands behind it."""
+    tokens = lex(query.text)
+    ends = [i for i in _outer(tokens) if tokens[i].key == "ORDER" and tokens[i + 1].key == "BY"]
+    return without(query, (tokens[ends[-1]].start, len(query.text)))
+
+
 def _outer(tokens: list[Token]) -> list[int]:
     """The places of tokens outside all parentheses."""
     depth, found = 0, []

@@ -31,6 +31,7 @@ from ebla.storage import layers as ly
 from ebla.storage import runs as rf
 from ebla.storage.files import Root
 from ebla.storage.layers import Layer
+from ebla.storage.reserve import Reserve
 from ebla.values import token as tokens
 from ebla.values import types
 
@@ -140,6 +141,8 @@ class Store:
         self._columns: Lru[pa.Array] = caches.cache(CacheName.COLUMNS)
         self._layers: Lru[Layer] = caches.cache(CacheName.LAYERS)
         self._newest: LRUCache[Hashable, _Needed] = LRUCache(PATHS_MAX)
+        self.reserves: Lru[Reserve] = caches.cache(CacheName.RESERVES)
+        """Rows behind views that show the first ones of their query, by the view's id."""
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 

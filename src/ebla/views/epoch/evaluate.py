@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ebla.algebra.direct import Direct, direct_of_relations
 from ebla.algebra.driving import adding
-from ebla.algebra.nodes import Shape
+from ebla.algebra.nodes import Ordering, Shape
 from ebla.model.relation import under_names
 from ebla.relations.views import View
 from ebla.spark import scan as sscan
@@ -27,7 +27,7 @@ from ebla.views.epoch.mutations import arrow_schema, column_of
 from ebla.views.epoch.narrow import Bounds, Side, State
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql import types as T
 
 SIGN = "_ebla_sign"
@@ -174,6 +174,24 @@ class Evaluation:
         with swrite.translated(self.view.relation.name):
             found = frame.limit(rows_max).toArrow()
         return None if found.num_rows == rows_max else self._aligned(found)
+
+    def first(self, order: Sequence[Ordering], rows_max: int) -> pa.Table:
+        """The first rows of the query by some of its columns, here."""
+        from pyspark.sql import functions as F
+
+        def key(one: Ordering) -> Column:
+            column = F.col(sscan.quoted(self.names[one.place]))
+            if one.descending:
+                return column.desc_nulls_first() if one.nulls_first else column.desc_nulls_last()
+            return column.asc_nulls_first() if one.nulls_first else column.asc_nulls_last()
+
+        frame = self.frame({}).orderBy(*map(key, order)).limit(rows_max)
+        with swrite.translated(self.view.relation.name):
+            return self._aligned(frame.toArrow())
+
+    def given(self, rows: pa.Table) -> DataFrame:
+        """Rows of the view as a DataFrame."""
+        return sscan.local(self.inputs.context.spark, rows, sscan.struct(under_names(self.view.columns)))
 
     def chunk_alone(self, shape: Shape | None) -> DataFrame | None:
         """The query over a chunk's rows alone, if what it gives is what the chunk adds: rows, or parts of sums."""

@@ -16,6 +16,7 @@ from ebla.spark.session import local_frame
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
 from ebla.storage import runs as rf
+from ebla.storage.rows import TooLarge
 from ebla.views.epoch.mutations import arrow_schema, column_of
 
 if TYPE_CHECKING:
@@ -57,10 +58,12 @@ def rows_here(
     *,
     most: int,
 ) -> pa.Table:
-    """As `rows_with`, on the driver, up to a number of rows."""
+    """As `rows_with`, on the driver, if they are not too many. Spark reads the input once."""
     with swrite.translated(relation.name):
         given = local_frame(session, values)
-        found = rows_with(session, rows, by, given, names).limit(most).toArrow()
+        found = rows_with(session, rows, by, given, names).limit(most + 1).toArrow()
+    if found.num_rows > most:
+        raise TooLarge(f"more than {most} rows of {relation.name} to read")
     columns = [column_of(relation, n) for n in names]
     return rf.align(found, under_names(columns)).cast(arrow_schema(relation, names))
 

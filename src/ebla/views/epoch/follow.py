@@ -7,16 +7,18 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from ebla.algebra.plan import Difference, FullRefresh, Incremental, Merge, Term, plan
+from ebla.algebra.plan import Difference, EpochPlan, FirstRows, FullRefresh, Incremental, Merge, Term, plan
 from ebla.errors import SqlError, TypeMismatchError
-from ebla.storage.rows import TooLarge, difference, distinct, numbered, stored_rows, without_keys
+from ebla.storage.reserve import Reserve, comes_before, reserve
+from ebla.storage.rows import TooLarge, difference, distinct, matching, numbered, stored_rows, without_keys
 from ebla.views.epoch.culprit import naming_culprits
+from ebla.views.epoch.first_rows import keep, kept_reserve, without_limit
 from ebla.views.epoch.groups import merged
 from ebla.views.epoch.key_changes import needs_keys_alone
 from ebla.views.epoch.narrow import Side, bound, sides
 from ebla.views.epoch.operands import Operands
 from ebla.views.epoch.rows import Recompute, Rows, no_rows, unchanged
-from ebla.views.epoch.scope import replaced
+from ebla.views.epoch.scope import replaced, rows_in_scope
 
 FAILS_ALONE = "an expression fails on the change alone"
 
@@ -25,13 +27,16 @@ def follow(operands: Operands) -> Rows | Recompute:
     """Raises `TooLarge` where that turns out not to fit the driver."""
     by_keys = _by_keys(operands)
     if by_keys is not None:
-        return _by_scope(operands, by_keys)
+        return _followed(operands, by_keys)
     changed = operands.inputs.changed_inputs()
     if not changed:
         return unchanged(operands.view)
     if operands.shape is None:
         return Recompute(reason=operands.blocked or "")
-    made = plan(operands.shape, changed, operands.keys, merges=operands.view.roles is not None)
+    return _followed(operands, plan(operands.shape, changed, operands.keys, merges=operands.view.roles is not None))
+
+
+def _followed(operands: Operands, made: EpochPlan) -> Rows | Recompute:
     match made:
         case FullRefresh(reason=reason):
             return Recompute(reason=reason)
@@ -41,23 +46,29 @@ def follow(operands: Operands) -> Rows | Recompute:
             return _by_difference(operands, terms)
         case Merge(terms=terms):
             return _by_merge(operands, terms)
+        case FirstRows():
+            return _first_rows(operands, made)
         case _:
             assert_never(made)
 
 
-def _by_keys(operands: Operands) -> Incremental | None:
+def _by_keys(operands: Operands) -> Incremental | FirstRows | None:
     """The plan, if it needs no more than keys of what changed in some input, and reading more would cost too much.
 
     Only where the query is computed here: a change that turns out to be none must start no Spark job.
     """
-    inputs = operands.inputs
-    if operands.shape is None or inputs.region is not None or not operands.evaluation.is_direct:
+    inputs, shape = operands.inputs, operands.shape
+    if shape is None or inputs.region is not None:
+        return None
+    unlimited = operands if shape.first is None else without_limit(operands)
+    if not unlimited.evaluation.is_direct:
         return None
     written = [n for n in inputs.relations if inputs.written(n)]
-    made = plan(operands.shape, written, operands.keys, merges=operands.view.roles is not None)
-    if not isinstance(made, Incremental) or made.whole:
+    made = plan(shape, written, operands.keys, merges=operands.view.roles is not None)
+    rows = made.rows if isinstance(made, FirstRows) else made
+    if not isinstance(rows, Incremental) or rows.whole or not isinstance(made, Incremental | FirstRows):
         return None
-    taken = [n for n in written if needs_keys_alone(made, n, operands.keys[n]) and inputs.take_keys_alone(n)]
+    taken = [n for n in written if needs_keys_alone(rows, n, operands.keys[n]) and inputs.take_keys_alone(n)]
     return made if taken else None
 
 
@@ -74,12 +85,16 @@ def _by_scope(operands: Operands, made: Incremental) -> Rows | Recompute:
 
 def _by_difference(operands: Operands, terms: Sequence[Term]) -> Rows | Recompute:
     """What the query gives for the changed rows, new and old."""
-    view = operands.view
     try:
         found = _sides(operands, terms)
     except (SqlError, TypeMismatchError) as error:
         return Recompute(reason=FAILS_ALONE, failed=error)
-    gained, lost = difference(*_differing(operands, found))
+    return _exchanged(operands, *difference(*_differing(operands, found)))
+
+
+def _exchanged(operands: Operands, gained: pa.Table, lost: pa.Table) -> Rows:
+    """Rows that come and rows that go, the latter as they are stored."""
+    view = operands.view
     if not view.relation.keyless:
         return Rows(gained=gained, doomed=without_keys(lost, gained, [k.name for k in view.relation.key]))
     if lost.num_rows == 0:
@@ -98,6 +113,46 @@ def _by_merge(operands: Operands, terms: Sequence[Term]) -> Rows | Recompute:
     except (SqlError, TypeMismatchError) as error:
         return Recompute(reason=FAILS_ALONE, failed=error)
     return merged(operands, came, went, steps=len(terms))
+
+
+def _first_rows(operands: Operands, made: FirstRows) -> Rows | Recompute:
+    """What comes of the query without its limit, put among the rows that are kept."""
+    kept = kept_reserve(operands)
+    if kept is None:
+        return Recompute(reason="the rows beyond the first are not kept by this process")
+    try:
+        rows = _among_kept(without_limit(operands), made.rows, kept)
+    except (SqlError, TypeMismatchError) as error:
+        return Recompute(reason=FAILS_ALONE, failed=error)
+    cursor = operands.context.duck()
+    try:
+        new = reserve(cursor, made.first, rows, kept.beyond)
+    finally:
+        cursor.close()
+    if new.unfit is not None:
+        return Recompute(reason=new.unfit)
+    keep(operands, new)
+    return _exchanged(operands, *difference(new.shown, kept.shown))
+
+
+def _among_kept(operands: Operands, made: Incremental | Difference, kept: Reserve) -> pa.Table:
+    """The rows that are kept as the change leaves them, and what else it brings."""
+    inputs = operands.inputs
+    cursor = operands.context.duck()
+    try:
+        if isinstance(made, Incremental):
+            bounds = bound(made, inputs, rows_max=inputs.rows_max)
+            if bounds.values.num_rows == 0:
+                return kept.rows
+            new = rows_in_scope(operands, bounds, whole=bool(made.whole))
+            return pa.concat_tables([matching(cursor, kept.rows, bounds.scope, bounds.values, negated=True), new])
+        gained, lost = difference(*_differing(operands, _sides(operands, made.terms)))
+        rows, missing = difference(pa.concat_tables([kept.rows, gained]), lost)
+        if comes_before(cursor, kept.first, missing, kept.beyond):
+            raise TooLarge(f"{missing.num_rows} rows to delete are not there")
+        return rows
+    finally:
+        cursor.close()
 
 
 def _sides(operands: Operands, terms: Sequence[Term]) -> list[Side]:

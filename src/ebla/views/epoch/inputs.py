@@ -56,6 +56,34 @@ def digest(table: pa.Table) -> bytes:
     return hashlib.blake2b(sink.getvalue(), digest_size=16).digest()
 
 
+def few_rows(relation: Relation, rows: DataFrame, names: Sequence[str], *, most: int) -> pa.Table:
+    """Columns of rows of an input that Spark reads, here."""
+    found = rows.select(*[sscan.quoted(n) for n in names]).limit(most + 1).toArrow()
+    if found.num_rows > most:
+        raise TooLarge(f"more than {most} rows of {relation.name}")
+    return rf.align(found, under_names([column_of(relation, n) for n in names])).cast(arrow_schema(relation, names))
+
+
+def as_it_was(
+    context: Context,
+    relation: Relation,
+    sides: tuple[pa.Table, pa.Table],
+    by: Sequence[str],
+    values: pa.Table,
+    found: pa.Table,
+) -> pa.Table:
+    """Today's rows that have these values without those that changed, and the old ones of those in their place."""
+    gained, lost = sides
+    key = [k.name for k in relation.key]
+    cursor = context.duck()
+    try:
+        changed = pa.concat_tables([gained.select(key), lost.select(key)])
+        kept = matching(cursor, found, key, changed, negated=True)
+        return pa.concat_tables([kept, matching(cursor, lost, by, values)])
+    finally:
+        cursor.close()
+
+
 def unchanged(
     context: Context,
     relations: Mapping[str, Relation],
@@ -217,10 +245,10 @@ class Inputs:
             if region is not None:
                 gained, lost = (inside(rows, self.relations[table], region.covered) for rows in (gained, lost))
             came = self.added(table)
-            self._changes[table] = (
-                gained if came is None else pa.concat_tables([gained, self._few(table, came)]),
-                lost,
-            )
+            if came is not None:
+                added = few_rows(self.relations[table], came, self.columns(table), most=self.rows_max)
+                gained = pa.concat_tables([gained, added])
+            self._changes[table] = gained, lost
         return self._changes[table]
 
     def _written_sides(self, table: str) -> tuple[pa.Table, pa.Table]:
@@ -253,15 +281,6 @@ class Inputs:
             used=self.used.get(table, frozenset()),
         )
 
-    def _few(self, table: str, rows: DataFrame) -> pa.Table:
-        """Rows that Spark reads, here, with the columns that the view uses."""
-        relation, names = self.relations[table], self.columns(table)
-        found = rows.select(*[sscan.quoted(n) for n in names]).limit(self.rows_max + 1).toArrow()
-        if found.num_rows > self.rows_max:
-            raise TooLarge(f"more than {self.rows_max} rows of {table} in a chunk")
-        aligned = rf.align(found, under_names([column_of(relation, n) for n in names]))
-        return aligned.cast(arrow_schema(relation, names))
-
     # ---- lookups ----------------------------------------------------------------------------------------
 
     def lookup(
@@ -273,7 +292,9 @@ class Inputs:
             return arrow_schema(relation, wanted).empty_table()
         stored = [name for name in by if isinstance(name, str)]
         if len(stored) < len(by):
-            return self._computed_rows(table, by, values, wanted, state)
+            session = self.context.view_session(self.settings, small=False)
+            frame = self.frame(table, state, hidden=True)
+            return rows_here(session, relation, frame, by, values, wanted, most=self.read_max)
         found = self._stored_rows(table, stored, values, state)
         # Whole rows may have columns that only other views need: so all of them get the same table, and one DataFrame.
         return found if columns is None else found.select(wanted)
@@ -281,17 +302,6 @@ class Inputs:
     def evaluated(self, table: str, rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
         session = self.context.view_session(self.settings, small=True)
         return evaluated_here(session, self.relations[table], rows, columns)
-
-    def _computed_rows(
-        self, table: str, by: Sequence[Column], values: pa.Table, wanted: Sequence[str], state: State
-    ) -> pa.Table:
-        """Rows that have these values in what is computed of them: Spark reads the input once."""
-        session = self.context.view_session(self.settings, small=False)
-        frame = self.frame(table, state, hidden=True)
-        found = rows_here(session, self.relations[table], frame, by, values, wanted, most=self.read_max + 1)
-        if found.num_rows > self.read_max:
-            raise TooLarge(f"more than {self.read_max} rows of {table} to read")
-        return found
 
     def _stored_rows(self, table: str, by: Sequence[str], values: pa.Table, state: State) -> pa.Table:
         relation, now = self.relations[table], self.now[table]
@@ -302,7 +312,7 @@ class Inputs:
         if region is not None:
             found = inside(found, relation, region.after)
         if state is State.OLD and any(side.num_rows for side in self.sides(table)):
-            found = self._as_it_was(table, by, values, found.select(self.columns(table)))
+            found = as_it_was(self.context, relation, self.sides(table), by, values, found.select(self.columns(table)))
         if found.num_rows > self.read_max:
             raise TooLarge(f"{found.num_rows} rows of {table} to read")
         return found
@@ -340,15 +350,3 @@ class Inputs:
         if not any(side.num_rows for side in self._changes.get(table, ())) or not self.writes(table):
             return None
         return self._mutations(table).both()
-
-    def _as_it_was(self, table: str, by: Sequence[str], values: pa.Table, found: pa.Table) -> pa.Table:
-        """Today's rows without those that changed, and the old ones of those in their place."""
-        gained, lost = self.sides(table)
-        key = [k.name for k in self.relations[table].key]
-        cursor = self.context.duck()
-        try:
-            changed = pa.concat_tables([gained.select(key), lost.select(key)])
-            kept = matching(cursor, found, key, changed, negated=True)
-            return pa.concat_tables([kept, matching(cursor, lost, by, values)])
-        finally:
-            cursor.close()

@@ -19,7 +19,7 @@ def replaced(operands: Operands, bounds: Bounds, *, whole: bool) -> Rows:
     key = [k.name for k in relation.key]
     if relation.keyless or set(key) != set(bounds.scope):
         return _compared(operands, bounds, whole=whole)
-    new = _computed(operands, bounds, whole=whole)
+    new = rows_in_scope(operands, bounds, whole=whole)
     # Only keys without a row are looked for among the stored rows.
     values = bounds.values.rename_columns(list(bounds.scope)).select(key)
     gone = numbered(without_keys(values, new, key))
@@ -34,11 +34,12 @@ def compared(operands: Operands, plan: Incremental, values: pa.Table) -> Rows:
 
 
 def _compared(operands: Operands, bounds: Bounds, *, whole: bool) -> Rows:
-    new = _computed(operands, bounds, whole=whole)
+    new = rows_in_scope(operands, bounds, whole=whole)
     old = operands.stored_by(bounds.scope, bounds.values, most=operands.inputs.read_max)
     return exchanged(operands.view, new, old)
 
 
-def _computed(operands: Operands, bounds: Bounds, *, whole: bool) -> pa.Table:
+def rows_in_scope(operands: Operands, bounds: Bounds, *, whole: bool) -> pa.Table:
+    """Rows of the query that have the values of the scope."""
     with naming_culprits(operands.evaluation, bounds.leaves):
         return operands.evaluation.in_scope(bounds, whole=whole)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from ebla.base.failpoint import hit
 from ebla.base.ids import Version
 from ebla.catalog import reads
@@ -17,6 +19,7 @@ from ebla.storage.rows import TooLarge
 from ebla.views.epoch.attempt import Attempt, Epoch
 from ebla.views.epoch.cost import Estimate, Way, estimate
 from ebla.views.epoch.culprit import naming_culprits
+from ebla.views.epoch.first_rows import first_anew
 from ebla.views.epoch.follow import FAILS_ALONE, follow
 from ebla.views.epoch.frames import Frames
 from ebla.views.epoch.groups import merged
@@ -150,18 +153,21 @@ class WholeEpoch:
             raise failed from error
 
     def _anew(self, reason: str, plan: Plan) -> Epoch:
-        few = self._few_anew()
+        operands = self._operands
+        first = first_anew(operands)
+        few = self._few_anew(first)
         if few is not None:
             return self._put(few, plan, reason)
-        gained = self._attempt.put_new(self._operands.evaluation.frame({}))
+        evaluation = operands.evaluation
+        gained = self._attempt.put_new(evaluation.frame({}) if first is None else evaluation.given(first))
         return self._commit(plan, reason, gained, self._operands.stored.rows_at_most, emptied=True)
 
-    def _few_anew(self) -> Rows | None:
+    def _few_anew(self, first: pa.Table | None) -> Rows | None:
         """All rows of the view compared with those that are there, if they are few."""
         operands = self._operands
         if operands.stored.rows_at_most > KEPT_ROWS_MAX or self._stands is None or not self._stands.built:
             return None
-        new = operands.evaluation.whole(rows_max=KEPT_ROWS_MAX * 2)
+        new = operands.evaluation.whole(rows_max=KEPT_ROWS_MAX * 2) if first is None else first
         return None if new is None else exchanged(operands.view, new, operands.all_stored())
 
     # ---- the end ----------------------------------------------------------------------------------------
