@@ -47,6 +47,10 @@ VIEWS = {
     "WHERE o.customer = c.id) t LEFT JOIN LATERAL (SELECT total FROM orders o WHERE o.customer = c.id) u ON total > 3",
     "named": "SELECT c.id, v.name FROM customers c JOIN VALUES (1, 'one'), (2, 'two') AS v(country, name) "
     "ON v.country = c.country",
+    "rolled": "SELECT c.country, c.name, count(*) AS n, sum(o.total) AS s FROM orders o JOIN customers c "
+    "ON o.customer = c.id GROUP BY ROLLUP (c.country, c.name)",
+    "cubed": "SELECT customer, total % 2 AS odd, grouping(customer) AS g, count(*) AS n FROM orders "
+    "GROUP BY CUBE (customer, total % 2)",
     "alike": "SELECT a.id, b.id AS other FROM customers a JOIN customers b ON upper(a.name) = upper(b.name)",
     "initials": "SELECT left(name, 1) AS initial, count(DISTINCT country) AS n FROM customers GROUP BY left(name, 1)",
     "sizes": "SELECT CASE WHEN o.total > 5 THEN 'large' ELSE 'small' END AS size, count(DISTINCT c.name) AS n "

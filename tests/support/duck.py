@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import duckdb
 import pyarrow as pa
 import sqlglot
+from sqlglot import exp
 
 from ebla.algebra.nodes import Column, Computed
 from ebla.sql.lex import quote
@@ -120,8 +121,13 @@ class DuckEngine:
                 rows = self.table(ref.name, list(state_of(number)[ref.name].values()))
             cursor.register(name, rows.rename_columns(list(TABLES[ref.name])))
             names[ref.start, ref.end] = name
-        marked = rewrite(query, lambda ref: names[ref.start, ref.end])
-        return cursor.execute(sqlglot.transpile(marked, read="spark", write="duckdb")[0])
+        tree = sqlglot.parse_one(rewrite(query, lambda ref: names[ref.start, ref.end]), dialect="spark")
+        for call in tree.find_all(exp.GroupingId):  # DuckDB wants to be given the columns of the groups
+            forms = tree.args["group"].find_all(exp.Rollup, exp.Cube, exp.GroupingSets)
+            parts = [part for form in forms for part in form.expressions]
+            listed = [one for part in parts for one in (part.expressions or [part.unnest()])]
+            call.set("expressions", list(dict.fromkeys(listed)))
+        return cursor.execute(tree.sql("duckdb"))
 
     def kinds(self, text: str, shown: int, sql: Sql) -> list[str]:
         """The types of an extended query's columns, as Spark would have them."""

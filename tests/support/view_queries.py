@@ -324,6 +324,8 @@ def _grouped(
     if not groups and draw(st.booleans()):
         shown.append(f"count(*) AS {names.fresh('o')}")
         outputs.append((shown[-1].split()[-1], "bigint"))
-    by = f" GROUP BY {', '.join(e for e, _ in dict.fromkeys(groups))}" if groups else ""
+    listed = ", ".join(e for e, _ in dict.fromkeys(groups))
+    form = draw(st.sampled_from(["{}"] * 8 + ["ROLLUP ({})", "CUBE ({})", "GROUPING SETS (({}), ())"]))
+    by = f" GROUP BY {form.format(listed)}" if groups else ""
     having = " HAVING count(*) > 1" if draw(st.integers(0, 3)) == 0 else ""
     return Sql(f"SELECT {', '.join(shown)} FROM {text}{where}{by}{having}", tuple(outputs))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
 from ebla.algebra.nodes import Group, Node, NotUnderstood, Pass, Value
 from ebla.algebra.symbols import Scope, Symbols
 
+GROUPING_SETS = "grouping sets"
 _GENERATORS = frozenset({"stack", "inline", "inline_outer", "json_tuple", "posexplode_outer", "explode_outer"})
 
 
@@ -25,7 +27,10 @@ def grouping(symbols: Symbols, tree: exp.Select, node: Node, scope: Scope) -> tu
         return node, {}
     values: dict[str, Value] = {}
     if group is not None:
-        refuse(group, "grouping_sets", "rollup", "cube", "totals", "all")
+        refuse(group, "totals", "all")
+        sets = grouping_sets(group)
+        if sets is not None:
+            return _in_sets(symbols, tree, node, scope, sets)
         for one in group.expressions:
             value = symbols.plain(one, scope)
             values[one.sql("spark")] = symbols.fresh() if value is None or value not in node.values else value
@@ -33,6 +38,60 @@ def grouping(symbols: Symbols, tree: exp.Select, node: Node, scope: Scope) -> tu
     computed = by - node.values
     below: Node = Pass(child=node, computed=computed) if computed else node
     return Group(child=below, by=by), values
+
+
+def _in_sets(
+    symbols: Symbols, tree: exp.Select, node: Node, scope: Scope, sets: Sequence[Sequence[exp.Expr]]
+) -> tuple[Node, dict[str, Value]]:
+    """Each row counts in a group of every set. What a set leaves out is NULL in its groups, so it is a new value."""
+    values: dict[str, Value] = {}
+    for one in [one for group in sets for one in group]:
+        text = one.sql("spark")
+        if text not in values:
+            value = symbols.plain(one, scope) if all(one in group for group in sets) else None
+            values[text] = symbols.fresh() if value is None or value not in node.values else value
+    for part in tree.expressions:
+        values |= {call.sql("spark"): symbols.fresh() for call in part.find_all(exp.Grouping, exp.GroupingId)}
+    by = frozenset({*values.values(), symbols.fresh()})  # the last one is the set
+    return Group(child=Pass(child=node, computed=by - node.values, multiplies=True), by=by, what=GROUPING_SETS), values
+
+
+def grouping_sets(group: exp.Group) -> list[list[exp.Expr]] | None:
+    """The sets of expressions that a GROUP BY forms groups by, if it says ROLLUP, CUBE or GROUPING SETS."""
+    every = list(group.expressions)
+    for part, form in (("rollup", exp.Rollup), ("cube", exp.Cube)):
+        if group.args.get(part):  # GROUP BY a, b WITH ROLLUP
+            every = [form(expressions=every)]
+    if not any(isinstance(one, exp.Rollup | exp.Cube | exp.GroupingSets) for one in every):
+        return None
+    made: list[list[exp.Expr]] = [[]]
+    for one in every:
+        made = [[*before, *more] for before in made for more in _sets(one)]
+    found = [frozenset(one.sql("spark") for one in group) for group in made]
+    if len(set(found)) < len(found) or not any(found):
+        raise NotUnderstood("grouping sets that repeat, or without columns")
+    return made
+
+
+def _sets(tree: exp.Expr) -> list[list[exp.Expr]]:
+    match tree:
+        case exp.Rollup():
+            parts = [_listed(one) for one in tree.expressions]
+            return [[one for part in parts[:count] for one in part] for count in range(len(parts), -1, -1)]
+        case exp.Cube():
+            parts = [_listed(one) for one in tree.expressions]
+            choices = itertools.product((True, False), repeat=len(parts))
+            return [[one for part, taken in zip(parts, c, strict=True) if taken for one in part] for c in choices]
+        case exp.GroupingSets():
+            if tree.find(exp.Rollup, exp.Cube):
+                raise NotUnderstood("ROLLUP or CUBE inside GROUPING SETS")
+            return [_listed(one) for one in tree.expressions]
+        case _:
+            return [[tree]]
+
+
+def _listed(tree: exp.Expr) -> list[exp.Expr]:
+    return list(tree.expressions) if isinstance(tree, exp.Tuple) else [tree.unnest()]
 
 
 def windows(symbols: Symbols, tree: exp.Select, node: Node, scope: Scope, values: Mapping[str, Value]) -> Node:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ebla.algebra.grouping import GROUPING_SETS
 from ebla.algebra.nodes import Group, Pass, Shape
 from ebla.sql.items import SelectList, extended, says, select_list, without
 from ebla.sql.lex import quote
@@ -22,6 +23,8 @@ from ebla.sql.query import Query
 from ebla.values.grammar import parse
 
 ROWS = "_ebla_rows"
+SET = "_ebla_set"
+"""Which grouping set a group is of."""
 _EXACT = frozenset({"tinyint", "smallint", "int", "bigint"})
 _ORDERED = _EXACT | {"date", "timestamp", "timestamp_ntz", "string", "boolean"}
 _LONGS = range(-(2**63), 2**63)
@@ -79,15 +82,19 @@ def sketch(query: Query, shape: Shape, names: Sequence[str]) -> Sketch | None:
         return _distinct(without(query, listed.distinct), names)
     if listed.distinct is not None or len(listed.items) != len(names):
         return None
-    if says(query, "HAVING", "QUALIFY", "WINDOW", "LIMIT", "ROLLUP", "CUBE") or group.what != "aggregation":
+    if says(query, "HAVING", "QUALIFY", "WINDOW", "LIMIT") or group.what not in ("aggregation", GROUPING_SETS):
         return None
     if not says(query, "GROUP") and all(item.call is None for item in listed.items):
         return None  # the aggregation is that of a subquery
     roles, more = _roles(listed, shape, names, group)
     if roles is None:
         return None
-    if not group.by <= {value for _, value in shape.outputs}:
+    sets = group.what == GROUPING_SETS
+    if len(group.by - {value for _, value in shape.outputs}) > sets:
         return None  # a group that the view does not show cannot be found there
+    if sets:
+        roles.append(Role(column=SET, call=Call.GROUP))
+        more.append(f"grouping_id() AS {SET}")
     return Sketch(query=extended(query, listed.end, "".join(f", {item}" for item in more)), roles=tuple(roles))
 
 

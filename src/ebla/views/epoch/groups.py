@@ -9,7 +9,7 @@ import pyarrow as pa
 from ebla.algebra.merge import Call, Merged, merge
 from ebla.algebra.plan import of_groups
 from ebla.model.relation import HIDDEN_KEY
-from ebla.storage.rows import distinct, numbered
+from ebla.storage.rows import distinct, matching, numbered
 from ebla.values.columns import from_plain, plain_rows
 from ebla.views.epoch.mutations import arrow_schema
 from ebla.views.epoch.narrow import narrowed_to
@@ -25,22 +25,28 @@ def merged(operands: Operands, came: pa.Table, went: pa.Table, *, steps: int) ->
     assert roles is not None, "a view whose groups are merged"
     by = [r.column for r in roles if r.call is Call.GROUP]
     old = _stored(operands, by, pa.concat_tables([came, went]))
+    is_bag = operands.view.relation.keyless
+    groups = old.drop_columns(list(HIDDEN_KEY)) if is_bag else old
     cursor = operands.context.duck()
     try:
-        summed = added(cursor, roles, old, came, went)
+        summed = added(cursor, roles, groups, came, went)
+        if summed is None:
+            done = merge(roles, plain_rows(groups), plain_rows(came), plain_rows(went), steps=steps)
+            if done.stale:
+                return _regrouped(operands, by, done)
+            summed = from_plain(done.rows, groups.schema), from_plain([dict(row) for row in done.gone], groups.schema)
+        gained, gone = summed
+        if not is_bag:
+            return Rows(gained=gained, doomed=gone)
+        if not by:  # the one row of a global aggregate keeps its id, so that it is replaced
+            for name in HIDDEN_KEY:
+                gained = gained.append_column(old.schema.field(name), old[name].slice(0, gained.num_rows))
+            return Rows(gained=gained, doomed=gone)
+        # Rows without a key are not written over: what differs goes, and comes as it is now.
+        left = numbered(pa.concat_tables([gained, gone]).select(by))
+        return Rows(gained=gained, doomed=matching(cursor, old, by, left))
     finally:
         cursor.close()
-    if summed is not None:
-        return Rows(gained=summed[0], doomed=summed[1])
-    done = merge(roles, plain_rows(old), plain_rows(came), plain_rows(went), steps=steps)
-    if done.stale:
-        return _regrouped(operands, by, done)
-    # The one row of a global aggregate keeps its id, so that it is replaced.
-    ids = {n: old[n][0].as_py() for n in HIDDEN_KEY} if operands.view.relation.keyless else {}
-    return Rows(
-        gained=from_plain([{**row, **ids} for row in done.rows], old.schema),
-        doomed=from_plain([dict(row) for row in done.gone], old.schema),
-    )
 
 
 def _stored(operands: Operands, by: Sequence[str], rows: pa.Table) -> pa.Table:
