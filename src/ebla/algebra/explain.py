@@ -74,9 +74,10 @@ def _reading(narrowed: Sequence[Narrowed], whole: Sequence[str]) -> list[Step]:
     found: list[Step] = []
     for one in narrowed:
         found += _way(one.source, "fetch")
-        by = ", ".join(one.by)
-        text = f"{one.table} by ({by})"
-        step = Step(kind="read", phase="fetch", text=text, input=one.table, by=one.by, pruned=True, broadcast=True)
+        by = tuple(map(str, one.by))
+        text = f"{one.table} by ({', '.join(by)})"
+        pruned = not one.is_scan
+        step = Step(kind="read", phase="fetch", text=text, input=one.table, by=by, pruned=pruned, broadcast=True)
         found.append(step)
     found += [Step(kind="read", phase="fetch", text=f"{table} whole", input=table) for table in whole]
     return found

@@ -212,20 +212,25 @@ class Narrowed:
 
     leaf: int
     table: str
-    by: tuple[str, ...]
+    by: tuple[Column, ...]
     source: Values
+
+    @property
+    def is_scan(self) -> bool:
+        """Whether the whole input is read to find rows by what is computed of them."""
+        return any(isinstance(column, Computed) for column in self.by)
 
 
 def narrow(node: Node, by: tuple[Value, ...], source: Values) -> list[Narrowed]:
     """For each leaf that can be bounded, which of its rows can matter if only rows with `by` in the source do."""
     match node:
         case Leaf():
-            # To find rows by what is computed of them, all of them are read, which the query does as well.
             stored = tuple(v for v in by if node.stores(v))
-            if not stored:
+            found = stored or tuple(v for v in by if v in node.columns)
+            names = node.names(found)
+            if not names:
                 return []
-            names = tuple(str(node.columns[v]) for v in stored)
-            kept = picked(source, tuple(by.index(v) for v in stored), len(by))
+            kept = picked(source, tuple(by.index(v) for v in found), len(by))
             return [Narrowed(leaf=node.number, table=node.table, by=names, source=kept)]
         case Pass(child=child):
             return _narrow_by(child, by, source, child.values)

@@ -289,7 +289,7 @@ def _term(
         affected = _affected(top, moved, values) if set(values) <= top.values else None
         if affected is None or isinstance(affected, Leaf):
             continue
-        bounded, whole = _bounded(top, values)
+        bounded, whole = _bounded(top, values, scans=True)
         cost = _cost(top, values, keys, affected, bounded, whole)
         if best is None or cost < best[0]:
             term = Term(
@@ -352,9 +352,15 @@ def _affected(top: Node, moved: Sequence[Leaf], values: tuple[Value, ...]) -> tu
     return tuple(affected)
 
 
-def _bounded(top: Node, values: tuple[Value, ...]) -> tuple[tuple[Narrowed, ...], tuple[str, ...]]:
-    """Which mentions are read in part, and which tables whole."""
-    found = narrow(top, values, Scope(width=len(values)))
+def _bounded(
+    top: Node, values: tuple[Value, ...], *, scans: bool = False
+) -> tuple[tuple[Narrowed, ...], tuple[str, ...]]:
+    """Which mentions are read in part, and which tables whole.
+
+    `scans`: rows are found by what is computed of them, too. Where the scope is shown, the query itself leaves out all
+    others while it reads the input.
+    """
+    found = [one for one in narrow(top, values, Scope(width=len(values))) if scans or not one.is_scan]
     mentions: dict[int, int] = {}
     for leaf in leaves(top):
         mentions[leaf.number] = mentions.get(leaf.number, 0) + 1
@@ -376,7 +382,8 @@ def _cost(
     """Inputs read whole, then how vague the scope is, then lookups. Beside a key more columns say no more."""
     vague = _vagueness(top, values, keys)
     width = len(values) if vague == 0 else -len(values)
-    return (len(whole), vague, _lookups_of(affected, narrowed), width)
+    scans = sum(one.is_scan for one in narrowed)
+    return (len(whole) + scans, vague, _lookups_of(affected, narrowed), width)
 
 
 def _vagueness(top: Node, values: tuple[Value, ...], keys: Keys) -> int:

@@ -149,7 +149,7 @@ class Frames:
         for one in self._plan.narrowed:
             found.setdefault(one.leaf, []).append(one)
         return {
-            leaf: semi(self._now(parts[0].table), parts[0].by, self._values(parts[0].source))
+            leaf: semi(self._now(parts[0].table), [str(name) for name in parts[0].by], self._values(parts[0].source))
             for leaf, parts in found.items()
             if len(parts) == 1 and _is_scope(parts[0].source)
         }
