@@ -57,7 +57,7 @@ class Spelling:
         return self.case(made)
 
     def reserve(self, names: Iterable[str]) -> None:
-        """Names that no other gets: a common table expression must not hide a table."""
+        """Names that no other gets: a common table expression must not hide a table, nor an alias a column."""
         self._taken |= {name.lower() for name in names}
 
     def case(self, name: str) -> str:
@@ -136,7 +136,8 @@ class Spelled:
 
 def spelled(sql: Sql, names: Naming, seed: int) -> Spelled:
     spelling = Spelling(seed)
-    spelling.reserve(names.tables.values())
+    # An alias with the name of a column would hide it: Spark takes `id.x` for a field of the column `id`.
+    spelling.reserve([*names.tables.values(), *names.columns.values()])
     own: dict[str, str] = {}
     tokens = lex(StatementText(text=sql.text))
     pieces, at = list[str](), 0
