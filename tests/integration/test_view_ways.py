@@ -51,6 +51,8 @@ VIEWS = {
     "ON o.customer = c.id GROUP BY ROLLUP (c.country, c.name)",
     "cubed": "SELECT customer, total % 2 AS odd, grouping(customer) AS g, count(*) AS n FROM orders "
     "GROUP BY CUBE (customer, total % 2)",
+    "again": "SELECT c.id, c.name, c.id AS again FROM customers c WHERE NOT EXISTS (SELECT 1 FROM orders o "
+    "WHERE o.customer = c.id)",
     "alike": "SELECT a.id, b.id AS other FROM customers a JOIN customers b ON upper(a.name) = upper(b.name)",
     "initials": "SELECT left(name, 1) AS initial, count(DISTINCT country) AS n FROM customers GROUP BY left(name, 1)",
     "sizes": "SELECT CASE WHEN o.total > 5 THEN 'large' ELSE 'small' END AS size, count(DISTINCT c.name) AS n "

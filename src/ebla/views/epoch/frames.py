@@ -28,7 +28,7 @@ from ebla.views.epoch.narrow import State
 from ebla.views.epoch.operands import Operands
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _HIT = "_ebla_hit"
 
@@ -181,13 +181,16 @@ class Frames:
         names = [sscan.quoted(column) for column in columns if isinstance(column, str)]
         if len(names) == len(columns):
             return _numbered(rows.select(*names))  # a column may stand twice
-        return evaluated(self._operands.evaluation.session(small=False), rows, columns)
+        return evaluated(self._session(), rows, columns)
+
+    def _session(self) -> SparkSession:
+        return self._inputs.context.view_session(self._inputs.settings, small=False)
 
     def _having(self, table: str, by: Sequence[Column], values: DataFrame, names: Sequence[str]) -> DataFrame:
         """Columns of the rows of an input that have `by` among the values."""
         named = [name for name in by if isinstance(name, str)]
         if len(named) < len(by):
-            return rows_with(self._operands.evaluation.session(small=False), self._now(table), by, values, names)
+            return rows_with(self._session(), self._now(table), by, values, names)
         return semi(self._now(table), named, values).selectExpr(*[sscan.quoted(n) for n in names])
 
     def _now(self, table: str) -> DataFrame:
