@@ -21,6 +21,7 @@ from ebla.tables import value_lookup as lookup
 from ebla.views.epoch import inputs, key_changes, maintain
 from ebla.views.epoch.attempt import Target
 from ebla.views.epoch.cost import Way
+from ebla.views.epoch.evaluate import Evaluation
 from ebla.views.epoch.inputs import Inputs
 from ebla.views.epoch.whole_epoch import WholeEpoch
 from support.warehouse import shown
@@ -213,6 +214,34 @@ def test_first_rows_are_followed(db: ebla.Database, rows: int, monkeypatch: pyte
     refreshes = dict(db.sql("SELECT name, full_refreshes FROM system.views").rows())
     assert rows == 0 or refreshes["best_orders"] == refreshes["best_countries"] == 0
     assert refreshes["best_orders"] < 4
+
+
+def test_a_change_that_is_none_keeps_the_reserve(db: ebla.Database) -> None:
+    db.sql(f"CREATE MATERIALIZED VIEW best_orders AS {FIRST['best_orders']}")
+    (row,) = db.sql("SELECT id, customer, total FROM orders WHERE id = 3").rows()
+    for total in (row[2], row[2], 100):  # twice what is there already, then a new first row
+        db.table("orders").upsert([{"id": 3, "customer": row[1], "total": total}])
+        db.table("customers").upsert([{"id": 1, "name": "other", "country": 1}])
+        db.epochs.flush()
+    assert shown(db, "best_orders") == bag(db, FIRST["best_orders"])
+    assert db.sql("SELECT full_refreshes FROM system.views WHERE name = 'best_orders'").rows() == [(0,)]
+
+
+def test_rows_that_the_order_does_not_tell_apart_are_read_once(
+    db: ebla.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.sql("CREATE MATERIALIZED VIEW tied AS SELECT 1 AS one, total FROM orders ORDER BY one LIMIT 5 OFFSET 1")
+    frames, frame = Counter[str](), Evaluation.frame
+
+    def counted(self: Evaluation, *args: Any, **named: Any) -> Any:
+        frames[self.view.relation.name] += 1
+        return frame(self, *args, **named)
+
+    monkeypatch.setattr(Evaluation, "frame", counted)
+    change(db, random.Random(1))
+    db.epochs.flush()
+    assert frames["tied"] == 1
+    assert shown(db, "tied").total() == 5
 
 
 def test_rows_that_were_found_by_another_column_are_not_looked_up_by_key(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from ebla.algebra.names import unit_written
 from ebla.algebra.nodes import Computed
 from ebla.sql.lex import quote
 
@@ -52,6 +53,29 @@ _COMPARISONS: Mapping[type[exp.Expr], str] = {
 _CASTS = {"bigint": "bigint", "int": "int", "date": "date", "string": "string"}
 _UNITS = frozenset({"year", "yyyy", "yy", "quarter", "month", "mon", "mm", "week", "day", "dd", "hour", "minute"})
 _TIMES = ("date", "timestamp", "timestamp_ntz")
+_OF_ONE: frozenset[type[exp.Expr]] = frozenset({*_OF_TEXT, *_OF_TIME, exp.Paren, exp.Neg, exp.Not, exp.Boolean})
+_OF_TWO: frozenset[type[exp.Expr]] = frozenset({*_ARITHMETIC, *_COMPARISONS, exp.Is, exp.Left})
+_ARGUMENTS: Mapping[type[exp.Expr], frozenset[str]] = {
+    **dict.fromkeys(_OF_ONE, frozenset({"this"})),
+    **dict.fromkeys(_OF_TWO, frozenset({"this", "expression"})),
+    exp.Column: frozenset({"this", "table"}),
+    exp.Literal: frozenset({"this", "is_string"}),
+    exp.Null: frozenset(),
+    exp.Case: frozenset({"this", "ifs", "default"}),
+    exp.If: frozenset({"this", "true", "false"}),
+    exp.Coalesce: frozenset({"this", "expressions"}),
+    exp.Between: frozenset({"this", "low", "high"}),
+    exp.In: frozenset({"this", "expressions"}),
+    exp.Cast: frozenset({"this", "to"}),
+    exp.TryCast: frozenset({"this", "to", "safe"}),
+    exp.Substring: frozenset({"this", "start", "length"}),
+    exp.DPipe: frozenset({"this", "expression", "safe"}),
+    exp.Concat: frozenset({"expressions", "safe"}),
+    exp.TimestampTrunc: frozenset({"this", "unit"}),
+    exp.DateTrunc: frozenset({"this", "unit"}),
+    exp.TsOrDsToDate: frozenset({"this", "safe"}),
+}
+"""All that a node may say. One that says more, such as `negate`, means something else."""
 
 Lookup = Callable[[exp.Column], tuple[str, str] | None]
 """From a column of the tree to its stored name and type."""
@@ -83,6 +107,7 @@ def computed(tree: exp.Expr, lookup: Lookup) -> tuple[Computed, bool] | None:
 
 
 def _part(tree: exp.Expr, lookup: Lookup) -> _Part:
+    _refuse_unlisted(tree)
     match tree:
         case exp.Paren():
             return _part(tree.this, lookup)
@@ -95,21 +120,15 @@ def _part(tree: exp.Expr, lookup: Lookup) -> _Part:
             return _constant(tree)
         case exp.Neg():
             inner = _part(tree.this, lookup)
+            if inner.type not in _INTEGERS:
+                raise _Unlisted
             return _Part(f"(-{inner.text})", inner.type, inner.strict)
         case exp.Case() | exp.If() | exp.Coalesce():
             return _choice(tree, lookup)
-        case exp.Between() if set(_given(tree)) == {"this", "low", "high"}:
-            one, low, high = [_part(tree.args[n], lookup).text for n in ("this", "low", "high")]
-            return _Part(f"({one} BETWEEN {low} AND {high})", "boolean", False)
         case exp.Cast():
             return _cast(tree, lookup)
-        case exp.Not():
-            return _Part(f"(NOT {_part(tree.this, lookup).text})", "boolean", False)
-        case exp.Is() if isinstance(tree.expression, exp.Null):
-            return _Part(f"({_part(tree.this, lookup).text} IS NULL)", "boolean", False)
-        case exp.In() if tree.expressions and set(_given(tree)) == {"this", "expressions"}:
-            one, *others = [_part(part, lookup).text for part in (tree.this, *tree.expressions)]
-            return _Part(f"({one} IN ({', '.join(others)}))", "boolean", False)
+        case exp.Between() | exp.Not() | exp.Is() | exp.In():
+            return _Part(f"({_condition(tree, lookup)})", "boolean", False)
         case _ if type(tree) in _COMPARISONS:
             sides = [_part(part, lookup).text for part in (tree.this, tree.expression)]
             return _Part(f"({sides[0]} {_COMPARISONS[type(tree)]} {sides[1]})", "boolean", False)
@@ -119,37 +138,54 @@ def _part(tree: exp.Expr, lookup: Lookup) -> _Part:
             return _function(tree, lookup)
 
 
-def _function(tree: exp.Expr, lookup: Lookup) -> _Part:
+def _refuse_unlisted(tree: exp.Expr) -> None:
+    said = {name for name, value in tree.args.items() if value not in (None, False, [], "")}
+    if type(tree) not in _ARGUMENTS or not said <= _ARGUMENTS[type(tree)]:
+        raise _Unlisted
+
+
+def _condition(tree: exp.Between | exp.Not | exp.Is | exp.In, lookup: Lookup) -> str:
+    one = _part(tree.this, lookup).text
     match tree:
-        case exp.Substring() if set(_given(tree)) <= {"this", "start", "length"}:
-            return _call(
-                "substring", [tree.this, *(tree.args[n] for n in ("start", "length") if tree.args.get(n))], lookup
-            )
-        case exp.Left():
-            return _call("left", [tree.this, tree.expression], lookup)
-        case exp.DPipe() | exp.Concat() if not tree.args.get("coalesce"):
-            parts = [tree.this, tree.expression] if isinstance(tree, exp.DPipe) else tree.expressions
-            if any(_part(part, lookup).type != "string" for part in parts):
-                raise _Unlisted
-            return _call("concat", parts, lookup)
-        case exp.TimestampTrunc() if set(_given(tree)) == {"this", "unit"}:
-            return _truncated("date_trunc({unit}, {of})", tree, "timestamp", lookup)
-        case exp.DateTrunc() if set(_given(tree)) == {"this", "unit"}:
-            return _truncated("trunc({of}, {unit})", tree, "date", lookup)
-        case exp.TsOrDsToDate() if set(_given(tree)) <= {"this", "safe"}:
-            return _of_time("to_date", tree.this, "date", lookup)
-        case _ if type(tree) in _OF_TEXT and set(_given(tree)) == {"this"}:
-            name, kind = _OF_TEXT[type(tree)]
-            made = _call(name, [tree.this], lookup)
-            return _Part(made.text, kind, made.strict)
-        case _ if type(tree) in _OF_TIME and set(_given(tree)) == {"this"}:
-            return _of_time(_OF_TIME[type(tree)], tree.this, "int", lookup)
+        case exp.Between():
+            low, high = (_part(tree.args[name], lookup).text for name in ("low", "high"))
+            return f"{one} BETWEEN {low} AND {high}"
+        case exp.In() if tree.expressions:
+            return f"{one} IN ({', '.join(_part(part, lookup).text for part in tree.expressions)})"
+        case exp.Is() if isinstance(tree.expression, exp.Null):
+            return f"{one} IS NULL"
+        case exp.Not():
+            return f"NOT {one}"
         case _:
             raise _Unlisted
 
 
-def _given(tree: exp.Expr) -> list[str]:
-    return [name for name, value in tree.args.items() if value not in (None, False, [], "")]
+def _function(tree: exp.Expr, lookup: Lookup) -> _Part:
+    match tree:
+        case exp.Substring():
+            given = [tree.args[name] for name in ("start", "length") if tree.args.get(name)]
+            return _call("substring", [tree.this, *given], lookup)
+        case exp.Left():
+            return _call("left", [tree.this, tree.expression], lookup)
+        case exp.DPipe() | exp.Concat() if tree.args.get("safe"):  # two strings side by side are no call of a function
+            parts = [tree.this, tree.expression] if isinstance(tree, exp.DPipe) else tree.expressions
+            if any(_part(part, lookup).type != "string" for part in parts):
+                raise _Unlisted
+            return _call("concat", parts, lookup)
+        case exp.TimestampTrunc():
+            return _truncated("date_trunc({unit}, {of})", tree, "timestamp", lookup)
+        case exp.DateTrunc():
+            return _truncated("trunc({of}, {unit})", tree, "date", lookup)
+        case exp.TsOrDsToDate():
+            return _of_time("to_date", tree.this, "date", lookup)
+        case _ if type(tree) in _OF_TEXT:
+            name, kind = _OF_TEXT[type(tree)]
+            made = _call(name, [tree.this], lookup)
+            return _Part(made.text, kind, made.strict)
+        case _ if type(tree) in _OF_TIME:
+            return _of_time(_OF_TIME[type(tree)], tree.this, "int", lookup)
+        case _:
+            raise _Unlisted
 
 
 def _call(name: str, arguments: Sequence[exp.Expr], lookup: Lookup) -> _Part:
@@ -161,16 +197,19 @@ def _call(name: str, arguments: Sequence[exp.Expr], lookup: Lookup) -> _Part:
 
 
 def _of_time(name: str, tree: exp.Expr, kind: str, lookup: Lookup) -> _Part:
-    # sqlglot wraps what Spark takes for a date in a conversion, which changes no date and no part of a time's day.
-    inner = _part(tree.this if isinstance(tree, exp.TsOrDsToDate) else tree, lookup)
+    if isinstance(tree, exp.TsOrDsToDate) and name != "hour":
+        # sqlglot wraps what Spark takes for a date in a conversion, which changes no date and no day of a time.
+        _refuse_unlisted(tree)
+        tree = tree.this
+    inner = _part(tree, lookup)
     if inner.type not in _TIMES:
         raise _Unlisted
     return _Part(f"{name}({inner.text})", kind, inner.strict)
 
 
 def _truncated(form: str, tree: exp.Expr, kind: str, lookup: Lookup) -> _Part:
-    unit, inner = tree.args["unit"].name, _part(tree.this, lookup)
-    if unit.lower() not in _UNITS or inner.type not in _TIMES[: 1 if kind == "date" else 2]:
+    unit, inner = unit_written(tree), _part(tree.this, lookup)
+    if unit is None or unit.lower() not in _UNITS or inner.type not in _TIMES[: 1 if kind == "date" else 2]:
         raise _Unlisted
     return _Part(form.format(unit=f"'{unit}'", of=inner.text), kind, inner.strict)
 
@@ -194,7 +233,7 @@ def _constant(tree: exp.Expr) -> _Part:
 
 def _cast(tree: exp.Cast, lookup: Lookup) -> _Part:
     kind = _CASTS.get(tree.to.sql("spark").lower())
-    if kind is None or not set(_given(tree)) <= {"this", "to", "safe"}:
+    if kind is None:
         raise _Unlisted
     inner = _part(tree.this, lookup)
     return _Part(f"{'TRY_CAST' if tree.args.get('safe') else 'CAST'}({inner.text} AS {kind})", kind, inner.strict)
@@ -214,6 +253,8 @@ def _choice(tree: exp.Case | exp.If | exp.Coalesce, lookup: Lookup) -> _Part:
         text = f"coalesce({', '.join(part.text for part in values)})"
     else:
         whens = tree.args["ifs"] if isinstance(tree, exp.Case) else [tree]
+        for when in whens:
+            _refuse_unlisted(when)
         default = tree.args.get("default") if isinstance(tree, exp.Case) else tree.args.get("false")
         of = f" {_part(tree.this, lookup).text}" if isinstance(tree, exp.Case) and tree.this is not None else ""
         values = [_part(when.args["true"], lookup) for when in whens]

@@ -7,15 +7,19 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from ebla.algebra.nodes import First, NotUnderstood, Ordering
+from ebla.sql.items import unordered
+from ebla.sql.query import Query
 
 
-def cut_first(tree: exp.Expr) -> tuple[exp.Expr, exp.Order | None, int, int]:
+def cut_first(query: Query, tree: exp.Expr) -> tuple[exp.Expr, exp.Order | None, int, int]:
     """A query without its `ORDER BY … LIMIT … OFFSET …`, and those; a limit of 0 rows if there is none."""
     limit, offset, order = tree.args.get("limit"), tree.args.get("offset"), tree.args.get("order")
     if limit is None:
         return tree, None, 0, 0
     if order is None:
         raise NotUnderstood("LIMIT without ORDER BY")
+    if unordered(query) is None:
+        raise NotUnderstood("LIMIT in a query that does not end with ORDER BY … LIMIT … OFFSET …")
     rest = tree.copy()
     for part in ("limit", "offset", "order"):
         rest.set(part, None)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from ebla.algebra.nodes import Group, Node, NotUnderstood, Pass, Value
+from ebla.algebra.nodes import GROUPING_SETS, Group, Node, NotUnderstood, Pass, Value
 from ebla.algebra.symbols import Scope, Symbols
 
-GROUPING_SETS = "grouping sets"
+_SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
 _GENERATORS = frozenset({"stack", "inline", "inline_outer", "json_tuple", "posexplode_outer", "explode_outer"})
 
 
@@ -28,6 +28,8 @@ def grouping(symbols: Symbols, tree: exp.Select, node: Node, scope: Scope) -> tu
     values: dict[str, Value] = {}
     if group is not None:
         refuse(group, "totals", "all")
+        if group.args.get("grouping_sets"):
+            raise NotUnderstood("columns before GROUPING SETS, which stands alone behind GROUP BY")
         sets = grouping_sets(group)
         if sets is not None:
             return _in_sets(symbols, tree, node, scope, sets)
@@ -59,10 +61,12 @@ def _in_sets(
 def grouping_sets(group: exp.Group) -> list[list[exp.Expr]] | None:
     """The sets of expressions that a GROUP BY forms groups by, if it says ROLLUP, CUBE or GROUPING SETS."""
     every = list(group.expressions)
-    for part, form in (("rollup", exp.Rollup), ("cube", exp.Cube)):
-        if group.args.get(part):  # GROUP BY a, b WITH ROLLUP
-            every = [form(expressions=every)]
-    if not any(isinstance(one, exp.Rollup | exp.Cube | exp.GroupingSets) for one in every):
+    forms = [form for part in ("rollup", "cube") for form in group.args.get(part) or []]
+    if forms:  # GROUP BY a, b WITH ROLLUP
+        if len(forms) > 1 or forms[0].expressions or any(isinstance(one, _SETS) for one in every):
+            raise NotUnderstood("several forms of grouping sets")
+        every = [type(forms[0])(expressions=every)]
+    if not any(isinstance(one, _SETS) for one in every):
         return None
     made: list[list[exp.Expr]] = [[]]
     for one in every:
@@ -155,7 +159,9 @@ def refuse(tree: exp.Expr, *parts: str) -> None:
 
 def gives_one_row(tree: exp.Expr) -> bool:
     """Whether a SELECT gives one row at most, whatever its inputs hold."""
-    if not isinstance(tree, exp.Select) or tree.args.get("group") or any(map(generates, tree.expressions)):
+    if not isinstance(tree, exp.Select) or tree.args.get("group") or tree.args.get("laterals"):
+        return False
+    if any(map(generates, tree.expressions)):
         return False
     return not (tree.args.get("from_") or tree.args.get("from")) or any(map(_aggregates, tree.expressions))
 

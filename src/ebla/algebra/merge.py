@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from ebla.algebra.grouping import GROUPING_SETS
-from ebla.algebra.nodes import Group, Pass, Shape
+from ebla.algebra.nodes import GROUPING_SETS, Group, Pass, Shape
 from ebla.sql.items import SelectList, extended, says, select_list, without
 from ebla.sql.lex import quote
 from ebla.sql.query import Query

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.qualify import qualify
+from sqlglot.parsers.spark import SparkParser
 from sqlglot.schema import MappingSchema
 
 from ebla.algebra.nodes import NotUnderstood
+from ebla.sql.lex import lex
 from ebla.sql.query import Query
 from ebla.sql.refs import rewrite
 
@@ -25,6 +28,35 @@ Types = Mapping[str, str]
 
 Fold = Callable[[str], str]
 CASE_SENSITIVE = "spark.sql.caseSensitive"
+_UNIT = "unit"
+
+
+def _noting_unit(build: Callable[[list[exp.Expr]], exp.Expr], place: int) -> Callable[[list[exp.Expr]], exp.Expr]:
+    def built(args: list[exp.Expr]) -> exp.Expr:
+        given = args[place] if place < len(args) else None
+        unit = str(given.this) if isinstance(given, exp.Literal) and given.is_string else None
+        made = build(args)
+        made.meta[_UNIT] = unit
+        return made
+
+    return built
+
+
+class EblaSpark(Spark):
+    """Spark's SQL, in which units of time are kept as they are written: sqlglot takes `D` for a day, Spark does not."""
+
+    class Parser(SparkParser):
+        FUNCTIONS = {  # noqa: RUF012
+            **SparkParser.FUNCTIONS,
+            "DATE_TRUNC": _noting_unit(SparkParser.FUNCTIONS["DATE_TRUNC"], 0),
+            "TRUNC": _noting_unit(SparkParser.FUNCTIONS["TRUNC"], 1),
+        }
+
+
+def unit_written(truncation: exp.Expr) -> str | None:
+    """The unit of a truncated time as the query writes it, if it is a string."""
+    found = truncation.meta.get(_UNIT)
+    return found if isinstance(found, str) else None
 
 
 def is_case_sensitive(settings: Mapping[str, str]) -> bool:
@@ -64,7 +96,9 @@ class Qualified:
 def qualified(query: Query, inputs: Mapping[str, Types], *, case_sensitive: bool = False) -> Qualified:
     """The tree of a query over inputs of these names (in lower case) and columns."""
     fold = folding(case_sensitive)
-    dialect = "spark, normalization_strategy=case_sensitive" if case_sensitive else "spark"
+    if any(token.key == "|>" for token in lex(query.text)):
+        raise NotUnderstood("pipe syntax")
+    dialect = "eblaspark, normalization_strategy=case_sensitive" if case_sensitive else "eblaspark"
     marked, mentions = _marked(query, inputs, fold)
     # The names are folded already; they are not parsed, so that a word of SQL, or a space, needs no quotes here.
     columns: dict[str, object] = {

@@ -14,6 +14,8 @@ from enum import StrEnum
 from typing import NewType
 
 Value = NewType("Value", int)
+GROUPING_SETS = "grouping sets"
+"""What a group of ROLLUP, CUBE or GROUPING SETS is called."""
 
 
 class JoinKind(StrEnum):

@@ -26,6 +26,7 @@ from functools import lru_cache
 
 from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull, narrow, reach
 from ebla.algebra.nodes import (
+    GROUPING_SETS,
     Branches,
     First,
     Group,
@@ -145,6 +146,12 @@ def _every_row(root: Node, moved: Sequence[Leaf]) -> str | None:
     """Why a change may touch every row, where a part of the query says so."""
     for node in walk(root):
         for leaf in moved:
+            if isinstance(node, Group) and node.what == GROUPING_SETS and holds(node, leaf):
+                return (
+                    "groups of ROLLUP, CUBE and GROUPING SETS are followed where they can be merged: at the end of "
+                    "the query, all columns of the sets among the output, no HAVING, DISTINCT or LIMIT, and "
+                    "aggregates that are added and subtracted exactly"
+                )
             if isinstance(node, Group) and not node.by and holds(node, leaf):
                 what = f"a {node.what} without PARTITION BY" if node.keeps_rows else "an aggregate over all rows"
                 return f"every row depends on every row of {leaf.table}: {what}"

@@ -30,7 +30,7 @@ from ebla.sql.query import Query
 
 def shape(query: Query, inputs: Mapping[str, Types], *, case_sensitive: bool = False) -> Shape:
     """The tree of a query over inputs of these names (in lower case) and columns."""
-    return _Builder(qualified(query, inputs, case_sensitive=case_sensitive)).whole()
+    return _Builder(query, qualified(query, inputs, case_sensitive=case_sensitive)).whole()
 
 
 def understood(query: Query, relations: Mapping[str, Relation], settings: Mapping[str, str]) -> Shape:
@@ -57,13 +57,14 @@ Outputs = list[tuple[str, Value]]
 
 
 class _Builder:
-    def __init__(self, query: Qualified) -> None:
-        self._tree = query.tree
-        self._mentions = query.mentions
-        self._symbols = Symbols()
+    def __init__(self, query: Query, found: Qualified) -> None:
+        self._text = query
+        self._tree = found.tree
+        self._mentions = found.mentions
+        self._symbols = Symbols(computes="\\" not in query.text)  # escapes are read in many ways
 
     def whole(self) -> Shape:
-        tree, order, count, offset = cut_first(self._tree)
+        tree, order, count, offset = cut_first(self._text, self._tree)
         node, outputs = self._query(tree, {}, None)
         first = None if order is None else first_rows(tree, order, [name for name, _ in outputs], count, offset)
         return Shape(root=node, outputs=tuple(outputs), first=first, used=_used(self._tree, self._mentions.values()))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from ebla.algebra.computed import computed
-from ebla.algebra.nodes import Column, Join, JoinKind, Leaf, Node, NotUnderstood, Value
+from ebla.algebra.nodes import Column, Join, JoinKind, Leaf, Node, NotUnderstood, Pass, Value
 
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})
 
@@ -44,7 +44,9 @@ class Scope:
 class Symbols:
     """The values of one query: each is new when a column is computed, and has a type if that is known."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, computes: bool) -> None:
+        """`computes`: expressions over columns have values, too."""
+        self._computes = computes
         self._count = itertools.count(1)
         self._types: dict[Value, str] = {}
         self._fused: dict[frozenset[Value], Value] = {}
@@ -94,7 +96,7 @@ class Symbols:
         """The value of an expression over columns of one mention of an input."""
         values = {value for column in tree.find_all(exp.Column) if (value := scope.find(column)) is not None}
         columns = self._columns.get(next(iter(values), Value(0)))
-        if columns is None or not all(isinstance(columns.get(value), str) for value in values):
+        if not self._computes or columns is None or not all(isinstance(columns.get(value), str) for value in values):
             return None
 
         def lookup(column: exp.Column) -> tuple[str, str] | None:
@@ -146,6 +148,8 @@ class Symbols:
         The text's order of inner joins means nothing: each source comes when an equality leads to it, so that a change
         is followed, and an input is narrowed, from one to the next.
         """
+        if isinstance(node, Pass):  # lateral: what it adds to each row changes no value of the row
+            return replace(node, child=self.with_pairs(node.child, conditions, scope))
         if not isinstance(node, Join):
             return node
         if node.kind is not JoinKind.INNER:

@@ -13,6 +13,18 @@ from ebla.sql.query import Query
 
 _AGGREGATES = frozenset({"COUNT", "SUM", "AVG", "MEAN", "MIN", "MAX"})
 _SET_OPERATORS = frozenset({"UNION", "EXCEPT", "INTERSECT", "MINUS", "SETMINUS"})
+_CLAUSES = _SET_OPERATORS | {
+    "|>",
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "WINDOW",
+    "SORT",
+    "CLUSTER",
+    "DISTRIBUTE",
+    "LIMIT",
+    "OFFSET",
+}
 _BEFORE = {"(": 1, "[": 1, ")": -1, "]": -1}
 
 
@@ -77,11 +89,19 @@ def without(query: Query, place: tuple[int, int]) -> Query:
     return Query(text=query.text[:start] + query.text[end:], refs=refs)
 
 
-def unordered(query: Query) -> Query:
-    """The query without its last `ORDER BY` and what stands behind it."""
+def unordered(query: Query) -> Query | None:
+    """The query without the `ORDER BY … LIMIT … OFFSET …` that it ends with; `None` if something else stands there."""
     tokens = lex(query.text)
-    ends = [i for i in _outer(tokens) if tokens[i].key == "ORDER" and tokens[i + 1].key == "BY"]
-    return without(query, (tokens[ends[-1]].start, len(query.text)))
+    outer = _outer(tokens)
+    orders = [i for i in outer if tokens[i].key == "ORDER" and tokens[i + 1].key == "BY"]
+    if not orders:
+        return None
+    clauses = [i for i in outer if i > orders[-1] and tokens[i].key in _CLAUSES]
+    end = len(tokens) - 1
+    forms = {("LIMIT",): [end - 2], ("LIMIT", "OFFSET"): [end - 4, end - 2]}
+    if forms.get(tuple(tokens[i].key for i in clauses)) != clauses:
+        return None
+    return without(query, (tokens[orders[-1]].start, len(query.text)))
 
 
 def _outer(tokens: list[Token]) -> list[int]:

@@ -142,7 +142,7 @@ class Store:
         self._layers: Lru[Layer] = caches.cache(CacheName.LAYERS)
         self._newest: LRUCache[Hashable, _Needed] = LRUCache(PATHS_MAX)
         self.reserves: Lru[Reserve] = caches.cache(CacheName.RESERVES)
-        """Rows behind views that show the first ones of their query, by the view's id."""
+        """Rows behind views that show the first ones of their query, by the view's id and query."""
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
 

@@ -140,7 +140,7 @@ class Evaluation:
 
     def _has_all(self, leaves: Mapping[int, pa.Table], unread: Sequence[int] = ()) -> bool:
         """Whether nothing is left that the query would read from an input."""
-        return len({*leaves, *unread}) == len(self.view.kept.refs)
+        return {*leaves, *unread}.issuperset(range(len(self.view.kept.refs)))
 
     def _direct(self) -> Direct | None:
         view = self.view

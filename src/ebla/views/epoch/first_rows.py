@@ -6,7 +6,8 @@ reserve wants, and follows changes from then on.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from ebla.sql.items import unordered
 from ebla.storage.reserve import Reserve, reserve, rows_wanted
 from ebla.views.epoch.evaluate import Evaluation
 from ebla.views.epoch.operands import Operands
+from ebla.views.epoch.rows import Rows, unchanged
 
 ROWS_MAX = 50_000
 """The most rows that a reserve may want."""
@@ -26,14 +28,16 @@ _ORDERED = frozenset({*_NUMBERS, "string", "boolean", "date", "timestamp", "time
 
 def without_limit(operands: Operands) -> Operands:
     """The same for the query without its order and limit."""
-    view = replace(operands.view, kept=unordered(operands.view.kept))
+    query = unordered(operands.view.kept)
+    assert query is not None, "a query that is understood to end with ORDER BY … LIMIT"
+    view = replace(operands.view, kept=query)
     return replace(operands, evaluation=Evaluation(view, operands.inputs))
 
 
 def kept_reserve(operands: Operands) -> Reserve | None:
     """The reserve of the view's rows as they are, if this process has it."""
     inputs = operands.inputs
-    found = operands.context.store.reserves.get(operands.view.relation.id)
+    found = operands.context.store.reserves.get(_name(operands))
     if found is None:
         return None
     for name, relation in inputs.relations.items():
@@ -52,16 +56,34 @@ def kept_reserve(operands: Operands) -> Reserve | None:
     return found
 
 
+def as_it_is(operands: Operands) -> Rows:
+    """A view of which nothing changed, with the reserve of its rows if it has one."""
+    is_first = operands.shape is not None and operands.shape.first is not None
+    return replace(unchanged(operands.view), reserve=kept_reserve(operands) if is_first else None)
+
+
 def keep(operands: Operands, made: Reserve) -> None:
-    """Keep the reserve of the view's rows as the epoch leaves them."""
+    """Keep the reserve of the view's rows as the epoch left them."""
     now = operands.inputs.versions()
     versions = {relation.id: now[name] for name, relation in operands.inputs.relations.items()}
     size = made.rows.nbytes + made.beyond.nbytes
-    operands.context.store.reserves.put(operands.view.relation.id, replace(made, versions=versions), size)
+    operands.context.store.reserves.put(_name(operands), replace(made, versions=versions), size)
 
 
-def first_anew(operands: Operands) -> pa.Table | None:
-    """The view's rows, computed together with a reserve; `None` if they cannot be told by one."""
+def _name(operands: Operands) -> Hashable:
+    return operands.view.relation.id, operands.view.kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstRead:
+    """The view's rows, and the reserve behind them unless the order leaves open which rows are the first."""
+
+    rows: pa.Table
+    reserve: Reserve | None
+
+
+def first_anew(operands: Operands) -> FirstRead | None:
+    """The view's rows, computed together with a reserve; `None` if the query without its limit does not tell them."""
     first = None if operands.shape is None else operands.shape.first
     if first is None or rows_wanted(first) > ROWS_MAX or not is_ordered(operands, first):
         return None
@@ -73,10 +95,7 @@ def first_anew(operands: Operands) -> pa.Table | None:
         made = reserve(cursor, first, rows.slice(0, wanted - 1), beyond)
     finally:
         cursor.close()
-    if made.unfit is not None:
-        return None
-    keep(operands, made)
-    return made.shown
+    return FirstRead(rows=rows.slice(first.offset, first.count), reserve=made if made.unfit is None else None)
 
 
 def is_ordered(operands: Operands, first: First) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import assert_never
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from ebla.errors import SqlError, TypeMismatchError
 from ebla.storage.reserve import Reserve, comes_before, reserve
 from ebla.storage.rows import TooLarge, difference, distinct, matching, numbered, stored_rows, without_keys
 from ebla.views.epoch.culprit import naming_culprits
-from ebla.views.epoch.first_rows import keep, kept_reserve, without_limit
+from ebla.views.epoch.first_rows import as_it_is, kept_reserve, without_limit
 from ebla.views.epoch.groups import merged
 from ebla.views.epoch.key_changes import needs_keys_alone
 from ebla.views.epoch.narrow import Side, bound, sides
@@ -30,7 +31,7 @@ def follow(operands: Operands) -> Rows | Recompute:
         return _followed(operands, by_keys)
     changed = operands.inputs.changed_inputs()
     if not changed:
-        return unchanged(operands.view)
+        return as_it_is(operands)
     if operands.shape is None:
         return Recompute(reason=operands.blocked or "")
     return _followed(operands, plan(operands.shape, changed, operands.keys, merges=operands.view.roles is not None))
@@ -131,8 +132,7 @@ def _first_rows(operands: Operands, made: FirstRows) -> Rows | Recompute:
         cursor.close()
     if new.unfit is not None:
         return Recompute(reason=new.unfit)
-    keep(operands, new)
-    return _exchanged(operands, *difference(new.shown, kept.shown))
+    return replace(_exchanged(operands, *difference(new.shown, kept.shown)), reserve=new)
 
 
 def _among_kept(operands: Operands, made: Incremental | Difference, kept: Reserve) -> pa.Table:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ebla.relations.views import View
+from ebla.storage.reserve import Reserve
 from ebla.storage.rows import difference, stored_rows, without_keys
 from ebla.views.epoch.mutations import arrow_schema
 
@@ -20,6 +21,8 @@ class Rows:
     doomed: pa.Table
     compared: int = 0
     """How many rows of the view were computed or looked at."""
+    reserve: Reserve | None = None
+    """Of a view that shows first rows, those to keep when these rows are committed."""
 
     @property
     def is_empty(self) -> bool:

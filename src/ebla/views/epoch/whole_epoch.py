@@ -7,6 +7,7 @@ What cannot be followed, or costs more than it saves, recomputes the view and re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -19,7 +20,7 @@ from ebla.storage.rows import TooLarge
 from ebla.views.epoch.attempt import Attempt, Epoch
 from ebla.views.epoch.cost import Estimate, Way, estimate
 from ebla.views.epoch.culprit import naming_culprits
-from ebla.views.epoch.first_rows import first_anew
+from ebla.views.epoch.first_rows import as_it_is, first_anew, keep
 from ebla.views.epoch.follow import FAILS_ALONE, follow
 from ebla.views.epoch.frames import Frames
 from ebla.views.epoch.groups import merged
@@ -77,7 +78,7 @@ class WholeEpoch:
             return self._recompute(str(reason))
         changed = [n for n, rows in written.items() if rows]
         if not changed:
-            return self._commit(Plan.UNCHANGED, None, 0, 0)
+            return self._apply(as_it_is(self._operands))
         sizes = {n: inputs.size(n) for n in inputs.relations}
         view_rows = self._operands.stored.rows_at_most
         guess = estimate(written, sizes, rows_max=inputs.rows_max, view_rows=view_rows)
@@ -155,12 +156,16 @@ class WholeEpoch:
     def _anew(self, reason: str, plan: Plan) -> Epoch:
         operands = self._operands
         first = first_anew(operands)
-        few = self._few_anew(first)
+        rows, reserve = (None, None) if first is None else (first.rows, first.reserve)
+        few = self._few_anew(rows)
         if few is not None:
-            return self._put(few, plan, reason)
+            return self._put(replace(few, reserve=reserve), plan, reason)
         evaluation = operands.evaluation
-        gained = self._attempt.put_new(evaluation.frame({}) if first is None else evaluation.given(first))
-        return self._commit(plan, reason, gained, self._operands.stored.rows_at_most, emptied=True)
+        gained = self._attempt.put_new(evaluation.frame({}) if rows is None else evaluation.given(rows))
+        epoch = self._commit(plan, reason, gained, operands.stored.rows_at_most, emptied=True)
+        if reserve is not None:
+            keep(operands, reserve)
+        return epoch
 
     def _few_anew(self, first: pa.Table | None) -> Rows | None:
         """All rows of the view compared with those that are there, if they are few."""
@@ -179,7 +184,10 @@ class WholeEpoch:
 
     def _put(self, rows: Rows, plan: Plan, reason: str | None) -> Epoch:
         self._attempt.put(rows)
-        return self._commit(plan, reason, rows.gained.num_rows, rows.doomed.num_rows)
+        epoch = self._commit(plan, reason, rows.gained.num_rows, rows.doomed.num_rows)
+        if rows.reserve is not None:
+            keep(self._operands, rows.reserve)
+        return epoch
 
     def _commit(self, plan: Plan, reason: str | None, gained: int, lost: int, *, emptied: bool = False) -> Epoch:
         growth, building, attempt = self._growth, self._building, self._attempt
