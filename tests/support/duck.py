@@ -34,7 +34,7 @@ class DuckEngine:
     """One epoch over an old and a new state of the tables. Plans speak of stored names, texts of plain ones."""
 
     def __init__(self, old: State, new: State, naming: Naming = PLAIN) -> None:
-        self._old = old
+        self._old = self.old = old
         self._new = self.new = new
         self.naming = naming
         self.connection = _shared

@@ -20,8 +20,8 @@ from ebla.model.plans import Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """`kind` is transform, grab, read, sync or full refresh; `phase` says what for: to find the affected values, to
-    fetch the rows that they are made of, or to write."""
+    """`kind` is transform, grab, read, compare, sync or full refresh; `phase` says what for: to find the affected
+    values, to fetch the rows that they are made of, or to write."""
 
     kind: str
     text: str
@@ -42,8 +42,16 @@ class Step:
 
 def steps(made: EpochPlan) -> list[Step]:
     match made:
-        case FullRefresh(reason=reason):
-            return [Step(kind="full refresh", text=reason)]
+        case FullRefresh(reason=reason, unless=unless):
+            if unless is None:
+                return [Step(kind="full refresh", text=reason)]
+            compared = [Step(kind="compare", phase="find", text=_compared(one.query.text)) for one in unless.subqueries]
+            followed = [] if unless.rows is None else steps(unless.rows)
+            return [
+                *compared,
+                *followed,
+                Step(kind="full refresh", text=f"if a subquery gives something else: {reason}"),
+            ]
         case Incremental(scope=scope, affected=affected, narrowed=narrowed, whole=whole):
             sync = f"recompute rows whose ({', '.join(scope)}) is affected, and write the difference"
             return [*_collecting(affected), *_reading(narrowed, whole), Step(kind="sync", text=sync, columns=scope)]
@@ -57,6 +65,10 @@ def steps(made: EpochPlan) -> list[Step]:
             *before, _ = steps(rows)
             among = f"put these rows among the first {first.end} and the reserve beyond, and write the difference"
             return [*before, Step(kind="sync", text=among)]
+
+
+def _compared(text: str) -> str:
+    return f"what ({' '.join(text.split())}) gives before and after the change"
 
 
 def _terms(terms: Sequence[Term]) -> list[Step]:
@@ -189,7 +201,8 @@ def as_json(
 def _value(made: EpochPlan) -> dict[str, object]:
     found: dict[str, object] = {"plan": name_of(made)}
     if isinstance(made, FullRefresh):
-        return found | {"reason": made.reason}
+        spared = {} if made.unless is None else {"steps": [step.value() for step in steps(made)]}
+        return found | {"reason": made.reason, **spared}
     ways = {Incremental: "scope", Difference: "difference", Merge: "merge", FirstRows: "first rows"}
     return found | {"way": ways[type(made)], "steps": [step.value() for step in steps(made)]}
 

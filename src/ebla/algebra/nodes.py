@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NewType
 
+from ebla.sql.query import Query
+
 Value = NewType("Value", int)
 GROUPING_SETS = "grouping sets"
 """What a group of ROLLUP, CUBE or GROUPING SETS is called."""
@@ -100,6 +102,8 @@ class Join:
     """Values that the condition equates, left and right. Other conditions only make fewer rows match."""
     fused: tuple[Value, ...] = ()
     """Of a full join, for each pair the value that a row has on the side, or sides, that it comes from."""
+    closed: bool = False
+    """The right is a subquery that reads nothing of the left: it is the same for every row."""
 
     @property
     def values(self) -> frozenset[Value]:
@@ -205,6 +209,18 @@ class First:
         return self.offset + self.count
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """A subquery that reads nothing of what stands around it, in the user's own text.
+
+    While it gives what it gave, changes of its inputs mean nothing to the query.
+    """
+
+    query: Query
+    leaves: tuple[int, ...]
+    """The places of its table references among those of the whole query."""
+
+
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Shape:
     """A query understood: its tree, and the value of each output column in order."""
@@ -213,6 +229,8 @@ class Shape:
     outputs: tuple[tuple[str, Value], ...]
     first: First | None = None
     """Only these rows of what the tree gives are the query's."""
+    closed: tuple[Closed, ...] = ()
+    """Subqueries of which every row may depend on every row that they read."""
     used: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The columns of each input that the query mentions."""
 

@@ -15,7 +15,8 @@ Three ways to follow a change, each exact:
 **First rows**, in some order and up to a limit, are followed by one of the first two: what comes of the query without
 its limit is put among the rows that are kept, those that the view has and some beyond.
 
-What is left is a **full refresh**, with the reason.
+What is left is a **full refresh**, with the reason. Where every row depends on a subquery that is the same for all of
+them, it is spared as long as the subquery gives what it gave.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope
 from ebla.algebra.nodes import (
     GROUPING_SETS,
     Branches,
+    Closed,
     First,
     Group,
     Join,
@@ -91,11 +93,6 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FullRefresh:
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRows:
     """The first rows in an order: the query without its limit is followed, and what comes of it put among them."""
 
@@ -103,7 +100,25 @@ class FirstRows:
     first: First
 
 
-EpochPlan = Incremental | Difference | Merge | FirstRows | FullRefresh
+Followed = Incremental | Difference | Merge | FirstRows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unless:
+    """While these subqueries give what they gave, the change is followed as if their inputs had not changed."""
+
+    subqueries: tuple[Closed, ...]
+    rows: Followed | None
+    """`None`: nothing else changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullRefresh:
+    reason: str
+    unless: Unless | None = None
+
+
+EpochPlan = Followed | FullRefresh
 
 
 def plan(shape: Shape, changed: Iterable[str], keys: Keys, *, merges: bool = False) -> EpochPlan:
@@ -121,7 +136,20 @@ def _plan(
 ) -> EpochPlan:
     keys: Keys = {name: list(key) for name, key in keyed_by}
     moved = [leaf for leaf in leaves(shape.root) if leaf.table in tables]
-    found: list[tuple[Cost, EpochPlan]] = []
+    made = _followed(shape, moved, keys, merges=merges)
+    if not isinstance(made, str):
+        return made
+    parts = tuple(part for part in shape.closed if any(leaf.number in part.leaves for leaf in moved))
+    fixed = {number for part in parts for number in part.leaves}
+    others = [leaf for leaf in moved if leaf.number not in fixed]
+    rows = _followed(shape, others, keys, merges=merges) if others else None
+    unless = None if not parts or isinstance(rows, str) else Unless(subqueries=parts, rows=rows)
+    return FullRefresh(reason=made, unless=unless)
+
+
+def _followed(shape: Shape, moved: Sequence[Leaf], keys: Keys, *, merges: bool) -> Followed | str:
+    """The cheapest plan that follows changes of these mentions of inputs, or why there is none."""
+    found: list[tuple[Cost, Followed]] = []
     by_scope, blocked = _by_scope(shape, moved, keys)
     if by_scope is not None:
         found.append((by_scope[0], by_scope[1]))
@@ -135,7 +163,7 @@ def _plan(
         if terms is not None:
             found.append((terms[0], Difference(terms=terms[1])))
     if not found:
-        return FullRefresh(reason=_every_row(shape.root, moved) or blocked)
+        return _every_row(shape.root, moved) or blocked
     best = min(found, key=lambda one: one[0])[1]
     if shape.first is not None and isinstance(best, Incremental | Difference):
         return FirstRows(rows=best, first=shape.first)

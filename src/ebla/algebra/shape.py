@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from sqlglot import exp
 
+from ebla.algebra.closed import closed_parts
 from ebla.algebra.first import cut_first, first_rows
 from ebla.algebra.grouping import (
     generates,
@@ -67,7 +68,13 @@ class _Builder:
         tree, order, count, offset = cut_first(self._text, self._tree)
         node, outputs = self._query(tree, {}, None)
         first = None if order is None else first_rows(tree, order, [name for name, _ in outputs], count, offset)
-        return Shape(root=node, outputs=tuple(outputs), first=first, used=_used(self._tree, self._mentions.values()))
+        return Shape(
+            root=node,
+            outputs=tuple(outputs),
+            first=first,
+            closed=closed_parts(self._text, node),
+            used=_used(self._tree, self._mentions.values()),
+        )
 
     # ---- queries ----------------------------------------------------------------------------------------
 
@@ -265,7 +272,8 @@ class _Builder:
             query = query.this
         pairs: list[tuple[Value, Value]] = []
         theirs: list[Value | None] = []
-        if Scope(outer=scope).is_correlated(query):
+        correlated = Scope(outer=scope).is_correlated(query)
+        if correlated:
             if not isinstance(query, exp.Select) or query.args.get("with_") or query.args.get("with"):
                 raise NotUnderstood("a correlated subquery with a set operator or WITH")
             inner = Scope(ctes=scope.ctes, outer=scope)
@@ -283,7 +291,7 @@ class _Builder:
                 pairs = [*pairs, *found] if len(found) == len(members) else []
             else:
                 pairs += found
-        return Join(kind=kind, left=node, right=right, pairs=tuple(pairs))
+        return Join(kind=kind, left=node, right=right, pairs=tuple(pairs), closed=not correlated)
 
     def _correlated(self, query: exp.Select, inner: Scope) -> tuple[Node, list[exp.Expr]]:
         """The rows that a correlated subquery reads, and its conditions.

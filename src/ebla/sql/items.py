@@ -6,10 +6,12 @@ touching the user's own text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ebla.sql.lex import Token, lex
 from ebla.sql.query import Query
+from ebla.sql.refs import find
 
 _AGGREGATES = frozenset({"COUNT", "SUM", "AVG", "MEAN", "MIN", "MAX"})
 _SET_OPERATORS = frozenset({"UNION", "EXCEPT", "INTERSECT", "MINUS", "SETMINUS"})
@@ -102,6 +104,27 @@ def unordered(query: Query) -> Query | None:
     if forms.get(tuple(tokens[i].key for i in clauses)) != clauses:
         return None
     return without(query, (tokens[orders[-1]].start, len(query.text)))
+
+
+def subquery_of(query: Query, mentions: Sequence[int]) -> Query | None:
+    """The largest `(SELECT …)` of a query that has these of its table references and no others, if it can stand alone.
+
+    One that reads a table that WITH defines outside of it cannot.
+    """
+    tokens = lex(query.text)
+    for i, token in enumerate(tokens[:-1]):
+        if token.key != "(" or tokens[i + 1].key not in ("SELECT", "WITH"):
+            continue
+        close = _closing(tokens, i)
+        if close is None:
+            return None
+        start, end = token.end, tokens[close].start
+        if [n for n, ref in enumerate(query.refs) if start <= ref.start < end] == list(mentions):
+            refs = tuple(query.refs[number].shifted(-start) for number in mentions)
+            alone = find(query.text[start:end].rstrip())
+            same = [(ref.start, ref.end) for ref in alone.refs] == [(ref.start, ref.end) for ref in refs]
+            return Query(text=alone.text, refs=refs) if same else None
+    return None
 
 
 def _outer(tokens: list[Token]) -> list[int]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ebla.algebra.direct import Direct, direct_of_relations
 from ebla.algebra.driving import adding
-from ebla.algebra.nodes import Ordering, Shape
+from ebla.algebra.nodes import Closed, Ordering, Shape
 from ebla.model.relation import under_names
 from ebla.relations.views import View
 from ebla.spark import scan as sscan
@@ -81,6 +81,25 @@ class Evaluation:
             with swrite.translated(self.view.relation.name):
                 found = self._of_sides(self._few(_signed(frames)).toArrow(), len(sides))
         return [(side.sign, rows) for side, rows in zip(sides, found, strict=True)]
+
+    def gives_the_same(self, part: Closed) -> bool:
+        """Whether a subquery gives one row at most, and the one that it gave before the change.
+
+        One Spark job, which reads the inputs of the subquery twice.
+        """
+        inputs, session = self.inputs, self.inputs.context.view_session(self.view.settings, small=False)
+        tables = [self.view.kept.refs[number].name.lower() for number in part.leaves]
+        with swrite.translated(self.view.relation.name):
+            sides = [
+                over(session, part.query, {i: inputs.frame(table, state) for i, table in enumerate(tables)})
+                for state in (State.OLD, State.NEW)
+            ]
+            named = [side.toDF(*[f"c{i}" for i in range(len(side.columns))]).limit(2) for side in sides]
+            found = _signed(named).toArrow()
+        rows = found.drop_columns([SIGN]).to_pylist()
+        old, new = ([row for row, mark in zip(rows, found[SIGN].to_pylist(), strict=True) if mark == n] for n in (0, 1))
+        # As texts: -0.0 is not 0.0, and NaN is NaN.
+        return max(len(old), len(new)) < 2 and repr(old) == repr(new)
 
     def _on_rows(self, sides: Sequence[tuple[Mapping[int, pa.Table], Sequence[int]]]) -> list[pa.Table]:
         """The query on Spark, over rows of every mention but those that are unread, once for each of the sides.

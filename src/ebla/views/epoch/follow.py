@@ -8,7 +8,7 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from ebla.algebra.plan import Difference, EpochPlan, FirstRows, FullRefresh, Incremental, Merge, Term, plan
+from ebla.algebra.plan import Difference, EpochPlan, FirstRows, FullRefresh, Incremental, Merge, Term, Unless, plan
 from ebla.errors import SqlError, TypeMismatchError
 from ebla.storage.reserve import Reserve, comes_before, reserve
 from ebla.storage.rows import TooLarge, difference, distinct, matching, numbered, stored_rows, without_keys
@@ -39,8 +39,8 @@ def follow(operands: Operands) -> Rows | Recompute:
 
 def _followed(operands: Operands, made: EpochPlan) -> Rows | Recompute:
     match made:
-        case FullRefresh(reason=reason):
-            return Recompute(reason=reason)
+        case FullRefresh(reason=reason, unless=unless):
+            return Recompute(reason=reason) if unless is None else _unless_changed(operands, unless, reason)
         case Incremental():
             return _by_scope(operands, made)
         case Difference(terms=terms):
@@ -51,6 +51,18 @@ def _followed(operands: Operands, made: EpochPlan) -> Rows | Recompute:
             return _first_rows(operands, made)
         case _:
             assert_never(made)
+
+
+def _unless_changed(operands: Operands, unless: Unless, reason: str) -> Rows | Recompute:
+    """What else changed, if subqueries that every row reads give what they gave."""
+    if operands.inputs.region is not None:  # a view that is being built has not all rows of its base
+        return Recompute(reason=reason)
+    try:
+        if not all(operands.evaluation.gives_the_same(one) for one in unless.subqueries):
+            return Recompute(reason=reason)
+    except (SqlError, TypeMismatchError) as error:
+        return Recompute(reason=FAILS_ALONE, failed=error)
+    return as_it_is(operands) if unless.rows is None else _followed(operands, unless.rows)
 
 
 def _by_keys(operands: Operands) -> Incremental | FirstRows | None:
