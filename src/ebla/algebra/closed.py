@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ebla.algebra.nodes import Branches, Closed, Group, Join, Node, Pass, leaves
+from ebla.algebra.plan import aggregated
 from ebla.sql.items import subquery_of
 from ebla.sql.query import Query
 
@@ -13,7 +14,7 @@ from ebla.sql.query import Query
 def closed_parts(query: Query, root: Node) -> tuple[Closed, ...]:
     """Those of a query whose text stands alone, and whose table references nothing else reads."""
     mentions = Counter(leaf.number for leaf in leaves(root))
-    parts = list(_closed(root))
+    parts = list(_closed(aggregated(root) or root))  # the whole query is no part of itself
     inside = Counter(leaf.number for part in parts for leaf in leaves(part))
     made: dict[tuple[int, ...], Closed] = {}
     for part in parts:
