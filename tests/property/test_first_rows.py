@@ -88,7 +88,7 @@ def test_first_rows_are_as_recomputed(written: tuple[Sql, str], both: tuple[Stat
             event(f"unfit: {kept.unfit.split(' rows')[0]}")
             return
         engine = DuckEngine(before, after)
-        assert _bag(kept.shown) == engine.evaluate(text, before)
+        assert _bag(kept.first_rows) == engine.evaluate(text, before)
         try:
             found = _followed(engine, understood, sql, kept)
         except TooLarge as reason:
@@ -100,7 +100,7 @@ def test_first_rows_are_as_recomputed(written: tuple[Sql, str], both: tuple[Stat
         kept = found
         event(f"followed, {'all rows' if kept.beyond.num_rows == 0 else 'some rows'} kept")
     if kept.unfit is None:
-        assert _bag(kept.shown) == DuckEngine(new, old).evaluate(text, old)
+        assert _bag(kept.first_rows) == DuckEngine(new, old).evaluate(text, old)
 
 
 def _anew(engine: DuckEngine, sql: Sql, first: First, state: State) -> Reserve:

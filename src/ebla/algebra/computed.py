@@ -86,7 +86,7 @@ class _Unlisted(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Piece:
     """A piece of an expression. `strict`: it is NULL where all columns are."""
 
     text: str
@@ -97,7 +97,7 @@ class _Part:
 def computed(tree: exp.Expr, lookup: Lookup) -> tuple[Computed, bool] | None:
     """The expression over columns of one input, and whether it is NULL where all of them are; or `None`."""
     try:
-        made = _part(tree, lookup)
+        made = _piece(tree, lookup)
     except _Unlisted:
         return None
     if made.type not in _COMPARED:
@@ -106,32 +106,32 @@ def computed(tree: exp.Expr, lookup: Lookup) -> tuple[Computed, bool] | None:
     return Computed(text=made.text, columns=names, type=made.type), made.strict
 
 
-def _part(tree: exp.Expr, lookup: Lookup) -> _Part:
+def _piece(tree: exp.Expr, lookup: Lookup) -> _Piece:
     _refuse_unlisted(tree)
     match tree:
         case exp.Paren():
-            return _part(tree.this, lookup)
+            return _piece(tree.this, lookup)
         case exp.Column():
             found = lookup(tree)
             if found is None:
                 raise _Unlisted
-            return _Part(quote(found[0]), found[1], True)
+            return _Piece(quote(found[0]), found[1], True)
         case exp.Literal() | exp.Boolean() | exp.Null():
             return _constant(tree)
         case exp.Neg():
-            inner = _part(tree.this, lookup)
+            inner = _piece(tree.this, lookup)
             if inner.type not in _INTEGERS:
                 raise _Unlisted
-            return _Part(f"(-{inner.text})", inner.type, inner.strict)
+            return _Piece(f"(-{inner.text})", inner.type, inner.strict)
         case exp.Case() | exp.If() | exp.Coalesce():
             return _choice(tree, lookup)
         case exp.Cast():
             return _cast(tree, lookup)
         case exp.Between() | exp.Not() | exp.Is() | exp.In():
-            return _Part(f"({_condition(tree, lookup)})", "boolean", False)
+            return _Piece(f"({_condition(tree, lookup)})", "boolean", False)
         case _ if type(tree) in _COMPARISONS:
-            sides = [_part(part, lookup).text for part in (tree.this, tree.expression)]
-            return _Part(f"({sides[0]} {_COMPARISONS[type(tree)]} {sides[1]})", "boolean", False)
+            sides = [_piece(part, lookup).text for part in (tree.this, tree.expression)]
+            return _Piece(f"({sides[0]} {_COMPARISONS[type(tree)]} {sides[1]})", "boolean", False)
         case _ if type(tree) in _ARITHMETIC:
             return _arithmetic(tree, lookup)
         case _:
@@ -145,13 +145,13 @@ def _refuse_unlisted(tree: exp.Expr) -> None:
 
 
 def _condition(tree: exp.Between | exp.Not | exp.Is | exp.In, lookup: Lookup) -> str:
-    one = _part(tree.this, lookup).text
+    one = _piece(tree.this, lookup).text
     match tree:
         case exp.Between():
-            low, high = (_part(tree.args[name], lookup).text for name in ("low", "high"))
+            low, high = (_piece(tree.args[name], lookup).text for name in ("low", "high"))
             return f"{one} BETWEEN {low} AND {high}"
         case exp.In() if tree.expressions:
-            return f"{one} IN ({', '.join(_part(part, lookup).text for part in tree.expressions)})"
+            return f"{one} IN ({', '.join(_piece(part, lookup).text for part in tree.expressions)})"
         case exp.Is() if isinstance(tree.expression, exp.Null):
             return f"{one} IS NULL"
         case exp.Not():
@@ -160,7 +160,7 @@ def _condition(tree: exp.Between | exp.Not | exp.Is | exp.In, lookup: Lookup) ->
             raise _Unlisted
 
 
-def _function(tree: exp.Expr, lookup: Lookup) -> _Part:
+def _function(tree: exp.Expr, lookup: Lookup) -> _Piece:
     match tree:
         case exp.Substring():
             given = [tree.args[name] for name in ("start", "length") if tree.args.get(name)]
@@ -169,7 +169,7 @@ def _function(tree: exp.Expr, lookup: Lookup) -> _Part:
             return _call("left", [tree.this, tree.expression], lookup)
         case exp.DPipe() | exp.Concat() if tree.args.get("safe"):  # two strings side by side are no call of a function
             parts = [tree.this, tree.expression] if isinstance(tree, exp.DPipe) else tree.expressions
-            if any(_part(part, lookup).type != "string" for part in parts):
+            if any(_piece(part, lookup).type != "string" for part in parts):
                 raise _Unlisted
             return _call("concat", parts, lookup)
         case exp.TimestampTrunc():
@@ -181,90 +181,90 @@ def _function(tree: exp.Expr, lookup: Lookup) -> _Part:
         case _ if type(tree) in _OF_TEXT:
             name, kind = _OF_TEXT[type(tree)]
             made = _call(name, [tree.this], lookup)
-            return _Part(made.text, kind, made.strict)
+            return _Piece(made.text, kind, made.strict)
         case _ if type(tree) in _OF_TIME:
             return _of_time(_OF_TIME[type(tree)], tree.this, "int", lookup)
         case _:
             raise _Unlisted
 
 
-def _call(name: str, arguments: Sequence[exp.Expr], lookup: Lookup) -> _Part:
+def _call(name: str, arguments: Sequence[exp.Expr], lookup: Lookup) -> _Piece:
     """A function that gives a string of a string, and NULL of a NULL."""
-    parts = [_part(argument, lookup) for argument in arguments]
+    parts = [_piece(argument, lookup) for argument in arguments]
     if parts[0].type != "string":
         raise _Unlisted
-    return _Part(f"{name}({', '.join(part.text for part in parts)})", "string", any(part.strict for part in parts))
+    return _Piece(f"{name}({', '.join(part.text for part in parts)})", "string", any(part.strict for part in parts))
 
 
-def _of_time(name: str, tree: exp.Expr, kind: str, lookup: Lookup) -> _Part:
+def _of_time(name: str, tree: exp.Expr, kind: str, lookup: Lookup) -> _Piece:
     if isinstance(tree, exp.TsOrDsToDate) and name != "hour":
         # sqlglot wraps what Spark takes for a date in a conversion, which changes no date and no day of a time.
         _refuse_unlisted(tree)
         tree = tree.this
-    inner = _part(tree, lookup)
+    inner = _piece(tree, lookup)
     if inner.type not in _TIMES:
         raise _Unlisted
-    return _Part(f"{name}({inner.text})", kind, inner.strict)
+    return _Piece(f"{name}({inner.text})", kind, inner.strict)
 
 
-def _truncated(form: str, tree: exp.Expr, kind: str, lookup: Lookup) -> _Part:
-    unit, inner = unit_written(tree), _part(tree.this, lookup)
+def _truncated(form: str, tree: exp.Expr, kind: str, lookup: Lookup) -> _Piece:
+    unit, inner = unit_written(tree), _piece(tree.this, lookup)
     if unit is None or unit.lower() not in _UNITS or inner.type not in _TIMES[: 1 if kind == "date" else 2]:
         raise _Unlisted
-    return _Part(form.format(unit=f"'{unit}'", of=inner.text), kind, inner.strict)
+    return _Piece(form.format(unit=f"'{unit}'", of=inner.text), kind, inner.strict)
 
 
-def _constant(tree: exp.Expr) -> _Part:
+def _constant(tree: exp.Expr) -> _Piece:
     if isinstance(tree, exp.Boolean):
-        return _Part("TRUE" if tree.this else "FALSE", "boolean", False)
+        return _Piece("TRUE" if tree.this else "FALSE", "boolean", False)
     if isinstance(tree, exp.Null):
-        return _Part("NULL", "void", False)
+        return _Piece("NULL", "void", False)
     text = str(tree.this)
     if tree.is_string:
         if not re.fullmatch(r"[^'\\]*", text):
             raise _Unlisted
-        return _Part(f"'{text}'", "string", False)
+        return _Piece(f"'{text}'", "string", False)
     if re.fullmatch(r"\d+", text):
-        return _Part(text, "int" if int(text) < 2**31 else "bigint", False)
+        return _Piece(text, "int" if int(text) < 2**31 else "bigint", False)
     if re.fullmatch(r"\d+\.\d+", text):
-        return _Part(text, "decimal", False)
+        return _Piece(text, "decimal", False)
     raise _Unlisted
 
 
-def _cast(tree: exp.Cast, lookup: Lookup) -> _Part:
+def _cast(tree: exp.Cast, lookup: Lookup) -> _Piece:
     kind = _CASTS.get(tree.to.sql("spark").lower())
     if kind is None:
         raise _Unlisted
-    inner = _part(tree.this, lookup)
-    return _Part(f"{'TRY_CAST' if tree.args.get('safe') else 'CAST'}({inner.text} AS {kind})", kind, inner.strict)
+    inner = _piece(tree.this, lookup)
+    return _Piece(f"{'TRY_CAST' if tree.args.get('safe') else 'CAST'}({inner.text} AS {kind})", kind, inner.strict)
 
 
-def _arithmetic(tree: exp.Expr, lookup: Lookup) -> _Part:
-    left, right = _part(tree.this, lookup), _part(tree.expression, lookup)
+def _arithmetic(tree: exp.Expr, lookup: Lookup) -> _Piece:
+    left, right = _piece(tree.this, lookup), _piece(tree.expression, lookup)
     if not {left.type, right.type} <= set(_INTEGERS):
         raise _Unlisted
     kind = "bigint" if isinstance(tree, exp.IntDiv) else max(left.type, right.type, key=_INTEGERS.index)
-    return _Part(f"({left.text} {_ARITHMETIC[type(tree)]} {right.text})", kind, left.strict or right.strict)
+    return _Piece(f"({left.text} {_ARITHMETIC[type(tree)]} {right.text})", kind, left.strict or right.strict)
 
 
-def _choice(tree: exp.Case | exp.If | exp.Coalesce, lookup: Lookup) -> _Part:
+def _choice(tree: exp.Case | exp.If | exp.Coalesce, lookup: Lookup) -> _Piece:
     if isinstance(tree, exp.Coalesce):
-        values = [_part(part, lookup) for part in (tree.this, *tree.expressions)]
+        values = [_piece(part, lookup) for part in (tree.this, *tree.expressions)]
         text = f"coalesce({', '.join(part.text for part in values)})"
     else:
         whens = tree.args["ifs"] if isinstance(tree, exp.Case) else [tree]
         for when in whens:
             _refuse_unlisted(when)
         default = tree.args.get("default") if isinstance(tree, exp.Case) else tree.args.get("false")
-        of = f" {_part(tree.this, lookup).text}" if isinstance(tree, exp.Case) and tree.this is not None else ""
-        values = [_part(when.args["true"], lookup) for when in whens]
+        of = f" {_piece(tree.this, lookup).text}" if isinstance(tree, exp.Case) and tree.this is not None else ""
+        values = [_piece(when.args["true"], lookup) for when in whens]
         chosen = zip(whens, values, strict=True)
-        text = f"CASE{of}" + "".join(f" WHEN {_part(w.this, lookup).text} THEN {v.text}" for w, v in chosen)
+        text = f"CASE{of}" + "".join(f" WHEN {_piece(w.this, lookup).text} THEN {v.text}" for w, v in chosen)
         if default is not None:
-            values.append(_part(default, lookup))
+            values.append(_piece(default, lookup))
             text += f" ELSE {values[-1].text}"
         text += " END"
     kinds = {part.type for part in values} - {"void"}
     if len(kinds) != 1:
         raise _Unlisted
-    return _Part(text, kinds.pop(), False)
+    return _Piece(text, kinds.pop(), False)

@@ -28,14 +28,14 @@ def cut_first(query: Query, tree: exp.Expr) -> tuple[exp.Expr, exp.Order | None,
 
 def first_rows(tree: exp.Expr, order: exp.Order, names: Sequence[str], count: int, offset: int) -> First:
     """The first rows by output columns of these names."""
-    shown = [item.unalias() for item in tree.expressions] if isinstance(tree, exp.Select) else []
+    items = [item.unalias() for item in tree.expressions] if isinstance(tree, exp.Select) else []
     made = []
     for one in order.expressions:
         column = one.this
         if isinstance(column, exp.Column) and not column.table and column.name in names:
             place = names.index(column.name)
-        elif column in shown:
-            place = shown.index(column)
+        elif column in items:
+            place = items.index(column)
         else:
             raise NotUnderstood(f"ORDER BY {column.sql('spark')} LIMIT {count}, by what is no output column")
         descending = bool(one.args.get("desc"))

@@ -22,7 +22,7 @@ from ebla.algebra.grouping import (
     refuse_subqueries,
     windows,
 )
-from ebla.algebra.names import Mention, Qualified, Types, is_case_sensitive, qualified
+from ebla.algebra.names import Mention, Types, is_case_sensitive, qualified
 from ebla.algebra.nodes import Branches, Group, Join, JoinKind, Leaf, Node, NotUnderstood, Pass, Shape, Value
 from ebla.algebra.symbols import Scope, Symbols, conjuncts
 from ebla.model.relation import Relation
@@ -31,7 +31,17 @@ from ebla.sql.query import Query
 
 def shape(query: Query, inputs: Mapping[str, Types], *, case_sensitive: bool = False) -> Shape:
     """The tree of a query over inputs of these names (in lower case) and columns."""
-    return _Builder(query, qualified(query, inputs, case_sensitive=case_sensitive)).whole()
+    found = qualified(query, inputs, case_sensitive=case_sensitive)
+    tree, order, count, offset = cut_first(query, found.tree)
+    escapes = "\\" in query.text  # they are read in many ways
+    node, outputs = _Builder(found.mentions, Symbols(computes=not escapes)).query(tree, {}, None)
+    return Shape(
+        root=node,
+        outputs=tuple(outputs),
+        first=None if order is None else first_rows(tree, order, [name for name, _ in outputs], count, offset),
+        closed=closed_parts(query, node),
+        used=_used(found.tree, found.mentions.values()),
+    )
 
 
 def understood(query: Query, relations: Mapping[str, Relation], settings: Mapping[str, str]) -> Shape:
@@ -58,27 +68,13 @@ Outputs = list[tuple[str, Value]]
 
 
 class _Builder:
-    def __init__(self, query: Query, found: Qualified) -> None:
-        self._text = query
-        self._tree = found.tree
-        self._mentions = found.mentions
-        self._symbols = Symbols(computes="\\" not in query.text)  # escapes are read in many ways
-
-    def whole(self) -> Shape:
-        tree, order, count, offset = cut_first(self._text, self._tree)
-        node, outputs = self._query(tree, {}, None)
-        first = None if order is None else first_rows(tree, order, [name for name, _ in outputs], count, offset)
-        return Shape(
-            root=node,
-            outputs=tuple(outputs),
-            first=first,
-            closed=closed_parts(self._text, node),
-            used=_used(self._tree, self._mentions.values()),
-        )
+    def __init__(self, mentions: Mapping[str, Mention], symbols: Symbols) -> None:
+        self._mentions = mentions
+        self._symbols = symbols
 
     # ---- queries ----------------------------------------------------------------------------------------
 
-    def _query(self, tree: exp.Expr, ctes: Mapping[str, exp.Expr], outer: Scope | None) -> tuple[Node, Outputs]:
+    def query(self, tree: exp.Expr, ctes: Mapping[str, exp.Expr], outer: Scope | None) -> tuple[Node, Outputs]:
         ctes = dict(ctes)
         with_ = tree.args.get("with_") or tree.args.get("with")
         if with_ is not None:
@@ -89,7 +85,7 @@ class _Builder:
                 ctes[cte.alias] = exp.Subquery(this=cte.this, alias=cte.args.get("alias"))
         if isinstance(tree, exp.Subquery):
             refuse(tree, "limit", "offset")
-            return self._query(tree.this, ctes, outer)
+            return self.query(tree.this, ctes, outer)
         if isinstance(tree, exp.SetOperation):
             return self._set_operation(tree, ctes, outer)
         if isinstance(tree, exp.Select):
@@ -100,7 +96,7 @@ class _Builder:
         self, tree: exp.SetOperation, ctes: Mapping[str, exp.Expr], outer: Scope | None
     ) -> tuple[Node, Outputs]:
         refuse(tree, "limit", "offset", "by_name", "on")
-        left, right = self._query(tree.this, ctes, outer), self._query(tree.expression, ctes, outer)
+        left, right = self.query(tree.this, ctes, outer), self.query(tree.expression, ctes, outer)
         node, outputs = _branches(self._symbols, left, right)
         if tree.args.get("distinct") or not isinstance(tree, exp.Union):
             everything = frozenset(v for _, v in outputs)
@@ -176,7 +172,7 @@ class _Builder:
         return node
 
     def _derived(self, tree: exp.Expr, ctes: Mapping[str, exp.Expr]) -> tuple[Node, dict[str, Value]]:
-        node, outputs = self._query(tree, ctes, None)
+        node, outputs = self.query(tree, ctes, None)
         alias = tree.args.get("alias")
         names = [c.name for c in alias.args.get("columns") or []] if alias is not None else []
         if names and len(names) != len(outputs):
@@ -281,7 +277,7 @@ class _Builder:
             pairs += self._symbols.pairs(conditions, node, right, inner)
             theirs = [self._symbols.plain(p.unalias(), inner) for p in query.expressions]
         else:
-            right, outputs = self._query(query, scope.ctes, None)
+            right, outputs = self.query(query, scope.ctes, None)
             theirs = [value for _, value in outputs]
         if member is not None:
             members = member.expressions if isinstance(member, exp.Tuple) else [member]

@@ -32,7 +32,7 @@ class Reserve:
     """The inputs at which the query has these rows."""
 
     @property
-    def shown(self) -> pa.Table:
+    def first_rows(self) -> pa.Table:
         """The rows of the view."""
         return self.rows.slice(self.first.offset, self.first.count)
 

@@ -144,7 +144,7 @@ def _first_rows(operands: Operands, made: FirstRows) -> Rows | Recompute:
         cursor.close()
     if new.unfit is not None:
         return Recompute(reason=new.unfit)
-    return replace(_exchanged(operands, *difference(new.shown, kept.shown)), reserve=new)
+    return replace(_exchanged(operands, *difference(new.first_rows, kept.first_rows)), reserve=new)
 
 
 def _among_kept(operands: Operands, made: Incremental | Difference, kept: Reserve) -> pa.Table:
