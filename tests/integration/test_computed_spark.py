@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 TABLES = {"t": {"x": "bigint", "y": "int", "s": "string", "day": "date", "at": "timestamp"}}
 ROWS = """(1L, 2, 'Ab c', DATE'2024-02-29', TIMESTAMP'2024-02-29 13:45:59.5'),
     (-7L, 0, '  O\\'Brien ', DATE'1969-12-31', TIMESTAMP'1969-12-31 23:59:59'),
-    (NULL, NULL, NULL, NULL, NULL), (12L, -3, '', DATE'0001-01-01', TIMESTAMP'2026-07-01 00:00:00')"""
+    (NULL, NULL, NULL, NULL, NULL), (12L, -3, '', DATE'1901-01-01', TIMESTAMP'2026-07-01 00:00:00')"""
 EXPRESSIONS = [
     "s LIKE 'A%'", "s NOT LIKE 'A%'", "s LIKE 'A!%' ESCAPE '!'", "s ILIKE 'a%'", "s = 'O''Brien'", "s = 'O' 'Brien'",
     "concat(s, 'O''Brien')", "concat(s, 'z', s)", "s || '-' || s", "concat_ws('-', s, s)", "lower(s)", "upper(s)",

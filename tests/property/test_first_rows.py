@@ -26,7 +26,7 @@ from support.duck import DuckEngine, State
 from support.view_queries import KEYS, TABLES, Sql, queries
 from support.view_states import states
 
-EXAMPLES = int(os.environ.get("EBLA_EXAMPLES", "500"))
+EXAMPLES = int(os.environ.get("EBLA_EXAMPLES", "200"))
 
 PLAIN = [
     Sql(text, (("o1", "bigint"), ("o2", "bigint")))
