@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, note, settings
 from hypothesis import strategies as st
 
-from ebla.algebra.merge import ROWS, SET, Call, Role, merge, settled, sketch
+from ebla.algebra.merge import Call, Role, merge, settled, sketch
 from ebla.algebra.nodes import NotUnderstood
 from ebla.algebra.plan import Difference, Followed, FullRefresh, Incremental, Merge, Term, plan
 from ebla.algebra.shape import shape
@@ -206,9 +206,6 @@ def check_merge(engine: DuckEngine, text: str, roles: tuple[Role, ...], made: Me
         (came if side.sign > 0 else went).extend(dict(zip(names, row, strict=True)) for row in rows)
     stored = [dict(zip(names, row, strict=True)) for row in engine.evaluate(text, old)]
     after = {tuple(row) for row in engine.evaluate(text, new)}
-    if any(r.column == SET for r in roles):  # of no rows, Spark makes no groups, and DuckDB the one of all
-        place = names.index(ROWS)
-        after, stored = {row for row in after if row[place]}, [row for row in stored if row[ROWS]]
     done = merge(roles, stored, came, went, steps=len(made.terms))
     by = [n for n, r in zip(names, roles, strict=True) if r.call is Call.GROUP]
 

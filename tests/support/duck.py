@@ -122,6 +122,9 @@ class DuckEngine:
             cursor.register(name, rows.rename_columns(list(TABLES[ref.name])))
             names[ref.start, ref.end] = name
         tree = sqlglot.parse_one(rewrite(query, lambda ref: names[ref.start, ref.end]), dialect="spark")
+        for group in tree.find_all(exp.Group):  # of no rows, DuckDB makes the group of all, and Spark none
+            if group.find(exp.Rollup, exp.Cube, exp.GroupingSets) and isinstance(group.parent, exp.Select):
+                group.parent.having("count(*) > 0", dialect="spark", copy=False)
         for call in tree.find_all(exp.GroupingId):  # DuckDB wants to be given the columns of the groups
             forms = tree.args["group"].find_all(exp.Rollup, exp.Cube, exp.GroupingSets)
             parts = [part for form in forms for part in form.expressions]
