@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
+import pyarrow as pa
 import pytest
 
 from ebla.algebra.explain import steps
@@ -10,9 +14,12 @@ from ebla.algebra.merge import sketch
 from ebla.algebra.nodes import Computed, NotUnderstood, Shape, leaves
 from ebla.algebra.plan import FullRefresh, Incremental, plan
 from ebla.algebra.shape import shape
+from ebla.relations.views import View
 from ebla.sql.items import unordered
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
+from ebla.views.epoch.evaluate import Evaluation
+from ebla.views.epoch.inputs import Inputs
 
 TABLES = {
     "a": {"id": "bigint", "x": "bigint", "s": "string", "day": "date", "at": "timestamp"},
@@ -136,3 +143,10 @@ def test_explain_says_why_grouping_sets_are_recomputed(end: str) -> None:
 def test_a_lateral_generator_without_from_gives_several_rows() -> None:
     text = "SELECT a.id, t.w FROM a, LATERAL (SELECT w LATERAL VIEW explode(array(1, 2)) e AS w) t"
     assert identity(understood(text).root, KEYS) is None
+
+
+def test_rows_of_other_mentions_do_not_stand_for_one_that_is_missing() -> None:
+    view = cast(View, SimpleNamespace(kept=read("SELECT a.id FROM a JOIN b ON a.x = b.x")))
+    evaluation, rows = Evaluation(view, cast(Inputs, None)), pa.table({})
+    assert evaluation._has_all({0: rows}, (1,))
+    assert not evaluation._has_all({-1: rows, 0: rows})
