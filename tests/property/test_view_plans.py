@@ -131,6 +131,7 @@ TOLD = [
     "SELECT a.id, b.s FROM a LEFT JOIN b ON a.x = b.id",
     "SELECT c.k1, c.k2, a.s, b.y FROM c JOIN a ON c.k1 = a.id LEFT JOIN b ON a.x = b.id",
     "SELECT id FROM a WHERE x IN (SELECT id FROM b)",
+    "SELECT id FROM a WHERE id NOT IN (SELECT x FROM b)",
     "SELECT k1, k2, x FROM c WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.id = c.x)",
 ]
 

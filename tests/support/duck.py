@@ -128,7 +128,7 @@ class DuckEngine:
         for call in tree.find_all(exp.GroupingId):  # DuckDB wants to be given the columns of the groups
             forms = tree.args["group"].find_all(exp.Rollup, exp.Cube, exp.GroupingSets)
             parts = [part for form in forms for part in form.expressions]
-            listed = [one for part in parts for one in (part.expressions or [part.unnest()])]
+            listed = [o for p in parts for o in (p.expressions if isinstance(p, exp.Tuple) else [p.unnest()])]
             call.set("expressions", list(dict.fromkeys(listed)))
         return cursor.execute(tree.sql("duckdb"))
 

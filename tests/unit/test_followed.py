@@ -140,6 +140,13 @@ def test_explain_says_why_grouping_sets_are_recomputed(end: str) -> None:
     assert "where they can be merged" in steps(made)[0].text
 
 
+@pytest.mark.parametrize("column", ["id", "x"])
+def test_a_null_in_the_list_of_not_in_touches_every_row(column: str) -> None:
+    made = plan(understood(f"SELECT id FROM a WHERE {column} NOT IN (SELECT x FROM b)"), ["b"], KEYS)
+    assert isinstance(made, Incremental)
+    assert "WithoutNull" in repr(made.affected)
+
+
 def test_a_lateral_generator_without_from_gives_several_rows() -> None:
     text = "SELECT a.id, t.w FROM a, LATERAL (SELECT w LATERAL VIEW explode(array(1, 2)) e AS w) t"
     assert identity(understood(text).root, KEYS) is None

@@ -130,6 +130,9 @@ def _reach_join(node: Join, leaf: Leaf, wanted: tuple[Value, ...]) -> Values | N
     near, far = (node.left, node.right) if from_left else (node.right, node.left)
     to_far = {(a if from_left else b): (b if from_left else a) for a, b in node.pairs}
     to_near = {b: a for a, b in to_far.items()}
+    if node.kind is JoinKind.NULL_AWARE_ANTI and not from_left:
+        source = reach(near, leaf, tuple(to_far)) if to_far else None
+        return None if source is None else find(far, tuple(to_far.values()), WithoutNull(source=source), wanted)
     there = _translated(wanted, near, to_near) if node.kind is not JoinKind.FULL else None
     if there is not None and not (set(there) & node.nullable):
         return reach(near, leaf, there)
@@ -140,8 +143,6 @@ def _reach_join(node: Join, leaf: Leaf, wanted: tuple[Value, ...]) -> Values | N
     for pairs in (list(to_far.items()), *([p] for p in to_far.items())):
         source = reach(near, leaf, tuple(a for a, _ in pairs))
         if source is not None:
-            if node.kind is JoinKind.NULL_AWARE_ANTI:
-                source = WithoutNull(source=source)
             return find(far, tuple(b for _, b in pairs), source, beyond)
     return None
 
