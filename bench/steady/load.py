@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import random
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
@@ -44,6 +46,7 @@ class Steady:
         self._next = 0
 
     def run(self, seconds: float, report: Callable[[Second], None]) -> None:
+        self._jvm = _jvm()
         self._began = time.monotonic()
         parts = [*(self._write,) * WRITERS, self._read, self._look]
         threads = [threading.Thread(target=self._guarded, args=(part,), daemon=True) for part in parts]
@@ -118,13 +121,14 @@ class Steady:
         with self._lock:
             taken, self._second = self._second, Second(at=0.0)
         taken.at = time.monotonic() - self._began
-        taken.python_mib, taken.jvm_mib = _resident_mib()
-        taken.files = sum(1 for _ in self._folder.rglob("*.parquet"))
+        taken.python_mib, taken.jvm_mib = _resident_mib(self._jvm)
+        # Folders that Spark writes into go away meanwhile: `os.walk` leaves those out.
+        taken.files = sum(name.endswith(".parquet") for _, _, names in os.walk(self._folder) for name in names)
         taken.catalog_mib = sum(p.stat().st_size for p in self._folder.glob("catalog.db*")) / 2**20
         return taken
 
 
-def _resident_mib() -> tuple[float, float]:
+def _resident_mib(jvm: Sequence[str]) -> tuple[float, float]:
     """Of this process, and of the JVM that it started."""
 
     def of(process: str) -> float:
@@ -133,12 +137,16 @@ def _resident_mib() -> tuple[float, float]:
                 return int(line.split()[1]) / 1024
         return 0.0
 
-    jvm = 0.0
+    return of("self"), sum(of(process) for process in jvm)
+
+
+def _jvm() -> list[str]:
+    """The processes of the JVM that this one has started. Threads may end while they are asked for theirs."""
+    children: list[str] = []
     for task in Path("/proc/self/task").iterdir():
-        for child in (task / "children").read_text().split():
-            if "java" in Path(f"/proc/{child}/cmdline").read_text():
-                jvm += of(child)
-    return of("self"), jvm
+        with contextlib.suppress(FileNotFoundError):
+            children += (task / "children").read_text().split()
+    return [child for child in children if "java" in Path(f"/proc/{child}/cmdline").read_text()]
 
 
 def prepare(db: ebla.Database, scale: float) -> pa.Table:

@@ -383,7 +383,7 @@ def test_a_small_write_of_an_interrupted_compaction_ends_with_the_next(catalog: 
     fold_all(again, target)
     assert live(again, target) == set()
     with again.reading() as connection:
-        assert manifest.level0(connection, target) == (0, 0)
+        assert manifest.levels(connection, target).level0_runs == 0
     add(again, run(target.id, id="loaded", tablet=0), bulk=True)
     assert [r.id for r in snapshot(again, target).level1] == ["loaded"]
     again.close()

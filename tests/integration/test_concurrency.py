@@ -28,7 +28,7 @@ from ebla.tables import writes as w
 from ebla.tables.sink import Sink
 from support import table_tasks as tasks
 from support.processes import ROOT
-from support.warehouse import begin, connect, later, named, open_transactions, rows, stored
+from support.warehouse import begin, connect, later, live_runs, named, open_transactions, rows, stored
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -317,6 +317,23 @@ def test_a_vacuum_that_dies_before_it_deletes_is_finished_by_the_next(bare, proc
     swept(bare)
 
 
+@pytest.mark.process
+def test_a_merge_of_level_0_that_dies_leaves_the_runs_as_they_were(bare, processes):
+    for number in range(3):
+        bare.table("t").upsert(tasks.batch(1, number))
+    where, expected = bare.context.catalog.where, content(bare)
+    died = processes.run("support.table_tasks:merge", where, failpoints="merge.files_written=exit")
+    assert died == EXIT_CODE
+    assert content(bare) == expected
+    assert len(open_transactions(bare)) == 1
+    assert stored(bare) - named(bare)
+    swept(bare)
+    assert processes.run("support.table_tasks:merge", where) == 0
+    assert content(bare) == expected
+    assert len(live_runs(bare, "t")) == 1
+    swept(bare)
+
+
 @pytest.mark.spark
 @pytest.mark.process
 @pytest.mark.slow
@@ -349,7 +366,7 @@ def test_a_process_that_dies_in_the_middle_of_sparks_work(db, bare, task, point,
 
 def test_every_failpoint_of_the_core_is_died_at():
     tested = {point.partition("@")[0] for point in FAILPOINTS}
-    tested |= {"vacuum.horizon_set", "write.tablets_written", "compact.files_written"}
+    tested |= {"vacuum.horizon_set", "write.tablets_written", "compact.files_written", "merge.files_written"}
     # Those of test_staging, test_index_crashes and test_constraints.
     tested |= {"staging.staged", "staging.before_flip", "staging.flipped", "write.indexes_written", "constraint.added"}
     commits = [ROOT / "src/ebla/catalog/store.py", ROOT / "src/ebla/catalog/apply.py"]

@@ -36,7 +36,7 @@ def test_a_compaction_with_nothing_else_to_do_ends_them(db: ebla.Database) -> No
     commit(catalog, folded)
     assert compact(db.context, "t").folded_runs == 2
     with catalog.reading() as connection:
-        assert manifest.level0(connection, table) == (0, 0)
+        assert manifest.levels(connection, table).level0_runs == 0
     assert not shown(db, "t")
     assert compact(db.context, "t").version is None
     later(db)

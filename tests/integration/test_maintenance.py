@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import pytest
 
 from ebla.errors import ConflictError
 from ebla.tables import compaction, vacuum
+from ebla.tables.tiers import Due
 from ebla.values import token as tokens
 from support.warehouse import connect, eventually, file_of, live_runs, named, open_transactions, rows, stored
 
@@ -156,11 +158,41 @@ def test_many_writes_are_compacted_in_the_background(spark, tmp_path):
         for number in range(9):
             db.table("t").upsert([{"id": number % 3, "n": number}])
         assert db.background.compactor.wait_idle()
-        assert not db.background.compactor.due("t")
+        assert db.background.compactor.due("t") is Due.NOTHING
         assert len([r for r in live_runs(db, "t") if r.level == 0]) < 4
         assert rows(db, "t") == [(0, 6), (1, 7), (2, 8)]
         db.sql("INSERT INTO t VALUES (7, 7); DROP TABLE t")  # a wake-up for what is gone does nothing
         assert db.background.compactor.wait_idle()
+
+
+def test_small_writes_beside_a_large_level_1_are_merged_and_not_folded(spark, tmp_path):
+    with connect(tmp_path / "warehouse", spark, auto_compact=True, auto_refresh=False, compact_runs=4) as db:
+        db.sql("CREATE TABLE t (id BIGINT, n INT, PRIMARY KEY (id))")
+        db.sql("INSERT INTO t SELECT id, CAST(id % 50 AS INT) FROM range(3000)")
+        db.sql("CREATE INDEX by_n ON t (n); CREATE MATERIALIZED VIEW v AS SELECT n, count(*) AS c FROM t GROUP BY n")
+        db.sql("WAIT FOR by_n; FLUSH; COMPACT t")
+        assert db.background.compactor.wait_idle()
+        expected = {number: number % 50 for number in range(3000)}
+        before = {r.id for r in live_runs(db, "t") if r.level == 1}
+        began = db.context.catalog.version()
+        for number in range(30):
+            expected |= {number: 7, 100 + number % 3: number, 5000 + number: 8}
+            db.table("t").upsert([{"id": k, "n": expected[k]} for k in (number, 100 + number % 3, 5000 + number)])
+            if number % 5 == 0:
+                db.table("t").delete([{"id": 200 + number}])
+                del expected[200 + number]
+        assert db.background.compactor.wait_idle()
+        for name in ("t", "by_n"):
+            assert db.background.compactor.due(name) is Due.NOTHING
+            assert len([r for r in live_runs(db, name) if r.level == 0]) < 4
+        assert {r.id for r in live_runs(db, "t") if r.level == 1} == before
+        assert rows(db, "SELECT * FROM t") == sorted(expected.items())
+        assert rows(db, f"SELECT count(*) FROM t VERSION AS OF {began}") == [(3000,)]
+        found = db.query("t", where={"n": 7}, order_by=["n", "id"], limit=200)
+        assert [row["id"] for row in found] == sorted(k for k, n in expected.items() if n == 7)
+        db.sql("FLUSH")  # from writes whose runs were merged away
+        assert rows(db, "SELECT * FROM v") == sorted(Counter(expected.values()).items())
+        assert db.sql("CHECK TABLE t").to_arrow().to_pylist()[0]["ok"]
 
 
 def test_what_other_processes_left_is_compacted_when_spark_is_there(spark, tmp_path):
@@ -177,14 +209,14 @@ def test_what_other_processes_left_is_compacted_when_spark_is_there(spark, tmp_p
         write()
         with connect(where, spark, **limits) as db:
             assert db.background.compactor.wait_idle()
-            assert not db.background.compactor.due("t")
-            assert not db.background.compactor.due("by_n")
+            assert db.background.compactor.due("t") is Due.NOTHING
+            assert db.background.compactor.due("by_n") is Due.NOTHING
             assert [r.level for r in live_runs(db, "few")] == [0]
             write()
-            assert db.background.compactor.due("t")
+            assert db.background.compactor.due("t") is Due.FOLD
             db.context.on_spark()
             assert db.background.compactor.wait_idle()
-            assert not db.background.compactor.due("t")
+            assert db.background.compactor.due("t") is Due.NOTHING
             assert rows(db, "t") == [(n, n) for n in range(5)]
 
 

@@ -13,7 +13,7 @@ from ebla.catalog import processes
 from ebla.catalog.processes import Process, Role
 from ebla.errors import UsageError
 from ebla.node import presence
-from ebla.node.presence import QUIET_S, Said, is_due
+from ebla.node.presence import DOING_S, QUIET_S, Said, is_due
 from support.warehouse import connect, eventually
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def alive(db: ebla.Database) -> list[Process]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "LOOK_S", 0.01)
+    monkeypatch.setattr(presence, "DOING_S", 0.01)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         (0.1, None, 0.0, MAINTAINS, True),
         (10.0, IDLE, 9.0, IDLE, False),
         (15.0, IDLE, 9.0, IDLE, True),
-        (10.0, IDLE, 9.9, Said(maintains=False, doing=("epoch of v",)), True),
+        (10.0, IDLE, 9.9, MAINTAINS, True),
+        (10.0, IDLE, 10.1 - DOING_S, Said(maintains=False, doing=("epoch of v",)), False),
+        (10.0, IDLE, 10.0 - DOING_S, Said(maintains=False, doing=("epoch of v",)), True),
     ],
 )
 def test_a_row_is_written_when_it_says_something_new_or_gets_old(

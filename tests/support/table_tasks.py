@@ -9,6 +9,7 @@ import itertools
 from typing import Any
 
 import ebla
+from ebla.tables import tiers
 
 BATCH_ROWS = 20
 
@@ -76,4 +77,12 @@ def compact(where: str) -> None:
     db = connect(where, spark_cores="1", spark_memory="1g")
     db.compact("t")
     say("compacted")
+    db.close()
+
+
+def merge(where: str) -> None:
+    """Level 0 runs with each other, without Spark."""
+    db = connect(where)
+    tiers.merge(db.context, "t")
+    say("merged")
     db.close()

@@ -33,6 +33,15 @@ class Size:
         return self.level0_runs == 0 or (self.level0_runs == 1 and self.level1_runs == 0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """How many runs and rows a relation has in its levels."""
+
+    level0_runs: int
+    level0_rows: int
+    level1_rows: int
+
+
 def sizes(connection: Connection) -> dict[int, Size]:
     """Sums by relation. Copies count as bytes, not as rows."""
     runs = (
@@ -69,21 +78,22 @@ def sizes(connection: Connection) -> dict[int, Size]:
     return {relation: Size(**found) for relation, found in sums.items()}
 
 
-def level0(connection: Connection, relation: Relation) -> tuple[int, int]:
-    """How many visible runs of level 0 a relation has, and how many rows they hold."""
+def levels(connection: Connection, relation: Relation) -> Levels:
+    """What the visible runs of a relation hold, by level."""
     runs = (
-        select(s.runs.c.run_id, s.runs.c.row_count)
+        select(s.runs.c.run_id, s.runs.c.level, s.runs.c.row_count)
         .where(
             s.runs.c.relation_id == relation.id,
             s.runs.c.end_version == FOREVER,
-            s.runs.c.level == 0,
             s.runs.c.state == RunState.NORMAL.value,
         )
         .distinct()
         .subquery()
     )
-    count, rows = connection.execute(select(func.count(), func.sum(runs.c.row_count)).select_from(runs)).one()
-    return count, rows or 0
+    sums = select(runs.c.level, func.count(), func.sum(runs.c.row_count)).group_by(runs.c.level)
+    found = {level: (count, int(rows)) for level, count, rows in connection.execute(sums)}
+    count, rows = found.get(0, (0, 0))
+    return Levels(level0_runs=count, level0_rows=rows, level1_rows=found.get(1, (0, 0))[1])
 
 
 def live(connection: Connection, index: Relation) -> tuple[int, int]:

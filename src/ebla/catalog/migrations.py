@@ -227,6 +227,10 @@ def _trim_history(connection: Connection) -> None:
     _add_counter(connection, history.COUNTER)
 
 
+def _add_merged_runs(connection: Connection) -> None:
+    _add_columns(connection, schema.runs.c.newest_version)
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=1, name="create tables", run=_create_tables),
     Migration(number=2, name="add handlers", run=_add_handlers),
@@ -242,6 +246,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=12, name="add guards of scopes", run=_add_guards),
     Migration(number=13, name="key by tokens", run=_key_by_tokens),
     Migration(number=14, name="count from where the history is complete", run=_trim_history),
+    Migration(number=15, name="add merged level 0 runs", run=_add_merged_runs),
 )
 
 

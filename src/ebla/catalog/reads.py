@@ -411,7 +411,7 @@ def _run(read: tuple[int, Any]) -> Run:
         source=RunSource(row.source),
         transaction=TransactionId(row.transaction_id),
         schema_version=row.schema_version,
-        begin_version=Version(row.begin_version),
+        begin_version=Version(row.newest_version or row.begin_version),
         end_version=Version(row.end_version),
     )
 

@@ -13,7 +13,7 @@ from ebla.catalog import rows
 from ebla.catalog import schema as s
 from ebla.catalog.forks import fork
 from ebla.catalog.reads import called, folds, newest_write, relation_maps
-from ebla.catalog.rows import AtMost, Change, Not, State, Within
+from ebla.catalog.rows import AtMost, Change, Not, State
 from ebla.errors import ConflictError
 from ebla.model.relation import FOREVER, SPANS_TABLETS, Run, RunState
 from ebla.model.snapshot import BEGINNING, cutoffs_of
@@ -152,8 +152,11 @@ def resize(state: State, relation: RelationId, before: int, tablets: int, versio
 
 def _began_between(state: State, relation: RelationId, tokens: TokenRange, low: Version, high: Version) -> bool:
     """Whether level 0 has runs with some tokens that are folded up to the one version and not up to the other."""
-    runs = {"relation_id": relation, "level": 0, "end_version": FOREVER, "begin_version": Within(low, high)}
-    return low < high and any(_tokens(row).overlaps(tokens) for row in rows.find(state, s.runs, **runs))
+    if low >= high:
+        return False
+    live = rows.find(state, s.runs, relation_id=relation, level=0, end_version=FOREVER)
+    between = [row for row in live if low < (row.newest_version or row.begin_version) <= high]
+    return any(_tokens(row).overlaps(tokens) for row in between)
 
 
 def _occupied(state: State, relation: RelationId, /, **where: object) -> list[TokenRange]:
@@ -210,6 +213,7 @@ def _insert(runs: tuple[Run, ...], version: Version) -> Change:
                 "begin_version": version,
                 "end_version": FOREVER,
                 "fork": fork(run.tokens),
+                "newest_version": None if run.begin_version == FOREVER else run.begin_version,
             }
             for run in runs
             for node in run.nodes

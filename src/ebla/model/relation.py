@@ -244,6 +244,7 @@ class Run:
     state: RunState = RunState.NORMAL
     source: RunSource = RunSource.WRITE
     begin_version: Version = FOREVER
+    """Of the newest commit that it has rows of. If runs of several commits were merged into it, it is visible later."""
     end_version: Version = FOREVER
 
     @property

@@ -1,11 +1,13 @@
 """The service that compacts relations whose level 0 has grown.
 
-Level-triggered: a wake-up names a relation, but what is done follows from the catalog's state.
+Level-triggered: a wake-up names a relation, but what is done follows from the catalog's state. Relations that are
+written to all the time are looked at every `LOOK_S`.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 
 from ebla.base.services import Rank
@@ -15,11 +17,14 @@ from ebla.model.lifecycle.index import may_compact
 from ebla.model.relation import Kind
 from ebla.relations import indexes
 from ebla.relations.views import all_views
+from ebla.tables import tiers
 from ebla.tables.compaction import compact
 from ebla.tables.context import Context
+from ebla.tables.tiers import Due
 
 log = logging.getLogger("ebla.compaction")
 
+LOOK_S = 0.5
 EVERY = "*"
 """In place of a name: every table, and every view that is built."""
 
@@ -32,6 +37,8 @@ class Compactor:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._relations: set[str] = set()
+        self._not_before_s = -math.inf
+        """When relations are looked at again that were written to since."""
         self._lock = threading.Lock()
         context.services.add(self, rank=Rank.COMPACTION)
 
@@ -50,15 +57,15 @@ class Compactor:
         """Look at every relation once: other processes may have written and ended, or have no Spark."""
         self.want(EVERY)
 
-    def due(self, name: str) -> bool:
-        """Whether a relation's level 0 is worth folding: many runs, or more rows than the driver merges."""
+    def due(self, name: str) -> Due:
+        """What a relation's level 0 is worth: many runs are merged, and many rows beside those of level 1 folded."""
         with self._context.catalog.reading() as connection:
             relation = reads.find_relation(connection, name)
             if relation is None:
-                return False
-            count, rows = manifest.level0(connection, relation)
+                return Due.NOTHING
+            levels = manifest.levels(connection, relation)
         settings = self._context.settings
-        return count >= settings.compact_runs or rows > settings.level0_rows_max
+        return tiers.due(levels, runs_max=settings.compact_runs, rows_max=settings.level0_rows_max)
 
     def _every(self) -> set[str]:
         with self._context.catalog.reading() as connection:
@@ -73,33 +80,44 @@ class Compactor:
         return [index.name for index in found if may_compact(index.state)]
 
     def step(self, now_s: float) -> float | None:
-        """Look at one relation. What fails is looked at again when the relation is written to."""
+        """Look at the relations that were written to. What fails is looked at again when it is written to."""
+        if now_s < self._not_before_s:
+            return self._not_before_s
         with self._lock:
-            if not self._relations:
-                return None
-            name = self._relations.pop()
+            names, self._relations = self._relations, set()
+        left = sorted(self._every() if EVERY in names else names)
+        while left and self._look_at(left.pop()):
+            pass
+        self._not_before_s = self._context.services.clock() + LOOK_S
+        with self._lock:
+            self._relations.update(left)
+            return self._not_before_s if self._relations else None
+
+    def _look_at(self, name: str) -> bool:
+        """Compact a relation and its indexes; whether the next one may be looked at in the same step."""
         try:
-            if name == EVERY:
-                found = self._every()
-                with self._lock:
-                    self._relations |= found
-            else:
-                self._compact(name)
+            return self._compact(name)
         except EblaError as error:
             log.warning("relation=%s compaction failed reason=%s", name, error)
         except Exception:
             if self._context.services.is_running(self):
                 log.exception("relation=%s compaction failed", name)
-        return now_s if self._relations else None
+        return True
 
-    def _compact(self, name: str) -> None:
+    def _compact(self, name: str) -> bool:
         for each in (name, *self._indexes_of(name)):
-            if self.due(each):
-                done = compact(self._context, each, gives_way=self._gives_way)
-                log.info("relation=%s compacted tablets=%d runs=%d", each, done.tablets, done.folded_runs)
-                if not done.ended:
-                    self.want(name)
-                    return
+            match self.due(each):
+                case Due.FOLD:
+                    done = compact(self._context, each, gives_way=self._gives_way)
+                    log.info("relation=%s compacted tablets=%d runs=%d", each, done.tablets, done.folded_runs)
+                    if self._gives_way():
+                        self.want(name)
+                        return False
+                case Due.MERGE:
+                    log.info("relation=%s merged runs=%d", each, tiers.merge(self._context, each))
+                case Due.NOTHING:
+                    pass
+        return True
 
     def _gives_way(self) -> bool:
         """Whether work that goes before compaction waits for this process."""

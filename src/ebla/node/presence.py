@@ -1,8 +1,8 @@
 """A process's row in `system.processes`: that it is alive, whether it maintains, and what it is doing.
 
-A service looks at what the process does and writes where that has changed, or where a third of the lease is over. A
-process that maintains nothing has no row for its first seconds: a command that reads and ends writes nothing, and needs
-no right to.
+A service looks at what the process does and writes where that has changed, every two seconds at most, or where a third
+of the lease is over. A process that maintains nothing has no row for its first seconds: a command that reads and ends
+writes nothing, and needs no right to.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ LOOK_S = 0.5
 """How often the process looks at what it does. Work that is shorter is seldom seen, and seldom worth a write."""
 QUIET_S = 3.0
 """For how long a process that does not maintain says nothing."""
+DOING_S = 2.0
+"""How often the row is written because the process does something else now."""
 LEASES = 3
 """The lease of a process in leases of a leader: a row that comes late tells less than a leader that is late."""
 
@@ -43,7 +45,9 @@ def is_due(now_s: float, opened_s: float, lease_s: float, said: Said | None, sai
     """Whether a process has to write its row."""
     if said is None:
         return is_now.maintains or now_s - opened_s >= QUIET_S
-    return is_now != said or now_s - said_s >= lease_s / 3
+    if is_now.maintains != said.maintains or now_s - said_s >= lease_s / 3:
+        return True
+    return is_now != said and now_s - said_s >= DOING_S
 
 
 class Presence:

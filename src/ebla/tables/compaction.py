@@ -163,7 +163,7 @@ def _compact(
                 f"{relation.name}: expected {relation.tablets} tablets or more to cut level 1 for, found {tablets}; "
                 "tablets become one without it: change the tablet map, then compact"
             )
-        if relation.kind is Kind.INDEX and not _may_fold(context, relation):
+        if relation.kind is Kind.INDEX and not may_fold(context, relation):
             transaction.roll_back()
             return nothing, until
         with context.kept_alive(transaction.id), context.at_work(f"compaction of {relation.name}"):
@@ -184,7 +184,9 @@ def _compact(
     except BaseException as error:
         transaction.give_up(error)
         raise
-    _forget(context, snapshot, fold)
+    ends = fold.ended_level0 | fold.ended_level1
+    runs = (*snapshot.level0, *snapshot.folded, *snapshot.level1)
+    forget(context, relation, [run for run in runs if run.id in ends])
     done = Compacted(
         relation=relation.name,
         tablets=len(fold.rewritten),
@@ -195,16 +197,15 @@ def _compact(
     return done, until
 
 
-def _forget(context: Context, snapshot: Snapshot, fold: Fold) -> None:
+def forget(context: Context, relation: Relation, ended: Sequence[Run]) -> None:
     """Keep nothing more in memory of runs that have ended."""
-    folded = [run for run in (*snapshot.level0, *snapshot.folded) if run.id in fold.ended_level0]
-    context.store.end([*folded, *(run for run in snapshot.level1 if run.id in fold.ended_level1)])
-    context.cache.end(snapshot.relation.id, folded)
-    ended = fold.ended_level0 | fold.ended_level1
-    context.frames.drop(lambda read: any(run in ended for run, _ in read.copies))
+    context.store.end(ended)
+    context.cache.end(relation.id, [run for run in ended if run.level == 0])
+    ids = {run.id for run in ended}
+    context.frames.drop(lambda read: any(run in ids for run, _ in read.copies))
 
 
-def _may_fold(context: Context, index: Relation) -> bool:
+def may_fold(context: Context, index: Relation) -> bool:
     """Not while it is filled: tombstones must stay above what the backfill brings."""
     with context.catalog.reading() as connection:
         found = indexing.of_index(connection, index.id)
