@@ -319,7 +319,7 @@ def test_a_vacuum_that_dies_before_it_deletes_is_finished_by_the_next(bare, proc
 
 @pytest.mark.process
 def test_a_merge_of_level_0_that_dies_leaves_the_runs_as_they_were(bare, processes):
-    for number in range(3):
+    for number in range(2):
         bare.table("t").upsert(tasks.batch(1, number))
     where, expected = bare.context.catalog.where, content(bare)
     died = processes.run("support.table_tasks:merge", where, failpoints="merge.files_written=exit")

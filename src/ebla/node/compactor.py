@@ -63,9 +63,12 @@ class Compactor:
             relation = reads.find_relation(connection, name)
             if relation is None:
                 return Due.NOTHING
+            settings = self._context.settings
             levels = manifest.levels(connection, relation)
-        settings = self._context.settings
-        return tiers.due(levels, runs_max=settings.compact_runs, rows_max=settings.level0_rows_max)
+            found = tiers.due(levels, runs_max=settings.compact_runs, rows_max=settings.level0_rows_max)
+            if found is Due.MERGE and not tiers.groups(reads.snapshot(connection, relation), settings.level0_rows_max):
+                return Due.NOTHING
+        return found
 
     def _every(self) -> set[str]:
         with self._context.catalog.reading() as connection:

@@ -89,14 +89,14 @@ def merge(context: Context, name: str) -> int:
     try:
         with context.kept_alive(transaction.id), context.at_work(f"compaction of {relation.name}"):
             snapshot = transaction.snapshot_of(relation)
-            groups = _groups(context, snapshot)
-            if not groups or (relation.kind is Kind.INDEX and not may_fold(context, relation)):
+            found = groups(snapshot, context.settings.level0_rows_max)
+            if not found or (relation.kind is Kind.INDEX and not may_fold(context, relation)):
                 transaction.roll_back()
                 return 0
             with rf.reading([snapshot], transaction.roots):
-                sink = _merged(transaction, snapshot, groups)
+                sink = _merged(transaction, snapshot, found)
             hit("merge.files_written")
-            ended = [run for group in groups for run in group]
+            ended = [run for group in found for run in group]
             _commit(sink, snapshot, ended)
     except BaseException as error:
         transaction.give_up(error)
@@ -105,16 +105,16 @@ def merge(context: Context, name: str) -> int:
     return len(ended) - len(sink.runs)
 
 
-def _groups(context: Context, snapshot: Snapshot) -> list[Sequence[Run]]:
+def groups(snapshot: Snapshot, rows_max: int) -> list[Sequence[Run]]:
+    """The level 0 runs that are merged with each other."""
     runs = snapshot.level0
-    places = alike([run.rows for run in runs], context.settings.level0_rows_max)
-    return [runs[place.start : place.stop] for place in places]
+    return [runs[place.start : place.stop] for place in alike([run.rows for run in runs], rows_max)]
 
 
-def _merged(transaction: OpenTransaction, snapshot: Snapshot, groups: Sequence[Sequence[Run]]) -> Sink:
+def _merged(transaction: OpenTransaction, snapshot: Snapshot, merged: Sequence[Sequence[Run]]) -> Sink:
     context, sink = transaction.context, Sink(transaction)
     names = [column.physical for column in snapshot.relation.columns]
-    for runs in groups:
+    for runs in merged:
         rows = rf.mutations(snapshot.relation, runs, transaction.roots, context.cache, snapshot)
         deleted = pc.fill_null(rows[DELETED], False)
         kinds = pc.if_else(deleted, pa.scalar(b.DELETE), pa.scalar(b.UPSERT))
