@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -53,6 +54,11 @@ COLUMN_BYTES = 1_200
 """About what an Arrow table, and each of its columns, takes besides its values."""
 
 
+ORDER = "#order"
+FEW = 512
+"""Of so many rows the tokens are looked at one by one."""
+
+
 class LevelZeroCache:
     """Level 0 run files as Arrow tables, by their paths. Runs never change, so nothing goes stale."""
 
@@ -67,6 +73,16 @@ class LevelZeroCache:
     def put(self, path: str, table: pa.Table) -> None:
         self._kept.put(path, table, table_bytes(table))
 
+    def order(self, path: str, tokens_of_rows: npt.NDArray[np.int64]) -> pa.Table:
+        """The tokens of a run, sorted, and where in the run each of them is."""
+        name = path + ORDER
+        found = self._kept.get(name)
+        if found is None:
+            places = np.argsort(tokens_of_rows, kind="stable")
+            found = pa.table({"token": tokens_of_rows[places], "place": places})
+            self.put(name, found)
+        return found
+
     def end(self, relation: RelationId, runs: Iterable[Run]) -> None:
         """Runs of a relation were folded. Their tables go when the next ones are: epochs may still follow them."""
         now = frozenset(run.path for run in runs)
@@ -75,7 +91,7 @@ class LevelZeroCache:
             if now <= before:
                 return
             self._ended[relation] = now
-        self._kept.drop(before.__contains__)
+        self._kept.drop(lambda name: name.removesuffix(ORDER) in before)
 
 
 def table_bytes(table: pa.Table) -> int:
@@ -252,15 +268,34 @@ def all_mutations(
             fitted = align(raw.select([n for n in key if n in raw.schema.names]), relation.identity)
             raw = raw.append_column(TOKEN, pa.array(tokens.tokens(fitted, key)))
         if only is not None:
-            hits = np.isin(raw.column(TOKEN).to_numpy(), only)
-            if not hits.any():
+            places = _places(
+                raw.column(TOKEN).to_numpy(), only, None if cache is None else partial(cache.order, run.path)
+            )
+            if not len(places):
                 continue
-            raw = raw.filter(pa.array(hits))
+            raw = raw.take(pa.array(places))
         part = align(raw, relation.columns, [(DELETED, pa.bool_()), (TOKEN, pa.int64())])
         if snapshot is not None:
             part = counting(part, run.begin_version, snapshot)
         parts.append(part.append_column(VERSION, pa.array(np.full(part.num_rows, run.begin_version), pa.int64())))
     return parts[-1] if len(parts) < 3 else pa.concat_tables(parts)
+
+
+def _places(
+    found: npt.NDArray[np.int64],
+    only: npt.NDArray[np.int64],
+    order: Callable[[npt.NDArray[np.int64]], pa.Table] | None,
+) -> npt.NDArray[np.int64]:
+    """Where rows with these tokens are in a run. `order`: the run's tokens sorted, with their places."""
+    if order is None or len(found) <= FEW:
+        at = np.searchsorted(only, found)
+        return np.flatnonzero(only[np.minimum(at, len(only) - 1)] == found) if len(only) else np.empty(0, np.int64)
+    table = order(found)
+    ordered, place = table["token"].to_numpy(), table["place"].to_numpy()
+    first, end = np.searchsorted(ordered, only), np.searchsorted(ordered, only, side="right")
+    counts = end - first
+    behind = np.cumsum(counts)
+    return np.sort(place[np.repeat(end - behind, counts) + np.arange(counts.sum())])
 
 
 def counting(part: pa.Table, version: Version, snapshot: Snapshot) -> pa.Table:
