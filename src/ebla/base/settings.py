@@ -50,6 +50,11 @@ class Settings(BaseModel):
     driver_rows_max: int = Field(
         10_000, ge=0, description="Epochs of at most so many changed rows may do without Spark; 0: none does."
     )
+    driver_memory_bytes: int = Field(
+        2**30,
+        ge=64 * 2**20,
+        description="Memory of what epochs and lookups without Spark compute; they use a temporary folder beyond it.",
+    )
     dictionary_period_s: float = Field(
         60.0, ge=0, description="How often changes of dictionaries are gathered and applied."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import threading
 from typing import TYPE_CHECKING
 
@@ -24,9 +25,10 @@ def literally(path: str) -> str:
 
 
 class Duck:
-    """Cursors of one DuckDB. Safe to use from several threads."""
+    """Cursors of one DuckDB. Beyond its memory it uses a temporary folder. Safe to use from several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory_bytes: int) -> None:
+        self._memory_bytes = memory_bytes
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._lock = threading.Lock()
 
@@ -35,7 +37,12 @@ class Duck:
             if self._connection is None:
                 import duckdb
 
-                self._connection = duckdb.connect(":memory:", config={"threads": max(2, os.cpu_count() or 2)})
+                config: dict[str, str | bool | int | float | list[str]] = {
+                    "threads": max(2, os.cpu_count() or 2),
+                    "memory_limit": f"{self._memory_bytes}B",
+                    "temp_directory": os.path.join(tempfile.gettempdir(), f"ebla-duckdb-{os.getpid()}"),
+                }
+                self._connection = duckdb.connect(":memory:", config=config)
                 # At a prompt, and under `python -m`, DuckDB takes itself for interactive and draws on the screen.
                 self._connection.execute("SET enable_progress_bar = false")
             return self._connection.cursor()

@@ -73,7 +73,7 @@ class Context:
     holder: str
     indexes: IndexCache = field(default_factory=IndexCache)
     activities: Activities = field(default_factory=Activities)
-    lookups: Duck = field(default_factory=Duck)
+    lookups: Duck
     progress: Progress = lambda what, part: None
     on_spark: Callable[[], None] = lambda: None
     """Called when Spark was started: work in the background was waiting for it."""
@@ -118,6 +118,7 @@ class Context:
             frames=frames,
             plans=plans,
             tags=Tags(lambda: sessions.current),
+            lookups=Duck(settings.driver_memory_bytes),
         )
         return context
 
