@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from ebla.model.relation import Relation
 from ebla.predicates import conditions as c
+from ebla.tables.tiers import merge
 from support.first_rows import ARROW, COLUMNS, STEPS, Row, costs, expected, key_of, requests, values_of
 from support.folding import fold
 from support.indexes import bag, entries
@@ -64,7 +65,7 @@ COMMON = settings(
 @COMMON
 @given(
     made=st.lists(indexes(), min_size=1, max_size=3),
-    steps=st.lists(STEPS, min_size=1, max_size=8),
+    steps=st.lists(STEPS | st.tuples(st.just("merge"), st.none()), min_size=1, max_size=10),
     asked=st.lists(requests(), min_size=3, max_size=8),
     scan_us=st.sampled_from([0.0, 1e9, 4000.0]),
     fetch_us=st.sampled_from([-1e6, 0.0, 150.0]),
@@ -89,6 +90,9 @@ def test_random_writes_against_random_indexes(made, steps, asked, scan_us, fetch
                     for key in argument:
                         rows.pop(key_of(key), None)
                     db.table("t").delete(argument)
+                case "merge":
+                    for name in ("t", *(f"i{n}" for n in range(len(made)))):
+                        merge(db.context, name)
                 case _:
                     tablets = [argument] if what == "fold one" else None
                     for name in ("t", *(f"i{n}" for n in range(len(made)))):

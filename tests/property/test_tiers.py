@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,12 +32,13 @@ Step = tuple[str, dict[int, int] | set[int] | int]
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(steps=STEPS)
-def test_every_version_has_the_rows_of_a_dictionary(steps: list[Step]) -> None:
-    with (
-        TemporaryDirectory() as folder,
-        ebla.connect(f"{folder}/w", auto_compact=False, auto_refresh=False, tablets=TABLETS) as db,
-    ):
+@given(steps=STEPS, nodes=st.sampled_from([0, 2]))
+def test_every_version_has_the_rows_of_a_dictionary(steps: list[Step], nodes: int) -> None:
+    """With more nodes a commit has a run on each of them."""
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        more = {f"more{n}": f"{folder}/more{n}" for n in range(nodes)}
+        limits: dict[str, Any] = {"auto_compact": False, "auto_refresh": False, "tablets": TABLETS, "nodes": more}
+        db = stack.enter_context(ebla.connect(f"{folder}/w", **limits))
         db.sql("CREATE TABLE t (id BIGINT, n BIGINT, PRIMARY KEY (id))")
         rows: dict[int, int] = {}
         versions = {db.context.catalog.version(): dict(rows)}

@@ -8,12 +8,13 @@ import pyarrow as pa
 import pytest
 
 from ebla.base.caches import CacheName, Caches
-from ebla.model.relation import Relation
+from ebla.model.relation import TOKEN, Relation
 from ebla.predicates import conditions as c
 from ebla.query.fetch import fetch
 from ebla.query.overlay import Source
 from ebla.query.plan import fit
 from ebla.query.streams import Seek
+from ebla.storage import runs as rf
 from ebla.storage.layers import Key
 from ebla.storage.store import Store
 from support.level0 import INDEX, TABLE, Level0, keys_of, path_of
@@ -74,3 +75,15 @@ def test_rows_by_key_read_the_row_groups_that_have_them(tmp_path: Path, caches: 
     found = fetch(source, path_of(), [key(n) for n in (12, 3, 2, 1)], TABLE.columns)
     assert found["x"].to_pylist() == [1, 9, 4, 1]
     assert arrays_read(caches) <= 60
+
+
+def test_rows_that_spark_wrote_are_hashed_once(tmp_path: Path, caches: Caches) -> None:
+    level0, cache = Level0(tmp_path), rf.LevelZeroCache(caches.cache(CacheName.LEVEL0))
+    run = level0.append({key(n): n for n in range(10)}, with_tokens=False)
+    source = level0.source(level0.snapshot(), Store(caches))
+    found = rf.mutations(TABLE, [run], source.roots, cache)
+    kept = cache.get(run.path)
+    assert kept is not None
+    assert kept[TOKEN].to_pylist() == found[TOKEN].to_pylist()
+    assert rf.mutations(TABLE, [run], source.roots, cache) == found
+    assert cache.get(run.path) is kept

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ebla.catalog.manifest import Levels
-from ebla.tables.tiers import LARGE_SHARE, SHARE, Due, alike, due
+from ebla.tables.tiers import LARGE_SHARE, SHARE, Due, alike, due, merge
+from support.warehouse import connect, live_runs
 
 RUNS_MAX = 8
 
@@ -51,6 +53,17 @@ def _after(sizes: list[int], groups: list[range]) -> list[int]:
         for place, size in enumerate(sizes)
         if place in starts or place not in inside
     ]
+
+
+def test_a_commit_that_has_several_runs_is_merged_as_a_whole(tmp_path: Path) -> None:
+    nodes = {"more": str(tmp_path / "more")}
+    with connect(tmp_path / "w", auto_refresh=False, tablets=4, nodes=nodes) as db:
+        db.sql("CREATE TABLE t (id BIGINT, n BIGINT, PRIMARY KEY (id))")
+        for number in range(3):
+            db.table("t").upsert([{"id": key, "n": number} for key in range(13)])
+        assert [run.rows for run in live_runs(db, "t")] == [7, 6, 7, 6, 7, 6]
+        assert merge(db.context, "t") == 2
+        assert db.query("t", order_by="id").rows() == [(key, 2) for key in range(13)]
 
 
 @pytest.mark.parametrize("keys", [50, 2_000, 10**9])

@@ -41,6 +41,9 @@ class EntryMaintainer:
                 there = None if emptied else commit.snapshot_of(index.relation)
                 unique.refuse_in_files(context, index, follower.runs, there, before)
             follower.bulk = index.readable and not any(run.tombstones for run in follower.runs)
+            if index.readable and not emptied:
+                # The next query asks which entries of older runs these replaced.
+                context.store.prepare_rows_by_token(commit.transaction.roots, follower.runs, index.relation.identity)
 
     def refuse_shared(self, commit: Commit, since: Version, until: Version) -> None:
         """Whose value it is, is seen from the next snapshot."""

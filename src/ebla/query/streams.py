@@ -117,15 +117,19 @@ class Seek:
         found = heapq.merge(*sources) if in_order and len(sources) != 1 else itertools.chain.from_iterable(sources)
         return self._standing(found, likely) if overlay.files else found
 
-    def _standing(self, items: Iterator[Item], size: int) -> Iterator[Item]:
-        """Rows that no newer run in a file has written, asked for in batches that grow."""
+    def _standing(self, items: Iterator[Item], likely: int) -> Iterator[Item]:
+        """Rows that no newer run in a file has written, asked for in batches of about what is missing."""
+        size, asked, stood = likely, 0, 0
         while batch := list(itertools.islice(items, size)):
             self.examined += len(batch)
             if self.examined > planning.EXAMINED_MAX:
                 raise TooMany
             gone = self.overlay.replaced([place for _, _, place, _ in batch], [name for *_, name in batch])
             yield from itertools.compress(batch, map(operator.not_, gone))
-            size = min(2 * size, WINDOW_MAX)
+            asked, stood = asked + len(batch), stood + len(batch) - sum(gone)
+            missing = likely - stood
+            wanted = missing * asked // stood + WINDOW // 4 if missing > 0 and stood else 2 * size
+            size = min(max(wanted, WINDOW // 2), 2 * asked, WINDOW_MAX)
 
     def _columns(self) -> list[Column]:
         """What is needed to find, filter and merge rows."""

@@ -259,14 +259,10 @@ def all_mutations(
     With a snapshot, rows that are folded already, or lie in tablets that are not read, are left out. `only` has the
     tokens of the keys that matter, sorted: rows that have none of them are left out before anything is done with them.
     """
-    key = [c.physical for c in relation.identity]
     empty = align(pa.table({}), relation.columns, [(DELETED, pa.bool_()), (TOKEN, pa.int64())])
     parts = [empty.append_column(VERSION, pa.array([], pa.int64()))]
     for run in sorted(runs, key=lambda r: (r.begin_version, r.id)):
-        raw = read_copy(roots, run, cache)
-        if TOKEN not in raw.schema.names:  # Spark wrote it
-            fitted = align(raw.select([n for n in key if n in raw.schema.names]), relation.identity)
-            raw = raw.append_column(TOKEN, pa.array(tokens.tokens(fitted, key)))
+        raw = _with_tokens(relation, run, read_copy(roots, run, cache), cache)
         if only is not None:
             places = _places(
                 raw.column(TOKEN).to_numpy(), only, None if cache is None else partial(cache.order, run.path)
@@ -296,6 +292,18 @@ def _places(
     counts = end - first
     behind = np.cumsum(counts)
     return np.sort(place[np.repeat(end - behind, counts) + np.arange(counts.sum())])
+
+
+def _with_tokens(relation: Relation, run: Run, raw: pa.Table, cache: LevelZeroCache | None) -> pa.Table:
+    """The rows of a run with their tokens. Those that Spark wrote without are hashed once, as long as they are kept."""
+    if TOKEN in raw.schema.names:
+        return raw
+    key = [c.physical for c in relation.identity]
+    fitted = align(raw.select([n for n in key if n in raw.schema.names]), relation.identity)
+    found = raw.append_column(TOKEN, pa.array(tokens.tokens(fitted, key)))
+    if cache is not None:
+        cache.put(run.path, found)
+    return found
 
 
 def counting(part: pa.Table, version: Version, snapshot: Snapshot) -> pa.Table:

@@ -214,6 +214,11 @@ class Store:
             self._columns.put(name, kept, kept.nbytes)
         return RowsByToken(words=kept.to_numpy(), bits=_bits(sum(footer.rows)))
 
+    def prepare_rows_by_token(self, roots: Mapping[NodeId, Root], runs: Sequence[Run], key: Sequence[Column]) -> None:
+        """Have the tables made by another thread. What goes wrong there is met again by the first who asks."""
+        for run in runs:
+            self.pool().submit(self.rows_by_token, roots, run, key)
+
     def pool(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._pool is None:

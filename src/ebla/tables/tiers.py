@@ -64,7 +64,7 @@ def due(levels: Levels, *, runs_max: int, rows_max: int) -> Due:
 
 
 def alike(sizes: Sequence[int], rows_max: int) -> list[range]:
-    """The places of runs that are merged, two or more each, for level 0 runs of these sizes, oldest first.
+    """The places of commits whose runs are merged, two or more each, for commits of these sizes, oldest first.
 
     Behind it, each run is larger than the one behind it, or both have more than `rows_max` rows together.
     """
@@ -106,9 +106,14 @@ def merge(context: Context, name: str) -> int:
 
 
 def groups(snapshot: Snapshot, rows_max: int) -> list[Sequence[Run]]:
-    """The level 0 runs that are merged with each other."""
-    runs = snapshot.level0
-    return [runs[place.start : place.stop] for place in alike([run.rows for run in runs], rows_max)]
+    """The level 0 runs that are merged with each other: all runs of a commit, or none.
+
+    One that stayed outside would be as new as the merged run, which has older rows of its keys.
+    """
+    by_commit = itertools.groupby(snapshot.level0, key=lambda run: run.begin_version)
+    commits = [list(runs) for _, runs in by_commit]
+    places = alike([sum(run.rows for run in runs) for runs in commits], rows_max)
+    return [list(itertools.chain.from_iterable(commits[place.start : place.stop])) for place in places]
 
 
 def _merged(transaction: OpenTransaction, snapshot: Snapshot, merged: Sequence[Sequence[Run]]) -> Sink:
