@@ -69,7 +69,11 @@ def relation_names(state: State, kind: Kind | None = None) -> list[str]:
 
 
 def relation_ids(state: State, kind: Kind) -> list[RelationId]:
-    return sorted(map(RelationId, rows.values(state, s.relations.c.relation_id, dropped_version=None, kind=kind.value)))
+    def read() -> tuple[RelationId, ...]:
+        found = rows.values(state, s.relations.c.relation_id, dropped_version=None, kind=kind.value)
+        return tuple(sorted(map(RelationId, found)))
+
+    return list(memory.remembered(state, ("relation ids", kind), read))
 
 
 def find_relation(state: State, name: str, *, version: Version | None = None) -> Relation | None:
