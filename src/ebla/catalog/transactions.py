@@ -28,7 +28,9 @@ from ebla.model.relation import Relation
 Found = TypeVar("Found")
 
 EPOCH = "epoch of "
-"""What the reason of a transaction begins with in which an epoch of a view runs."""
+"""What the reason of a transaction begins with in which an epoch of a view runs,"""
+COMPACT = "compact "
+"""and of one in which a relation is compacted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +230,12 @@ def epochs_elsewhere(state: State, relations: Collection[RelationId], holder: st
     there = {"relation_id": frozenset(relations), "expires_at": Above(now), "holder": Not(holder)}
     found = rows.find(state, s.transactions, state="open", **there)
     return {row.holder for row in found if row.reason.startswith(EPOCH)}
+
+
+def compacts_before(state: State, relation: RelationId, transaction: TransactionId, now: int) -> bool:
+    """Whether a compaction of a relation is at work that began before a transaction."""
+    there = {"relation_id": relation, "expires_at": Above(now), "transaction_id": AtMost(transaction - 1)}
+    return any(row.reason.startswith(COMPACT) for row in rows.find(state, s.transactions, state="open", **there))
 
 
 def _open_of(state: State, relation: RelationId, /, **older: object) -> list[Waiting]:

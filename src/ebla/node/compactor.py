@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from collections import deque
 
 from ebla.base.services import Rank
 from ebla.catalog import manifest, reads
-from ebla.errors import EblaError
+from ebla.errors import ConflictError, EblaError
 from ebla.model.lifecycle.index import may_compact
 from ebla.model.relation import Kind
 from ebla.relations import indexes
@@ -36,7 +37,8 @@ class Compactor:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._relations: set[str] = set()
+        self._relations: dict[str, None] = {}
+        """Those that were written to, in the order in which they are looked at."""
         self._not_before_s = -math.inf
         """When relations are looked at again that were written to since."""
         self._lock = threading.Lock()
@@ -50,7 +52,7 @@ class Compactor:
         """Look at a relation that was written to."""
         if self.wanted:
             with self._lock:
-                self._relations.add(name)
+                self._relations[name] = None
             self._context.services.wake(self.name)
 
     def want_all(self) -> None:
@@ -87,19 +89,25 @@ class Compactor:
         if now_s < self._not_before_s:
             return self._not_before_s
         with self._lock:
-            names, self._relations = self._relations, set()
-        left = sorted(self._every() if EVERY in names else names)
-        while left and self._look_at(left.pop()):
-            pass
+            names, self._relations = self._relations, {}
+        left = deque(names)
+        try:
+            if EVERY in names:
+                left = deque(dict.fromkeys([*self._every(), *(name for name in names if name != EVERY)]))
+            while left and self._context.services.is_running(self) and self._look_at(left.popleft()):
+                pass
+        finally:
+            with self._lock:  # what came to no turn is first
+                self._relations = dict.fromkeys([*left, *self._relations])
         self._not_before_s = self._context.services.clock() + LOOK_S
-        with self._lock:
-            self._relations.update(left)
-            return self._not_before_s if self._relations else None
+        return self._not_before_s if self._relations else None
 
     def _look_at(self, name: str) -> bool:
         """Compact a relation and its indexes; whether the next one may be looked at in the same step."""
         try:
             return self._compact(name)
+        except ConflictError as error:
+            log.debug("relation=%s another process compacted first reason=%s", name, error)
         except EblaError as error:
             log.warning("relation=%s compaction failed reason=%s", name, error)
         except Exception:
@@ -113,7 +121,7 @@ class Compactor:
                 case Due.FOLD:
                     done = compact(self._context, each, gives_way=self._gives_way)
                     log.info("relation=%s compacted tablets=%d runs=%d", each, done.tablets, done.folded_runs)
-                    if self._gives_way():
+                    if not done.ended or self._gives_way():
                         self.want(name)
                         return False
                 case Due.MERGE:

@@ -16,6 +16,7 @@ import numpy as np
 from ebla.base.failpoint import hit
 from ebla.base.ids import RunId, TabletId, Version
 from ebla.catalog import indexing, reads
+from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError, UsageError
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import may_compact
@@ -153,7 +154,7 @@ def _compact(
     context: Context, name: str, since: Version | None, tablets: int | None, *, in_pieces: bool
 ) -> tuple[Compacted, Version]:
     """One piece, and the version up to which the whole compaction folds: that of its first piece."""
-    transaction = begin(context, name, reason=f"compact {name}")
+    transaction = begin(context, name, reason=f"{tx.COMPACT}{name}")
     relation = transaction.relation
     nothing = Compacted(relation=relation.name, tablets=0, folded_runs=0, version=None)
     until = transaction.snapshot if since is None else since

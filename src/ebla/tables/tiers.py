@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebla.base.failpoint import hit
+from ebla.catalog import transactions as tx
 from ebla.catalog.manifest import Levels
 from ebla.model import changes as c
 from ebla.model.relation import DELETED, Kind, Relation, Run, RunSource
@@ -82,15 +83,18 @@ def alike(sizes: Sequence[int], rows_max: int) -> list[range]:
 def merge(context: Context, name: str) -> int:
     """Merge level 0 runs of a relation; how many there are fewer. Writers go on, and what they commit stays as it is.
 
-    A conflict is raised: another process was at work on the same runs.
+    While another compaction of the relation is at work, nothing is merged: a fold takes long, and would start over. A
+    conflict is raised: another process was at work on the same runs.
     """
-    transaction = begin(context, name, reason=f"compact {name}")
+    transaction = begin(context, name, reason=f"{tx.COMPACT}{name}")
     relation = transaction.relation
     try:
         with context.kept_alive(transaction.id), context.at_work(f"compaction of {relation.name}"):
             snapshot = transaction.snapshot_of(relation)
             found = groups(snapshot, context.settings.level0_rows_max)
-            if not found or (relation.kind is Kind.INDEX and not may_fold(context, relation)):
+            with context.catalog.reading() as connection:
+                behind = tx.compacts_before(connection, relation.id, transaction.id, context.catalog.clock())
+            if not found or behind or (relation.kind is Kind.INDEX and not may_fold(context, relation)):
                 transaction.roll_back()
                 return 0
             with rf.reading([snapshot], transaction.roots):
