@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ebla.tables import sink
 from support.warehouse import connect, rows
 
 if TYPE_CHECKING:
@@ -131,6 +132,23 @@ def test_a_bulk_write_and_a_compaction_do_not_cost_by_the_tablet(db, spark):
             bulk.compact("t")
         assert jobs.count <= 3
     assert db.sql("SELECT count(*) FROM t").one() == (1000,)
+
+
+def test_a_bulk_statement_of_one_kind_is_one_shuffle(db, spark, monkeypatch):
+    """From the scan to the files. Few rows, which only the result tells, come to the driver as level 0."""
+    monkeypatch.setattr(sink, "SMALL_BYTES", 0)
+    with connect(db.context.catalog.where, spark, batch_rows_max=10) as bulk:
+        for text, count, total in (
+            ("UPDATE t SET n = n + 1000 WHERE id % 2 = 0", 200, 119_900),
+            ("UPDATE t SET n = 7 WHERE n = 1000", 200, 118_907),
+            ("UPSERT INTO t SELECT id + 1000, n FROM t WHERE id < 100", 300, 172_864),
+            ("DELETE FROM t WHERE id >= 1000 OR id % 2 = 0", 100, 10_000),
+        ):
+            bulk.compact("t")  # what is merged with level 0 is broadcast by a job of its own
+            with Jobs(spark) as jobs:
+                bulk.sql(text)
+            assert jobs.count <= 2, text  # adaptive execution counts the two sides of a shuffle
+            assert bulk.sql("SELECT count(*), sum(n) FROM t").one() == (count, total), text
 
 
 def test_a_query_that_is_asked_again_lists_no_files(db, spark):

@@ -29,10 +29,24 @@ from ebla.sql.lex import quote
 from ebla.sql.literals import Dialect
 from ebla.sql.merge import MERGE_CARDINALITY, merge_query
 from ebla.sql.query import Query
-from ebla.sql.statements import Delete, Insert, Update
+from ebla.sql.statements import Delete, Insert, Merge, Update
 from ebla.sql.target import KIND, Sql, Target, as_column, comma, moves, resolved, target
 
-__all__ = ["KIND", "MERGE_CARDINALITY", "delete_query", "insert_query", "merge_query", "update_query"]
+__all__ = ["KIND", "MERGE_CARDINALITY", "delete_query", "insert_query", "merge_query", "only_kind", "update_query"]
+
+
+def only_kind(stmt: Insert | Update | Delete | Merge, key: Sequence[str]) -> str | None:
+    """The kind of all rows that a statement writes; `None` where it depends on the row."""
+    match stmt:
+        case Insert(upsert=upsert):
+            return "upsert" if upsert else "insert"
+        case Delete():
+            return "delete"
+        case Update(assignments=assignments):
+            assigned = {column.lower() for column, _expression in assignments}
+            return "upsert" if assigned.isdisjoint(name.lower() for name in key) else None
+        case Merge():
+            return None
 
 
 # INSERT

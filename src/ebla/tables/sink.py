@@ -2,7 +2,8 @@
 
 Few rows are settled on the driver and written as level 0. Many are cut by Spark into one sorted file for each tablet,
 which is adopted as a run. How many rows a DataFrame has is known only when it is computed: one that may be large is
-computed once, to scratch, and its number of rows decides how it goes on.
+computed once, to scratch, and its number of rows decides how it goes on. Rows of one kind that need no look at others
+are cut at once, so that many of them are one job.
 """
 
 from __future__ import annotations
@@ -134,32 +135,48 @@ class Sink:
             size = ssession.estimated_bytes(frame) if batch.bytes is None else batch.bytes
             small = not many and size <= SMALL_BYTES
             table = frame.toArrow() if small else None
-            if table is None and batch.plain and batch.kind == b.UPSERT:
-                self._put_tablets(self._with_row_ids(frame), deletes=False)
+            if table is None and batch.kind in (b.UPSERT, b.DELETE):
+                self._put_cut(frame, batch.kind, plain=batch.plain)
             elif table is None:
                 self._put_computed(frame, batch.kind)
         if table is not None:
             self._put_arrow(_as_arrow(relation, table, batch.kind))
+
+    def _put_cut(self, frame: DataFrame, kind: str, *, plain: bool) -> None:
+        """Cut upserts or deletes into tablets; unless they are `plain`, few of them go on as rows of the driver."""
+        deletes = kind == b.DELETE
+        found = self._cut(self._only_keys(frame, "true") if deletes else self._with_row_ids(frame))
+        few = None if plain else self._few([file.path for file in found])
+        if few is None:
+            self._adopt(found, deletes=deletes)
+        else:
+            self._put_arrow(_as_arrow(self.relation, few, kind))
 
     def _put_computed(self, frame: DataFrame, kind: str | None) -> None:
         """Compute the rows once, to a scratch file; then their number decides how they go on."""
         root, scratch = self.files.home(), self.files.next_scratch()
         frame.write.mode("overwrite").parquet(root.full(scratch))
         parts = [p for p, _, folder in root.listing(scratch) if p.endswith(".parquet") and not folder]
-        rows = sum(root.open_parquet(p).metadata.num_rows for p in parts)
-        if rows <= self.context.settings.batch_rows_max:
-            tables = [t for t in (root.open_parquet(p).read() for p in parts) if t.num_rows]
-            table = pa.concat_tables(tables) if tables else pa.table({})
-            self._put_arrow(_as_arrow(self.relation, table, kind))
+        few = self._few(parts)
+        if few is not None:
+            self._put_arrow(_as_arrow(self.relation, few, kind))
             return
         self._put_large(sscan.files(self.context.writer, [root.full(p) for p in parts], frame.schema), kind)
 
+    def _few(self, paths: Sequence[str]) -> pa.Table | None:
+        """The rows of scratch files, if the driver may have them."""
+        files = [self.files.home().open_parquet(path) for path in paths]
+        if sum(file.metadata.num_rows for file in files) > self.context.settings.batch_rows_max:
+            return None
+        tables = [file.read() for file in files if file.metadata.num_rows]
+        return pa.concat_tables(tables) if tables else pa.table({})
+
     def _put_large(self, computed: DataFrame, kind: str | None) -> None:
+        """Rows to insert, or of several kinds."""
         relation = self.relation
         key = [c_.physical for c_ in relation.identity]
         quoted = [sscan.quoted(k) for k in key]
-        frame = computed if kind is None else computed.withColumn(b.KIND, F.lit(kind))
-        frame = self._with_row_ids(frame)
+        frame = self._with_row_ids(computed if kind is None else computed.withColumn(b.KIND, F.lit(kind)))
         if kind is None:
             standing = frame.filter(F.col(b.KIND) != b.DELETE)
             gone = frame.filter(F.col(b.KIND) == b.DELETE)
@@ -168,17 +185,19 @@ class Sink:
             frame = standing.unionAll(gone.join(standing.select(*quoted), key, "left_anti").select(*names))
         else:
             gone_keys = frame.filter(F.lit(False)).select(*quoted)
-        if kind in (None, b.INSERT) and not relation.keyless:
+        if not relation.keyless:
             inserted = frame.filter(F.col(b.KIND) == b.INSERT).select(*quoted)
             self._refuse_stored(inserted.join(gone_keys, key, "left_anti"), key)
-        deletes = kind in (None, b.DELETE)
-        if deletes:
-            frame = frame.withColumn(DELETED, F.col(b.KIND) == b.DELETE)
-            values = [sscan.quoted(c_.physical) for c_ in relation.columns if c_.physical not in key]
-            frame = frame.selectExpr(
-                *quoted, *[f"IF({DELETED}, NULL, {v}) AS {v}" for v in values], DELETED, b.KIND
-            )  # of a deleted row only the key is kept
-        self._put_tablets(frame.drop(b.KIND), deletes=deletes)
+        if kind is None:
+            frame = self._only_keys(frame, f"{b.KIND} = '{b.DELETE}'")
+        self._put_tablets(frame.drop(b.KIND), deletes=kind is None)
+
+    def _only_keys(self, frame: DataFrame, deleted: str) -> DataFrame:
+        """Rows with a mark of those that a condition deletes, of which only the key is kept."""
+        identity = {c_.physical for c_ in self.relation.identity}
+        columns = [(c_.physical in identity, sscan.quoted(c_.physical)) for c_ in self.relation.columns]
+        kept = [name if is_key else f"IF({deleted}, NULL, {name}) AS {name}" for is_key, name in columns]
+        return frame.selectExpr(*kept, f"{deleted} AS {DELETED}")
 
     def _refuse_stored(self, inserted: DataFrame, key: Sequence[str]) -> None:
         """Keys to insert must be new, as of the transaction's snapshot. One join by key, one job."""
@@ -198,10 +217,17 @@ class Sink:
         return swrite.with_row_ids(frame, self.transaction.id) if self.relation.keyless else frame
 
     def _put_tablets(self, frame: DataFrame, deletes: bool) -> None:
-        """One sorted file per tablet, under its final name, copied to every replica."""
+        self._adopt(self._cut(frame), deletes=deletes)
+
+    def _cut(self, frame: DataFrame) -> list[swrite.TabletFile]:
+        """One sorted file per tablet, in scratch. One job."""
         self.context.progress("writing tablets", None)
         found = self.files.cut(frame)
         hit("write.tablets_written")
+        return found
+
+    def _adopt(self, found: Sequence[swrite.TabletFile], *, deletes: bool) -> None:
+        """Files under their final names, copied to every replica."""
         added = self.files.adopt(found, level=0, deletes=deletes)
         self.runs += added
         self.bulk = not deletes

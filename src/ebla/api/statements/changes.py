@@ -69,9 +69,10 @@ class Changes:
                     assert_never(statement)
             if isinstance(found, b.ArrowBatch):
                 return found
-            rows = read(query, found)
-            frame = swrite.fitted(rows.frame, relation, keep=[b.KIND], hidden=True, utf8=True)
-            return b.FrameBatch(frame=frame, kind=None, reads=rows.snapshots)
+            rows, kind = read(query, found), dml.only_kind(statement, key)
+            made, keep = (rows.frame, [b.KIND]) if kind is None else (rows.frame.drop(b.KIND), [])
+            frame = swrite.fitted(made, relation, keep=keep, hidden=True, utf8=True)
+            return b.FrameBatch(frame=frame, kind=kind, reads=rows.snapshots)
 
         # A blind upsert of given values reads nothing that another writer could change.
         blind = isinstance(statement, st.Insert) and statement.upsert and not statement.source.refs
