@@ -26,7 +26,7 @@ class Settings(BaseModel):
     tablets: int = Field(16, description="Tablets of a new table, a power of two.")
     replication: int = Field(1, description="Copies of every tablet of a new table.")
     level0_rows_max: int = Field(
-        200_000, ge=0, description="More level 0 rows than this are merged by Spark with a shuffle, not on the driver."
+        200_000, ge=0, description="More level 0 rows than this are merged by Spark, not on the driver."
     )
     batch_rows_max: int = Field(
         200_000, ge=0, description="A batch of more rows than this is cut into tablets by Spark."

@@ -123,11 +123,10 @@ def merged(
         keys = local_keys(spark, table, relation) if snapshot.level1 else None
     else:
         changed = latest_mutations(spark, relation, snapshot.level0, copies, roots, snapshot)
-        names = [*(c.physical for c in relation.identity), TOKEN]
         upserts = changed.filter(f"NOT coalesce({DELETED}, false)").selectExpr(
             *[quoted(c.physical) for c in relation.columns]
         )
-        keys = changed.selectExpr(*renamed([(n, _DELTA + n) for n in names])) if snapshot.level1 else None
+        keys = _changed_keys(spark, snapshot, copies, roots) if snapshot.level1 else None
     if keys is None:
         return upserts
     base = files(spark, [roots[copies[r.id]].full(r.path) for r in snapshot.level1], schema)
@@ -165,6 +164,20 @@ def local_keys(spark: SparkSession, table: pa.Table, relation: Relation) -> Data
     return F.broadcast(local(spark, renamed, schema))
 
 
+BROADCAST_ROWS_MAX = 1_000_000
+"""The keys of so many rows of level 0 are broadcast: level 1, which may be far more, is then not shuffled."""
+
+
+def _changed_keys(
+    spark: SparkSession, snapshot: Snapshot, copies: Mapping[RunId, NodeId], roots: Mapping[NodeId, Root]
+) -> DataFrame:
+    """The same of level 0 in files. A key stands there as often as it was written: nothing has to be ranked."""
+    names = [*(c.physical for c in snapshot.relation.identity), TOKEN]
+    rows = _mutations(spark, snapshot.relation, snapshot.level0, copies, roots, snapshot)
+    keys = rows.selectExpr(*renamed([(n, _DELTA + n) for n in names]))
+    return F.broadcast(keys) if sum(r.rows for r in snapshot.level0) <= BROADCAST_ROWS_MAX else keys
+
+
 def same_key_sql(key: Sequence[Column], left: str, right: str) -> str:
     """Equal tokens and, in a form that the planner does not take for more join keys, equal keys.
 
@@ -192,14 +205,30 @@ def latest_mutations(
 ) -> DataFrame:
     """The last mutation of every key in runs too large for the driver: physical columns, `_deleted`, `_token`,
     `_version`. One scan, one shuffle by token; none if all runs are of one version, which has each key once."""
+    rows = _mutations(spark, relation, runs, copies, roots, snapshot)
+    if len({run.begin_version for run in runs}) == 1:
+        return rows
+    by = ", ".join([TOKEN, *(quoted(c.physical) for c in relation.identity)])
+    ranked = rows.selectExpr("*", f"row_number() OVER (PARTITION BY {by} ORDER BY {VERSION} DESC) AS {_RANK}")
+    return ranked.filter(f"{_RANK} = 1").drop(_RANK)
+
+
+def _mutations(
+    spark: SparkSession,
+    relation: Relation,
+    runs: Sequence[Run],
+    copies: Mapping[RunId, NodeId],
+    roots: Mapping[NodeId, Root],
+    snapshot: Snapshot | None,
+) -> DataFrame:
+    """All mutations in runs, with `_token` and `_version`; of a snapshot, those that level 1 does not have."""
     schema = struct(relation.columns).add(T.StructField(DELETED, T.BooleanType()))
     paths = {roots[copies[r.id]].full(r.path): r for r in runs}
     versions = {int(run.begin_version) for run in runs}
     read = files(spark, list(paths), schema)
     token = f"{token_sql(relation.identity)} AS {TOKEN}"
     if len(versions) == 1:
-        rows = read.selectExpr("*", token, f"{versions.pop()}L AS {VERSION}")
-        return _behind_cutoffs(rows, snapshot)
+        return _behind_cutoffs(read.selectExpr("*", token, f"{versions.pop()}L AS {VERSION}"), snapshot)
     kinds = T.StructType([T.StructField(_FILE, T.StringType()), T.StructField(VERSION, T.LongType())])
     names = pa.table(
         {
@@ -208,10 +237,7 @@ def latest_mutations(
         }
     )
     named = read.selectExpr("*", f"_metadata.file_name AS {_FILE}", token)
-    rows = _behind_cutoffs(named.join(F.broadcast(local(spark, names, kinds)), _FILE).drop(_FILE), snapshot)
-    by = ", ".join([TOKEN, *(quoted(c.physical) for c in relation.identity)])
-    ranked = rows.selectExpr("*", f"row_number() OVER (PARTITION BY {by} ORDER BY {VERSION} DESC) AS {_RANK}")
-    return ranked.filter(f"{_RANK} = 1").drop(_RANK)
+    return _behind_cutoffs(named.join(F.broadcast(local(spark, names, kinds)), _FILE).drop(_FILE), snapshot)
 
 
 def _behind_cutoffs(rows: DataFrame, snapshot: Snapshot | None) -> DataFrame:
