@@ -47,11 +47,6 @@ class Evaluation:
     def names(self) -> list[str]:
         return [col.name for col in self.view.columns]
 
-    @property
-    def is_direct(self) -> bool:
-        """Whether the query on few rows starts no Spark job."""
-        return self._direct() is not None
-
     # ---- small: rows come to the driver -----------------------------------------------------------------
 
     def in_scope(self, bounds: Bounds, *, whole: bool) -> pa.Table:
@@ -309,10 +304,10 @@ def _signed(sides: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda a, b: a.unionAll(b), marked)
 
 
-def semi(frame: DataFrame, by: Sequence[str], values: DataFrame) -> DataFrame:
-    """Rows whose columns are among the values, by position, NULL equal to NULL."""
+def semi(frame: DataFrame, by: Sequence[str], values: DataFrame, *, how: str = "left_semi") -> DataFrame:
+    """Rows whose columns are among the values, by position, NULL equal to NULL; of an anti join those that are not."""
     from pyspark.sql import functions as F
 
     marked = values.toDF(*[f"_ebla_v{i}" for i in range(len(by))])
     on = " AND ".join(f"{sscan.quoted(n)} <=> _ebla_v{i}" for i, n in enumerate(by))
-    return frame.join(marked, F.expr(on), "left_semi")
+    return frame.join(marked, F.expr(on), how)

@@ -66,15 +66,9 @@ def _unless_changed(operands: Operands, unless: Unless, reason: str) -> Rows | R
 
 
 def _by_keys(operands: Operands) -> Incremental | FirstRows | None:
-    """The plan, if it needs no more than keys of what changed in some input, and reading more would cost too much.
-
-    Only where the query is computed here: a change that turns out to be none must start no Spark job.
-    """
+    """The plan, if it needs no more than keys of what changed in some input, and reading more would cost too much."""
     inputs, shape = operands.inputs, operands.shape
     if shape is None or inputs.region is not None:
-        return None
-    unlimited = operands if shape.first is None else without_limit(operands)
-    if not unlimited.evaluation.is_direct:
         return None
     written = [n for n in inputs.relations if inputs.written(n)]
     made = plan(shape, written, operands.keys, merges=operands.view.roles is not None)

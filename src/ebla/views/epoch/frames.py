@@ -1,8 +1,10 @@
 """An epoch whose change is too large for the driver: the same plan, with every set of values a DataFrame.
 
 Nothing is collected. The affected values are found by joins, the query runs over the rows in scope, and one join with
-what the view has tells upserts from tombstones. The rows are not compared with the old ones: a row that stays the same
-is written again. Of a view that is refreshed in chunks, only affected values in a range of tokens count.
+what the view has tells upserts from tombstones. Where each changed row gives one row of the view or none, the query
+runs over the changed rows alone, whatever their share of the input, and while each gives one, no join is needed. Rows
+are not compared with the old ones: a row that stays the same is written again. Of a view that is refreshed in chunks,
+only affected values in a range of tokens count.
 """
 
 from __future__ import annotations
@@ -11,16 +13,18 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from ebla.algebra.driving import one_by_one
 from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull, computes
 from ebla.algebra.nodes import Column, stored
 from ebla.algebra.plan import Incremental, by_scope
 from ebla.model.chunks import spans
-from ebla.model.relation import DELETED, Relation
+from ebla.model.relation import DELETED, Relation, Run, under_names
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
 from ebla.storage.rows import TooLarge
 from ebla.tables import scans
 from ebla.tables.chunk_scan import within
+from ebla.tables.sink import Sink
 from ebla.views.epoch.evaluate import semi
 from ebla.views.epoch.expressions import evaluated, rows_with
 from ebla.views.epoch.mutations import column_of
@@ -85,12 +89,44 @@ class Frames:
         """Whether expressions are evaluated on changed rows, which the query may never see."""
         return any(computes(one.values) for one in self._plan.affected)
 
+    @property
+    def one_by_one(self) -> Changed | None:
+        """What changed, if that is all that is read of its input, and each row of it gives one of the view or none."""
+        direct = self._direct()
+        if direct is None or self._operands.shape is None:
+            return None
+        found = one_by_one(self._operands.shape.root, direct.table)
+        return direct if found is not None and not found[1] else None
+
+    def put(self, sink: Sink) -> int:
+        """Write the rows and the tombstones; how many. One job, and another if fewer rows came out than changed."""
+        changed = self.one_by_one
+        if changed is None:
+            return sink.put_more(self.rows())
+        found = self._operands.evaluation.frame({changed.leaf: self._new_rows(changed.table)})
+        names = sscan.renamed([(col.name, col.physical) for col in self._view.relation.columns])
+        rows = sink.put_more(found.selectExpr(*names, f"false AS {DELETED}"))
+        if rows < self._inputs.written(changed.table):
+            rows += sink.put_more(self._gone(sink.runs))
+        return rows
+
     def rows(self, span: tuple[int, int] | None = None) -> DataFrame:
         """Rows to write, under physical names with a mark for tombstones.
 
         `span`: only those whose scope has its token there, first and last.
         """
-        return self._rows(self.affected(span), self._direct())
+        self._scope = affected = self.affected(span)
+        direct = self._direct()
+        leaves = self._narrowed() if direct is None else {direct.leaf: self._new_rows(direct.table)}
+        found = self._operands.evaluation.frame(leaves)
+        relation = self._view.relation
+        key = [col.name for col in relation.key]
+        if self._by_key:
+            # One row for each affected value at most: what finds none is a tombstone.
+            return with_tombstones(relation, affected, self._plan.scope, found, how="left_outer")
+        found = semi(found, self._plan.scope, affected)
+        old = semi(self._stored(), self._plan.scope, affected).select(*[sscan.quoted(n) for n in key])
+        return with_tombstones(relation, old, key, found)
 
     def affected(self, span: tuple[int, int] | None = None) -> DataFrame:
         """The values of the scope that changes affect, in the types of the view's columns: tokens depend on them.
@@ -112,22 +148,23 @@ class Frames:
 
     # ---- rows -------------------------------------------------------------------------------------------
 
-    def _rows(self, affected: DataFrame, direct: dict[int, DataFrame] | None) -> DataFrame:
-        self._scope = affected
-        leaves = direct if direct is not None else self._narrowed()
-        found = self._operands.evaluation.frame(leaves)
-        relation = self._view.relation
-        key = [col.name for col in relation.key]
-        if self._by_key:
-            # One row for each affected value at most: what finds none is a tombstone.
-            return with_tombstones(relation, affected, self._plan.scope, found, how="left_outer")
-        found = semi(found, self._plan.scope, affected)
-        there = scans.frame_of(self._inputs.context, self._operands.stored, hidden=True)
-        old = semi(there, self._plan.scope, affected).select(*[sscan.quoted(n) for n in key])
-        return with_tombstones(relation, old, key, found)
+    def _stored(self) -> DataFrame:
+        return scans.frame_of(self._inputs.context, self._operands.stored, hidden=True)
 
-    def _direct(self) -> dict[int, DataFrame] | None:
-        """The changed rows themselves, where they are all that the query needs of the input that changed."""
+    def _gone(self, written: Sequence[Run]) -> DataFrame:
+        """Tombstones of rows of the view that changed and are not among those that were written."""
+        relation, context = self._view.relation, self._inputs.context
+        roots = context.roots()
+        paths = [roots[run.nodes[0]].full(run.path) for run in written]
+        there = sscan.files(context.spark, paths, sscan.struct(relation.key))
+        key = [col.name for col in relation.key]
+        old = semi(self._stored().select(*map(sscan.quoted, key)), self._plan.scope, self.affected())
+        gone = semi(old, key, there, how="left_anti")
+        nothing = sscan.empty(context.spark, sscan.struct(under_names(relation.columns)))
+        return with_tombstones(relation, gone, key, nothing, how="left_outer")
+
+    def _direct(self) -> Changed | None:
+        """What changed, where that is all that the query needs of the input that changed."""
         if len(self._plan.affected) != 1:
             return None
         changed = self._plan.affected[0].values
@@ -138,7 +175,7 @@ class Frames:
             return None
         if not any(n.leaf == changed.leaf and set(n.by) == key for n in self._plan.narrowed):
             return None
-        return {changed.leaf: self._new_rows(changed.table)}
+        return changed
 
     def _count_mentions(self, table: str) -> int:
         return sum(1 for ref in self._view.kept.refs if ref.name.lower() == table)

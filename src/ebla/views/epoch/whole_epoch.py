@@ -98,7 +98,9 @@ class WholeEpoch:
     # ---- ways -------------------------------------------------------------------------------------------
 
     def _as_estimated(self, changed: Sequence[str], guess: Estimate) -> Epoch:
-        if guess.way is Way.RECOMPUTE:
+        """Changed rows that are all that is read of their input are followed, however many they are."""
+        frames = Frames.of_change(self._operands, changed)
+        if guess.way is Way.RECOMPUTE and (frames is None or frames.one_by_one is None):
             return self._recompute(guess.reason)
         return self._on_spark(changed, guess.reason)
 
@@ -112,7 +114,7 @@ class WholeEpoch:
             return self._recompute(self._operands.blocked or reason)
         try:
             with naming_culprits(self._operands.evaluation):
-                rows = self._attempt.sink.put_more(frames.rows())
+                rows = frames.put(self._attempt.sink)
             hit("epoch.slice_written")
         except TooLarge as why:
             return self._recompute(str(why))
