@@ -5,11 +5,13 @@ WORKERS ?= 2
 SEEDS ?= 1000
 FIRST ?= 0
 HOURS ?= 1
+VIEW_TESTS := $(wildcard tests/integration/test_*view*.py tests/property/test_*view*.py) \
+  $(foreach name,growing refreshes handlers tpch,tests/integration/test_$(name).py)
 
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast simulate lint bench soak clean venv java
+.PHONY: help setup demo test test-fast test-epochs simulate lint bench soak clean venv java
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +29,9 @@ test: setup  ## run all tests, on WORKERS processes, each with a Spark of its ow
 
 test-fast: venv  ## run the tests that need neither Spark nor PostgreSQL (under a minute)
 	@$(PY) -m pytest -m "not spark and not postgres and not slow" $(PYTEST_ARGS)
+
+test-epochs: setup  ## run the tests of views with every epoch on Spark
+	@EBLA_DRIVER_ROWS_MAX=0 $(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) $(VIEW_TESTS)
 
 simulate: venv  ## build views under simulated faults: make simulate SEEDS=100000 FIRST=0
 	@PYTHONPATH=src:tests $(PY) -m simulation --seeds $(SEEDS) --first $(FIRST)

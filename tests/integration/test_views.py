@@ -40,9 +40,11 @@ VIEWS = {
 
 
 @pytest.fixture
-def db(spark: SparkSession, tmp_path: Path) -> Iterator[ebla.Database]:
+def db(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[ebla.Database]:
+    """A test may be given settings of its own."""
+    given = getattr(request, "param", {})
     with ebla.connect(
-        str(tmp_path / "warehouse"), spark=spark, tablets=2, auto_compact=False, auto_refresh=False
+        str(tmp_path / "warehouse"), spark=spark, tablets=2, auto_compact=False, auto_refresh=False, **given
     ) as database:
         database.sql(
             """CREATE TABLE customers (id BIGINT, name STRING, country INT, note STRING, PRIMARY KEY (id));
@@ -105,7 +107,9 @@ def last_plan(db: ebla.Database, name: str) -> str:
     return str(next(row[at] for row in shown.rows() if row[0] == name))
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    ("db", "seed"), [({}, 1), ({"driver_rows_max": 0}, 2)], indirect=["db"], ids=["driver", "spark"]
+)
 def test_all_views_stay_exact_under_random_changes(db: ebla.Database, seed: int) -> None:
     chance = random.Random(seed)
     fill(db, chance)
