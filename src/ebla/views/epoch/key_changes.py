@@ -5,10 +5,10 @@ keys that lie far apart reads the input from end to end: its price follows the t
 needs it only where the values that name the affected rows are no part of the input's key. Otherwise old rows serve for
 one thing alone, to leave out rows that were written and are as they were, in all that the view uses.
 
-So such a lookup is not made where it would cost more than to compute every written row again. A few of the keys, which
-lie next to each other, are looked up first: if none of those rows changed in what the view uses, probably no row did,
-and all are read after all, so that a change that the view does not use changes nothing. If one did, what is computed in
-vain is at most what was written, and a row that is written again is as it was.
+So such a lookup is not made where it costs much beside computing every written row. A few of the keys, which lie next
+to each other, are looked up first: if none of those rows changed in what the view uses, probably no row did, and all are
+read after all, so that a change that the view does not use changes nothing. If one did, most of them probably did: then
+the lookup would save little, and what is computed in vain is at most what was written.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ebla.model.relation import TOKEN
 from ebla.storage import runs as rf
 from ebla.values import token as tokens
 
-ROWS_PER_KEY_MAX = 500
-"""So many rows are read in the time that one row of a view takes to be computed and written."""
+ROWS_PER_KEY_MAX = 50
+"""To read so many rows takes a tenth of the time in which one row of a view is computed and written."""
 ROWS_MIN = 1_000_000
 """Fewer rows are read in a moment."""
 GROUP_ROWS = 400_000
@@ -53,7 +53,7 @@ def _starts(values: Values) -> Iterator[Changed]:
 
 
 def costs_more(stored: int, written: int) -> bool:
-    """Whether to look up this many keys among this many sorted rows costs more than to compute them all again."""
+    """Whether to look up this many keys among this many sorted rows costs more than it probably saves."""
     return min(stored, written * GROUP_ROWS) > max(ROWS_MIN, written * ROWS_PER_KEY_MAX)
 
 
