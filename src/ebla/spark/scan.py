@@ -172,9 +172,13 @@ def _changed_keys(
     spark: SparkSession, snapshot: Snapshot, copies: Mapping[RunId, NodeId], roots: Mapping[NodeId, Root]
 ) -> DataFrame:
     """The same of level 0 in files. A key stands there as often as it was written: nothing has to be ranked."""
-    names = [*(c.physical for c in snapshot.relation.identity), TOKEN]
-    rows = _mutations(spark, snapshot.relation, snapshot.level0, copies, roots, snapshot)
-    keys = rows.selectExpr(*renamed([(n, _DELTA + n) for n in names]))
+    identity = snapshot.relation.identity
+    if snapshot.uniform_cutoff:
+        paths = [roots[copies[r.id]].full(r.path) for r in snapshot.level0]
+        rows = files(spark, paths, struct(identity)).selectExpr("*", f"{token_sql(identity)} AS {TOKEN}")
+    else:
+        rows = _mutations(spark, snapshot.relation, snapshot.level0, copies, roots, snapshot)
+    keys = rows.selectExpr(*renamed([(n, _DELTA + n) for n in (*(c.physical for c in identity), TOKEN)]))
     return F.broadcast(keys) if sum(r.rows for r in snapshot.level0) <= BROADCAST_ROWS_MAX else keys
 
 
