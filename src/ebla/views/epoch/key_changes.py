@@ -6,9 +6,9 @@ needs it only where the values that name the affected rows are no part of the in
 one thing alone, to leave out rows that were written and are as they were, in all that the view uses.
 
 So such a lookup is not made where it costs much beside computing every written row. A few of the keys, which lie next
-to each other, are looked up first: if none of those rows changed in what the view uses, probably no row did, and all are
-read after all, so that a change that the view does not use changes nothing. If one did, most of them probably did: then
-the lookup would save little, and what is computed in vain is at most what was written.
+to each other, are looked up first: if none of those rows changed in what the view uses, probably no row did, and all
+are read after all, so that a change that the view does not use changes nothing. If one did, most of them probably did:
+then the lookup would save little, and what is computed in vain is at most what was written.
 """
 
 from __future__ import annotations
