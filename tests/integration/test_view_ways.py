@@ -152,10 +152,9 @@ def test_views_are_exact_whichever_way_epochs_take(
 
 
 def test_views_are_exact_where_keys_tell_the_change(
-    db: ebla.Database, prepared: tuple[Path, bool], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    db: ebla.Database, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the tables were so large that what changed rows were is not worth a lookup."""
-    _, on_spark = prepared
     for name in ("ROWS_MIN", "ROWS_PER_KEY_MAX"):
         monkeypatch.setattr(key_changes, name, 0)
     taken: Counter[str] = Counter()
@@ -170,13 +169,12 @@ def test_views_are_exact_where_keys_tell_the_change(
     for table in ("customers", "orders", "lines"):
         db.compact(table)
     chance = random.Random(11)
-    turns = 2 if on_spark else 3
-    for _ in range(turns):
+    for _ in range(3):
         change(db, chance)
         db.epochs.flush()
         check(db, "card", "open_lines")
     check(db)
-    assert all(taken[table] >= turns for table in ("orders", "lines"))
+    assert all(taken[table] >= 3 for table in ("orders", "lines"))
     taken.clear()
     # What is as it was changes nothing, however it was written.
     spark.sparkContext.setJobGroup("quiet", "an epoch without work")
