@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import building, cli, foundation, indexes, one_row, query, views
+from bench import building, cli, foundation, indexes, large_level0, one_row, query, views
 from bench.measure import record
 from bench.steady import watch
 
@@ -17,6 +17,7 @@ GROUPS = {
     "indexes": indexes.run,
     "cli": cli.run,
     "one_row": one_row.run,
+    "large_level0": large_level0.run,
     "steady": watch.run,
 }
 

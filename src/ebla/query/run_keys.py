@@ -153,17 +153,21 @@ class UnsortedRuns:
         bits = np.uint64((1 << table.bits) - 1)
         sought = np.array([one.token for one in wanted], np.int64).view(np.uint64) & ~bits
         lows, highs = np.searchsorted(table.words, sought), np.searchsorted(table.words, sought | bits, side="right")
-        found: list[Spot | None] = []
-        for one, low, high in zip(wanted, lows.tolist(), highs.tolist(), strict=True):
-            spots = (self._spot(run, ends, int(word & bits)) for word in table.words[low:high])
-            found.append(next((spot for spot in spots if self._key_at(spot) == one.key), None))
+        found: list[Spot | None] = [None] * len(wanted)
+        values: dict[int, list[Callable[[int], Any]]] = {}
+        for number in np.flatnonzero(lows < highs).tolist():
+            for word in table.words[lows[number] : highs[number]]:
+                spot = self._spot(run, ends, int(word & bits))
+                if spot[1] not in values:
+                    values[spot[1]] = self._values_of(run, spot[1])
+                if key_of(tuple(value(spot[2]) for value in values[spot[1]])) == wanted[number].key:
+                    found[number] = spot
         return found
 
     def _spot(self, run: Run, ends: npt.NDArray[np.int64], row: int) -> Spot:
         group = int(np.searchsorted(ends, row, side="right"))
         return run, group, row - (int(ends[group - 1]) if group else 0)
 
-    def _key_at(self, spot: Spot) -> Key:
-        run, group, at = spot
+    def _values_of(self, run: Run, group: int) -> list[Callable[[int], Any]]:
         columns = self._store.columns(self._roots, run, group, self._key)
-        return key_of(tuple(_values(v.plain(columns[c.physical]))(at) for c in self._key))
+        return [_values(v.plain(columns[c.physical])) for c in self._key]
