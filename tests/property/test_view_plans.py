@@ -63,6 +63,25 @@ def test_a_subquery_that_gives_the_same_spares_the_view(text: str, both: tuple[S
     check_plan(sql, Spelled(text, sql, sql.columns), PLAIN, *both)
 
 
+NOT_IN = [
+    "SELECT a.id AS o1, a.x AS o2 FROM a WHERE a.x NOT IN (SELECT b.x FROM b)",
+    "SELECT a.id AS o1, a.x AS o2 FROM a WHERE a.x NOT IN (SELECT b.id FROM b)",
+    "SELECT a.id AS o1, a.x AS o2 FROM a WHERE a.y > 1 OR a.x NOT IN (SELECT b.id FROM b)",
+    "SELECT a.id AS o1, a.x AS o2 FROM a WHERE a.x NOT IN (SELECT b.x FROM b WHERE b.y = a.y)",
+    "SELECT a.id AS o1, a.x AS o2 FROM a WHERE (a.x, a.y) NOT IN (SELECT b.x, b.y FROM b)",
+    "SELECT a.x AS o1, max(a.y) AS o2 FROM a WHERE a.x NOT IN (SELECT b.id FROM b) GROUP BY a.x",
+]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(text=st.sampled_from(NOT_IN), both=states(), empty=st.sampled_from(["", "old", "new"]))
+def test_a_row_with_null_is_not_in_an_empty_list_alone(text: str, both: tuple[State, State], empty: str) -> None:
+    old, new = both
+    (old if empty == "old" else new if empty == "new" else {})["b"] = {}
+    sql = Sql(text, (("o1", "bigint"), ("o2", "bigint")))
+    check_plan(sql, Spelled(text, sql, sql.columns), PLAIN, old, new)
+
+
 def check_plan(sql: Sql, written: Spelled, names: Naming, old: State, new: State) -> None:
     """The view after an epoch by its plan, whichever it is."""
     engine = DuckEngine(old, new, names)

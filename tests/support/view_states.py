@@ -34,6 +34,8 @@ def states(draw: st.DrawFn) -> tuple[State, State]:
     new = copy.deepcopy(old)
     changed = draw(st.lists(st.sampled_from(sorted(TABLES)), min_size=1, max_size=3, unique=True))
     for table in changed:
+        if draw(st.integers(0, 9)) == 9:
+            new[table] = {}
         for row in draw(st.lists(rows_of(table), max_size=2)):
             new[table][key_of(table, row)] = row
         for key in draw(st.lists(st.sampled_from(sorted(old[table], key=repr) or [()]), max_size=2)):

@@ -157,3 +157,20 @@ def test_rows_of_other_mentions_do_not_stand_for_one_that_is_missing() -> None:
     evaluation, rows = Evaluation(view, cast(Inputs, None)), pa.table({})
     assert evaluation._has_all({0: rows}, (1,))
     assert not evaluation._has_all({-1: rows, 0: rows})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT id, rank() OVER w AS r FROM a WINDOW w AS (PARTITION BY s ORDER BY abs(x - (SELECT max(b.x) FROM b)))",
+        "SELECT s, count(*) AS n FROM a GROUP BY s, x > (SELECT max(b.x) FROM b)",
+        "SELECT a.id, t.id AS other FROM a, LATERAL (SELECT b.id FROM b WHERE b.s = a.s "
+        "ORDER BY abs(b.x - (SELECT max(c.x) FROM b AS c)), b.id LIMIT 1) AS t",
+        "SELECT a.id, (SELECT b.x FROM b WHERE b.s = a.s ORDER BY abs(b.x - (SELECT max(c.x) FROM b AS c)) LIMIT 1) "
+        "AS t FROM a",
+    ],
+)
+def test_a_table_that_the_tree_does_not_have_makes_the_view_not_understood(text: str) -> None:
+    """A change of it would be taken for one that no row of the view depends on."""
+    with pytest.raises(NotUnderstood, match="a subquery in GROUP BY, ORDER BY or WINDOW"):
+        understood(text)

@@ -66,7 +66,10 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithoutNull:
-    """Values that must not hold a NULL: with one, every row may be affected and the view is recomputed."""
+    """Values of a list of NOT IN. Rows with one of them are affected, and those with NULL in its place.
+
+    A NULL among the values may affect every row: the view is recomputed.
+    """
 
     source: Values
 

@@ -23,7 +23,7 @@ from ebla.algebra.grouping import (
     windows,
 )
 from ebla.algebra.names import Mention, Types, is_case_sensitive, qualified
-from ebla.algebra.nodes import Branches, Group, Join, JoinKind, Leaf, Node, NotUnderstood, Pass, Shape, Value
+from ebla.algebra.nodes import Branches, Group, Join, JoinKind, Leaf, Node, NotUnderstood, Pass, Shape, Value, leaves
 from ebla.algebra.symbols import Scope, Symbols, conjuncts
 from ebla.model.relation import Relation
 from ebla.sql.query import Query
@@ -35,6 +35,7 @@ def shape(query: Query, inputs: Mapping[str, Types], *, case_sensitive: bool = F
     tree, order, count, offset = cut_first(query, found.tree)
     escapes = "\\" in query.text  # they are read in many ways
     node, outputs = _Builder(found.mentions, Symbols(computes=not escapes)).query(tree, {}, None)
+    _refuse_unread(node, found.mentions.values())
     return Shape(
         root=node,
         outputs=tuple(outputs),
@@ -42,6 +43,13 @@ def shape(query: Query, inputs: Mapping[str, Types], *, case_sensitive: bool = F
         closed=closed_parts(query, node),
         used=_used(found.tree, found.mentions.values()),
     )
+
+
+def _refuse_unread(node: Node, mentions: Iterable[Mention]) -> None:
+    """Refuse a tree that lacks a mention of a table: a change of that table would be taken for none of the view."""
+    there = {leaf.number for leaf in leaves(node)}
+    if any(mention.number not in there for mention in mentions):
+        raise NotUnderstood("a subquery in GROUP BY, ORDER BY or WINDOW")
 
 
 def understood(query: Query, relations: Mapping[str, Relation], settings: Mapping[str, str]) -> Shape:

@@ -165,7 +165,8 @@ def local_keys(spark: SparkSession, table: pa.Table, relation: Relation) -> Data
 
 
 BROADCAST_ROWS_MAX = 1_000_000
-"""The keys of so many rows of level 0 are broadcast: level 1, which may be far more, is then not shuffled."""
+BROADCAST_BYTES_MAX = 64 * 2**20
+"""The keys of so many rows of level 0, in files of so many bytes, are broadcast: then level 1 is not shuffled."""
 
 
 def _changed_keys(
@@ -179,7 +180,8 @@ def _changed_keys(
     else:
         rows = _mutations(spark, snapshot.relation, snapshot.level0, copies, roots, snapshot)
     keys = rows.selectExpr(*renamed([(n, _DELTA + n) for n in (*(c.physical for c in identity), TOKEN)]))
-    return F.broadcast(keys) if sum(r.rows for r in snapshot.level0) <= BROADCAST_ROWS_MAX else keys
+    rows_read, size = sum(r.rows for r in snapshot.level0), sum(r.bytes for r in snapshot.level0)
+    return F.broadcast(keys) if rows_read <= BROADCAST_ROWS_MAX and size <= BROADCAST_BYTES_MAX else keys
 
 
 def same_key_sql(key: Sequence[Column], left: str, right: str) -> str:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebla.algebra.nodes import First, Ordering
 from ebla.base.ids import RelationId
+
+if TYPE_CHECKING:
+    import duckdb
 
 ROWS_MIN = 1_000
 """A reserve has at least so many rows beyond those that the view shows, and as many as it shows."""

@@ -9,8 +9,8 @@ candidate's key is looked up, and the candidate counts if it is that one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,9 @@ from ebla.storage.runs import VERSION
 from ebla.tables.context import Context
 from ebla.values import token as tokens
 from ebla.values import types
+
+if TYPE_CHECKING:
+    import duckdb
 
 
 def in_memory(runs: Sequence[Run], rows_max: int) -> tuple[list[Run], list[Run]]:

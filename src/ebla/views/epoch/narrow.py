@@ -6,6 +6,7 @@ and on DuckDB alone in thousands of generated tests. Only rows that a bounded pl
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -17,6 +18,9 @@ from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope
 from ebla.algebra.nodes import Column, stored
 from ebla.algebra.plan import Affected, Incremental, Term
 from ebla.storage.rows import TooLarge, distinct, numbered
+
+NULLABLE_MAX = 3
+"""A list of NOT IN with more columns is not followed: each of them may be NULL in a row that it is compared with."""
 
 
 class State(Enum):
@@ -181,7 +185,7 @@ class _Collector:
                 found_values = self.values(source)
                 if any(column.null_count for column in found_values.columns):
                     raise TooLarge("a NULL came to, or left, the list of NOT IN")
-                return found_values
+                return _or_null(found_values)
 
     def _columns(self, table: str, rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
         names = [column for column in columns if isinstance(column, str)]
@@ -194,6 +198,15 @@ class _Collector:
             values = self.values(narrowed.source)
             self._rows[narrowed, state] = self._engine.lookup(narrowed.table, narrowed.by, values, None, state)
         return self._rows[narrowed, state]
+
+
+def _or_null(values: pa.Table) -> pa.Table:
+    """Values, and the same with NULL in place of some of them: `NULL NOT IN (…)` holds for an empty list alone."""
+    if values.num_columns > NULLABLE_MAX:
+        raise TooLarge(f"a list of NOT IN with {values.num_columns} columns")
+    nothing = [pa.nulls(values.num_rows, column.type) for column in values.columns]
+    choices = itertools.product(*zip(values.columns, nothing, strict=True))
+    return pa.concat_tables([pa.table(list(chosen), schema=values.schema) for chosen in choices])
 
 
 def _empty(width: int) -> pa.Table:

@@ -29,6 +29,8 @@ from ebla.views.epoch.operands import Operands
 from ebla.views.epoch.rows import Recompute, Rows, exchanged, no_rows
 
 FIRST_BUILD = "first build"
+WRITTEN_TIMES_MAX = 2
+"""More rows than so many times those of an input are not followed one by one."""
 KEPT_ROWS_MAX = 50_000
 """A view of at most this many rows is refreshed by difference, so that what reads it sees only what changed."""
 
@@ -98,9 +100,15 @@ class WholeEpoch:
     # ---- ways -------------------------------------------------------------------------------------------
 
     def _as_estimated(self, changed: Sequence[str], guess: Estimate) -> Epoch:
-        """Changed rows that are all that is read of their input are followed, however many they are."""
-        frames = Frames.of_change(self._operands, changed)
-        if guess.way is Way.RECOMPUTE and (frames is None or frames.one_by_one is None):
+        """Changed rows that are all that is read of their input are followed, however many they are.
+
+        Rows that were written over and over are more than the input has: then that is read instead.
+        """
+        frames, inputs = Frames.of_change(self._operands, changed), self._operands.inputs
+        follows = frames is not None and frames.one_by_one is not None
+        if guess.way is Way.RECOMPUTE and not (
+            follows and all(inputs.written(table) <= WRITTEN_TIMES_MAX * inputs.size(table) for table in changed)
+        ):
             return self._recompute(guess.reason)
         return self._on_spark(changed, guess.reason)
 
