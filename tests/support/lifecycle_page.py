@@ -9,22 +9,23 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ebla.model.lifecycle import index, task, view
+from ebla.model.lifecycle import index, node, tablet, task, view
 from ebla.model.lifecycle.steps import Lifecycle
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "internals" / "lifecycles.md"
 
 OPENING = """# Life cycles
 
-Part: `src/ebla/model/lifecycle`. Indexes, views and tasks have states. Each has one file with the theory of its
-operation, its states, who may read and who maintains in each state, and every step as one row of a table. The code that
-takes a step asks the table, which refuses a step that it does not have. This page is drawn from the tables.
+Part: `src/ebla/model/lifecycle`. Indexes, views, tasks, nodes and tablets have states. Each has one file with the
+theory of its operation, its states, who may read and who maintains in each state, and every step as one row of a table.
+The code that takes a step asks the table, which refuses a step that it does not have. This page is drawn from the
+tables.
 """
 
 
 def page() -> str:
-    lives: tuple[tuple[str, ModuleType], ...] = (("Index", index), ("View", view), ("Task", task))
-    sections = [_section(title, module, module.LIFE) for title, module in lives]
+    lives: tuple[ModuleType, ...] = (index, view, task, node, tablet)
+    sections = [_section(module.LIFE.thing.capitalize(), module, module.LIFE) for module in lives]
     return "\n".join([OPENING, *sections])
 
 

@@ -8,12 +8,12 @@ from types import ModuleType
 import pytest
 
 from ebla.errors import ConflictError
-from ebla.model.lifecycle import index, task, view
+from ebla.model.lifecycle import index, node, tablet, task, view
 from ebla.model.lifecycle.index import Permission
 from ebla.model.lifecycle.steps import Actor, Lifecycle, Step
 from support import lifecycle_page
 
-LIVES = [index, view, task]
+LIVES = [index, view, task, node, tablet]
 
 
 def test_the_page_is_drawn_from_the_tables():
@@ -25,7 +25,7 @@ def test_every_state_has_its_rights_can_be_reached_and_has_an_end(life: ModuleTy
     states = set(life.RIGHTS)
     assert states == set(next(iter(states)).__class__.__members__.values())
     befores, afters = Counter(s.before for s in life.STEPS), Counter(s.after for s in life.STEPS)
-    nothing = {None, index.Permission.ABSENT, task.TaskState.GONE}
+    nothing = {None, index.Permission.ABSENT, task.TaskState.GONE, node.NodeState.LEFT}
     assert states - nothing <= set(afters)
     assert states - nothing <= set(befores)
     assert nothing & set(befores)
@@ -48,3 +48,31 @@ def test_a_step_has_one_row():
     row = Step(Permission.ABSENT, Permission.DELETE_ONLY, Actor.STATEMENT, "CREATE INDEX", "")
     with pytest.raises(ValueError, match="found two rows between the same states"):
         Lifecycle("index", [row, row])
+
+
+def test_no_step_of_a_tablet_changes_what_is_read_and_what_is_written():
+    for step in tablet.STEPS:
+        before, after = step.before, step.after
+        if after is None:  # the map has the set that was used last
+            assert tablet.reads_from(before) == tablet.writes_to(before) == tablet.requires_of(before)
+            continue
+        changed = [of(before) != of(after) for of in (tablet.reads_from, tablet.requires_of)]
+        assert sum(changed) <= 1, f"{before} to {after}"
+
+
+def test_a_write_goes_wherever_copies_are_required_and_wherever_readers_one_stage_apart_read():
+    def holds(writes: tablet.Replicas, wanted: tablet.Replicas) -> bool:
+        return writes in (tablet.Replicas.BOTH, wanted)
+
+    for step in tablet.STEPS:
+        states = [state for state in (step.before, step.after) if state is not None]
+        for writer in states:
+            assert holds(tablet.writes_to(writer), tablet.requires_of(writer))
+            if len(states) == 2 and not tablet.goes_back(states[1]):
+                for reader in states:
+                    assert holds(tablet.requires_of(writer), tablet.reads_from(reader)), f"{writer}, read by {reader}"
+
+
+def test_a_node_that_left_has_no_way_back():
+    assert node.LIFE.from_(node.NodeState.LEFT) == []
+    assert not any(node.RIGHTS[node.NodeState.LEFT])

@@ -72,7 +72,7 @@ def names() -> Sequence[str]:
 
 
 def _arrow_type(name: str, kind: object) -> pa.DataType:
-    if name.endswith("_at"):
+    if name.endswith(("_at", "timestamp")):
         return pa.timestamp("us", "UTC")
     if isinstance(kind, Boolean):
         return pa.bool_()

@@ -31,7 +31,7 @@ NAMESPACE = "ebla"
 """The PostgreSQL schema that holds the catalog, so that it can share a database with others."""
 
 
-COUNTERS = ("version", "exclusive_version", "relation", "transaction", "shape", history.COUNTER)
+COUNTERS = ("version", "exclusive_version", "relation", "transaction", "shape", "topology_request", history.COUNTER)
 
 UNKNOWN_CODE = "UNKNOWN"
 """The code of a failure of which an older release kept the message alone."""
@@ -231,6 +231,27 @@ def _add_merged_runs(connection: Connection) -> None:
     _add_columns(connection, schema.runs.c.newest_version)
 
 
+def _add_topology(connection: Connection) -> None:
+    nodes, state = schema.topology, schema.topology_state
+    _add_columns(connection, nodes.c.name, nodes.c.address, nodes.c.features, schema.processes.c.seen_version)
+    connection.execute(update(nodes).where(nodes.c.name.is_(None)).values(name=nodes.c.host_id))
+    schema.metadata.create_all(
+        connection,
+        tables=[
+            state,
+            schema.topology_requests,
+            schema.tablet_transitions,
+            schema.tablet_resizes,
+            schema.resize_reports,
+            schema.cdc_generations,
+            schema.cdc_streams,
+        ],
+    )
+    if connection.execute(select(state.c.key)).first() is None:
+        connection.execute(insert(state), {"key": "topology", "topology_version": 0, "balancing": True})
+    _add_counter(connection, "topology_request")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=1, name="create tables", run=_create_tables),
     Migration(number=2, name="add handlers", run=_add_handlers),
@@ -247,6 +268,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=13, name="key by tokens", run=_key_by_tokens),
     Migration(number=14, name="count from where the history is complete", run=_trim_history),
     Migration(number=15, name="add merged level 0 runs", run=_add_merged_runs),
+    Migration(number=16, name="add the topology", run=_add_topology),
 )
 
 

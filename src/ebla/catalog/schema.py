@@ -78,7 +78,111 @@ topology = Table(
     Column("ignore_nodes", Text),
     Column("storage_root", Text, nullable=False),
     Column("joined_at", BigInteger, nullable=False),
+    Column("name", Text),
+    Column("address", Text),
+    Column("features", Text),
     PrimaryKeyConstraint("key", "host_id"),
+)
+
+# One row, for the cluster as a whole. The first six columns are the seed's static ones.
+topology_state = Table(
+    "topology_state",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("transition_state", Text),
+    Column("current_cdc_generation_timestamp", BigInteger),
+    Column("current_cdc_generation_uuid", Text),
+    Column("unpublished_cdc_generations", Text),
+    Column("global_topology_request", Text),
+    Column("new_cdc_generation_data_uuid", Text),
+    Column("topology_version", BigInteger, nullable=False),
+    Column("balancing", Boolean, nullable=False),
+)
+
+# What was asked of the topology, and how it ended; rows stay.
+topology_requests = Table(
+    "topology_requests",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("host_id", Text),
+    Column("relation_id", BigInteger),
+    Column("parameters", Text, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("requested_at", BigInteger, nullable=False),
+    Column("begun_version", BigInteger),
+    Column("ended_version", BigInteger),
+    Column("ended_at", BigInteger),
+    Column("result", Text),
+    Column("code", Text),
+    Column("message", Text),
+    Index("topology_requests_by_state", "state"),
+)
+
+# Tablets of tables and views that move or are rebuilt. A tablet without a row is at rest.
+tablet_transitions = Table(
+    "tablet_transitions",
+    metadata,
+    Column("relation_id", BigInteger, nullable=False),
+    Column("tablet_id", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("stage", Text, nullable=False),
+    Column("leaving_host", Text),
+    Column("leaving_shard", Integer),
+    Column("pending_host", Text),
+    Column("pending_shard", Integer),
+    Column("session_id", Text),
+    Column("request_id", BigInteger),
+    Column("begun_version", BigInteger, nullable=False),
+    Column("stage_version", BigInteger, nullable=False),
+    Column("failure", Text),
+    PrimaryKeyConstraint("relation_id", "tablet_id"),
+)
+
+# Decisions to split or merge tablets; the number grows with each and stays when a resize has ended.
+tablet_resizes = Table(
+    "tablet_resizes",
+    metadata,
+    Column("relation_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("resize_type", Text, nullable=False),
+    Column("resize_seq_number", BigInteger, nullable=False),
+    Column("tablets", Integer, nullable=False),
+    Column("request_id", BigInteger),
+)
+
+# Which resize a replica has cut its runs for.
+resize_reports = Table(
+    "resize_reports",
+    metadata,
+    Column("relation_id", BigInteger, nullable=False),
+    Column("tablet_id", BigInteger, nullable=False),
+    Column("host_id", Text, nullable=False),
+    Column("resize_seq_number", BigInteger, nullable=False),
+    PrimaryKeyConstraint("relation_id", "tablet_id", "host_id"),
+)
+
+# The streams of changes that a table has from a version on.
+cdc_generations = Table(
+    "cdc_generations",
+    metadata,
+    Column("relation_id", BigInteger, nullable=False),
+    Column("begin_version", BigInteger, nullable=False),
+    Column("generation_id", Text, nullable=False),
+    Column("timestamp", BigInteger, nullable=False),
+    Column("published", Boolean, nullable=False),
+    PrimaryKeyConstraint("relation_id", "begin_version"),
+)
+
+cdc_streams = Table(
+    "cdc_streams",
+    metadata,
+    Column("relation_id", BigInteger, nullable=False),
+    Column("generation_id", Text, nullable=False),
+    Column("stream_id", Text, nullable=False),
+    Column("token_min", BigInteger, nullable=False),
+    Column("token_max", BigInteger, nullable=False),
+    PrimaryKeyConstraint("relation_id", "generation_id", "stream_id"),
 )
 
 relations = Table(
@@ -424,4 +528,5 @@ processes = Table(
     Column("started_at", BigInteger, nullable=False),
     Column("seen_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
+    Column("seen_version", BigInteger, nullable=False, server_default="0"),
 )

@@ -1,0 +1,170 @@
+"""The topology as values: nodes, where replicas lie, what is in transition, what was asked for.
+
+The coordinator decides from one `Topology` (`ebla.topology.coordinator`), the balancer and the resizer from the same.
+Whatever a decision needs to know is in it; nothing here reads or writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ebla.base.ids import NodeId, RelationId, TabletId, Version
+from ebla.model.lifecycle.node import NodeState, may_receive
+from ebla.model.lifecycle.tablet import Stage
+from ebla.model.tasks import Replica
+
+LEASE = "topology"
+"""The lease that the leader of the topology holds."""
+
+Tablet = tuple[RelationId, TabletId]
+"""A tablet of a table or a view. Those of indexes lie where their bases' do and move with them."""
+
+
+# ---- nodes ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A node, as the topology knows it."""
+
+    id: NodeId
+    name: str
+    root: str
+    datacenter: str
+    rack: str
+    shards: int
+    state: NodeState
+    release: str = ""
+    features: frozenset[str] = frozenset()
+    address: str | None = None
+    replaced: NodeId | None = None
+    """The node in whose place it came."""
+
+
+# ---- requests -------------------------------------------------------------------------------------------
+
+
+class RequestKind(StrEnum):
+    JOIN = "join"
+    LEAVE = "leave"
+    REPLACE = "replace"
+    REMOVE = "remove"
+    REBUILD = "rebuild"
+    NEW_CDC_GENERATION = "new_cdc_generation"
+    REPLICATION = "replication"
+    RESIZE = "resize"
+    MOVE = "move"
+    TRUNCATE = "truncate"
+
+
+class RequestState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    id: int
+    kind: RequestKind
+    state: RequestState
+    node: NodeId | None = None
+    """The node that it is about."""
+    relation: RelationId | None = None
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    begun: Version | None = None
+
+
+# ---- tablets --------------------------------------------------------------------------------------------
+
+
+class TransitionKind(StrEnum):
+    MIGRATION = "migration"
+    """A replica moves: the leaving one is there to be copied from."""
+    REBUILD = "rebuild"
+    """A replica is made from the others: its node is dead, or one more is wanted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    tablet: Tablet
+    kind: TransitionKind
+    stage: Stage
+    leaving: Replica | None
+    pending: Replica | None
+    session: str | None
+    request: int | None
+    """The request that it is a part of."""
+    begun: Version
+    since: Version
+    """The commit of its stage."""
+    failure: str | None = None
+    """Why it goes back."""
+
+
+class ResizeType(StrEnum):
+    NONE = "none"
+    SPLIT = "split"
+    MERGE = "merge"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize:
+    """A decision to have twice or half as many tablets, until it is finalized or revoked."""
+
+    type: ResizeType = ResizeType.NONE
+    number: int = 0
+    """Grows with each decision; replicas report the number of the one that their runs are cut for."""
+    tablets: int = 0
+    """How many tablets were asked for; a resize goes there by doubling or halving."""
+    request: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where the tablets of a table or a view lie."""
+
+    relation: RelationId
+    name: str
+    replication: int
+    min_copies: int
+    replicas: tuple[tuple[Replica, ...], ...]
+    """Of each tablet, the preferred reader first."""
+    bytes: tuple[int, ...]
+    """Of one copy of each tablet, with its indexes'."""
+    resize: Resize = Resize()
+    reported: Mapping[tuple[TabletId, NodeId], int] = field(default_factory=dict)
+    """The number of the last resize that a replica has cut its runs for."""
+
+    @property
+    def tablets(self) -> int:
+        return len(self.replicas)
+
+
+# ---- all of it ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    version: Version
+    """Of the last commit that changed what is here."""
+    members: Mapping[NodeId, Member]
+    alive: frozenset[NodeId]
+    """Nodes whose process holds its lease."""
+    seen: Mapping[NodeId, Version]
+    """The topology version that each live node follows."""
+    layouts: Mapping[RelationId, Layout]
+    transitions: Mapping[Tablet, Transition]
+    requests: tuple[Request, ...]
+    """Those that have not ended, the oldest first."""
+    balancing: bool = True
+    oldest_open: Version | None = None
+    """The version at which the oldest open transaction or pinned read began."""
+
+    def receivers(self) -> list[Member]:
+        """The nodes that new replicas may come to."""
+        return [m for m in self.members.values() if may_receive(m.state) and m.id in self.alive]
