@@ -15,7 +15,7 @@ from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Kind, Node, Relation
-from ebla.model.scopes import HANDLERS, SCHEMA, TOPOLOGY, Scope, around, of_relation, of_tablet
+from ebla.model.scopes import DROPPED, HANDLERS, SCHEMA, TOPOLOGY, Scope, around, of_relation, of_tablet
 from support.catalogs import COLUMNS, create, create_index, dump, exclusively, new_relation
 
 IN_MEMORY = True
@@ -89,7 +89,7 @@ def test_a_step_of_a_tablet_meets_steps_of_it_and_of_its_relation(catalog: Catal
     exclusively(catalog, c.SetColumns(relation=target.id, columns=COLUMNS))
     with pytest.raises(ConflictError):
         catalog.commit(step(at, second))
-    assert around(first) == {first, of_relation(target.id), Scope("everything")}
+    assert around(first) == {first, of_relation(target.id), DROPPED, Scope("everything")}
 
 
 def test_a_decision_without_guards_is_in_the_way_of_all_that_it_may_have_moved(catalog: Catalog):

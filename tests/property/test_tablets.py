@@ -12,6 +12,7 @@ from ebla.build.moves import in_tablets
 from ebla.catalog.forks import above, fork
 from ebla.model.chunks import covers, cut_at, next_piece, position_of, share
 from ebla.model.segments import Segment, Segments, covering
+from ebla.model.snapshot import cutoffs_of, superseded
 from ebla.model.tablets import (
     ALL,
     TokenRange,
@@ -170,3 +171,16 @@ def test_splits_and_merges_leave_one_task_for_each_tablet_view_and_kind(
         now = joined(t.tokens for t in after if t.view == view)
         assert all(any(one.holds(old) for one in now) for old in before)
     assert not {t.id for t in after} & {t.id for t in tasks}
+
+
+TABLETS = st.tuples(COUNTS, st.integers(0, 63)).map(lambda drawn: token_range(drawn[1] % drawn[0], drawn[0]))
+
+
+@given(st.dictionaries(TABLETS, st.integers(1, 4).map(Version), max_size=40), COUNTS)
+def test_forgotten_folds_say_nothing_of_any_map_that_can_be_read(folds: dict[TokenRange, Version], fewest: int) -> None:
+    left = {tokens: cutoff for tokens, cutoff in folds.items() if tokens not in superseded(folds, fewest)}
+    for bits in range(7):
+        if 2**bits >= fewest:
+            assert cutoffs_of(left.items(), 2**bits) == cutoffs_of(folds.items(), 2**bits)
+    assert len(left) <= 2 * 64
+    assert superseded(left, fewest) == set()

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, assert_never
 
 from ebla.base.ids import NodeId, RelationId, Version
-from ebla.catalog import building, indexing, memory, rows, runs, view_states
+from ebla.catalog import building, indexing, leftovers, memory, rows, runs, view_states
 from ebla.catalog import schema as s
 from ebla.catalog.reads import called, placement
 from ebla.catalog.rows import Change, State
@@ -90,7 +90,7 @@ def changes(state: State, update: c.RelationUpdate, version: Version) -> tuple[C
     if isinstance(update, c.SetHorizon):  # vacuum goes on where a relation was dropped
         horizon = update.horizon
         higher = rows.update(s.relations, {"horizon": horizon}, relation_id=relation, horizon=rows.AtMost(horizon))
-        return higher, *runs.forget(state, relation, horizon)
+        return higher, *leftovers.forget(state, relation, horizon)
     now = _living(state, relation)
     match update:
         case c.DropRelation():

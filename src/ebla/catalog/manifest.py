@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, select
 
-from ebla.base.ids import RelationId, TransactionId, Version
+from ebla.base.ids import RelationId, TransactionId
 from ebla.catalog import schema as s
 from ebla.model.relation import FOREVER, Relation, RunState
 
@@ -105,12 +105,6 @@ def live(connection: Connection, index: Relation) -> tuple[int, int]:
     )
     entries, size = connection.execute(found).one()
     return max(0, int(entries or 0)), int(size or 0)
-
-
-def first_ends(connection: Connection, until: Version) -> dict[RelationId, int]:
-    """The oldest version, up to a version, at which a run of each relation ended."""
-    ended = select(s.runs.c.relation_id, func.min(s.runs.c.end_version)).where(s.runs.c.end_version <= until)
-    return {RelationId(r): v for r, v in connection.execute(ended.group_by(s.runs.c.relation_id))}
 
 
 def recorded(connection: Connection, relation: RelationId, transaction: TransactionId) -> set[str]:

@@ -12,8 +12,8 @@ from ebla.base.ids import RelationId, RunId, TabletId, Token, Version
 from ebla.catalog import rows
 from ebla.catalog import schema as s
 from ebla.catalog.forks import fork
-from ebla.catalog.reads import called, folds, newest_write, relation_maps
-from ebla.catalog.rows import AtMost, Change, Not, State
+from ebla.catalog.reads import called, folds, newest_write
+from ebla.catalog.rows import Change, Not, State
 from ebla.errors import ConflictError
 from ebla.model.relation import FOREVER, SPANS_TABLETS, Run, RunState
 from ebla.model.snapshot import BEGINNING, cutoffs_of
@@ -91,35 +91,6 @@ def changes(state: State, update: c.RunUpdate, version: Version) -> tuple[Change
 def end_all(relation: RelationId, version: Version) -> Change:
     """Nothing of a relation is visible from this version on."""
     return rows.update(s.runs, {"end_version": version}, relation_id=relation, end_version=FOREVER)
-
-
-def forget(state: State, relation: RelationId, horizon: Version) -> tuple[Change, ...]:
-    """No version below the horizon is read any more.
-
-    Of the folds up to the horizon only the last of each range counts for a version that can still be read, and of the
-    tablet maps only the last.
-    """
-    last: dict[TokenRange, int] = {}
-    replaced: dict[int, set[int]] = {}
-    old = rows.find(state, s.folds, "begin_version", relation_id=relation, begin_version=AtMost(horizon))
-    for fold in reversed(old):
-        tokens = _tokens(fold)
-        if fold.cutoff <= last.get(tokens, -1):
-            replaced.setdefault(fold.begin_version, set()).add(tokens.first)
-        last[tokens] = max(fold.cutoff, last.get(tokens, -1))
-    return (
-        rows.delete(s.runs, relation_id=relation, end_version=AtMost(horizon)),
-        *(rows.delete(s.folds, relation_id=relation, begin_version=v, token_min=t) for v, t in replaced.items()),
-        *_forget_maps(state, relation, horizon),
-    )
-
-
-def _forget_maps(state: State, relation: RelationId, horizon: Version) -> tuple[Change, ...]:
-    """Nothing for a relation that has had one map alone, as most have."""
-    if len(relation_maps(state, relation)) < 2:
-        return ()
-    begun = rows.greatest(state, s.tablet_maps.c.begin_version, relation_id=relation, begin_version=AtMost(horizon))
-    return (rows.delete(s.tablet_maps, relation_id=relation, begin_version=AtMost((begun or 0) - 1)),)
 
 
 # ---- another tablet map ---------------------------------------------------------------------------------

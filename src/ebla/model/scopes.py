@@ -6,8 +6,9 @@ another exclusive commit has moved one of them since. What a commit moves follow
 (`ebla.catalog.guards`). So two decisions in different scopes do not conflict: a column of one table, an index of
 another, a node that joins.
 
-A tablet lies in its relation, and everything in `EVERYTHING`: what moves the wider scope has moved the narrower one. A
-decision that names no guards is guarded by `EVERYTHING`, and then any exclusive commit is in its way.
+A tablet lies in its relation, a relation in `DROPPED`, and everything in `EVERYTHING`: what moves the wider scope has
+moved the narrower one. A decision that names no guards is guarded by `EVERYTHING`, and then any exclusive commit is in
+its way.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ SCHEMA = Scope("schema")
 TOPOLOGY = Scope("topology")
 """Nodes."""
 HANDLERS = Scope("handlers")
+DROPPED = Scope("dropped")
+"""Relations that were dropped so long ago that each has no guard of its own any more."""
 
 
 def of_relation(relation: RelationId) -> Scope:
@@ -37,5 +40,12 @@ def of_tablet(relation: RelationId, tablet: TabletId) -> Scope:
 
 def around(scope: Scope) -> frozenset[Scope]:
     """A scope, and those that it lies in."""
-    relation, tablet, _ = scope.partition("/tablet/")
-    return frozenset((scope, Scope(relation), EVERYTHING)) if tablet else frozenset((scope, EVERYTHING))
+    if relation_of(scope) is None:
+        return frozenset((scope, EVERYTHING))
+    return frozenset((scope, Scope(scope.partition("/tablet/")[0]), DROPPED, EVERYTHING))
+
+
+def relation_of(scope: Scope) -> RelationId | None:
+    """The relation that a scope lies in, or is."""
+    kind, _, rest = scope.partition("/")
+    return RelationId(int(rest.partition("/")[0])) if kind == "relation" else None

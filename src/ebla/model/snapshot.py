@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ebla.base.ids import NodeId, TabletId, Version
+from ebla.base.ids import NodeId, TabletId, Token, Version
 from ebla.model.relation import SPANS_TABLETS, Relation, Run
-from ebla.model.tablets import TokenRange, joined, tablet_of, tablets_over, token_range
+from ebla.model.tablets import TokenRange, joined, tablet_of, tablets_around, tablets_over, token_range
 
 BEGINNING = Version(0)
 
@@ -76,6 +76,32 @@ def cutoffs_of(folds: Iterable[tuple[TokenRange, Version]], tablets: int) -> dic
             if tokens.holds(token_range(tablet, tablets)):
                 cutoffs[tablet] = max(cutoff, cutoffs.get(tablet, BEGINNING))
     return cutoffs
+
+
+def superseded(cutoffs: Mapping[TokenRange, Version], tablets: int) -> set[TokenRange]:
+    """The folds that may be forgotten where no map has fewer tablets than these: others say at least as much.
+
+    A fold counts for tablets that it holds. So one is superseded by one around it, and one of more tokens than a tablet
+    has by those of its parts, if each still holds a tablet.
+    """
+    if len({tokens.width for tokens in cutoffs}) < 2:
+        return set()
+    inner = {
+        tokens
+        for tokens, cutoff in cutoffs.items()
+        if any(cutoffs.get(one, BEGINNING) >= cutoff for one in tablets_around(tokens) if one != tokens)
+    }
+    left = {tokens: cutoff for tokens, cutoff in cutoffs.items() if tokens not in inner}
+    width = token_range(0, tablets).width
+
+    def in_parts(tokens: TokenRange, cutoff: Version) -> bool:
+        if tokens.width <= width:
+            return False
+        middle = Token(tokens.first + tokens.width // 2)
+        parts = TokenRange(tokens.first, Token(middle - 1)), TokenRange(middle, tokens.last)
+        return all(left.get(part, BEGINNING) >= cutoff or in_parts(part, cutoff) for part in parts)
+
+    return inner | {tokens for tokens, cutoff in left.items() if in_parts(tokens, cutoff)}
 
 
 def span_of(run: Run, tablets: int) -> range:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId, RelationId, TransactionId, Version
-from ebla.catalog import history, manifest, reads
+from ebla.catalog import history, leftovers, reads
 from ebla.catalog import relations as relation_rows
 from ebla.catalog import transactions as tx
 from ebla.catalog.sessions import oldest_needed
@@ -16,6 +16,7 @@ from ebla.errors import ConflictError, UsageError
 from ebla.model import changes as c
 from ebla.model.relation import FOREVER
 from ebla.relations.readers import least_read
+from ebla.relations.views import progress_name
 from ebla.storage.files import owner
 from ebla.tables.context import Context
 
@@ -64,11 +65,16 @@ def vacuum(context: Context, name: str | None = None, *, retain_s: float | None 
 
 
 def _trim(catalog: Catalog, horizon: Version, long_ago_us: int) -> None:
-    """Forget commits that no time travel can name any more, some at a time: commits of others come between."""
+    """Forget relations that were dropped, and commits that no time travel can name any more.
+
+    Commits go some at a time: commits of others come between.
+    """
     with catalog.reading() as connection:
         since, until = history.complete_since(connection), history.newest_until(connection, long_ago_us)
         until = min(horizon, until)
         kept = history.last_of_each(connection, until)
+    with catalog.writing() as connection:
+        leftovers.forget_dropped(connection, until, progress_name)
     while since < until:
         since = Version(min(since + TRIMMED_AT_ONCE, until))
         with catalog.writing() as connection:
@@ -87,9 +93,9 @@ def _advance(context: Context, name: str | None, keep_s: float) -> tuple[Version
             wanted = None if name is None else reads.relation(connection, name).id
             before = relation_rows.horizons(connection, wanted)
             own = horizons(list(before), horizon, least_read(connection))
-            first_end = manifest.first_ends(connection, horizon)
+            oldest = leftovers.oldest(connection, horizon)
         # A dropped relation's horizon is its end, and its runs go once the horizon of all has come that far.
-        due = [r for r, to in own.items() if before[r] <= to and first_end.get(r, FOREVER) <= to]
+        due = [r for r, to in own.items() if before[r] <= to and oldest.get(r, FOREVER) <= to]
         targets = list(before)
         if not due:
             return horizon, targets
