@@ -23,7 +23,9 @@ from ebla.base.settings import load
 from ebla.catalog import reads
 from ebla.catalog.store import Catalog
 from ebla.model import changes as c
-from ebla.model.relation import Column, Kind, Node, Run
+from ebla.model.relation import Column, Kind, Run
+from ebla.model.topology import Member
+from ebla.model.topology_changes import AddNode
 from ebla.spark.session import Started
 from ebla.values.token import token_range
 
@@ -161,7 +163,7 @@ def _planning(folder: Path, runs: int = 100_000, tablets: int = 1024) -> Result:
     catalog = Catalog.open(str(folder))
     node = NodeId("node1")
     catalog.commit(
-        c.Decision(reason="node", updates=(c.PutNode(node=Node(id=node, root=str(folder))),), exclusive=True)
+        c.Decision(reason="node", updates=(AddNode(node=Member(id=node, name=node, root=str(folder))),), exclusive=True)
     )
     column = Column(name="id", physical="id", type="bigint", key_position=0)
     made = catalog.commit(

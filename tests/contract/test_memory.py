@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import update
 
 from ebla.base.ids import Version
-from ebla.catalog import memory, reads
+from ebla.catalog import memory, reads, topology
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
@@ -138,4 +138,4 @@ def test_a_small_write_needs_ten_statements(catalog: Catalog):
 
 
 def reads_nodes(connection: object, relation: object) -> object:
-    return reads.nodes(connection)  # type: ignore[arg-type]
+    return topology.members(connection)  # type: ignore[arg-type]

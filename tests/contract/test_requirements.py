@@ -13,9 +13,10 @@ from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, EblaError, StaleTermError, TransactionClosedError, UnknownNameError
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
-from ebla.model.relation import Node, RunSource, RunState
+from ebla.model.relation import RunSource, RunState
 from ebla.model.tablets import token_range, token_ranges
 from ebla.model.tasks import Build
+from ebla.model.topology_changes import SetBalancing
 from support.catalogs import (
     COLUMNS,
     NODE,
@@ -35,7 +36,6 @@ from support.catalogs import (
 
 IN_MEMORY = True
 LEASE_US = 10 * SECOND_US
-TOUCHED = Node(id=NodeId("touched"), root="/data/touched")
 
 
 def passes(catalog: Catalog, requirement: c.Requirement) -> None:
@@ -55,7 +55,7 @@ def fails(catalog: Catalog, requirement: c.Requirement, error: type[EblaError], 
 def _decision(requirement: c.Requirement) -> c.Decision:
     return c.Decision(
         reason="test",
-        updates=(c.SetProgress(name="touched", value="1"), c.PutNode(node=TOUCHED)),
+        updates=(c.SetProgress(name="touched", value="1"), SetBalancing(on=False)),
         requires=(requirement,),
     )
 

@@ -7,16 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from ebla.base.ids import NodeId, TabletId, Version
+from ebla.base.ids import TabletId, Version
 from ebla.catalog import memory, rows
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
-from ebla.model.relation import Kind, Node, Relation
+from ebla.model.relation import Kind, Relation
 from ebla.model.scopes import DROPPED, HANDLERS, SCHEMA, TOPOLOGY, Scope, around, of_relation, of_tablet
-from support.catalogs import COLUMNS, create, create_index, dump, exclusively, new_relation
+from ebla.model.topology_changes import AddNode
+from support.catalogs import COLUMNS, create, create_index, dump, exclusively, member, new_relation
 
 IN_MEMORY = True
 
@@ -40,7 +41,7 @@ MOVES: dict[str, Callable[[Relation], tuple[Scope, c.Update]]] = {
     "drop": lambda r: (SCHEMA, c.DropRelation(relation=r.id)),
     "new relation": lambda r: (SCHEMA, new_relation("new")),
     "new reader": lambda r: (of_relation(r.id), replace(new_relation("new", kind=Kind.VIEW), reads=(r.id,))),
-    "node": lambda r: (TOPOLOGY, c.PutNode(node=Node(id=NodeId("node2"), root="/data/node2"))),
+    "node": lambda r: (TOPOLOGY, AddNode(node=member("node2"))),
     "handler": lambda r: (HANDLERS, c.PutHandler(name="shop", settings="{}", should_run=True)),
 }
 

@@ -11,7 +11,7 @@ from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import DuplicateNameError, SnapshotError, UnknownNameError
 from ebla.model import changes as c
-from ebla.model.relation import FOREVER, Kind, Node, Relation, RunSource, RunState
+from ebla.model.relation import FOREVER, Kind, Relation, RunSource, RunState
 from ebla.model.tablets import tablet_of, token_range, token_ranges
 from support.catalogs import (
     COLUMNS,
@@ -215,17 +215,6 @@ def test_placement(catalog: Catalog):
     assert found.placement == ((NODE2, NODE), (NODE3, NODE2))
     assert found.placement_version == target.placement_version + 1
     assert found.schema_version == target.schema_version
-
-
-def test_nodes(catalog: Catalog):
-    exclusively(catalog, c.PutNode(node=Node(id=NODE2, root="s3://bucket/2", rack="r2", shards=4)))
-    exclusively(catalog, c.PutNode(node=Node(id=NODE2, root="s3://bucket/two", datacenter="dc2", state="left")))
-    with catalog.reading() as connection:
-        assert reads.nodes(connection) == {
-            NODE: Node(id=NODE, root="/data/node1"),
-            NODE2: Node(id=NODE2, root="s3://bucket/two", datacenter="dc2", state="left"),
-        }
-        assert reads.roots(connection) == {NODE: "/data/node1", NODE2: "s3://bucket/two"}
 
 
 def test_sessions_close_once(catalog: Catalog):

@@ -16,9 +16,10 @@ from ebla.model import changes as c
 from ebla.model.failure import Failure
 from ebla.model.lifecycle.index import Permission
 from ebla.model.lifecycle.view import ViewState
-from ebla.model.relation import Constraint, Kind, Node, RunState
+from ebla.model.relation import Constraint, Kind, RunState
 from ebla.model.tablets import token_range
 from ebla.model.tasks import Build
+from ebla.model.topology_changes import AddNode
 from support.catalogs import (
     COLUMNS,
     NO_VIEW,
@@ -29,6 +30,7 @@ from support.catalogs import (
     commit,
     create,
     exclusively,
+    member,
     new_relation,
     put_nodes,
     run,
@@ -135,7 +137,7 @@ def every_update(catalog: Catalog) -> c.Decision:
             c.SetConstraints(relation=renamed, constraints=(Constraint(name="few", text="id < 9"),)),
             c.TruncateRelation(relation=truncated),
             c.SetHorizon(relation=vacuumed, horizon=catalog.version()),
-            c.PutNode(node=Node(id=OTHER, root="/data/node2", rack="rack2")),
+            AddNode(node=member(OTHER, rack="rack2")),
             c.SetPlacement(relation=orders, placement=((OTHER, NODE),) * 4),
             c.SetTabletMap(relation=renamed, tablets=1),
             c.OpenSession(session="another", purpose="test"),

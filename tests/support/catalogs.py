@@ -13,11 +13,13 @@ from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId, Transacti
 from ebla.catalog import reads, rows, schema
 from ebla.catalog.store import Catalog
 from ebla.model import changes as c
-from ebla.model.relation import SPANS_TABLETS, Column, Kind, Node, Relation, Run, RunSource, RunState
+from ebla.model.relation import SPANS_TABLETS, Column, Kind, Relation, Run, RunSource, RunState
 from ebla.model.segments import Segment
 from ebla.model.snapshot import Snapshot
 from ebla.model.tablets import ALL, token_range
 from ebla.model.tasks import Replica, Task, TaskKind
+from ebla.model.topology import Member
+from ebla.model.topology_changes import AddNode
 
 NODE = NodeId("node1")
 NO_VIEW = RelationId(0)
@@ -139,6 +141,10 @@ def task(id: str, base: RelationId, view: RelationId | None = NO_VIEW, *, tablet
     )
 
 
+def member(name: str, **given: Any) -> Member:
+    return Member(id=NodeId(name), name=name, root=f"/data/{name}", **given)
+
+
 def task_ids(*names: str) -> frozenset[TaskId]:
     return frozenset(map(TaskId, names))
 
@@ -173,7 +179,7 @@ def create_index(catalog: Catalog, base: Relation, name: str = "by_total") -> Re
 
 
 def put_nodes(catalog: Catalog, *names: str) -> None:
-    exclusively(catalog, *(c.PutNode(node=Node(id=NodeId(n), root=f"/data/{n}")) for n in names))
+    exclusively(catalog, *(AddNode(node=member(n)) for n in names))
 
 
 def add(catalog: Catalog, *runs: Run, bulk: bool = False) -> Version:

@@ -46,6 +46,7 @@ class Tables:
         """How often each table has changed."""
         self.write(rows.insert(s.counters, [{"name": name, "value": 0} for name in COUNTERS]))
         self.write(rows.insert(s.meta, [{"key": "cluster_id", "value": "memory"}]))
+        self.write(rows.insert(s.topology_state, [{"key": "topology", "topology_version": 0, "balancing": True}]))
         self.keep()
 
     def find(self, table: Table, where: Where) -> list[Any]:

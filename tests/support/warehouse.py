@@ -18,7 +18,7 @@ from sqlalchemy import select
 import ebla
 from ebla.base.ids import NodeId, TransactionId
 from ebla.base.services import Scheduler
-from ebla.catalog import reads
+from ebla.catalog import reads, topology
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.model.relation import Run
@@ -80,7 +80,7 @@ def stored(db: ebla.Database) -> Files:
 def named(db: ebla.Database) -> Files:
     """Every file that the manifest names."""
     with db.context.catalog.reading() as connection:
-        return {(node, path) for node in reads.nodes(connection) for path in reads.named_paths(connection, node)}
+        return {(node, path) for node in topology.members(connection) for path in reads.named_paths(connection, node)}
 
 
 def live_runs(db: ebla.Database, table: str, version: int | None = None) -> list[Run]:

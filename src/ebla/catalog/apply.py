@@ -15,6 +15,7 @@ from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError, UnknownNameError
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
+from ebla.model.topology_changes import TopologyUpdate
 
 
 def require(state: State, requirement: c.Requirement, now: int) -> None:
@@ -58,8 +59,8 @@ def changes(
         step = indexing.advance(state, update, version)
         gone = c.DropRelation(relation=update.index)
         return (*step, *ddl.changes(state, gone, version)) if update.state is Permission.ABSENT else step
-    if isinstance(update, c.PutNode):
-        return (topology.put(state, update, now),)
+    if isinstance(update, TopologyUpdate):
+        return topology.changes(state, update, version, now)
     assert_never(update)
 
 

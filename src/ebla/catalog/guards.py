@@ -16,6 +16,7 @@ from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model.scopes import EVERYTHING, HANDLERS, SCHEMA, TOPOLOGY, Scope, around, of_relation
+from ebla.model.topology_changes import TopologyUpdate
 
 
 def require_version(state: State, requirement: c.ExclusiveVersionIs) -> None:
@@ -58,7 +59,7 @@ def _moved(update: c.Update) -> Iterator[Scope]:
             yield of_relation(index)
         case c.PutHandler() | c.RemoveHandler():
             yield HANDLERS
-        case c.PutNode():
+        case _ if isinstance(update, TopologyUpdate):
             yield TOPOLOGY
         case _ if isinstance(update, c.RelationUpdate):
             yield of_relation(update.relation)

@@ -31,7 +31,7 @@ NAMESPACE = "ebla"
 """The PostgreSQL schema that holds the catalog, so that it can share a database with others."""
 
 
-COUNTERS = ("version", "exclusive_version", "relation", "transaction", "shape", "topology_request", history.COUNTER)
+COUNTERS = ("version", "exclusive_version", "relation", "transaction", "shape", history.COUNTER)
 
 UNKNOWN_CODE = "UNKNOWN"
 """The code of a failure of which an older release kept the message alone."""
@@ -249,7 +249,10 @@ def _add_topology(connection: Connection) -> None:
     )
     if connection.execute(select(state.c.key)).first() is None:
         connection.execute(insert(state), {"key": "topology", "topology_version": 0, "balancing": True})
-    _add_counter(connection, "topology_request")
+
+
+def _add_hosts(connection: Connection) -> None:
+    _add_columns(connection, schema.processes.c.hosts)
 
 
 MIGRATIONS: tuple[Migration, ...] = (
@@ -269,6 +272,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=14, name="count from where the history is complete", run=_trim_history),
     Migration(number=15, name="add merged level 0 runs", run=_add_merged_runs),
     Migration(number=16, name="add the topology", run=_add_topology),
+    Migration(number=17, name="keep which nodes a process has", run=_add_hosts),
 )
 
 

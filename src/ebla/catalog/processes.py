@@ -6,15 +6,18 @@ A process whose lease ran out is dead to the others. Its row goes when another p
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ebla.base.ids import NodeId
+from ebla.base.ids import NodeId, Version
 from ebla.catalog import rows
 from ebla.catalog import schema as s
 from ebla.catalog.rows import Above, AtMost, State
 from ebla.catalog.store import Catalog, insisted
+
+NOTHING = Version(0)
+"""What a process has seen that has not looked."""
 
 
 class Role(StrEnum):
@@ -30,6 +33,10 @@ class Process:
     holder: str
     """The name under which it holds leases and transactions."""
     node: NodeId
+    hosts: tuple[NodeId, ...]
+    """The nodes whose storage roots it keeps, and that live with it."""
+    seen: Version
+    """The version of the topology that it follows."""
     host: str
     pid: int
     role: Role
@@ -53,6 +60,8 @@ def report(
     maintains: bool,
     doing: Sequence[str],
     lease_us: int,
+    hosts: Collection[NodeId] = (),
+    seen: Version = NOTHING,
 ) -> None:
     """Put or renew a process's row; remove those of processes whose lease ran out long ago."""
     with catalog.writing() as connection:
@@ -61,6 +70,8 @@ def report(
             "role": role.value,
             "maintains": maintains,
             "doing": json.dumps(list(doing)),
+            "hosts": json.dumps(sorted(hosts)),
+            "seen_version": seen,
             "seen_at": now,
             "expires_at": now + lease_us,
         }
@@ -82,6 +93,8 @@ def alive(state: State, now: int) -> list[Process]:
         Process(
             holder=row.holder,
             node=NodeId(row.node_id),
+            hosts=tuple(map(NodeId, json.loads(row.hosts or "[]"))),
+            seen=Version(row.seen_version),
             host=row.host,
             pid=row.pid,
             role=Role(row.role),
@@ -93,3 +106,12 @@ def alive(state: State, now: int) -> list[Process]:
         )
         for row in rows.find(state, s.processes, "started_at", expires_at=Above(now))
     ]
+
+
+def seen(state: State, now: int) -> dict[NodeId, Version]:
+    """The nodes that live, each with the oldest version of the topology that a process of it follows."""
+    found: dict[NodeId, Version] = {}
+    for process in alive(state, now):
+        for node in process.hosts:
+            found[node] = min(process.seen, found.get(node, process.seen))
+    return found

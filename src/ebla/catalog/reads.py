@@ -1,4 +1,4 @@
-"""What the catalog knows, as values: relations, nodes, snapshots, changes, history."""
+"""What the catalog knows, as values: relations, snapshots, changes, history."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 from ebla.base.caches import Interned
 from ebla.base.ids import NodeId, RelationId, RunId, Token, TransactionId, Version
-from ebla.catalog import history, memory, rows
+from ebla.catalog import history, memory, rows, topology
 from ebla.catalog import schema as s
 from ebla.catalog.rows import Above, AtLeast, AtMost, Overlapping, State, Within
 from ebla.errors import SnapshotError, UnknownNameError, UsageError
-from ebla.model.relation import FOREVER, SPANS_TABLETS, Column, Default, Kind, Node, Relation, Run, RunSource, RunState
+from ebla.model.relation import FOREVER, SPANS_TABLETS, Column, Default, Kind, Relation, Run, RunSource, RunState
 from ebla.model.snapshot import Snapshot, assemble
 from ebla.model.tablets import (
     ALL,
@@ -37,26 +37,8 @@ STAGED = {"state": RunState.STAGING.value, "end_version": FOREVER}
 """Of runs that wait to become visible."""
 
 
-def nodes(state: State) -> dict[NodeId, Node]:
-    return dict(memory.remembered(state, "nodes", lambda: _nodes(state)))
-
-
-def _nodes(state: State) -> dict[NodeId, Node]:
-    return {
-        NodeId(r.host_id): Node(
-            id=NodeId(r.host_id),
-            root=r.storage_root,
-            datacenter=r.datacenter,
-            rack=r.rack,
-            shards=r.shard_count,
-            state=r.node_state,
-        )
-        for r in rows.find(state, s.topology, "host_id")
-    }
-
-
 def roots(state: State) -> dict[NodeId, str]:
-    return {n.id: n.root for n in nodes(state).values()}
+    return {node.id: node.root for node in topology.members(state).values()}
 
 
 # ---- relations ------------------------------------------------------------------------------------------

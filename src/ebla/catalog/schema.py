@@ -529,4 +529,5 @@ processes = Table(
     Column("seen_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
     Column("seen_version", BigInteger, nullable=False, server_default="0"),
+    Column("hosts", Text),
 )

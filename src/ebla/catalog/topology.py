@@ -1,25 +1,262 @@
-"""Nodes: what updates of them change."""
+"""Nodes and requests: the rules by which commits change them, and how they are read."""
 
 from __future__ import annotations
 
-from ebla.catalog import rows
+import json
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from ebla.base.ids import NodeId, RelationId, TabletId, Version
+from ebla.catalog import memory, rows
 from ebla.catalog import schema as s
 from ebla.catalog.rows import Change, State
-from ebla.model import changes as c
+from ebla.errors import ConflictError, UnknownNameError
+from ebla.model import topology_changes as t
+from ebla.model.lifecycle.node import LIFE, NodeState
+from ebla.model.lifecycle.tablet import Stage
+from ebla.model.relation import Kind
+from ebla.model.tasks import Replica
+from ebla.model.topology import (
+    Layout,
+    Member,
+    Request,
+    RequestKind,
+    RequestState,
+    Tablet,
+    Transition,
+    TransitionKind,
+)
+
+KEY = "topology"
+"""The key of every row of the topology."""
+
+OPEN = frozenset({RequestState.QUEUED.value, RequestState.RUNNING.value})
+"""The states of requests that have not ended."""
 
 
-def put(state: State, update: c.PutNode, now: int) -> Change:
-    node = update.node
-    before = rows.one(state, s.topology, key="topology", host_id=node.id)
-    return rows.put(
-        s.topology,
-        key="topology",
-        host_id=node.id,
-        datacenter=node.datacenter,
-        rack=node.rack,
-        shard_count=node.shards,
-        node_state=node.state,
-        storage_root=node.root,
-        release_version="" if before is None else before.release_version,
-        joined_at=now if before is None else before.joined_at,
+# ---- changes --------------------------------------------------------------------------------------------
+
+
+def changes(state: State, update: t.TopologyUpdate, version: Version, now: int) -> tuple[Change, ...]:
+    """What an update of the topology changes; its version is the commit's from then on."""
+    return (*_changes(state, update, version, now), moved(version))
+
+
+def moved(version: Version, **also: object) -> Change:
+    """The topology has changed at this version; `also`: and these columns of what holds for the cluster as a whole."""
+    return rows.update(s.topology_state, {"topology_version": version, **also}, key=KEY)
+
+
+def _changes(state: State, update: t.TopologyUpdate, version: Version, now: int) -> tuple[Change, ...]:
+    match update:
+        case t.AddNode(node=node):
+            return (_add(state, node, now),)
+        case t.SetNodeState(node=number, state=after):
+            row = _node(state, number)
+            LIFE.step(NodeState(row.node_state), after, row.name)
+            return (rows.update(s.topology, {"node_state": after.value}, key=KEY, host_id=number),)
+        case t.AddRequest():
+            return _queue(update, version, now)
+        case t.BeginRequest(request=number):
+            request = _require_open(state, number, RequestState.QUEUED)
+            begun = {"state": RequestState.RUNNING.value, "begun_version": version}
+            named = () if request.host_id else (moved(version, global_topology_request=request.kind),)
+            return (rows.update(s.topology_requests, begun, id=number), *named)
+        case t.EndRequest():
+            return _end(state, update, version, now)
+        case t.SetBalancing(on=on):
+            return (moved(version, balancing=on),)
+        case _:
+            assert_never(update)
+
+
+def _add(state: State, node: Member, now: int) -> Change:
+    found = rows.one(state, s.topology, key=KEY, host_id=node.id)
+    if found is not None:
+        raise ConflictError(f"node {node.name}: expected a host id of its own, found {node.id} {found.node_state}")
+    row = {
+        "key": KEY,
+        "host_id": node.id,
+        "name": node.name,
+        "datacenter": node.datacenter,
+        "rack": node.rack,
+        "shard_count": node.shards,
+        "node_state": node.state.value,
+        "storage_root": node.root,
+        "release_version": node.release,
+        "features": json.dumps(sorted(node.features)),
+        "address": node.address,
+        "replaced_id": node.replaced,
+        "joined_at": now,
+    }
+    return rows.insert(s.topology, [row])
+
+
+def _queue(update: t.AddRequest, version: Version, now: int) -> tuple[Change, ...]:
+    row = {
+        "id": version,
+        "kind": update.kind.value,
+        "state": RequestState.QUEUED.value,
+        "host_id": update.node,
+        "relation_id": update.relation,
+        "parameters": json.dumps(dict(update.parameters)),
+        "holder": update.holder,
+        "requested_at": now,
+    }
+    queued = rows.insert(s.topology_requests, [row])
+    if update.node is None:
+        return (queued,)
+    ignored = update.parameters.get("ignore_nodes")
+    on_node = {
+        "topology_request": update.kind.value,
+        "ignore_nodes": json.dumps(ignored) if ignored else None,
+        "rebuild_option": update.parameters.get("source"),
+    }
+    return (queued, rows.update(s.topology, on_node, key=KEY, host_id=update.node))
+
+
+def _end(state: State, update: t.EndRequest, version: Version, now: int) -> tuple[Change, ...]:
+    row = _require_open(state, update.request)
+    if update.state is RequestState.CANCELLED and row.state != RequestState.QUEUED:
+        raise ConflictError(f"request {row.id}: expected it not to have begun, found it {row.state}; it goes on")
+    ended = {
+        "state": update.state.value,
+        "ended_version": version,
+        "ended_at": now,
+        "result": update.result,
+        "code": None if update.code is None else update.code.value,
+        "message": update.message,
+    }
+    cleared: Change
+    if row.host_id is None:
+        cleared = moved(version, global_topology_request=None)
+    else:
+        nothing = dict.fromkeys(("topology_request", "ignore_nodes", "rebuild_option"))
+        cleared = rows.update(s.topology, nothing, key=KEY, host_id=row.host_id)
+    return (rows.update(s.topology_requests, ended, id=row.id), cleared)
+
+
+def _node(state: State, node: NodeId) -> Any:
+    row = rows.one(state, s.topology, key=KEY, host_id=node)
+    if row is None:
+        raise UnknownNameError(f"node {node}: expected a node of the cluster, found none of this id")
+    return row
+
+
+def _require_open(state: State, request: int, *wanted: RequestState) -> Any:
+    """The row of a request that has not ended."""
+    row = rows.one(state, s.topology_requests, id=request)
+    states = frozenset(wanted) or OPEN
+    if row is None or row.state not in states:
+        found = "none of this id" if row is None else f"it {row.state}"
+        raise ConflictError(f"request {request}: expected it {' or '.join(sorted(states))}, found {found}")
+    return row
+
+
+# ---- reads ----------------------------------------------------------------------------------------------
+
+
+def members(state: State) -> dict[NodeId, Member]:
+    """Every node that the topology has heard of, those that left too."""
+    return dict(memory.remembered(state, "nodes", lambda: _members(state)))
+
+
+def _members(state: State) -> dict[NodeId, Member]:
+    return {
+        NodeId(row.host_id): Member(
+            id=NodeId(row.host_id),
+            name=row.host_id if row.name is None else row.name,
+            root=row.storage_root,
+            datacenter=row.datacenter,
+            rack=row.rack,
+            shards=row.shard_count,
+            state=NodeState(row.node_state),
+            release=row.release_version,
+            features=frozenset(json.loads(row.features or "[]")),
+            address=row.address,
+            replaced=None if row.replaced_id is None else NodeId(row.replaced_id),
+        )
+        for row in rows.find(state, s.topology, "host_id")
+    }
+
+
+def version(state: State) -> Version:
+    """The last commit that changed the topology."""
+    row = rows.one(state, s.topology_state, key=KEY)
+    return Version(0 if row is None else row.topology_version)
+
+
+def is_balancing(state: State) -> bool:
+    row = rows.one(state, s.topology_state, key=KEY)
+    return row is None or bool(row.balancing)
+
+
+def layouts(state: State) -> dict[RelationId, Layout]:
+    """Where the tablets of each living table and view lie."""
+    relations = rows.find(
+        state, s.relations, "relation_id", dropped_version=None, kind=frozenset({Kind.TABLE.value, Kind.VIEW.value})
     )
+    replicas: dict[RelationId, list[list[Replica]]] = {
+        RelationId(row.relation_id): [[] for _ in range(row.tablets)] for row in relations
+    }
+    for row in rows.find(state, s.tablets, "relation_id", "tablet_id", "ordinal"):
+        if row.relation_id in replicas:
+            replicas[row.relation_id][row.tablet_id].append(Replica(NodeId(row.host_id), row.shard))
+    return {
+        RelationId(row.relation_id): Layout(
+            relation=RelationId(row.relation_id),
+            name=row.name,
+            replication=row.replication,
+            min_copies=row.replication // 2 + 1,
+            replicas=tuple(map(tuple, replicas[row.relation_id])),
+            bytes=(0,) * row.tablets,
+        )
+        for row in relations
+    }
+
+
+def transitions(state: State) -> dict[Tablet, Transition]:
+    """The tablets that move or are rebuilt."""
+    found = {}
+    for row in rows.find(state, s.tablet_transitions, "relation_id", "tablet_id"):
+        tablet = RelationId(row.relation_id), TabletId(row.tablet_id)
+        found[tablet] = Transition(
+            tablet=tablet,
+            kind=TransitionKind(row.kind),
+            stage=Stage(row.stage),
+            leaving=_replica(row.leaving_host, row.leaving_shard),
+            pending=_replica(row.pending_host, row.pending_shard),
+            session=row.session_id,
+            request=row.request_id,
+            begun=Version(row.begun_version),
+            since=Version(row.stage_version),
+            failure=row.failure,
+        )
+    return found
+
+
+def _replica(host: str | None, shard: int) -> Replica | None:
+    return None if host is None else Replica(NodeId(host), shard)
+
+
+def open_requests(state: State) -> tuple[Request, ...]:
+    """The requests that have not ended, the oldest first."""
+    return tuple(_request(row) for row in rows.find(state, s.topology_requests, "id", state=OPEN))
+
+
+def _request(row: Any) -> Request:
+    parameters: Mapping[str, object] = json.loads(row.parameters)
+    return Request(
+        id=row.id,
+        kind=RequestKind(row.kind),
+        state=RequestState(row.state),
+        node=None if row.host_id is None else NodeId(row.host_id),
+        relation=None if row.relation_id is None else RelationId(row.relation_id),
+        parameters=parameters,
+        begun=None if row.begun_version is None else Version(row.begun_version),
+    )
+
+
+def answer(state: State, request: int) -> Any | None:
+    """The row of a request, whether it has ended or not."""
+    return rows.one(state, s.topology_requests, id=request)

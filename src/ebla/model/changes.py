@@ -14,11 +14,13 @@ from ebla.base.ids import NodeId, RelationId, RunId, TaskId, Term, TransactionId
 from ebla.model.failure import Failure
 from ebla.model.lifecycle.index import Permission
 from ebla.model.lifecycle.view import ViewState
-from ebla.model.relation import Column, Constraint, Kind, Node, Run, RunState
+from ebla.model.relation import Column, Constraint, Kind, Run, RunState
 from ebla.model.scopes import Scope
 from ebla.model.segments import Segment
 from ebla.model.tablets import TokenRange
 from ebla.model.tasks import Build, Task
+from ebla.model.topology_changes import ROWS_ONLY as TOPOLOGY_ROWS_ONLY
+from ebla.model.topology_changes import TopologyUpdate
 
 # ---- requirements ---------------------------------------------------------------------------------------
 
@@ -293,11 +295,6 @@ class SetHorizon:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PutNode:
-    node: Node
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SetPlacement:
     relation: RelationId
     placement: tuple[tuple[NodeId, ...], ...]
@@ -518,7 +515,14 @@ RelationUpdate = (
 )
 
 Update = (
-    CreateRelation | RelationUpdate | RunUpdate | SessionUpdate | HandlerUpdate | IndexUpdate | BuildingUpdate | PutNode
+    CreateRelation
+    | RelationUpdate
+    | RunUpdate
+    | SessionUpdate
+    | HandlerUpdate
+    | IndexUpdate
+    | BuildingUpdate
+    | TopologyUpdate
 )
 
 ROWS_ONLY = (
@@ -540,6 +544,7 @@ ROWS_ONLY = (
     ReplaceSegments,
     ForgetSegments,
     SetProcessingBase,
+    *TOPOLOGY_ROWS_ONLY,
 )
 """Updates that leave the shape as it is (`ebla.catalog.memory`). All others advance its counter."""
 

@@ -255,13 +255,3 @@ class Run:
         """The same run for readers of a map of so many tablets."""
         tablet = tablet_around(self.tokens, tablets)
         return replace(self, tablet=SPANS_TABLETS if tablet is None else tablet)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    id: NodeId
-    root: str
-    datacenter: str = "dc1"
-    rack: str = "rack1"
-    shards: int = 1
-    state: str = "normal"

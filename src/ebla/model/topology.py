@@ -32,10 +32,10 @@ class Member:
     id: NodeId
     name: str
     root: str
-    datacenter: str
-    rack: str
-    shards: int
-    state: NodeState
+    datacenter: str = "dc1"
+    rack: str = "rack1"
+    shards: int = 1
+    state: NodeState = NodeState.NORMAL
     release: str = ""
     features: frozenset[str] = frozenset()
     address: str | None = None
@@ -67,9 +67,20 @@ class RequestState(StrEnum):
     CANCELLED = "cancelled"
 
 
+class Outcome(StrEnum):
+    """Why a request did not end as it was meant to."""
+
+    REFUSED = "refused"
+    """It was impossible from the start, and changed nothing."""
+    WENT_BACK = "went_back"
+    """It had begun and could not go on; what it had changed was taken back."""
+    CANCELLED = "cancelled"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     id: int
+    """The version of the commit that queued it."""
     kind: RequestKind
     state: RequestState
     node: NodeId | None = None
@@ -162,6 +173,8 @@ class Topology:
     requests: tuple[Request, ...]
     """Those that have not ended, the oldest first."""
     balancing: bool = True
+    lacks: Mapping[NodeId, int] = field(default_factory=dict)
+    """How many copies a node should have and has not."""
     oldest_open: Version | None = None
     """The version at which the oldest open transaction or pinned read began."""
 

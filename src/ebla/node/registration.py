@@ -10,12 +10,13 @@ from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, Version
 from ebla.base.settings import Settings
-from ebla.catalog import reads
+from ebla.catalog import topology
 from ebla.catalog.store import FILE, Catalog, is_postgres
 from ebla.errors import CatalogError, NodeConflictError
 from ebla.model import changes as c
-from ebla.model.relation import Node
 from ebla.model.scopes import TOPOLOGY
+from ebla.model.topology import Member
+from ebla.model.topology_changes import AddNode
 from ebla.storage.files import Root
 
 DEFAULT_ROOT = "./data"
@@ -33,17 +34,17 @@ def join(catalog: Catalog, settings: Settings) -> None:
     wanted |= {node: _absolute(root) for node, root in settings.nodes.items()}
 
     with catalog.reading() as connection:
-        registered = reads.nodes(connection).get(NodeId(settings.node))
+        registered = topology.members(connection).get(NodeId(settings.node))
     if own is None and registered is not None:
         wanted[settings.node] = registered.root  # settings without a root mean the registered one
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
-        stored = reads.nodes(connection)
+        stored = topology.members(connection)
         fresh = []
         for name, root in wanted.items():
             node = NodeId(name)
             if node not in stored:
-                fresh.append(c.PutNode(node=Node(id=node, root=root, shards=os.cpu_count() or 1)))
+                fresh.append(AddNode(node=Member(id=node, name=name, root=root, shards=os.cpu_count() or 1)))
             elif stored[node].root != root:
                 raise NodeConflictError(
                     f"node {name}: expected storage root {stored[node].root}, found {root}; "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from ebla.catalog import history, manifest, processes, reads, troubles
+from ebla.catalog import history, manifest, processes, reads, topology, troubles
 from ebla.catalog import relations as relation_rows
 from ebla.catalog import transactions as tx
 from ebla.catalog.manifest import Size
@@ -21,7 +21,8 @@ from ebla.catalog.processes import Process
 from ebla.catalog.store import Catalog
 from ebla.catalog.troubles import Trouble
 from ebla.model.lifecycle import view as lifecycle
-from ebla.model.relation import Kind, Node
+from ebla.model.relation import Kind
+from ebla.model.topology import Member
 from ebla.relations import attention as at
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Status:
     version: int
     committed_at: int | None
     reason: str | None
-    nodes: Sequence[tuple[Node, str]]
+    nodes: Sequence[tuple[Member, str]]
     tables: Sequence[TableStatus]
     views: Sequence[ViewStatus]
     indexes: Sequence[IndexStatus]
@@ -140,7 +141,7 @@ def _read(connection: Connection, catalog: Catalog) -> Status:
         version=version,
         committed_at=None if newest is None else newest.committed_at,
         reason=None if newest is None else newest.reason,
-        nodes=[(node, catalog.located(node.root)) for node in reads.nodes(connection).values()],
+        nodes=[(node, catalog.located(node.root)) for node in topology.members(connection).values()],
         tables=_tables(connection, relations, sizes),
         views=views,
         indexes=derived.indexes(),

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, Version
-from ebla.catalog import reads
+from ebla.catalog import topology
 from ebla.catalog import transactions as tx
 from ebla.errors import TypeMismatchError
 from ebla.model import changes as c
@@ -58,7 +58,7 @@ def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transa
     with context.catalog.reading() as connection:  # a wrong request computes nothing
         if _replaced(connection, statement) is None:
             return None
-        placement = ddl.place(list(reads.nodes(connection).values()), tablets, replication)
+        placement = ddl.place(list(topology.members(connection).values()), tablets, replication)
     transaction = tx.begin_new(
         context.catalog,
         node=context.node,

@@ -13,12 +13,14 @@ import pyarrow as pa
 from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, RelationId, Version
-from ebla.catalog import reads
+from ebla.catalog import reads, topology
 from ebla.catalog import transactions as tx
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError, UsageError
 from ebla.model import changes as c
-from ebla.model.relation import HIDDEN_KEY, RESERVED, Column, Constraint, Default, Kind, Node, Relation, misnamed
+from ebla.model.lifecycle.node import may_receive
+from ebla.model.relation import HIDDEN_KEY, RESERVED, Column, Constraint, Default, Kind, Relation, misnamed
 from ebla.model.scopes import SCHEMA, TOPOLOGY, of_relation
+from ebla.model.topology import Member
 from ebla.relations import indexes as definition
 from ebla.relations.guard import dropping, refuse_if_read
 from ebla.sql.lex import Kind as TokenKind
@@ -35,9 +37,9 @@ POLL_S = 0.02
 # ---- deciding -------------------------------------------------------------------------------------------
 
 
-def place(nodes: Sequence[Node], tablets: int, replication: int) -> tuple[tuple[NodeId, ...], ...]:
+def place(nodes: Sequence[Member], tablets: int, replication: int) -> tuple[tuple[NodeId, ...], ...]:
     """Spread tablets over the nodes in turn, copies of one tablet over different racks where there are enough."""
-    alive = [n for n in nodes if n.state == "normal"]
+    alive = [n for n in nodes if may_receive(n.state)]
     if replication > len(alive):
         raise UsageError(
             f"replication: expected at most the number of nodes ({len(alive)}), found {replication}; add nodes first"
@@ -45,7 +47,7 @@ def place(nodes: Sequence[Node], tablets: int, replication: int) -> tuple[tuple[
     placed = []
     for tablet in range(tablets):
         turn = [alive[(tablet + i) % len(alive)] for i in range(len(alive))]
-        chosen: list[Node] = []
+        chosen: list[Member] = []
         for fresh_rack in (True, False):
             for node in turn:
                 racks = {(n.datacenter, n.rack) for n in chosen}
@@ -173,7 +175,7 @@ def create_table(
         gone = replaced(connection, name, if_not_exists=if_not_exists, or_replace=or_replace)
         if gone is None:
             return None
-        nodes = list(reads.nodes(connection).values())
+        nodes = list(topology.members(connection).values())
         created = c.CreateRelation(
             name=name,
             kind=Kind.TABLE,

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from ebla.algebra.driving import Driving
 from ebla.base.ids import NodeId
-from ebla.catalog import reads
+from ebla.catalog import reads, topology
 from ebla.errors import DuplicateNameError
 from ebla.model import changes as c
 from ebla.model.relation import Kind
@@ -74,7 +74,7 @@ def _relation(connection: Connection, new: NewView, name: str) -> c.CreateRelati
         tablets=tablets,
         replication=replication,
         columns=checked.columns,
-        placement=ddl.place(list(reads.nodes(connection).values()), tablets, replication),
+        placement=ddl.place(list(topology.members(connection).values()), tablets, replication),
         comment=None,
         options=definition.options(
             new.query.text,

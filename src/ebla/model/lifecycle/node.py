@@ -4,11 +4,12 @@ Theory of operation. A node is a place for tablets: a storage root with a host i
 say what the cluster plans with the node. Whether its process answers is no state but a fact beside it, the lease of the
 process: a `normal` node may be down for a while and come back, and nothing of the topology changes.
 
-A node comes by a request to join, which the coordinator answers. `none` has asked and is no member yet; what can be
-refused is refused there. While it is `bootstrapping` or `replacing`, tablets come to it. A node goes by
-`decommissioning`, which needs it alive, or `removing`, which needs it dead; either way each of its replicas is made
-elsewhere first, so a node that has `left` holds nothing that is read. `left` is for ever: the row stays, and its host
-id is never accepted again, because a process that slept through its removal may still believe in what it had.
+The nodes of the process that creates a catalog found the cluster. Any other comes by a request to join, which the
+coordinator answers. `none` has asked and is no member yet; what can be refused is refused there. While it is
+`bootstrapping` or `replacing`, tablets come to it. A node goes by `decommissioning`, which needs it alive, or
+`removing`, which needs it dead; either way each of its replicas is made elsewhere first, so a node that has `left`
+holds nothing that is read. `left` is for ever: the row stays, and its host id is never accepted again, because a
+process that slept through its removal may still believe in what it had.
 
 A `rebuilding` node is a full member: it serves what it has, and what it has lost is copied to it again.
 """
@@ -58,6 +59,7 @@ RIGHTS: Mapping[NodeState, Rights] = {
 }
 
 STEPS = (
+    Step(None, N.NORMAL, Actor.PROCESS, "the catalog has no node", "founds the cluster"),
     Step(None, N.NONE, Actor.PROCESS, "asks to join", "stores its host id and root with the request"),
     Step(N.NONE, N.BOOTSTRAPPING, Actor.COORDINATOR, "the request is accepted", "lets tablets come"),
     Step(N.NONE, N.REPLACING, Actor.COORDINATOR, "accepted for a dead node", "gives it that node's replicas"),

@@ -1,0 +1,67 @@
+"""What commits change of the topology, as values: nodes, requests, and what holds for the cluster as a whole.
+
+Each of them moves the scope `TOPOLOGY` and the topology's version, which processes follow (`system.processes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ebla.base.ids import NodeId, RelationId
+from ebla.model.lifecycle.node import NodeState
+from ebla.model.topology import Member, Outcome, RequestKind, RequestState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddNode:
+    """A node that the topology has not heard of: it asks to join, or founds the cluster."""
+
+    node: Member
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetNodeState:
+    """The next state of a node."""
+
+    node: NodeId
+    state: NodeState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddRequest:
+    """Something is asked of the topology. The version of the commit is the request's id."""
+
+    kind: RequestKind
+    holder: str
+    """The process that asks."""
+    node: NodeId | None = None
+    relation: RelationId | None = None
+    parameters: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginRequest:
+    request: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndRequest:
+    """The answer: `done` with a result, or another state with a code and a message. It is kept for ever."""
+
+    request: int
+    state: RequestState
+    result: str | None = None
+    code: Outcome | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetBalancing:
+    on: bool
+
+
+TopologyUpdate = AddNode | SetNodeState | AddRequest | BeginRequest | EndRequest | SetBalancing
+
+ROWS_ONLY = (AddRequest, BeginRequest, EndRequest, SetBalancing)
+"""Updates that leave the shape as it is: which nodes there are, and where tablets lie."""
