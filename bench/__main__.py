@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import building, cli, foundation, indexes, large_level0, one_row, query, views
+from bench import building, cli, foundation, indexes, large_level0, one_row, query, topology, views
 from bench.measure import record
 from bench.steady import watch
 
@@ -18,6 +18,7 @@ GROUPS = {
     "cli": cli.run,
     "one_row": one_row.run,
     "large_level0": large_level0.run,
+    "topology": topology.run,
     "steady": watch.run,
 }
 

@@ -6,7 +6,7 @@ Whatever a decision needs to know is in it; nothing here reads or writes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -154,6 +154,29 @@ class Layout:
     @property
     def tablets(self) -> int:
         return len(self.replicas)
+
+    @property
+    def is_cut(self) -> bool:
+        """A resize is decided, and every replica has reported that its runs are cut for it; where tablets become one,
+        both have the same nodes."""
+        if self.resize.type is ResizeType.NONE:
+            return False
+        if self.resize.type is ResizeType.MERGE and any(not is_together(a, b) for a, b in self.pairs()):
+            return False
+        number = self.resize.number
+        return all(
+            self.reported.get((TabletId(tablet), replica.host), 0) >= number
+            for tablet, replicas in enumerate(self.replicas)
+            for replica in replicas
+        )
+
+    def pairs(self) -> Iterator[tuple[tuple[Replica, ...], tuple[Replica, ...]]]:
+        """The replicas of each two tablets that a merge makes one."""
+        return zip(self.replicas[::2], self.replicas[1::2], strict=True)
+
+
+def is_together(one: Iterable[Replica], other: Iterable[Replica]) -> bool:
+    return {replica.host for replica in one} == {replica.host for replica in other}
 
 
 # ---- all of it ------------------------------------------------------------------------------------------

@@ -1,0 +1,52 @@
+"""The decisions of the topology on model state: no data, no catalog."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+from bench.measure import ROOT, Result, median
+from ebla.topology.balancer import Limits, plan
+
+sys.path.insert(0, str(Path(ROOT).parent / "tests"))
+
+from support.topologies import bytes_of, layout, member, settle, topology
+
+GIB = 2**30
+
+
+def run(scale: float = 1.0) -> list[Result]:
+    return balancing(scale)
+
+
+def balancing(scale: float) -> list[Result]:
+    """100 nodes in three racks with three copies of each tablet, of 3 to 6 GiB; the 101st node is empty."""
+    nodes, tablets = 100, int(100_000 * scale)
+    rolled = random.Random(1)
+    members = [member(f"n{number}", rack=f"r{number % 3}", shards=8) for number in range(nodes + 1)]
+    racks = [[one.id for one in members[rack:nodes:3]] for rack in range(3)]
+    placed = [[(rack[tablet % len(rack)], tablet // nodes % 8) for rack in racks] for tablet in range(tablets)]
+    sizes = [rolled.randint(3 * GIB, 6 * GIB) for _ in range(tablets)]
+    state = topology(members, layout(placed, sizes=sizes))
+    took = median(lambda: plan(state), times=5, warm=1)
+    after, moves = settle(state, Limits(streams_per_shard=tablets))
+    held = bytes_of(after).values()
+    mean = sum(held) / len(held)
+    farthest = max(max(held) - mean, mean - min(held)) / mean
+    return [
+        Result(
+            work="a plan of the balancer: 100 nodes, 100,000 tablets, one empty node added",
+            figure=took,
+            bar=2,
+            unit="s",
+            detail=f"median of 5; {len(plan(state).moves)} moves begin, {len(moves)} until nothing is left to do",
+        ),
+        Result(
+            work="the same after convergence: bytes of the node farthest from the mean",
+            figure=farthest * 100,
+            bar=5,
+            unit="%",
+            detail=f"{mean / GIB:,.0f} GiB per node",
+        ),
+    ]

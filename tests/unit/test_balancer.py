@@ -1,0 +1,235 @@
+"""The balancer by example: what is made, moved and removed, and what is left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ebla.base.ids import NodeId, RelationId, TabletId
+from ebla.model.lifecycle.node import NodeState
+from ebla.model.tasks import Replica
+from ebla.model.topology import Member, Resize, ResizeType, TransitionKind
+from ebla.topology.balancer import Limits, plan
+from support.topologies import begun, bytes_of, end, layout, member, moves_of, settle, start, topology, turn_back
+
+MIGRATION, REBUILD = TransitionKind.MIGRATION, TransitionKind.REBUILD
+ONE = Limits(streams_per_shard=1)
+MANY = Limits(streams_per_shard=100)
+
+
+def nodes(*names: str, dc: str = "dc1", rack: str = "r1", shards: int = 1) -> list[Member]:
+    return [member(name, dc=dc, rack=rack, shards=shards) for name in names]
+
+
+# ---- bytes ----------------------------------------------------------------------------------------------
+
+
+def test_an_even_cluster_is_left_alone() -> None:
+    assert plan(topology(nodes("a", "b"), layout([["a"], ["b"]]))).moves == ()
+
+
+def test_a_new_node_gets_its_part() -> None:
+    state = topology(nodes("a", "b", "c"), layout([["a"]] * 6 + [["b"]] * 6))
+    after, moves = settle(state)
+    assert set(bytes_of(after).values()) == {400}
+    assert len(moves) == 4
+    assert {move.kind for move in moves} == {MIGRATION}
+
+
+def test_large_and_small_tablets_come_to_the_same_bytes() -> None:
+    state = topology(nodes("a", "b"), layout([["a"]] * 5, sizes=[400, 100, 100, 100, 100]))
+    after, moves = settle(state, MANY)
+    assert bytes_of(after) == {"a": 400, "b": 400}
+    assert [move.tablet[1] for move in moves] == [0]
+
+
+def test_a_tablet_larger_than_the_difference_stays() -> None:
+    assert plan(topology(nodes("a", "b"), layout([["a"]], sizes=1000))).moves == ()
+
+
+def test_what_is_in_flight_counts_as_done() -> None:
+    state = topology(nodes("a", "b"), layout([["a"]] * 4))
+    first = plan(state, ONE)
+    assert len(first.moves) == 1
+    going = start(state, first.moves)
+    assert plan(going, MANY).moves[0].tablet != first.moves[0].tablet
+    second = plan(going, MANY)
+    assert len(second.moves) == 1  # two of four, of which one is under way
+    assert plan(start(going, second.moves), MANY).moves == ()
+
+
+def test_what_goes_back_counts_where_it_was() -> None:
+    state = topology(nodes("a", "b"), layout([["a"]] * 2))
+    (move,) = plan(state, MANY).moves
+    back = turn_back(start(state, [move]), move.tablet)
+    (other,) = plan(back, MANY).moves
+    assert other.tablet != move.tablet
+
+
+def test_streams_of_a_shard_are_bounded_on_both_sides() -> None:
+    state = topology(nodes("a", "b", "c", shards=2), layout([[("a", 0)]] * 8 + [[("a", 1)]] * 8))
+    found = plan(state, ONE).moves
+    leaving = [move.leaving for move in found if move.leaving]
+    assert sorted(leaving) == [Replica(NodeId("a"), 0), Replica(NodeId("a"), 1)]
+    assert len({move.pending for move in found}) == len(found)
+    assert plan(start(state, found), ONE).moves == ()
+
+
+def test_each_datacenter_is_balanced_by_itself() -> None:
+    members = [*nodes("a", "b", dc="x"), *nodes("c", dc="y")]
+    state = topology(members, layout([["a"]] * 4))
+    after, _ = settle(state)
+    assert bytes_of(after) == {"a": 200, "b": 200, "c": 0}
+
+
+def test_balancing_that_is_off_still_makes_what_is_missing() -> None:
+    state = topology(nodes("a", "b", "c"), layout([["a"]] * 4), balancing=False)
+    assert plan(state).moves == ()
+    short = topology(nodes("a", "b"), layout([["a"]], replication=2), balancing=False)
+    assert moves_of(plan(short)) == [(0, None, "b")]
+
+
+def test_empty_tablets_are_spread_by_their_number() -> None:
+    after, _ = settle(topology(nodes("a", "b"), layout([["a"]] * 4, sizes=0)))
+    hosts = [replicas[0].host for replicas in after.layouts[RelationId(1)].replicas]
+    assert sorted(hosts) == ["a", "a", "b", "b"]
+
+
+def test_a_dead_node_that_is_normal_is_neither_filled_nor_emptied() -> None:
+    state = topology(nodes("a", "b", "c"), layout([["a"], ["a"], ["b"], ["c"]]), dead=["c"])
+    after, _ = settle(state)
+    assert bytes_of(after)[NodeId("c")] == 100
+
+
+# ---- constraints ----------------------------------------------------------------------------------------
+
+
+def test_no_node_has_two_replicas_of_a_tablet() -> None:
+    after, _ = settle(topology(nodes("a", "b", "c"), layout([["a", "b"]] * 6)))
+    for replicas in after.layouts[RelationId(1)].replicas:
+        assert len({one.host for one in replicas}) == 2
+    assert set(bytes_of(after).values()) == {400}
+
+
+def test_replicas_keep_their_racks() -> None:
+    members = [*nodes("a", "b", rack="r1"), *nodes("c", rack="r2")]
+    after, moves = settle(topology(members, layout([["a", "c"]] * 4)))
+    assert bytes_of(after) == {"a": 200, "b": 200, "c": 400}
+    assert len(moves) == 2
+
+
+def test_a_new_rack_parts_replicas_that_were_in_one() -> None:
+    members = [*nodes("a", "b", rack="r1"), *nodes("c", rack="r2")]
+    after, _ = settle(topology(members, layout([["a", "b"]] * 4)))
+    racks = {node.id: node.rack for node in members}
+    for replicas in after.layouts[RelationId(1)].replicas:
+        assert {racks[one.host] for one in replicas} == {"r1", "r2"}
+
+
+# ---- replicas that must be made -------------------------------------------------------------------------
+
+
+def test_a_node_that_leaves_is_drained_by_migration() -> None:
+    members = [member("a", state=NodeState.DECOMMISSIONING), *nodes("b", "c")]
+    after, moves = settle(topology(members, layout([["a"], ["a"], ["b"], ["c"]])))
+    assert bytes_of(after)[NodeId("a")] == 0
+    assert {move.kind for move in moves} == {MIGRATION}
+
+
+def test_a_removed_node_is_drained_from_the_others() -> None:
+    members = [member("a", state=NodeState.REMOVING), *nodes("b", "c")]
+    (move,) = plan(topology(members, layout([["a", "b"]]), dead=["a"])).moves
+    assert (move.kind, move.leaving, move.pending) == (REBUILD, Replica(NodeId("a"), 0), Replica(NodeId("c"), 0))
+
+
+def test_a_replaced_node_gives_its_replicas_to_the_one_in_its_place() -> None:
+    members = [*nodes("a", "b"), member("new", state=NodeState.REPLACING, replaced="a"), *nodes("c")]
+    state = topology(members, layout([["a", "b"]] * 4), dead=["a"])
+    after, moves = settle(state)
+    made = [move for move in moves if move.kind is REBUILD]
+    assert {move.pending.host for move in made if move.pending} == {"new"}
+    assert len(made) == 4
+    assert bytes_of(after)[NodeId("a")] == 0
+
+
+def test_a_tablet_that_lost_a_replica_gets_another() -> None:
+    state = topology(nodes("a", "b", "c"), layout([["a", "b"], ["a"]], replication=2))
+    (move,) = plan(state).moves
+    assert (move.tablet[1], move.kind, move.leaving) == (1, REBUILD, None)
+    assert move.pending is not None
+    assert move.pending.host == "c"
+
+
+def test_tablets_with_the_fewest_copies_go_first() -> None:
+    state = topology(nodes("a", "b", "c", "d"), layout([["a", "b"], ["c"], ["a", "b"]], replication=3, sizes=[9, 1, 9]))
+    first = plan(state, ONE).moves[0]
+    assert first.tablet[1] == 1
+
+
+def test_a_replica_too_many_goes() -> None:
+    state = topology(nodes("a", "b", "c"), layout([["a", "b", "c"]], replication=2), dead=["b"])
+    (move,) = plan(state).moves
+    assert (move.leaving, move.pending) == (Replica(NodeId("b"), 0), None)
+
+
+def test_without_a_source_or_a_node_it_is_said_why() -> None:
+    members = [member("a", state=NodeState.REMOVING), *nodes("b")]
+    (stuck,) = plan(topology(members, layout([["a"]]), dead=["a"])).stuck
+    assert stuck.reason == "expected a live replica to copy from, found none"
+    (stuck,) = plan(topology(members, layout([["a", "b"]]), dead=["a"])).stuck
+    assert stuck.reason == "expected a node without a replica of it, found none"
+
+
+def test_a_busy_target_is_waited_for() -> None:
+    members = [member("a", state=NodeState.DECOMMISSIONING, shards=4), *nodes("b")]
+    state = topology(members, layout([[("a", shard)] for shard in range(4)]))
+    found = plan(state, ONE)
+    assert (len(found.moves), found.stuck) == (1, ())
+
+
+# ---- resize ---------------------------------------------------------------------------------------------
+
+
+def test_tablets_that_become_one_come_together_and_stay() -> None:
+    merge = Resize(type=ResizeType.MERGE, number=3)
+    state = topology(nodes("a", "b", "c"), layout([["a", "b"], ["c", "a"], ["b", "c"], ["a", "c"]], resize=merge))
+    after, _ = settle(state)
+    for one, other in after.layouts[RelationId(1)].pairs():
+        assert {replica.host for replica in one} == {replica.host for replica in other}
+
+
+def test_a_resize_that_is_cut_begins_no_transitions() -> None:
+    split = Resize(type=ResizeType.SPLIT, number=1)
+    table = layout([["a"]] * 4, resize=split)
+    state = topology(nodes("a", "b"), table)
+    assert plan(state).moves
+    cut = replace(table, reported={(TabletId(t), NodeId("a")): 1 for t in range(4)})
+    assert cut.is_cut
+    assert plan(topology(nodes("a", "b"), cut)).moves == ()
+
+
+# ---- shards ---------------------------------------------------------------------------------------------
+
+
+def test_tablets_are_spread_over_the_shards_of_a_node() -> None:
+    after, moves = settle(topology(nodes("a", shards=4), layout([["a"]] * 8)))
+    shards = sorted(replicas[0].shard for replicas in after.layouts[RelationId(1)].replicas)
+    assert shards == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert len(moves) == 6
+
+
+def test_shards_that_a_node_has_no_more_are_left() -> None:
+    after, _ = settle(topology(nodes("a", shards=2), layout([[("a", 7)], [("a", 0)], [("a", 1)]])))
+    assert {replicas[0].shard for replicas in after.layouts[RelationId(1)].replicas} == {0, 1}
+
+
+def test_shards_wait_for_bytes() -> None:
+    state = topology(nodes("a", "b", shards=2), layout([["a"]] * 4))
+    moves = plan(state).moves
+    assert moves
+    assert all(move.pending and move.pending.host == "b" for move in moves)
+    going = start(state, moves)
+    assert plan(going).moves == ()
+    (first, *_) = moves
+    assert begun(first).tablet in going.transitions
+    done = end(going, first.tablet)
+    assert bytes_of(done)[NodeId("b")] == 100
