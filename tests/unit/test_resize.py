@@ -1,0 +1,172 @@
+"""When tablets are split and become one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ebla.base.ids import NodeId, RelationId, TabletId, Version
+from ebla.model.lifecycle.tablet import Stage
+from ebla.model.tasks import Replica
+from ebla.model.topology import Layout, Resize, ResizeType, Transition, TransitionKind
+from ebla.topology.resize import Decide, Finalize, ask, decide, next_step
+from support.topologies import layout, member, topology
+
+TARGET = 1000
+SPLIT, MERGE, NONE = ResizeType.SPLIT, ResizeType.MERGE, ResizeType.NONE
+T = RelationId(1)
+
+
+def table(tablets: int, size: int, *, type: ResizeType = NONE, number: int = 0, least: int = 0) -> Layout:
+    resize = Resize(type=type, number=number, tablets=least)
+    return layout([["a"]] * tablets, sizes=size, resize=resize)
+
+
+def decided(one: Layout) -> ResizeType | None:
+    found = decide(one, TARGET)
+    return None if found is None else found.resize.type
+
+
+def test_tablets_above_the_target_are_split() -> None:
+    found = decide(table(4, 1001), TARGET)
+    assert found is not None
+    assert found.resize == Resize(type=SPLIT, number=1, tablets=4)
+    assert found.reason == "tablets of 1,001 bytes on average, with a target of 1,000"
+    assert decided(table(4, 1000)) is None
+
+
+def test_tablets_well_below_half_of_the_target_become_one() -> None:
+    assert decided(table(8, 374, least=2)) is MERGE
+    assert decided(table(8, 376, least=2)) is None
+
+
+def test_a_relation_keeps_the_tablets_that_it_was_created_with() -> None:
+    assert decided(table(8, 0)) is None
+    assert decided(table(8, 0, least=8)) is None
+    assert decided(table(8, 0, least=4)) is MERGE
+
+
+@pytest.mark.parametrize(("size", "stays"), [(1001, True), (900, True), (750, True), (749, False), (0, False)])
+def test_a_split_that_would_be_undone_is_revoked(size: int, stays: bool) -> None:
+    found = decide(table(4, size, type=SPLIT, number=3, least=4), TARGET)
+    assert (found is None) is stays
+    assert found is None or found.resize == Resize(type=NONE, number=3, tablets=4)
+
+
+@pytest.mark.parametrize(("size", "now"), [(100, None), (500, None), (501, NONE), (1001, SPLIT)])
+def test_a_merge_that_would_be_undone_is_revoked(size: int, now: ResizeType | None) -> None:
+    assert decided(table(4, size, type=MERGE, number=3, least=2)) is now
+
+
+def test_numbers_grow_with_each_decision() -> None:
+    revoked = decide(table(4, 0, type=SPLIT, number=3, least=4), TARGET)
+    assert revoked is not None
+    again = decide(replace(table(4, 2000), resize=revoked.resize), TARGET)
+    assert again is not None
+    assert again.resize.number == 4
+
+
+# ---- requests -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 32), (32, 4), (1, 2), (2, 1)])
+def test_a_request_goes_to_its_number_by_doubling_or_halving(before: int, after: int) -> None:
+    one = table(before, 10)
+    asked = ask(one, after, 7, TARGET)
+    assert isinstance(asked, Resize)
+    one = replace(one, resize=asked)
+    passed = []
+    while (found := decide(one, TARGET)) is not None and found.resize.type is not NONE:
+        one = finalized(replace(one, resize=found.resize))
+        passed.append(one.tablets)
+    factor = 2 if after > before else 0.5
+    assert passed == [before * factor ** (n + 1) for n in range(len(passed))]
+    assert passed[-1] == after
+    assert found is not None
+    assert (found.resize.request, found.resize.tablets) == (None, after)
+    assert decide(replace(one, resize=found.resize), TARGET) is None, "what was asked for is not undone"
+
+
+def finalized(one: Layout) -> Layout:
+    """As the commit leaves it."""
+    tablets = one.tablets * 2 if one.resize.type is SPLIT else one.tablets // 2
+    size = sum(one.bytes) // tablets
+    return layout([["a"]] * tablets, sizes=size, resize=replace(one.resize, type=NONE))
+
+
+@pytest.mark.parametrize("tablets", [0, -2, 3, 2**21])
+def test_a_number_that_is_no_power_of_two_is_refused(tablets: int) -> None:
+    assert ask(table(4, 10), tablets, 1, TARGET) == (
+        f"expected a power of two from 1 to 1048576 tablets, found {tablets}"
+    )
+
+
+def test_too_few_tablets_for_the_bytes_are_refused() -> None:
+    assert ask(table(8, 900), 4, 1, TARGET) == (
+        "expected tablets of 1,000 bytes at most on average, found 7,200 bytes for 4 tablets, which would be split "
+        "again; ask for 8 or more, or raise tablet_bytes_target"
+    )
+
+
+# ---- finalization ---------------------------------------------------------------------------------------
+
+
+def cut(one: Layout, number: int) -> Layout:
+    return replace(
+        one,
+        reported={
+            (TabletId(tablet), replica.host): number
+            for tablet, replicas in enumerate(one.replicas)
+            for replica in replicas
+        },
+    )
+
+
+def test_a_resize_is_finalized_when_every_replica_has_reported_its_number() -> None:
+    nodes = [member("a"), member("b")]
+    one = layout([["a", "b"]] * 2, sizes=2000, resize=Resize(type=SPLIT, number=5, tablets=2))
+    assert next_step(topology(nodes, one), TARGET) is None
+    assert next_step(topology(nodes, cut(one, 4)), TARGET) is None
+    missing = replace(cut(one, 5), reported={**cut(one, 5).reported, (TabletId(1), NodeId("b")): 4})
+    assert next_step(topology(nodes, missing), TARGET) is None
+    assert next_step(topology(nodes, cut(one, 5)), TARGET) == Finalize(relation=T, tablets=4, number=5)
+
+
+def test_a_resize_waits_for_the_transitions_of_its_tablets() -> None:
+    nodes = [member("a"), member("b")]
+    one = cut(layout([["a"]] * 2, sizes=2000, resize=Resize(type=SPLIT, number=5, tablets=2)), 5)
+
+    def moving(relation: int) -> Transition:
+        return Transition(
+            tablet=(RelationId(relation), TabletId(0)),
+            kind=TransitionKind.MIGRATION,
+            stage=Stage.STREAMING,
+            leaving=Replica(NodeId("a"), 0),
+            pending=Replica(NodeId("b"), 0),
+            session="s",
+            request=None,
+            begun=Version(1),
+            since=Version(1),
+        )
+
+    assert next_step(topology(nodes, one, transitions=[moving(1)]), TARGET) is None
+    assert isinstance(next_step(topology(nodes, one, transitions=[moving(2)]), TARGET), Finalize)
+
+
+def test_tablets_that_are_apart_do_not_become_one() -> None:
+    nodes = [member("a"), member("b")]
+    apart = cut(layout([["a"], ["b"]], sizes=1, resize=Resize(type=MERGE, number=1, tablets=1)), 1)
+    assert next_step(topology(nodes, apart), TARGET) is None
+    together = cut(layout([["b"], ["b"]], sizes=1, resize=Resize(type=MERGE, number=1, tablets=1)), 1)
+    assert next_step(topology(nodes, together), TARGET) == Finalize(relation=T, tablets=1, number=1)
+
+
+def test_one_step_at_a_time_finalizations_first() -> None:
+    large = replace(table(2, 5000), relation=RelationId(9))
+    done = cut(table(2, 2000, type=SPLIT, number=1, least=2), 1)
+    state = topology([member("a")], large, done)
+    assert next_step(state, TARGET) == Finalize(relation=T, tablets=4, number=1)
+    found = next_step(topology([member("a")], large), TARGET)
+    assert isinstance(found, Decide)
+    assert found.relation == 9
