@@ -12,7 +12,8 @@ from ebla.catalog.processes import Role
 from ebla.catalog.store import Catalog, is_postgres
 from ebla.errors import CatalogError, UsageError
 from ebla.indexes.maintainer import EntryMaintainer
-from ebla.node.registration import join, refuse_foreign_root
+from ebla.model.topology import Member
+from ebla.node.registration import refuse_foreign_root, register
 from ebla.spark.session import require_classic
 from ebla.tables.context import Context
 
@@ -48,14 +49,20 @@ def connect(
     where = str(Path(url).absolute()) if embedded else url
     refuse_foreign_root(where, loaded)
     catalog = Catalog.open(where, create=create, retry_s=loaded.catalog_retry_s, mask=loaded.file_mask)
+    asking: tuple[Member, ...] = ()
     try:
         if catalog.read_only:
             loaded = loaded.model_copy(update={"auto_compact": False, "auto_refresh": False})
         else:
-            join(catalog, loaded)
+            asking = register(catalog, loaded)
     except BaseException:
         catalog.close()
         raise
     opened = Database(Context.open(catalog, loaded, spark, EntryMaintainer()), Role(role))
+    try:
+        opened.background.join(asking)
+    except BaseException:
+        opened.close()
+        raise
     OPEN.add(opened)
     return opened

@@ -18,6 +18,9 @@ from ebla.model.tasks import Replica
 LEASE = "topology"
 """The lease that the leader of the topology holds."""
 
+FEATURES = frozenset({"tablet_transitions", "topology_requests"})
+"""What a node of this release can do. One that lacks what all members can is refused."""
+
 Tablet = tuple[RelationId, TabletId]
 """A tablet of a table or a view. Those of indexes lie where their bases' do and move with them."""
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from ebla.build.loop import BUILDING
 from ebla.catalog.processes import Role
+from ebla.model.topology import Member
 from ebla.node.compactor import Compactor
 from ebla.node.presence import Presence
+from ebla.node.registration import living
 from ebla.node.runner import Runner
 from ebla.node.vacuumer import Vacuumer
 from ebla.tables.context import Context
+from ebla.topology.handshake import Handshake
+from ebla.topology.service import Coordination
 from ebla.views.handlers.epochs import Epochs
 
 
@@ -27,14 +32,26 @@ class Background:
     def __init__(self, context: Context, epochs: Epochs) -> None:
         let_threads_in(context.settings.thread_switch_s)
         self._context = context
+        appears = lambda: context.services.wake(Presence.name)  # noqa: E731
+        self.coordination = Coordination(context, own=lambda: living(context), saw=appears)
+        self.handshake = Handshake(context, self.coordination)
         self.compactor = Compactor(context)
         Runner(context, epochs)
         self._vacuumer = Vacuumer(context)
         context.on_spark = self.wake_all
 
     def show(self, role: Role) -> None:
-        """Keep a row in `system.processes` that says what this process does."""
-        Presence(self._context, role).start()
+        """Keep a row in `system.processes` that says what this process does, and follow the topology."""
+        self._presence = Presence(self._context, role, self.coordination)
+        self._presence.start()
+        self.coordination.start()
+
+    def join(self, nodes: Sequence[Member]) -> None:
+        """Have nodes of this process become members, and wait until they are."""
+        if nodes:
+            self._presence.appear()
+        for request in [self.handshake.join(node) for node in nodes]:
+            self.handshake.wait(request)
 
     def wake(self) -> None:
         """Look whether there is anything to build or to bring up to date."""

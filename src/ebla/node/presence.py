@@ -1,8 +1,9 @@
 """A process's row in `system.processes`: that it is alive, whether it maintains, and what it is doing.
 
 A service looks at what the process does and writes where that has changed, every two seconds at most, or where a third
-of the lease is over. A process that maintains nothing has no row for its first seconds: a command that reads and ends
-writes nothing, and needs no right to.
+of the lease is over. That it follows another version of the topology is written at once: the coordinator waits for it.
+A process that maintains nothing has no row for its first seconds: a command that reads and ends writes nothing, and
+needs no right to.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from dataclasses import dataclass
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from ebla.base.ids import Version
 from ebla.base.services import HEARTS
 from ebla.catalog import processes
 from ebla.catalog.processes import Role
 from ebla.errors import EblaError
 from ebla.tables.context import Context
+from ebla.topology.service import Coordination
 
 log = logging.getLogger("ebla.jobs")
 
@@ -39,13 +42,15 @@ class Said:
 
     maintains: bool
     doing: tuple[str, ...]
+    seen: Version = Version(0)  # noqa: RUF009  a number
+    """The version of the topology that the process follows."""
 
 
 def is_due(now_s: float, opened_s: float, lease_s: float, said: Said | None, said_s: float, is_now: Said) -> bool:
     """Whether a process has to write its row."""
     if said is None:
         return is_now.maintains or now_s - opened_s >= QUIET_S
-    if is_now.maintains != said.maintains or now_s - said_s >= lease_s / 3:
+    if is_now.maintains != said.maintains or is_now.seen != said.seen or now_s - said_s >= lease_s / 3:
         return True
     return is_now != said and now_s - said_s >= DOING_S
 
@@ -56,9 +61,10 @@ class Presence:
     name = "presence"
     wanted = True
 
-    def __init__(self, context: Context, role: Role) -> None:
+    def __init__(self, context: Context, role: Role, coordination: Coordination) -> None:
         self._context = context
         self._role = role
+        self._coordination = coordination
         self._lease_s = LEASES * context.settings.leader_lease_s
         self._opened_s = context.services.clock()
         self._said: Said | None = None
@@ -71,7 +77,7 @@ class Presence:
     def step(self, now_s: float) -> float:
         if now_s < self._opened_s + LOOK_S:
             return self._opened_s + LOOK_S
-        now = Said(maintains=self._context.maintains, doing=self._context.activities.now())
+        now = self._now()
         if is_due(now_s, self._opened_s, self._lease_s, self._said, self._said_s, now):
             try:
                 self._report(now)
@@ -80,6 +86,15 @@ class Presence:
                 log.debug("presence: expected to write its row, found reason=%s", error)
             self._said_s = self._context.services.clock()
         return now_s + LOOK_S
+
+    def _now(self) -> Said:
+        context = self._context
+        return Said(maintains=context.maintains, doing=context.activities.now(), seen=self._coordination.seen)
+
+    def appear(self) -> None:
+        """Put the row there at once: others shall know that this process lives."""
+        self._report(self._now())
+        self._said_s = self._context.services.clock()
 
     def _report(self, now: Said) -> None:
         processes.report(
@@ -92,6 +107,8 @@ class Presence:
             maintains=now.maintains,
             doing=now.doing,
             lease_us=int(self._lease_s * 1e6),
+            hosts=self._coordination.own(),
+            seen=now.seen,
         )
         self._said = now
 

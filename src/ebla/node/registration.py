@@ -1,9 +1,11 @@
-"""The nodes of a process are registered in the catalog, each with a storage root that is no other node's."""
+"""The nodes of a process: each has a storage root that is no other node's, and is a member or asks to become one."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import version as release
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -14,19 +16,22 @@ from ebla.catalog import topology
 from ebla.catalog.store import FILE, Catalog, is_postgres
 from ebla.errors import CatalogError, NodeConflictError
 from ebla.model import changes as c
+from ebla.model.lifecycle.node import NodeState, is_member, may_hold
 from ebla.model.scopes import TOPOLOGY
-from ebla.model.topology import Member
+from ebla.model.topology import FEATURES, Member
 from ebla.model.topology_changes import AddNode
 from ebla.storage.files import Root
+from ebla.tables.context import Context
 
 DEFAULT_ROOT = "./data"
 
 
-def join(catalog: Catalog, settings: Settings) -> None:
-    """Register this process's nodes; one that is registered with another storage root is refused.
+def register(catalog: Catalog, settings: Settings) -> tuple[Member, ...]:
+    """Look whether this process's nodes are members; those that have to ask for it. In a catalog without a node they
+    found the cluster.
 
-    A root belongs to one node of one catalog, and holds no other root: a file that is swept there belongs to no other
-    catalog.
+    A node that is registered with another storage root is refused. A root belongs to one node of one catalog, and holds
+    no other root: a file that is swept there belongs to no other catalog.
     """
     # A warehouse's own data directory is recorded relative to it, so that the warehouse can be moved.
     own = settings.storage_root
@@ -38,28 +43,67 @@ def join(catalog: Catalog, settings: Settings) -> None:
     if own is None and registered is not None:
         wanted[settings.node] = registered.root  # settings without a root mean the registered one
 
+    asking: list[Member] = []
+
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         stored = topology.members(connection)
-        fresh = []
-        for name, root in wanted.items():
-            node = NodeId(name)
-            if node not in stored:
-                fresh.append(AddNode(node=Member(id=node, name=name, root=root, shards=os.cpu_count() or 1)))
-            elif stored[node].root != root:
-                raise NodeConflictError(
-                    f"node {name}: expected storage root {stored[node].root}, found {root}; "
-                    "use the registered root, or another node id for this one"
-                )
-        _refuse_shared_roots(catalog, {**{n: k.root for n, k in stored.items()}, **wanted})
-        if not fresh:
+        asking[:] = _strangers(stored, wanted)
+        _refuse_shared_roots(catalog, {**{n: k.root for n, k in stored.items() if may_hold(k.state)}, **wanted})
+        if stored or not asking:
             return None
-        joined = f"join {', '.join(sorted(wanted))}"
-        return c.Decision(reason=joined, updates=tuple(fresh), guards=frozenset({TOPOLOGY}))
+        founders = [AddNode(node=replace(node, state=NodeState.NORMAL)) for node in asking]
+        reason = f"found the cluster with {', '.join(sorted(wanted))}"
+        asking.clear()
+        return c.Decision(reason=reason, updates=tuple(founders), guards=frozenset({TOPOLOGY}))
 
     catalog.decide(decide, node=NodeId(settings.node))
     for name, root in wanted.items():
         place = Root(catalog.located(root), mask=settings.file_mask)
         place.claim({"cluster": catalog.cluster_id(), "node": name})
+    return tuple(asking)
+
+
+def living(context: Context) -> frozenset[NodeId]:
+    """The nodes that live with a process: its own, if their storage roots are there."""
+    mine = {NodeId(context.settings.node), *map(NodeId, context.settings.nodes)}
+    return frozenset(node for node, root in context.roots().items() if node in mine and root.owner() is not None)
+
+
+def _strangers(stored: Mapping[NodeId, Member], wanted: Mapping[str, str]) -> list[Member]:
+    """The nodes that the topology has not heard of; any other must be a member, with the same root."""
+    found = []
+    for name, root in wanted.items():
+        member = stored.get(NodeId(name))
+        if member is None:
+            found.append(_new(name, root))
+        elif member.state is NodeState.LEFT:
+            raise NodeConflictError(
+                f"node {name}: expected a node that may join, found one that left; its id is never accepted again: "
+                "use another id and a fresh storage root"
+            )
+        elif not is_member(member.state):
+            raise NodeConflictError(
+                f"node {name}: expected a node that has not asked to join, found a join that did not end; "
+                "begin anew with another id and a fresh storage root"
+            )
+        elif member.root != root:
+            raise NodeConflictError(
+                f"node {name}: expected storage root {member.root}, found {root}; "
+                "use the registered root, or another node id for this one"
+            )
+    return found
+
+
+def _new(name: str, root: str) -> Member:
+    return Member(
+        id=NodeId(name),
+        name=name,
+        root=root,
+        shards=os.cpu_count() or 1,
+        state=NodeState.NONE,
+        release=release("ebla"),
+        features=FEATURES,
+    )
 
 
 def refuse_foreign_root(where: str, settings: Settings) -> None:

@@ -1,0 +1,128 @@
+"""Asking the topology for something, and waiting for its answer.
+
+What a process can check itself it checks before it asks, so that a mistake changes nothing: the same `refusal` that the
+coordinator asks again when the request's turn has come (`ebla.topology.requests`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlalchemy import Connection
+
+from ebla.base.ids import NodeId, Version
+from ebla.catalog import topology as stored_topology
+from ebla.errors import UnknownNameError, UsageError
+from ebla.model import changes as c
+from ebla.model import topology_changes as t
+from ebla.model.scopes import TOPOLOGY
+from ebla.model.topology import Member, Request, RequestKind, RequestState, Topology
+from ebla.tables.context import Context
+from ebla.topology import requests, stored
+from ebla.topology.service import Coordination
+
+
+class Handshake:
+    """What one process asks of the topology. Safe to use from several threads."""
+
+    def __init__(self, context: Context, coordination: Coordination) -> None:
+        self._context = context
+        self._coordination = coordination
+
+    def join(self, node: Member) -> int:
+        """Ask that a node becomes a member; the request. Its process must live by now (`system.processes`)."""
+        kind = RequestKind.JOIN if node.replaced is None else RequestKind.REPLACE
+        parameters = {} if node.replaced is None else {"replaced_id": node.replaced}
+
+        def decide(connection: Connection, at: Version) -> c.Decision:
+            asked = t.AddRequest(kind=kind, holder=self._context.holder, node=node.id, parameters=parameters)
+            reason = f"ask for {kind} of {node.name}"
+            return c.Decision(reason=reason, updates=(t.AddNode(node=node), asked), guards=frozenset({TOPOLOGY}))
+
+        return self._commit(decide)
+
+    def ask(self, kind: RequestKind, name: str, parameters: Mapping[str, object]) -> int:
+        """Ask something of a node, by its name or id, or say why it is impossible; the request."""
+
+        def decide(connection: Connection, at: Version) -> c.Decision:
+            state = self.topology(connection)
+            node = named(state, name)
+            request = Request(id=0, kind=kind, state=RequestState.QUEUED, node=node.id, parameters=parameters)
+            wrong = requests.refusal(state, request)
+            if wrong is not None:
+                raise UsageError(wrong)
+            asked = t.AddRequest(kind=kind, holder=self._context.holder, node=node.id, parameters=parameters)
+            return c.Decision(reason=f"ask for {kind} of {name}", updates=(asked,), guards=frozenset({TOPOLOGY}))
+
+        return self._commit(decide)
+
+    def cancel(self, request: int) -> None:
+        """Take back a request that has not begun."""
+
+        def decide(connection: Connection, at: Version) -> c.Decision:
+            found = next((r for r in stored_topology.open_requests(connection) if r.id == request), None)
+            if found is None:
+                row = self._answer(connection, request)
+                raise UsageError(f"request {request}: expected one that has not begun, found it {row.state}")
+            if found.state is not RequestState.QUEUED:
+                raise UsageError(
+                    f"request {request}: expected one that has not begun, found it {found.state}; "
+                    "it goes on to its end, or goes back by itself"
+                )
+            return requests.cancellation(found)
+
+        self._commit(decide)
+
+    def balance(self, on: bool) -> None:
+        said = "on" if on else "off"
+        updates = (t.SetBalancing(on=on),)
+        self._commit(
+            lambda connection, at: c.Decision(reason=f"balancing {said}", updates=updates, guards=frozenset({TOPOLOGY}))
+        )
+
+    def _commit(self, decide: Callable[[Connection, Version], c.Decision]) -> int:
+        committed = self._context.catalog.decide(decide, node=self._context.node)
+        assert committed is not None
+        self._coordination.ask()
+        return committed.version
+
+    # ---- answers ----------------------------------------------------------------------------------------
+
+    def wait(self, request: int) -> str:
+        """Wait until a request has ended: its result, or the error that it ended with."""
+        catalog, services, coordination = self._context.catalog, self._context.services, self._coordination
+        while True:
+            rounds = coordination.rounds
+            row = catalog.read(lambda connection: self._answer(connection, request))
+            if row.state == RequestState.DONE:
+                return str(row.result)
+            if row.state not in stored_topology.OPEN:
+                raise UsageError(f"request {request} ({row.kind}): {row.message}")
+            if not services.is_running(coordination):
+                raise UsageError(f"request {request} ({row.kind}): expected an open database, found it closed")
+            if not coordination.wait_round(rounds):
+                coordination.ask()
+
+    @staticmethod
+    def _answer(connection: Connection, request: int) -> Any:
+        row = stored_topology.answer(connection, request)
+        if row is None:
+            raise UnknownNameError(
+                f"request {request}: expected the id of a request, found none; SHOW REQUESTS lists them"
+            )
+        return row
+
+    def topology(self, connection: Connection) -> Topology:
+        return stored.load(connection, self._context.catalog.clock(), self._coordination.own())
+
+
+def named(state: Topology, name: str) -> Member:
+    """The node of a name or an id; of several of a name the one that has not left."""
+    found = state.members.get(NodeId(name))
+    if found is not None:
+        return found
+    same = [member for member in state.members.values() if member.name == name]
+    if not same:
+        raise UnknownNameError(requests.unknown(state, name))
+    return max(same, key=lambda member: (member.state != "left", member.id))

@@ -1,0 +1,143 @@
+"""The topology in the background of a process: it follows the versions, and leads where requests wait for an answer.
+
+Theory of operation. Level-triggered. Every process looks at the version of the topology now and then, and says in its
+row in `system.processes` which one it follows: a barrier waits for that. A process that finds a request or a transition
+that has not ended asks for the lease; the one that has it lets the coordinator decide on the state as it is, commits
+under its term, and looks again, until nothing is left to do. Then it gives the lease back, so that an idle warehouse is
+not written to. A leader that dies is followed by any other process, which finds the same state and goes on.
+
+A process that is open for a moment does not look at all, unless it asks for something itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from ebla.base.failpoint import hit
+from ebla.base.ids import NodeId, Version
+from ebla.catalog import topology as stored_topology
+from ebla.errors import EblaError, StaleTermError
+from ebla.model import changes as c
+from ebla.model.topology import LEASE, Topology
+from ebla.tables.context import Context
+from ebla.topology import coordinator, stored
+
+log = logging.getLogger("ebla.topology")
+
+NAME = "topology"
+"""The name of the service."""
+LOOK_S = 1.0
+"""How often a process looks at the version of the topology,"""
+POLL_S = 0.1
+"""and at all of it, while something has begun that waits for other processes."""
+
+
+class Coordination:
+    """One process's part in the topology. Safe to use from several threads."""
+
+    name = NAME
+
+    def __init__(self, context: Context, own: Callable[[], frozenset[NodeId]], saw: Callable[[], None]) -> None:
+        """`own`: the nodes that live with this process. `saw`: called when the process follows another version."""
+        self._context = context
+        self.own = own
+        self._saw = saw
+        self._opened_s = context.services.clock()
+        self._is_asked = False
+        self._is_quiet = False
+        """Whether nothing waited for an answer when the process last looked."""
+        self.rounds = 0
+        """How often the process has looked; grows behind each look."""
+        self.seen = Version(0)
+        """The version of the topology that this process follows."""
+        context.services.add(self)
+
+    @property
+    def wanted(self) -> bool:
+        return not self._context.catalog.read_only
+
+    def start(self) -> None:
+        """Look at the topology from now on, after a while."""
+        if self.wanted:
+            self._context.services.wake_in(NAME, LOOK_S)
+
+    def ask(self) -> None:
+        """This process has asked for something, or waits for it: look at once."""
+        self._is_asked = True
+        self._context.services.wake(NAME)
+
+    def wait_round(self, rounds: int) -> bool:
+        """Wait until the process has looked once more than so often, for a while; whether it has."""
+        return self._context.services.wait_for(lambda: self.rounds != rounds, LOOK_S)
+
+    # ---- the service ------------------------------------------------------------------------------------
+
+    def step(self, now_s: float) -> float:
+        try:
+            return self._look(now_s)
+        finally:
+            self.rounds += 1
+
+    def _look(self, now_s: float) -> float:
+        asked, self._is_asked = self._is_asked, False
+        version = self._context.catalog.read(stored_topology.version)
+        moved = self._follow(version)
+        if self._is_quiet and not moved and not asked:
+            return now_s + LOOK_S
+        return self._context.services.clock() + self._round()
+
+    def stop(self) -> None:
+        """Others lead at once."""
+        try:
+            self._context.leadership.give_back(LEASE)
+        except EblaError as error:
+            log.warning("topology: expected to give the lease back, found reason=%s; it runs out", error)
+
+    def _follow(self, version: Version) -> bool:
+        """Note the version that this process has read; whether it is another one."""
+        if version == self.seen:
+            return False
+        self.seen = version
+        self._saw()
+        return True
+
+    def _round(self) -> float:
+        """Take one step of what is to be done; how many seconds until the next look."""
+        self._is_quiet = self._context.catalog.read(_has_nothing_to_do)
+        if self._is_quiet:
+            self._context.leadership.give_back(LEASE)
+            return LOOK_S
+        lease = self._context.leadership.take(LEASE, from_the_gone=True)
+        if lease is None:
+            return POLL_S
+        term = c.TermIs(lease=LEASE, holder=lease.holder, term=lease.term)
+        own, reasons = self.own(), list[str]()
+
+        def decide(connection: Connection, at: Version) -> c.Decision | None:
+            state: Topology = stored.load(connection, self._context.catalog.clock(), own)
+            decision = coordinator.step(state)
+            if decision is None:
+                return None
+            reasons.append(decision.reason)
+            return replace(decision, requires=(term, *decision.requires))
+
+        try:
+            hit("topology.before_commit")
+            committed = self._context.catalog.decide(decide, node=self._context.node)
+        except StaleTermError:
+            self._context.leadership.lost(LEASE)
+            return POLL_S
+        if committed is None:
+            return POLL_S
+        hit("topology.committed")
+        log.info("topology: version=%d %s", committed.version, reasons[-1])
+        self._follow(committed.version)
+        return 0.0
+
+
+def _has_nothing_to_do(connection: Connection) -> bool:
+    return not stored_topology.open_requests(connection) and not stored_topology.transitions(connection)
