@@ -9,11 +9,11 @@ import pytest
 import ebla
 from ebla.base.ids import NodeId
 from ebla.catalog import topology
-from ebla.errors import NodeConflictError, UsageError
+from ebla.errors import NodeConflictError, SqlError, UnknownNameError, UsageError
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import NodeState
-from ebla.model.topology import Member
-from support.catalogs import exclusively
+from ebla.model.topology import Member, RequestKind
+from support.catalogs import dump, exclusively
 from support.warehouse import connect, eventually
 
 
@@ -65,3 +65,81 @@ def test_a_node_that_lacks_a_feature_is_refused_and_has_left(tmp_path: Path, mon
             connect(tmp_path / "w", nodes={"node2": str(tmp_path / "two")})
         assert states(db) == {"node1": "normal", "node2": "left"}
         assert asked(db) == [("join", "failed")]
+
+
+# ---- statements -----------------------------------------------------------------------------------------
+
+
+def test_statements_about_nodes_and_requests(tmp_path: Path):
+    where, nodes = tmp_path / "w", {"node2": str(tmp_path / "two"), "node3": str(tmp_path / "three")}
+    with connect(where, nodes=nodes) as db:
+        db.sql("CREATE TABLE orders (id INT PRIMARY KEY) WITH (replication = 2, tablets = 4)")
+        shown = db.sql("SHOW NODES LIKE 'node%'").to_arrow().to_pylist()
+        assert [(row["name"], row["state"], row["alive"]) for row in shown] == [
+            (f"node{n}", "normal", True) for n in (1, 2, 3)
+        ]
+        assert sum(row["tablets"] for row in shown) == 8
+        db.sql("ALTER CLUSTER SET balancing = OFF")
+        with db.context.catalog.reading() as connection:
+            assert not topology.is_balancing(connection)
+        db.sql("ALTER CLUSTER SET balancing = on")
+        [(request,)] = db.sql("ALTER CLUSTER REBUILD NODE 'node2'").rows()
+        assert db.sql(f"WAIT FOR REQUEST {request}").rows() == [(request, "node node2 has all of its copies")]
+        [row] = db.sql("SHOW REQUESTS").to_arrow().to_pylist()
+        assert (row["id"], row["kind"], row["node"], row["state"]) == (request, "rebuild", "node2", "done")
+        found = db.sql("SELECT id, state FROM system.topology_requests WHERE host_id IS NOT NULL").rows()
+        assert found == [(request, "done")]
+        with pytest.raises(UsageError, match=f"request {request}: expected one that has not begun, found it done"):
+            db.sql(f"ALTER CLUSTER CANCEL REQUEST {request}")
+
+
+def test_a_request_that_has_not_begun_is_cancelled(tmp_path: Path):
+    with connect(tmp_path / "w", nodes={"node2": str(tmp_path / "two")}) as db:
+        running = t.AddRequest(kind=RequestKind.NEW_CDC_GENERATION, holder="test")
+        first = exclusively(db.context.catalog, running).version
+        exclusively(db.context.catalog, t.BeginRequest(request=first))
+        [(request,)] = db.sql("ALTER CLUSTER REBUILD NODE node2").rows()
+        shown = db.sql("SHOW REQUESTS").to_arrow().to_pylist()
+        assert [(row["id"], row["state"]) for row in shown] == [(request, "queued"), (first, "running")]
+        assert shown[0]["waits_for"] == f"request {first} (new_cdc_generation)"
+        with pytest.raises(UsageError, match=f"found request {request} .rebuild.; WAIT FOR REQUEST {request}"):
+            db.sql("ALTER CLUSTER DECOMMISSION NODE node2")
+        assert db.sql(f"ALTER CLUSTER CANCEL REQUEST {request}").rows() == [(request,)]
+        with pytest.raises(UsageError, match=f"request {request} .rebuild.: request {request} was cancelled"):
+            db.sql(f"WAIT FOR REQUEST {request}")
+        with pytest.raises(UsageError, match="found it running; it goes on to its end"):
+            db.sql(f"ALTER CLUSTER CANCEL REQUEST {first}")
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "says"),
+    [
+        ("DECOMMISSION NODE 'x'", UnknownNameError, "node x: expected a node of the cluster.*nodes are node1, node2"),
+        ("DECOMMISSION NODE 'node2'", UsageError, "orders has replication 2, found 1 of 2 left"),
+        ("REMOVE NODE 'node2'", UsageError, "found it alive; DECOMMISSION NODE 'node2'"),
+        ("REMOVE NODE 'node2' IGNORE NODES ('y')", UnknownNameError, "node y: expected a node of the cluster"),
+        ("REBUILD NODE 'node2' FROM 'dc9'", UsageError, "expected a live node in datacenter dc9"),
+        ("CANCEL REQUEST 999", UnknownNameError, "request 999: expected the id of a request, found none"),
+        ("CANCEL REQUEST x", SqlError, "expected the number of a request, found x"),
+        ("SET balancing = maybe", SqlError, "expected ON or OFF, found maybe"),
+        ("SING", SqlError, "expected DECOMMISSION NODE, REMOVE NODE"),
+    ],
+)
+def test_bad_input_is_refused_and_changes_nothing(tmp_path: Path, statement: str, error: type[Exception], says: str):
+    with connect(tmp_path / "w", nodes={"node2": str(tmp_path / "two")}) as db:
+        db.sql("CREATE TABLE orders (id INT PRIMARY KEY) WITH (replication = 2, tablets = 1)")
+        before = dump(db.context.catalog)
+        with pytest.raises(error, match=says):
+            db.sql(f"ALTER CLUSTER {statement}")
+        assert dump(db.context.catalog) == before
+
+
+def test_every_node_shows_what_holds_for_the_whole_cluster(tmp_path: Path):
+    with connect(tmp_path / "w") as db:
+        found = db.sql("SELECT host_id, node_state, transition_state, global_topology_request FROM system.topology")
+        assert found.rows() == [("node1", "normal", None, None)]
+
+
+def test_the_last_node_stays(tmp_path: Path):
+    with connect(tmp_path / "w") as db, pytest.raises(UsageError, match="found none; it is the last one"):
+        db.sql("ALTER CLUSTER DECOMMISSION NODE node1")

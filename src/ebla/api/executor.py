@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from ebla.api import checks
+from ebla.api.statements import cluster
 from ebla.api.statements import handlers as jobs
 from ebla.api.statements.changes import Changes
 from ebla.api.statements.filling import Filling
@@ -52,7 +53,7 @@ class Executor:
 
     def _insisted(self, statement: st.Statement, source: StatementText, parameters: Parameters) -> Result:
         """One statement, again where the catalog fell silent before anything was committed."""
-        again = isinstance(statement, st.Flush | st.WaitFor)
+        again = isinstance(statement, st.Flush | st.WaitFor | st.WaitForRequest)
         patience = self._context.catalog.patience
         try:
             return patience.insist(lambda: self._one(statement, source, parameters), twice=again)
@@ -62,6 +63,8 @@ class Executor:
             raise faults.of_spark(error, "statement") from error
 
     def _one(self, statement: st.Statement, source: StatementText, parameters: Parameters) -> Result:
+        if isinstance(statement, st.ClusterStatement):
+            return cluster.run(self._database, statement)
         match statement:
             case Query():
                 return self.queries.query(statement, parameters)

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, select
+from sqlalchemy import Connection, FromClause, Row, select
 
-from ebla.catalog import schema
+from ebla.catalog import schema as s
 
-TABLES: dict[str, Table] = {t.name: t for t in schema.metadata.sorted_tables}
+_CLUSTER = [one for one in s.topology_state.columns if one.name not in ("key", "topology_version", "balancing")]
+"""What `topology` says in each of its rows: it is the same for the whole cluster."""
+
+TABLES: dict[str, FromClause] = {
+    **{table.name: table for table in s.metadata.sorted_tables},
+    s.topology.name: select(s.topology, *_CLUSTER)
+    .join(s.topology_state, s.topology_state.c.key == s.topology.c.key)
+    .subquery(),
+}
 
 
 def rows(connection: Connection, name: str) -> Sequence[Row[Any]]:

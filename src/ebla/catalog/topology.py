@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from ebla.base.ids import NodeId, RelationId, TabletId, Version
@@ -255,6 +255,11 @@ def _request(row: Any) -> Request:
         parameters=parameters,
         begun=None if row.begun_version is None else Version(row.begun_version),
     )
+
+
+def answers(state: State) -> Sequence[Any]:
+    """The rows of all requests, the oldest first."""
+    return rows.find(state, s.topology_requests, "id")
 
 
 def answer(state: State, request: int) -> Any | None:

@@ -29,7 +29,9 @@ from ebla.sql.statements import (
     ShowCreate,
     ShowHandlers,
     ShowIndexes,
+    ShowNodes,
     ShowProgress,
+    ShowRequests,
     ShowTables,
     ShowViews,
     Statement,
@@ -420,12 +422,16 @@ def show(cursor: Cursor) -> Statement:
         return ShowHandlers(like=_like(cursor))
     if cursor.accept("INDEXES"):
         return ShowIndexes(like=_like(cursor))
+    if cursor.accept("NODES"):
+        return ShowNodes(like=_like(cursor))
+    if cursor.accept("REQUESTS"):
+        return ShowRequests()
     if cursor.accept("PROGRESS"):
         return ShowProgress(name=table_name(cursor) if cursor.sees_name() else None)
     if cursor.accept("CREATE"):
         return _show_create(cursor)
     if not cursor.accept("TABLES"):
-        cursor.fail("TABLES, VIEWS, INDEXES, HANDLERS, PROGRESS or CREATE behind SHOW")
+        cursor.fail("TABLES, VIEWS, INDEXES, HANDLERS, NODES, REQUESTS, PROGRESS or CREATE behind SHOW")
     return ShowTables(like=_like(cursor))
 
 

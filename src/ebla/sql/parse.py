@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ebla.errors import SqlError
-from ebla.sql import ddl, handlers, indexes, views, write
+from ebla.sql import cluster, ddl, handlers, indexes, views, write
 from ebla.sql.cursor import Cursor
 from ebla.sql.lex import Kind, StatementText, split
 from ebla.sql.query import Query
@@ -54,6 +54,15 @@ def _is_about_views(cursor: Cursor, *before: str) -> bool:
 
 
 Parser = Callable[[Cursor], Statement]
+
+
+def _alter(cursor: Cursor) -> Statement:
+    return cluster.alter_cluster(cursor) if cursor.sees("CLUSTER") else _alter_relation(cursor)
+
+
+def _wait(cursor: Cursor) -> Statement:
+    cursor.expect("FOR")
+    return cluster.wait_for_request(cursor) if cluster.sees_request(cursor) else views.wait_for(cursor)
 
 
 def _by_kind(of_view: Parser, of_handler: Parser, of_table: Parser, of_index: Parser | None = None) -> Parser:
@@ -170,6 +179,8 @@ def _what(cursor: Cursor) -> Literal["index", "view", "table"]:
     cursor.fail("INDEX, VIEW or TABLE")
 
 
+_alter_relation = _by_kind(views.alter_view, handlers.alter_handler, ddl.alter, indexes.alter_index)
+
 _STATEMENTS: dict[str, Parser] = {
     "INSERT": lambda cursor: write.insert(cursor, upsert=False),
     "UPSERT": lambda cursor: write.insert(cursor, upsert=True),
@@ -180,12 +191,12 @@ _STATEMENTS: dict[str, Parser] = {
     "LOAD": write.load,
     "CREATE": _by_kind(views.create_view, handlers.create_handler, ddl.create, indexes.create_index),
     "DROP": _by_kind(views.drop_view, handlers.drop_handler, ddl.drop, indexes.drop_index),
-    "ALTER": _by_kind(views.alter_view, handlers.alter_handler, ddl.alter, indexes.alter_index),
+    "ALTER": _alter,
     "BUILD": indexes.build_indexes,
     "CHECK": _check,
     "REPAIR": _repair,
     "FLUSH": views.flush,
-    "WAIT": views.wait_for,
+    "WAIT": _wait,
     "CANCEL": views.cancel,
     "COMMENT": ddl.comment_on,
     "SHOW": ddl.show,
@@ -203,8 +214,8 @@ SUPPORTED = (
     "SELECT, WITH, VALUES, FROM, TABLE, EXPLAIN, INSERT INTO, UPSERT INTO, UPDATE, DELETE FROM, MERGE INTO, "
     "TRUNCATE, LOAD INTO, CREATE TABLE, DROP TABLE, ALTER TABLE, CREATE, DROP and ALTER MATERIALIZED VIEW, "
     "CREATE, DROP and ALTER HANDLER, CREATE, DROP and ALTER INDEX, BUILD INDEXES, CHECK and REPAIR, FLUSH, WAIT FOR, "
-    "CANCEL BUILD, COMMENT ON, SHOW TABLES, SHOW VIEWS, SHOW HANDLERS, SHOW INDEXES, SHOW PROGRESS, SHOW CREATE, "
-    "DESCRIBE, COMPACT and VACUUM"
+    "CANCEL BUILD, ALTER CLUSTER, COMMENT ON, SHOW TABLES, SHOW VIEWS, SHOW HANDLERS, SHOW INDEXES, SHOW NODES, "
+    "SHOW REQUESTS, SHOW PROGRESS, SHOW CREATE, DESCRIBE, COMPACT and VACUUM"
 )
 
 

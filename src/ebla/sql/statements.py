@@ -451,6 +451,43 @@ class ExplainIndex:
     name: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterNode:
+    """Something is asked of a node; `ignored` are dead nodes to do without, `source` is a datacenter to copy from."""
+
+    action: Literal["leave", "remove", "rebuild"]
+    node: str
+    ignored: tuple[str, ...] = ()
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequest:
+    request: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitForRequest:
+    request: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetBalancing:
+    on: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowNodes:
+    like: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowRequests:
+    pass
+
+
+ClusterStatement = AlterNode | CancelRequest | WaitForRequest | SetBalancing | ShowNodes | ShowRequests
+
 IndexStatement = CreateIndex | DropIndex | BuildIndexes | ShowIndexes | ExplainIndex
 
 CheckStatement = Check | Repair
@@ -476,6 +513,7 @@ Statement = (
     ViewStatement
     | HandlerStatement
     | IndexStatement
+    | ClusterStatement
     | CheckStatement
     | Query
     | Explain

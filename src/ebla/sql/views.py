@@ -88,8 +88,7 @@ def flush(cursor: Cursor) -> Statement:
 
 
 def wait_for(cursor: Cursor) -> Statement:
-    """`WAIT FOR v, …`"""
-    cursor.expect("FOR")
+    """`v, …`, behind WAIT FOR"""
     names = [ddl.table_name(cursor)]
     while cursor.accept(","):
         names.append(ddl.table_name(cursor))

@@ -362,7 +362,8 @@ def _has_asked(topology: Topology, request: Request) -> bool:
 
 
 def _progress(topology: Topology, request: Request) -> str | None:
-    assert request.node is not None
+    if request.node is None:
+        return f"{len(topology.transitions)} tablets in transition" if topology.transitions else None
     match request.kind:
         case K.LEAVE | K.REMOVE:
             return f"{sum(1 for _ in held_by(topology, request.node))} tablets on node {called(topology, request.node)}"

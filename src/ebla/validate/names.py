@@ -45,6 +45,10 @@ def follow(items: Sequence[ScriptItem], warehouse: Warehouse) -> Followed:
     return Followed(views=views, queries=queries, issues=issues)
 
 
+NAMELESS = st.ClusterStatement | st.ShowTables | st.ShowViews | st.ShowHandlers | st.ShowIndexes
+"""Statements that name no relation."""
+
+
 def _step(walk: Walk) -> None:
     statement = walk.item.statement
     if isinstance(statement, Definition):
@@ -101,7 +105,7 @@ def _step(walk: Walk) -> None:
             walk.relation(name)
         case st.SetTableComment(table=name) | st.BuildIndexes(table=name):
             walk.relation(name)
-        case st.ShowTables() | st.ShowViews() | st.ShowHandlers() | st.ShowIndexes():
+        case _ if isinstance(statement, NAMELESS):
             pass
         case _:
             assert_never(statement)

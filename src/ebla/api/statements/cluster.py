@@ -1,0 +1,131 @@
+"""Statements about the cluster, carried out. A request is answered in the background; its statement returns at once."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from typing import TYPE_CHECKING, assert_never
+
+import pyarrow as pa
+from sqlalchemy import Connection
+
+from ebla.api.statements import answers
+from ebla.catalog import topology as stored
+from ebla.model.topology import RequestKind, Topology
+from ebla.spark.result import Result, named_like
+from ebla.sql import statements as st
+from ebla.topology import requests
+from ebla.topology.handshake import named
+from ebla.values import types
+
+if TYPE_CHECKING:
+    from ebla.api.database import Database
+
+NODES = {
+    "name": "string",
+    "state": "string",
+    "alive": "boolean",
+    "datacenter": "string",
+    "rack": "string",
+    "shards": "bigint",
+    "tablets": "bigint",
+    "storage_root": "string",
+    "release": "string",
+    "seen_version": "bigint",
+    "request": "bigint",
+    "host_id": "string",
+}
+REQUESTS = {
+    "id": "bigint",
+    "kind": "string",
+    "node": "string",
+    "state": "string",
+    "waits_for": "string",
+    "result": "string",
+    "message": "string",
+    "requested_at": "timestamp",
+    "ended_at": "timestamp",
+}
+
+
+def run(database: Database, statement: st.ClusterStatement) -> Result:
+    context, handshake = database.context, database.background.handshake
+    match statement:
+        case st.AlterNode(action=action, node=node):
+            parameters: dict[str, object] = {}
+            if statement.ignored:
+                with context.catalog.reading() as connection:
+                    state = handshake.topology(connection)
+                parameters["ignore_nodes"] = [named(state, name).id for name in statement.ignored]
+            if statement.source is not None:
+                parameters["source"] = statement.source
+            return answers.row(context, request=handshake.ask(RequestKind(action), node, parameters))
+        case st.CancelRequest(request=request):
+            handshake.cancel(request)
+            return answers.row(context, request=request)
+        case st.SetBalancing(on=on):
+            handshake.balance(on)
+            return answers.columns(context, {})
+        case st.WaitForRequest(request=request):
+            result = handshake.wait(request)
+            return answers.columns(context, {"request": pa.array([request], pa.int64()), "result": [result]})
+        case st.ShowNodes(like=like):
+            with context.catalog.reading() as connection:
+                found = nodes(handshake.topology(connection))
+            return Result(table=named_like(found, like), spark=lambda: context.spark)
+        case st.ShowRequests():
+            with context.catalog.reading() as connection:
+                asked = requests_of(connection, handshake.topology(connection))
+            return Result(table=asked, spark=lambda: context.spark)
+        case _:
+            assert_never(statement)
+
+
+def nodes(state: Topology) -> pa.Table:
+    """Every node that the topology has heard of, by name."""
+    held = Counter(
+        replica.host for layout in state.layouts.values() for replicas in layout.replicas for replica in replicas
+    )
+    open_requests = {request.node: request.id for request in state.requests}
+    found = [
+        {
+            "name": member.name,
+            "state": member.state.value,
+            "alive": member.id in state.alive,
+            "datacenter": member.datacenter,
+            "rack": member.rack,
+            "shards": member.shards,
+            "tablets": held[member.id],
+            "storage_root": member.root,
+            "release": member.release,
+            "seen_version": state.seen.get(member.id),
+            "request": open_requests.get(member.id),
+            "host_id": member.id,
+        }
+        for member in sorted(state.members.values(), key=lambda member: (member.name, member.id))
+    ]
+    return types.table_of(NODES, found)
+
+
+def requests_of(connection: Connection, state: Topology) -> pa.Table:
+    """Every request, the newest first; of one that has not ended, what it waits for."""
+    waiting = {request.id: requests.waits_for(state, request) for request in state.requests}
+    found = [
+        {
+            "id": row.id,
+            "kind": row.kind,
+            "node": None if row.host_id is None else requests.called(state, row.host_id),
+            "state": row.state,
+            "waits_for": waiting.get(row.id),
+            "result": row.result,
+            "message": row.message,
+            "requested_at": _time(row.requested_at),
+            "ended_at": _time(row.ended_at),
+        }
+        for row in reversed(stored.answers(connection))
+    ]
+    return types.table_of(REQUESTS, found)
+
+
+def _time(microseconds: int | None) -> dt.datetime | None:
+    return None if microseconds is None else dt.datetime.fromtimestamp(microseconds / 1e6, dt.UTC)
