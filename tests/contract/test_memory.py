@@ -125,7 +125,6 @@ def test_a_small_write_needs_ten_statements(catalog: Catalog):
         requires = (
             c.TransactionOpen(transaction=transaction.id),
             c.SchemaWithinOne(relation=relation.id, schema_version=relation.schema_version),
-            c.PlacementIs(relation=relation.id, placement_version=relation.placement_version),
             c.IndexesFollow(base=relation.id, planned={}),
         )
         updates = (c.AddRuns(runs=(run(target.id),)), c.EndTransaction(transaction=transaction.id))

@@ -79,7 +79,7 @@ def test_a_failing_requirement_among_passing_ones_changes_nothing(catalog: Catal
         requires=(
             c.SchemaWithinOne(relation=target.id, schema_version=1),
             c.ProgressIs(name="view", value="7"),
-            c.PlacementIs(relation=target.id, placement_version=1),
+            c.NoWritesSince(relation=target.id, version=target.created_version),
         ),
     )
     with pytest.raises(ConflictError, match="progress of view: expected '7', found None"):
@@ -133,17 +133,6 @@ def test_schema_within_one(catalog: Catalog):
     fails(catalog, newest, UnknownNameError, f"{target.name}: expected to be there, found dropped")
     unknown = c.SchemaWithinOne(relation=RelationId(99), schema_version=1)
     fails(catalog, unknown, UnknownNameError, "relation 99")
-
-
-def test_placement(catalog: Catalog):
-    target = create(catalog, "orders")
-    planned = c.PlacementIs(relation=target.id, placement_version=target.placement_version)
-    passes(catalog, planned)
-    exclusively(catalog, c.SetPlacement(relation=target.id, placement=((NodeId("node2"),),) * 2))
-    fails(catalog, planned, ConflictError, "expected placement 1, found 2")
-    passes(catalog, c.PlacementIs(relation=target.id, placement_version=2))
-    exclusively(catalog, c.DropRelation(relation=target.id))
-    fails(catalog, c.PlacementIs(relation=target.id, placement_version=2), UnknownNameError, "found dropped")
 
 
 def test_session_open(catalog: Catalog):

@@ -264,9 +264,9 @@ def _fields(value: object) -> dict[str, object]:
 def test_copies_on_several_nodes_are_one_run(catalog: Catalog):
     put_nodes(catalog, "node2", "node3")
     target = create(catalog, "orders", nodes=(NODE, NODE2, NODE3))
-    add(catalog, run(target.id, id="a", nodes=(NODE3, NODE, NODE2)), run(target.id, id="b", nodes=(NODE2,)))
+    add(catalog, run(target.id, id="a", nodes=(NODE3, NODE, NODE2)), run(target.id, id="b", nodes=(NODE2, NODE)))
     found = snapshot(catalog, target)
-    assert {r.id: r.nodes for r in found.level0} == {"a": (NODE, NODE2, NODE3), "b": (NODE2,)}
+    assert {r.id: r.nodes for r in found.level0} == {"a": (NODE, NODE2, NODE3), "b": (NODE, NODE2)}
     assert found.roots == {NODE: "/data/node1", NODE2: "/data/node2", NODE3: "/data/node3"}
     with catalog.reading() as connection:
         assert [r.id for r in reads.writes_between(connection, target, Version(0), found.version)] == ["a", "b"]

@@ -67,7 +67,9 @@ def _column(column: Column) -> str:
 
 
 def _storage(relation: Relation) -> str:
-    return f"tablets = {relation.tablets}, replication = {relation.replication}"
+    least = relation.options.get("min_copies")
+    given = "" if least is None else f", min_copies = {least}"
+    return f"tablets = {relation.tablets}, replication = {relation.replication}{given}"
 
 
 def _view(relation: Relation) -> str:

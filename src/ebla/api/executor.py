@@ -78,6 +78,8 @@ class Executor:
                 return self._tables.maintain(statement)
             case st.ShowTables(like=like):
                 return self._tables.show_tables(like)
+            case st.ShowReplication(like=like):
+                return self._tables.show_replication(like)
             case st.ShowCreate(what=what, name=name):
                 return self._tables.show_create(what, name)
             case st.CreateHandler() | st.DropHandler() | st.AlterHandler() | st.ShowHandlers():

@@ -23,7 +23,7 @@ from ebla.catalog.tables import TABLES
 from ebla.errors import UnknownNameError
 from ebla.model.relation import Kind
 from ebla.relations import builds as build_progress
-from ebla.relations import freshness
+from ebla.relations import copies, freshness
 from ebla.relations import handlers as stored
 from ebla.relations import index_table as indexes
 from ebla.validate.facts import RelationFacts
@@ -40,6 +40,7 @@ COMPUTED: dict[str, tuple[Mapping[str, str], Callable[[Connection, int], pa.Tabl
     "views": (freshness.COLUMNS, freshness.table),
     "indexes": (indexes.COLUMNS, lambda connection, now: indexes.table(connection)),
     "build_progress": (build_progress.COLUMNS, build_progress.table),
+    "under_replicated": (copies.UNDER_REPLICATED, lambda connection, now: copies.table(connection)),
     "handlers": (stored.COLUMNS, lambda connection, now: stored.table(connection)),
 }
 """What is worked out from the catalog's rows and the time."""

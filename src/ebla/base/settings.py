@@ -72,6 +72,11 @@ class Settings(BaseModel):
         ge=0,
         description="How often one process that maintains views vacuums in the background; 0: never.",
     )
+    repair_period_s: float = Field(
+        10.0,
+        ge=0,
+        description="How often one process looks for copies that nodes lack, and makes them; 0: never.",
+    )
     transaction_lease_s: float = Field(60.0, gt=0, description="A writer silent for this long is taken for dead.")
     leader_lease_s: float = Field(5.0, gt=0, description="A leader silent for this long is followed by another one.")
     barrier_grace_s: float = Field(

@@ -22,7 +22,7 @@ def require(state: State, requirement: c.Requirement, now: int) -> None:
     """Raise unless the requirement holds."""
     if isinstance(requirement, c.ExclusiveVersionIs):
         guards.require_version(state, requirement)
-    elif isinstance(requirement, c.SchemaWithinOne | c.PlacementIs):
+    elif isinstance(requirement, c.SchemaWithinOne):
         ddl.require_schema(state, requirement)
     elif isinstance(requirement, c.RunRequirement):
         runs.require_runs(state, requirement)

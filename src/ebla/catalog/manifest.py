@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, or_, select
 
 from ebla.base.ids import RelationId, TransactionId
 from ebla.catalog import schema as s
-from ebla.model.relation import FOREVER, Relation, RunState
+from ebla.catalog.reads import merge_replicas
+from ebla.model.relation import FOREVER, Relation, Run, RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,15 @@ def live(connection: Connection, index: Relation) -> tuple[int, int]:
     )
     entries, size = connection.execute(found).one()
     return max(0, int(entries or 0)), int(size or 0)
+
+
+def with_few_copies(connection: Connection, relation: Relation) -> list[Run]:
+    """The runs of a relation, ended ones too, that may lack a copy: a run in one tablet has one for each replica."""
+    r = s.runs.c
+    few = select(r.run_id).where(r.relation_id == relation.id).group_by(r.run_id)
+    few = few.having(func.count() < relation.replication)
+    those = select(s.runs).where(r.relation_id == relation.id, or_(r.level == 0, r.run_id.in_(few)))
+    return merge_replicas(connection.execute(those), relation.tablets)
 
 
 def recorded(connection: Connection, relation: RelationId, transaction: TransactionId) -> set[str]:

@@ -255,6 +255,10 @@ def _add_hosts(connection: Connection) -> None:
     _add_columns(connection, schema.processes.c.hosts)
 
 
+def _add_spread(connection: Connection) -> None:
+    _add_columns(connection, schema.runs.c.spread)
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=1, name="create tables", run=_create_tables),
     Migration(number=2, name="add handlers", run=_add_handlers),
@@ -273,6 +277,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=15, name="add merged level 0 runs", run=_add_merged_runs),
     Migration(number=16, name="add the topology", run=_add_topology),
     Migration(number=17, name="keep which nodes a process has", run=_add_hosts),
+    Migration(number=18, name="keep which tablets a run has rows of", run=_add_spread),
 )
 
 

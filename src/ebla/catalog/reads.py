@@ -399,6 +399,7 @@ def _run(read: tuple[int, Any]) -> Run:
         schema_version=row.schema_version,
         begin_version=Version(row.newest_version or row.begin_version),
         end_version=Version(row.end_version),
+        spread=row.spread,
     )
 
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never
 
 from ebla.base import lazy
-from ebla.base.ids import RelationId, RunId, TabletId, Token, Version
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, Version
 from ebla.catalog import rows
 from ebla.catalog import schema as s
 from ebla.catalog.forks import fork
-from ebla.catalog.reads import called, folds, newest_write
+from ebla.catalog.reads import called, folds, merge_replicas, newest_write, relation_by_id
 from ebla.catalog.rows import Change, Not, State
 from ebla.errors import ConflictError
+from ebla.model.copies import missing, too_few
 from ebla.model.relation import FOREVER, SPANS_TABLETS, Run, RunState
 from ebla.model.snapshot import BEGINNING, cutoffs_of
 from ebla.model.tablets import TokenRange, joined, tablet_around, tablets_around, token_range
@@ -74,7 +75,10 @@ def changes(state: State, update: c.RunUpdate, version: Version) -> tuple[Change
         case c.AddRuns(runs=runs, level1_if_empty=bulk):
             added = _level1_where_empty(state, runs) if bulk else runs
             _refuse_spanning(state, added)
+            _refuse_too_few_copies(state, added)
             return (_insert(added, version),)
+        case c.AddCopies(relation=relation, copies=copies):
+            return (_insert_copies(state, relation, copies),)
         case c.EndRuns(relation=relation, runs=ended):
             live = {"relation_id": relation, "end_version": FOREVER}
             return (rows.update(s.runs, {"end_version": version}, run_id=ended, **live),)
@@ -185,10 +189,25 @@ def _insert(runs: tuple[Run, ...], version: Version) -> Change:
                 "end_version": FOREVER,
                 "fork": fork(run.tokens),
                 "newest_version": None if run.begin_version == FOREVER else run.begin_version,
+                "spread": run.spread,
             }
             for run in runs
             for node in run.nodes
         ],
+    )
+
+
+def _insert_copies(state: State, number: RelationId, copies: Collection[tuple[RunId, NodeId]]) -> Change:
+    relation = relation_by_id(state, number)
+    found = rows.find(state, s.runs, relation_id=number, run_id=frozenset(run for run, _ in copies))
+    of_run = {row.run_id: row for row in found}
+    lacking = {} if relation is None else {
+        run.id: missing(relation, run) for run in merge_replicas(found, relation.tablets)
+    }  # fmt: skip
+    added = [(of_run[run], node) for run, node in copies if node in lacking.get(run, ())]
+    columns = [column.name for column in s.runs.columns]
+    return rows.insert(
+        s.runs, [{name: getattr(row, name) for name in columns} | {"host_id": node} for row, node in added]
     )
 
 
@@ -215,4 +234,19 @@ def _refuse_spanning(state: State, runs: tuple[Run, ...]) -> None:
             raise ConflictError(
                 f"{called(state, run.relation)}: expected level 1 runs of one of {tablets[run.relation]} tablets each, "
                 f"found one with {run.tokens}; its tablets have changed during the write: retry it"
+            )
+
+
+def _refuse_too_few_copies(state: State, runs: tuple[Run, ...]) -> None:
+    """A run is on enough replicas of each tablet that it has rows of, as they are now: the writer may have written to
+    those of before. Of a relation that is gone nothing is asked here."""
+    relations = {number: relation_by_id(state, number) for number in {run.relation for run in runs}}
+    for run in runs:
+        relation = relations[run.relation]
+        lack = None if relation is None else too_few(relation, run.in_map(relation.tablets))
+        if relation is not None and lack is not None:
+            raise ConflictError(
+                f"{relation.name}: expected copies on at least {lack.least} of the nodes "
+                f"{', '.join(relation.placement[lack.tablet])} of tablet {lack.tablet}, found {lack.copies} there; "
+                "its replicas moved during the write: retry it"
             )

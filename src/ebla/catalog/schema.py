@@ -306,6 +306,7 @@ runs = Table(
     Column("end_version", BigInteger, nullable=False),
     Column("fork", BigInteger, nullable=False, server_default="0"),
     Column("newest_version", BigInteger),
+    Column("spread", Text),
     PrimaryKeyConstraint("run_id", "host_id"),
     # `source` before `begin_version`: SQLite must not take it for a way to a tablet, and the last write is one seek.
     Index("runs_by_begin", "relation_id", "source", "begin_version"),

@@ -30,7 +30,9 @@ Found = TypeVar("Found")
 EPOCH = "epoch of "
 """What the reason of a transaction begins with in which an epoch of a view runs,"""
 COMPACT = "compact "
-"""and of one in which a relation is compacted."""
+"""and of one in which a relation is compacted,"""
+COPY = "copy "
+"""and of one in which runs of a relation are copied to nodes that lack them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +215,11 @@ def committed_among(state: State, numbers: Iterable[TransactionId]) -> set[Trans
         some = frozenset(asked[at : at + 1000])
         found |= rows.values(state, s.transactions.c.transaction_id, state="committed", transaction_id=some)
     return found
+
+
+def copied_now(state: State) -> set[RelationId]:
+    """The relations of which copies of runs are being made."""
+    return {RelationId(row.relation_id) for row in open_rows(state) if row.reason.startswith(COPY)}
 
 
 def planned_before(state: State, relation: RelationId, schema_version: int) -> list[Waiting]:

@@ -77,7 +77,7 @@ def create_index(context: Context, statement: CreateIndex) -> Index | None:
             columns=checked.columns,
             placement=current.placement,
             comment=None,
-            options=kept,
+            options=kept | {n: v for n, v in current.options.items() if n == "min_copies"},
         )
         build: tuple[c.Update, ...] = ()
         if not deferred:

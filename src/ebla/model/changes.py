@@ -50,14 +50,6 @@ class SchemaWithinOne:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementIs:
-    """The nodes that hold the relation's tablets are those the writer wrote to."""
-
-    relation: RelationId
-    placement_version: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOpen:
     session: str
 
@@ -169,7 +161,6 @@ SessionRequirement = TransactionOpen | SessionOpen | ProgressIs | TermIs | Nobod
 Requirement = (
     ExclusiveVersionIs
     | SchemaWithinOne
-    | PlacementIs
     | RunRequirement
     | SessionRequirement
     | TasksOpen
@@ -198,6 +189,18 @@ class AddRuns:
 class EndRuns:
     relation: RelationId
     runs: frozenset[RunId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddCopies:
+    """Copies of runs were made on nodes.
+
+    One of a run that the manifest does not have any more, or that belongs on its node no longer, is not added: a sweep
+    takes the file.
+    """
+
+    relation: RelationId
+    copies: tuple[tuple[RunId, NodeId], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -496,7 +499,7 @@ BuildingUpdate = (
     | SetProcessingBase
 )
 
-RunUpdate = AddRuns | EndRuns | SetCutoff | SetRunState
+RunUpdate = AddRuns | AddCopies | EndRuns | SetCutoff | SetRunState
 
 SessionUpdate = EndTransaction | OpenSession | CloseSession | SetProgress
 
@@ -527,6 +530,7 @@ Update = (
 
 ROWS_ONLY = (
     AddRuns,
+    AddCopies,
     EndRuns,
     SetCutoff,
     SetRunState,

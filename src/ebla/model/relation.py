@@ -193,6 +193,12 @@ class Relation:
         return tuple(Constraint(**one) for one in kept) if isinstance(kept, list) else ()
 
     @cached_property
+    def min_copies(self) -> int:
+        """How many replicas of a tablet must have a run before it is committed; the majority of them by default."""
+        given = self.options.get("min_copies")
+        return given if isinstance(given, int) else self.replication // 2 + 1
+
+    @cached_property
     def visible(self) -> tuple[Column, ...]:
         return tuple(c for c in self.columns if not c.hidden)
 
@@ -215,7 +221,7 @@ class Relation:
         """Tablets grouped by the nodes that hold them; with one node there is one group."""
         groups: dict[tuple[NodeId, ...], list[TabletId]] = {}
         for tablet, nodes in enumerate(self.placement):
-            groups.setdefault(nodes, []).append(TabletId(tablet))
+            groups.setdefault(tuple(sorted(nodes)), []).append(TabletId(tablet))
         return groups
 
 
@@ -246,6 +252,8 @@ class Run:
     begin_version: Version = FOREVER
     """Of the newest commit that it has rows of. If runs of several commits were merged into it, it is visible later."""
     end_version: Version = FOREVER
+    spread: str | None = None
+    """Which tablets it has rows of (`ebla.model.tablets.spread_of`); `None`: maybe all from its first to its last."""
 
     @property
     def tokens(self) -> TokenRange:

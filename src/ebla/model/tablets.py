@@ -107,6 +107,19 @@ def joined(ranges: Iterable[TokenRange]) -> list[TokenRange]:
     return found
 
 
+def spread_of(of_rows: Iterable[int], tablets: int) -> str:
+    """Which tablets of a map have rows, as text: how many tablets there are, and a bit for each, the first lowest."""
+    return f"{tablets}:{sum(1 << tablet for tablet in set(of_rows)):x}"
+
+
+def spread_over(spread: str, tablets: int) -> list[TabletId]:
+    """The tablets of a map that may have the rows of a spread, which was made with the same map or another."""
+    count, bits = spread.split(":")
+    before, having = int(count), int(bits, 16)
+    ranges = (token_range(tablet, before) for tablet in range(before) if having >> tablet & 1)
+    return sorted({tablet for one in ranges for tablet in tablets_over(one, tablets)})
+
+
 # ---- from one map to another ----------------------------------------------------------------------------
 
 

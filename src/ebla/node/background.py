@@ -11,6 +11,7 @@ from ebla.model.topology import Member
 from ebla.node.compactor import Compactor
 from ebla.node.presence import Presence
 from ebla.node.registration import living
+from ebla.node.repairer import Repairer
 from ebla.node.runner import Runner
 from ebla.node.vacuumer import Vacuumer
 from ebla.tables.context import Context
@@ -38,13 +39,16 @@ class Background:
         self.compactor = Compactor(context)
         Runner(context, epochs)
         self._vacuumer = Vacuumer(context)
+        self._repairer = Repairer(context)
         context.on_spark = self.wake_all
 
     def show(self, role: Role) -> None:
-        """Keep a row in `system.processes` that says what this process does, and follow the topology."""
+        """Keep a row in `system.processes` that says what this process does, follow the topology, and repair now and
+        then."""
         self._presence = Presence(self._context, role, self.coordination)
         self._presence.start()
         self.coordination.start()
+        self._repairer.start()
 
     def join(self, nodes: Sequence[Member]) -> None:
         """Have nodes of this process become members, and wait until they are."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,6 +24,8 @@ from ebla.model.topology_changes import AddNode
 from ebla.storage.files import Root
 from ebla.tables.context import Context
 
+log = logging.getLogger("ebla.topology")
+
 DEFAULT_ROOT = "./data"
 
 
@@ -39,7 +42,8 @@ def register(catalog: Catalog, settings: Settings) -> tuple[Member, ...]:
     wanted |= {node: _absolute(root) for node, root in settings.nodes.items()}
 
     with catalog.reading() as connection:
-        registered = topology.members(connection).get(NodeId(settings.node))
+        before = topology.members(connection)
+    registered = before.get(NodeId(settings.node))
     if own is None and registered is not None:
         wanted[settings.node] = registered.root  # settings without a root mean the registered one
 
@@ -59,6 +63,9 @@ def register(catalog: Catalog, settings: Settings) -> tuple[Member, ...]:
     catalog.decide(decide, node=NodeId(settings.node))
     for name, root in wanted.items():
         place = Root(catalog.located(root), mask=settings.file_mask)
+        if name != settings.node and NodeId(name) in before and not place.is_there:
+            log.warning("node=%s expected its storage root, found none at %s; the node is down", name, place.location)
+            continue
         place.claim({"cluster": catalog.cluster_id(), "node": name})
     return tuple(asking)
 

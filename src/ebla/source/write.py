@@ -37,10 +37,11 @@ from ebla.model.relation import ROW_SEQ, ROW_TXN, SPANS_TABLETS, TOKEN, Relation
 from ebla.relations import indexes as definition
 from ebla.source.commit import commit, refuse_what_needs_spark
 from ebla.source.options import Origin, Request
+from ebla.storage import copies
 from ebla.storage import runs as rf
 from ebla.storage.files import Root, owner, run_path
 from ebla.tables import constraints
-from ebla.tables.batch import tablet_run
+from ebla.tables.batch import spread, tablet_run
 from ebla.tables.ddl import require_table
 from ebla.values import token as tokens
 from ebla.values import types
@@ -221,7 +222,7 @@ class PartitionWriter:
         self.relation = writer.relation
         self.transaction = writer.transaction.id
         self.roots = {
-            node: Root(location, fsync=settings.fsync, mask=settings.file_mask)
+            node: Root(location, fsync=settings.fsync, mask=settings.file_mask, claimed=True)
             for node, location in writer.roots.items()
         }
         self.key = [col.physical for col in writer.relation.key]
@@ -299,11 +300,13 @@ class PartitionWriter:
             part = table if len(groups) == 1 else table.filter(pa.array(np.isin(of_row, tablets)))
             if part.num_rows == 0:
                 continue
-            number, facts = self._put(part, nodes)
+            number, facts, done = self._put(part, nodes)
             extremes = pc.min_max(part[TOKEN]).as_py()
             run = tablet_run(relation, self.transaction, number, tablets[0], facts, level=0)
             yield replace(
                 run,
+                nodes=done,
+                spread=None if len(groups) == 1 else spread(of_row, tablets, relation.tablets),
                 tablet=SPANS_TABLETS if relation.tablets > 1 else TabletId(0),
                 token_min=Token(extremes["min"]),
                 token_max=Token(extremes["max"]),
@@ -317,18 +320,17 @@ class PartitionWriter:
             if table.num_rows == 0:
                 continue
             table = table.take(self._order(table, *self.key))
-            number, facts = self._put(table, relation.placement[tablet])
-            yield tablet_run(relation, self.transaction, number, TabletId(tablet), facts, level=0)
+            number, facts, done = self._put(table, relation.placement[tablet])
+            run = tablet_run(relation, self.transaction, number, TabletId(tablet), facts, level=0)
+            yield replace(run, nodes=done)
 
-    def _put(self, table: pa.Table, nodes: Sequence[NodeId]) -> tuple[int, rf.Facts]:
-        """Write a sorted run under the root of every node. Its number is this attempt's alone."""
+    def _put(self, table: pa.Table, nodes: Sequence[NodeId]) -> tuple[int, rf.Facts, tuple[NodeId, ...]]:
+        """Write a sorted run under the roots of nodes; which of them have it. Its number is this attempt's alone."""
         number = self.attempt * FILES_PER_ATTEMPT_MAX + len(self.paths)
         path = run_path(self.relation.id, self.transaction, number)
         self.paths.append(path)
-        size = self.roots[nodes[0]].write_parquet(table, path)
-        for node in nodes[1:]:
-            self.roots[nodes[0]].copy_to(self.roots[node], path)
-        return number, rf.Facts.of(table, size, self.relation)
+        size, done = copies.write(table, path, self.roots, nodes, self.relation.min_copies)
+        return number, rf.Facts.of(table, size, self.relation), done
 
     def forget(self) -> None:
         for path in self.paths:

@@ -31,6 +31,7 @@ from ebla.sql.statements import (
     ShowIndexes,
     ShowNodes,
     ShowProgress,
+    ShowReplication,
     ShowRequests,
     ShowTables,
     ShowViews,
@@ -426,12 +427,14 @@ def show(cursor: Cursor) -> Statement:
         return ShowNodes(like=_like(cursor))
     if cursor.accept("REQUESTS"):
         return ShowRequests()
+    if cursor.accept("REPLICATION"):
+        return ShowReplication(like=_like(cursor))
     if cursor.accept("PROGRESS"):
         return ShowProgress(name=table_name(cursor) if cursor.sees_name() else None)
     if cursor.accept("CREATE"):
         return _show_create(cursor)
     if not cursor.accept("TABLES"):
-        cursor.fail("TABLES, VIEWS, INDEXES, HANDLERS, NODES, REQUESTS, PROGRESS or CREATE behind SHOW")
+        cursor.fail("TABLES, VIEWS, INDEXES, HANDLERS, NODES, REQUESTS, REPLICATION, PROGRESS or CREATE behind SHOW")
     return ShowTables(like=_like(cursor))
 
 

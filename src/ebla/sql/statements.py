@@ -430,6 +430,13 @@ class ShowIndexes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShowReplication:
+    """How many copies relations have, and how many are missing."""
+
+    like: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """Compare an index or a view with its definition, or a table's files with the catalog; `percent` of it if given."""
 
@@ -527,6 +534,7 @@ Statement = (
     | SetTableComment
     | SetColumnComment
     | ShowTables
+    | ShowReplication
     | ShowCreate
     | Describe
     | Insert

@@ -74,8 +74,11 @@ def _may_be_nan(table: pa.Table, field: pa.Field) -> bool:
 class Root:
     """One node's storage root."""
 
-    def __init__(self, location: str, *, fsync: bool = True, mask: int = PRIVATE) -> None:
-        """`mask`: the rights that what is made here does not give; it counts for a local directory."""
+    def __init__(self, location: str, *, fsync: bool = True, mask: int = PRIVATE, claimed: bool = False) -> None:
+        """`mask`: the rights that what is made here does not give; it counts for a local directory.
+
+        `claimed`: a node has made it its own. Where its marker is gone, so is the node's disk: nothing is written then.
+        """
         if "://" not in location:
             location = str(Path(location).absolute())
         self.location = location
@@ -83,6 +86,7 @@ class Root:
         self.local = isinstance(self.filesystem, fs.LocalFileSystem)
         self.fsync = fsync and self.local
         self.mask = mask
+        self._claimed = claimed and self.local
         self._distrusted: dict[str, int | None] = {}
 
     def full(self, path: str) -> str:
@@ -92,7 +96,22 @@ class Root:
     def inner(self, path: str) -> str:
         return f"{self.base.rstrip('/')}/{path}"
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the directory is there; other file systems have none."""
+        return not self.local or os.path.isdir(self.base)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether files may be written here: a root that a node has claimed has its marker."""
+        return not self._claimed or self.size(MARKER) is not None
+
     def make_parent(self, path: str) -> None:
+        if not self.is_writable:
+            raise StorageError(
+                f"{self.full(path)}: expected the storage root of a node, found no file {MARKER} in it; "
+                "bring its disk back, or remove the node"
+            )
         parent = os.path.dirname(self.inner(path))
         with translated(self.full(path)):
             if self.local:
@@ -108,11 +127,11 @@ class Root:
                 make_file(Path(self.inner(path)), self.mask)
 
     def size(self, path: str) -> int | None:
-        """Bytes of a file; `None` when it is not there."""
+        """Bytes of a file; `None` when it is not there, or its disk does not answer."""
         if self.local:
             try:
                 return os.stat(self.inner(path)).st_size
-            except FileNotFoundError:
+            except OSError:
                 return None
         info = self.filesystem.get_file_info(self.inner(path))
         return info.size if info.type == fs.FileType.File else None
@@ -201,7 +220,7 @@ class Root:
         """Delete a file; one that is gone already is fine."""
         try:
             self.filesystem.delete_file(self.inner(path))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
             raise StorageError(f"{self.full(path)}: {error}") from error
@@ -214,6 +233,9 @@ class Root:
     def listing(self, under: str = "") -> list[tuple[str, int, bool]]:
         """Everything under the root: path, bytes, whether it is a directory. Hidden checksum files included."""
         base = self.inner(under).rstrip("/")
-        infos = self.filesystem.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=True))
+        try:
+            infos = self.filesystem.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=True))
+        except NotADirectoryError:
+            return []
         prefix = len(self.base.rstrip("/")) + 1
         return [(i.path[prefix:], i.size or 0, i.type == fs.FileType.Directory) for i in infos]

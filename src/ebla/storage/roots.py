@@ -34,5 +34,5 @@ class Roots:
             for node, location in locations.items():
                 if node not in self._opened:
                     place = self._catalog.located(location)
-                    self._opened[node] = Root(place, fsync=settings.fsync, mask=settings.file_mask)
+                    self._opened[node] = Root(place, fsync=settings.fsync, mask=settings.file_mask, claimed=True)
             return dict(self._opened)

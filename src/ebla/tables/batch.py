@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,6 +22,8 @@ from ebla.errors import DuplicateKeyError, EblaError
 from ebla.model.relation import DELETED, ROW_SEQ, ROW_TXN, SPANS_TABLETS, TOKEN, Relation, Run, RunSource
 from ebla.model.snapshot import Snapshot
 from ebla.model.staging import Arrival
+from ebla.model.tablets import spread_of
+from ebla.storage import copies
 from ebla.storage import runs as rf
 from ebla.storage.files import Root, run_path
 from ebla.values import token as tokens
@@ -131,7 +134,7 @@ def level0_runs(
     first: int = 0,
     cache: rf.LevelZeroCache | None = None,
 ) -> list[Run]:
-    """Write a settled batch as level 0, one file per set of replicas or tablet, under every root of the set.
+    """Write a settled batch as level 0, one file per set of replicas or tablet, under the roots of the set.
 
     `first` is the number of the first file: this transaction's files before it have others. The rows stay in the cache:
     who reads them next need not decode them.
@@ -154,14 +157,22 @@ def level0_runs(
         if part.num_rows == 0:
             continue
         path = run_path(relation.id, transaction, number)
-        size = roots[nodes[0]].write_parquet(part.replace_schema_metadata({rf.ORDERED: b"1"}), path)
+        ordered = part.replace_schema_metadata({rf.ORDERED: b"1"})
+        size, done = copies.write(ordered, path, roots, nodes, relation.min_copies)
         if cache is not None:
             cache.put(path, part)
-        for node in nodes[1:]:
-            roots[nodes[0]].copy_to(roots[node], path)
-        run = _level0(part, relation, transaction, path, nodes, size, number)
-        written.append(replace(run, tablet=tablets[0]) if by_tablet else run)
+        run = _level0(part, relation, transaction, path, done, size, number)
+        if by_tablet:
+            run = replace(run, tablet=tablets[0])
+        elif of_row is not None:
+            run = replace(run, spread=spread(of_row, tablets, relation.tablets))
+        written.append(run)
     return written
+
+
+def spread(of_row: npt.NDArray[np.int64], some: Sequence[TabletId], tablets: int) -> str:
+    """Which of some tablets have rows, given the tablet of each row."""
+    return spread_of(np.unique(of_row[np.isin(of_row, some)]).tolist(), tablets)
 
 
 def tombstones(table: pa.Table, deleted: pa.Array, key: Sequence[str]) -> pa.Table:

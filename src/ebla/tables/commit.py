@@ -2,9 +2,9 @@
 
 All that write rows of a relation commit them through this builder: writers, loads, epochs, chunks of a build,
 compaction, the flip of staged runs and the Spark sink. It requires that the transaction is open, that the relation's
-columns are at most one step ahead of those that the rows were made for, that its tablets lie where the files were put,
-and that none of its indexes has gone further than one step. It brings the rows, the entries of the indexes that follow
-them, and what the writer adds.
+columns are at most one step ahead of those that the rows were made for, and that none of its indexes has gone further
+than one step. It brings the rows, the entries of the indexes that follow them, and what the writer adds. The catalog
+itself refuses a run that too few replicas of its tablets have.
 
 A write that read what it writes over is compared with what others committed since. Writers of other keys may commit
 between the comparison and the commit for ever, so that alone starts nothing over: what came between is compared too.
@@ -96,7 +96,6 @@ class Commit:
             relation=relation.id,
             requires=(
                 c.SchemaWithinOne(relation=relation.id, schema_version=relation.schema_version),
-                c.PlacementIs(relation=relation.id, placement_version=relation.placement_version),
                 self.upkeep.requirement(),
                 *requires,
             ),

@@ -54,7 +54,7 @@ def create_filled(context: Context, statement: CreateTable, rows: Callable[[tx.T
 
 def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]) -> Written | None:
     ddl.check_name(statement.name, "table")
-    tablets, replication, _ = ddl.storage_options(context, statement.options)
+    tablets, replication, kept = ddl.storage_options(context, statement.options)
     with context.catalog.reading() as connection:  # a wrong request computes nothing
         if _replaced(connection, statement) is None:
             return None
@@ -83,7 +83,7 @@ def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transa
             comment=statement.comment,
         )
         declared = constraint_ddl.declared(context, table.name, table.visible, statement.checks)
-        table = replace(table, options=ddl.kept_constraints(declared))
+        table = replace(table, options=kept | ddl.kept_constraints(declared))
         opened = join(context, transaction, table)
     except BaseException:
         tx.abort(context.catalog, transaction.id)

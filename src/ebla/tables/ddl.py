@@ -223,9 +223,9 @@ def replaced(
 
 def storage_options(context: Context, options: Mapping[str, object]) -> tuple[int, int, dict[str, object]]:
     given = {k.lower(): v for k, v in options.items()}
-    unknown = sorted(set(given) - {"tablets", "replication"})
+    unknown = sorted(set(given) - {"tablets", "replication", "min_copies"})
     if unknown:
-        raise UnknownNameError(f"WITH: expected tablets or replication, found {unknown[0]}")
+        raise UnknownNameError(f"WITH: expected tablets, replication or min_copies, found {unknown[0]}")
     tablets = given.get("tablets", context.settings.tablets)
     replication = given.get("replication", context.settings.replication)
     if (
@@ -237,7 +237,12 @@ def storage_options(context: Context, options: Mapping[str, object]) -> tuple[in
         raise UsageError(f"tablets: expected a power of two from 1 to {TABLETS_MAX}, found {tablets}")
     if type(replication) is not int or replication < 1:
         raise UsageError(f"replication: expected a whole number from 1, found {replication}")
-    return tablets, replication, {}
+    if "min_copies" not in given:
+        return tablets, replication, {}
+    least = given["min_copies"]
+    if type(least) is not int or not 1 <= least <= replication:
+        raise UsageError(f"min_copies: expected a whole number from 1 to the replication {replication}, found {least}")
+    return tablets, replication, {"min_copies": least}
 
 
 def drop_table(context: Context, name: str, *, if_exists: bool = False, cascade: bool = False) -> bool:

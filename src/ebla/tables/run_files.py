@@ -1,4 +1,4 @@
-"""The files that one transaction writes of one relation: runs under the root of every replica, and scratch before them.
+"""The files that one transaction writes of one relation: runs under the roots of replicas, and scratch before them.
 
 A run's name has the relation, the transaction and a number. So the names of all files that a transaction may have
 written are known from the count of numbers that were given out, even where writing one failed half way.
@@ -7,6 +7,7 @@ written are known from the count of numbers that were given out, even where writ
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from ebla.base.ids import NodeId, TabletId, TransactionId
 from ebla.base.settings import Settings
 from ebla.model.relation import Kind, Relation, Run, RunSource
 from ebla.spark.write import TabletFile, write_tablets
+from ebla.storage import copies
 from ebla.storage import runs as rf
 from ebla.storage.files import Root, run_path, scratch_path
 from ebla.tables import batch as b
@@ -65,7 +67,7 @@ class RunFiles:
         deletes: bool = False,
         source: RunSource = RunSource.WRITE,
     ) -> list[Run]:
-        """Give Spark's files their run names, check and measure them, and put a copy under every replica's root."""
+        """Give Spark's files their run names, check and measure them, and put a copy under the replicas' roots."""
         relation, root, roots = self.relation, self.home(), self._roots
 
         def one(item: tuple[int, TabletFile]) -> Run | None:
@@ -81,9 +83,7 @@ class RunFiles:
             )  # fmt: skip
             root.move(file.path, run.path)
             root.flush(run.path)
-            for node in run.nodes:
-                if roots[node].location != root.location:
-                    root.copy_to(roots[node], run.path)
+            run = replace(run, nodes=copies.copy(root, run.path, roots, run.nodes, relation.min_copies))
             if all(roots[node].location != root.location for node in run.nodes):
                 root.remove(run.path)
             return run
@@ -101,8 +101,9 @@ class RunFiles:
 
     def home(self) -> Root:
         """The root that Spark writes to first: this node's, or that of a node that holds the relation."""
-        own = self._roots.get(NodeId(self._settings.node))
-        return own if own is not None else self._roots[self.relation.placement[0][0]]
+        wanted = (NodeId(self._settings.node), *(node for nodes in self.relation.replica_sets() for node in nodes))
+        found = [self._roots[node] for node in wanted if node in self._roots]
+        return next((root for root in found if root.is_writable), found[0])
 
     @property
     def has_scratch(self) -> bool:

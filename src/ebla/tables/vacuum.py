@@ -118,13 +118,15 @@ def sweep(context: Context, relations: Sequence[RelationId] | None = None) -> tu
     """Delete files that the manifest does not name and no open transaction owns: count, bytes, orphans.
 
     The listing comes first and the catalog second. A file that was listed and whose transaction is still open is
-    still being written; one whose transaction committed is named by then; any other can never be read.
+    still being written; one whose transaction committed is named by then; any other can never be read. A relation of
+    which copies are being made is left for the next sweep.
     """
     removed = size = 0
     wanted = None if relations is None else {f"r{r}" for r in relations}
     listed = {node: root.listing() for node, root in context.roots().items()}
     with context.catalog.reading() as connection:
         at_work = tx.open_transactions(connection)
+        copied = {f"r{relation}" for relation in tx.copied_now(connection)}
         named: Mapping[NodeId, set[str]] = {node: reads.named_paths(connection, node) for node in listed}
     owners: list[TransactionId] = []
     for node, entries in listed.items():
@@ -134,6 +136,8 @@ def sweep(context: Context, relations: Sequence[RelationId] | None = None) -> tu
             number = owner(path)
             inside = path.split("/", 1)[0]
             if number is None or number in at_work or path in named[node] or (wanted and inside not in wanted):
+                continue
+            if inside in copied:  # under the name of the transaction that wrote it first
                 continue
             if folder:
                 root.remove_tree(path)

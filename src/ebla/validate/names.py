@@ -45,7 +45,7 @@ def follow(items: Sequence[ScriptItem], warehouse: Warehouse) -> Followed:
     return Followed(views=views, queries=queries, issues=issues)
 
 
-NAMELESS = st.ClusterStatement | st.ShowTables | st.ShowViews | st.ShowHandlers | st.ShowIndexes
+NAMELESS = st.ClusterStatement | st.ShowTables | st.ShowViews | st.ShowHandlers | st.ShowIndexes | st.ShowReplication
 """Statements that name no relation."""
 
 

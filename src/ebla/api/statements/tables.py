@@ -12,6 +12,7 @@ from ebla.api import creation, system
 from ebla.api.statements import answers
 from ebla.catalog import reads
 from ebla.model.relation import Column, Constraint, Kind, Relation
+from ebla.relations import copies
 from ebla.spark.result import Result, named_like
 from ebla.sql import statements as st
 from ebla.tables import compaction, constraint_ddl, ddl, defaults
@@ -124,6 +125,11 @@ class Tables:
             }
         )
         return Result(table=named_like(listed, like), spark=lambda: self._context.spark)
+
+    def show_replication(self, like: str | None) -> Result:
+        with self._context.catalog.reading() as connection:
+            found = copies.summary(connection)
+        return Result(table=named_like(found, like), spark=lambda: self._context.spark)
 
     def describe(self, name: str, *, is_system: bool) -> Result:
         if is_system:

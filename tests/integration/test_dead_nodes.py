@@ -1,0 +1,170 @@
+"""With three copies a dead node stops neither reads nor writes, and gets what it missed when it is back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ebla.base.caches import CacheName
+from ebla.errors import StorageError, UsageError
+from ebla.topology import streaming
+from ebla.topology.streaming import repair
+from support.warehouse import connect, eventually, live_runs, named, rows, stored
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    import ebla
+
+NODES = ("node1", "node2", "node3")
+
+
+def opened(folder: Path, spark: SparkSession | None = None, **settings: Any) -> ebla.Database:
+    """Every tablet on three nodes; none is repaired by itself."""
+    nodes = {name: str(folder / name) for name in NODES[1:]}
+    given = {"repair_period_s": 0, "replication": 3, "storage_root": str(folder / "node1"), **settings}
+    return connect(folder / "warehouse", spark, nodes=nodes, **given)
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[ebla.Database]:
+    with opened(tmp_path) as db:
+        db.sql("CREATE TABLE t (id BIGINT, n INT, PRIMARY KEY (id))")
+        write(db, 0, 40)
+        yield db
+
+
+def write(db: ebla.Database, first: int, end: int) -> None:
+    db.table("t").upsert([{"id": i, "n": i} for i in range(first, end)])
+
+
+def kill(folder: Path, *names: str) -> Callable[[], None]:
+    """Put files in the place of storage roots; what brings them back."""
+    for name in names:
+        (folder / name).rename(folder / f"{name}.away")
+        (folder / name).write_text("the disk is gone")
+
+    def back() -> None:
+        for name in names:
+            (folder / name).unlink()
+            (folder / f"{name}.away").rename(folder / name)
+
+    return back
+
+
+def ids(db: ebla.Database) -> list[int]:
+    return sorted(row[0] for row in db.query("t", limit=1000).rows())
+
+
+def forget(db: ebla.Database) -> None:
+    """Have the next read open files."""
+    for name in CacheName:
+        db.context.caches.cache(name).clear()
+
+
+def lacking(db: ebla.Database) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for node, runs in db.sql("SELECT node, runs FROM system.under_replicated").rows():
+        found[node] = found.get(node, 0) + runs
+    return found
+
+
+@pytest.mark.parametrize("dead", NODES)
+def test_a_dead_node_stops_neither_reads_nor_writes(db, tmp_path, dead):
+    back = kill(tmp_path, dead)
+    write(db, 40, 60)
+    db.table("t").delete([{"id": 3}])
+    expected = [i for i in range(60) if i != 3]
+    forget(db)
+    assert ids(db) == expected
+    assert {run.nodes for run in live_runs(db, "t")} == {NODES, tuple(n for n in NODES if n != dead)}
+    assert lacking(db) == {dead: 2}
+    back()
+    assert repair(db.context) == 2
+    assert lacking(db) == {}
+    assert repair(db.context) == 0
+    assert stored(db) == named(db)
+    back = kill(tmp_path, *(n for n in NODES if n != dead))  # what was dead has all of it
+    forget(db)
+    assert ids(db) == expected
+    back()
+
+
+def test_two_dead_nodes_stop_writes_and_not_reads(db, tmp_path):
+    back = kill(tmp_path, "node2", "node3")
+    forget(db)
+    assert ids(db) == list(range(40))
+    with pytest.raises(StorageError, match=r"expected copies on at least 2 of 3 nodes, found 1: node node2: .*; node"):
+        write(db, 40, 41)
+    assert ids(db) == list(range(40))
+    db.sql("CREATE TABLE careless (id BIGINT PRIMARY KEY) WITH (min_copies = 1)")
+    assert "min_copies = 1" in db.sql("SHOW CREATE TABLE careless").one()[0]
+    db.table("careless").upsert([{"id": 1}])
+    back()
+    assert repair(db.context) == 2
+    write(db, 40, 41)
+    assert ids(db) == list(range(41))
+
+
+def test_a_process_starts_without_a_node(db, tmp_path):
+    """Its root is not made anew: an empty directory is not the node's disk."""
+    db.close()
+    (tmp_path / "node2").rename(tmp_path / "away")
+    with opened(tmp_path) as again:
+        write(again, 40, 50)
+        assert ids(again) == list(range(50))
+        assert not (tmp_path / "node2").exists()
+        assert lacking(again) == {"node2": 1}
+        (tmp_path / "away").rename(tmp_path / "node2")
+        assert repair(again.context) == 1
+
+
+def test_what_a_node_missed_is_copied_in_the_background(tmp_path):
+    with opened(tmp_path, repair_period_s=0.1) as db:
+        db.sql("CREATE TABLE t (id BIGINT, n INT, PRIMARY KEY (id)); CREATE INDEX by_n ON t (n)")
+        back = kill(tmp_path, "node3")
+        write(db, 0, 10)
+        listed = {name: (least, count) for name, _, _, _, least, count, _, _ in db.sql("SHOW REPLICATION").rows()}
+        assert listed == {"t": (2, 1), "by_n": (2, 1)}
+        assert db.sql("SHOW REPLICATION LIKE 't'").one()[-1] == "node3"
+        back()
+        eventually(lambda: lacking(db) == {})
+        assert stored(db) == named(db)
+
+
+def test_min_copies_is_a_number_up_to_the_replication(db):
+    for wrong in (0, 4, "'two'"):
+        with pytest.raises(UsageError, match="min_copies: expected a whole number from 1 to the replication 3"):
+            db.sql(f"CREATE TABLE u (id BIGINT PRIMARY KEY) WITH (min_copies = {wrong})")
+
+
+def test_a_sweep_spares_a_copy_that_no_commit_names_yet(db, tmp_path, monkeypatch):
+    back = kill(tmp_path, "node3")
+    write(db, 40, 50)
+    back()
+    swept: list[int] = []
+    monkeypatch.setattr(streaming, "hit", lambda name: swept.append(db.vacuum().files))
+    assert repair(db.context) == 1
+    assert swept == [0]
+    assert stored(db) == named(db)
+
+
+@pytest.mark.spark
+def test_spark_writes_what_a_dead_node_lacks(spark, tmp_path):
+    """Rows that Spark cuts into tablets, a fold, and a data source, with the root of the process's own node lost."""
+    with opened(tmp_path, spark, batch_rows_max=10) as db:
+        db.sql("CREATE TABLE t (id BIGINT, n BIGINT, PRIMARY KEY (id))")
+        db.table("t").upsert(spark.range(100).selectExpr("id", "id AS n"))
+        back = kill(tmp_path, "node1")
+        db.table("t").upsert(spark.range(100, 200).selectExpr("id", "id AS n"))
+        db.compact("t")
+        assert [row[0] for row in rows(db, "t")] == list(range(200))
+        assert set(lacking(db)) == {"node1"}
+        back()
+        repair(db.context)
+        assert lacking(db) == {}
+        kill(tmp_path, "node2", "node3")
+        assert db.sql("SELECT count(*), sum(n) FROM t").one() == (200, sum(range(200)))

@@ -1,0 +1,81 @@
+"""Which tablets a run has rows of, and which nodes lack it; and files under several roots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebla.base.ids import NodeId
+from ebla.errors import StorageError
+from ebla.model import copies as model
+from ebla.model.tablets import spread_of, spread_over
+from ebla.storage import copies
+from ebla.storage.files import MARKER, Root
+from support.manifests import run_of, table_of
+
+A, B, C = map(NodeId, "abc")
+ROWS = pa.table({"id": [1, 2, 3]})
+
+
+@given(st.sets(st.integers(0, 15), min_size=1), st.sampled_from([1, 4, 16, 64]))
+def test_a_spread_names_the_same_tokens_in_every_map(having: set[int], tablets: int):
+    spread = spread_of(having, 16)
+    assert spread_over(spread, 16) == sorted(having)
+    coming = {t * tablets // 16 for t in having} if tablets <= 16 else {4 * t + i for t in having for i in range(4)}
+    assert spread_over(spread, tablets) == sorted(coming)
+
+
+def test_a_node_lacks_a_run_of_its_tablets():
+    table = replace(table_of(4), placement=((A, B), (B, C), (C, A), (A, B)))
+    one = run_of(table, "one", 1, tablet=1)
+    assert model.missing(table, replace(one, nodes=(B,))) == {C: 1}
+    every = replace(run_of(table, "all", 1), nodes=(A, B))
+    assert model.missing(table, every) == {C: 1}
+    assert model.missing(table, replace(every, spread=spread_of([0, 3], 4))) == {}
+    assert model.missing(table, replace(every, spread=spread_of([2], 4))) == {C: 2}
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> dict[NodeId, Root]:
+    found = {node: Root(str(tmp_path / node), fsync=False, claimed=True) for node in (A, B, C)}
+    for node in found:
+        Root(str(tmp_path / node)).claim({"node": node})
+    return found
+
+
+def lose(root: Root, how: str) -> None:
+    place = Path(root.location)
+    place.rename(f"{place}.away")
+    if how == "file":
+        place.write_text("no directory")
+    elif how == "unmounted":
+        place.mkdir()
+
+
+@pytest.mark.parametrize("how", ["missing", "file", "unmounted"])
+def test_a_root_that_is_gone_takes_no_part(roots: dict[NodeId, Root], how: str):
+    lose(roots[A], how)
+    size, done = copies.write(ROWS, "r1/t1-0.parquet", roots, (A, B, C), least=2)
+    assert (done, roots[B].size("r1/t1-0.parquet")) == ((B, C), size)
+    assert not (Path(roots[A].location) / "r1").exists()
+    assert copies.copy(roots[B], "r1/t1-0.parquet", roots, (A, B, C), least=2) == (B, C)
+    lose(roots[B], how)
+    with pytest.raises(StorageError, match=f"expected copies on at least 2 of 3 nodes, found 1: node a: .*{MARKER}"):
+        copies.write(ROWS, "r1/t2-0.parquet", roots, (A, B, C), least=2)
+    with pytest.raises(StorageError, match="expected the storage root of a node"):
+        copies.write(ROWS, "r1/t3-0.parquet", roots, (A,), least=1)
+
+
+def test_a_copy_is_compared_with_what_was_read(roots: dict[NodeId, Root]):
+    size, _ = copies.write(ROWS, "r1/t1-0.parquet", roots, (A,), least=1)
+    copies.copy_checked(roots[A], roots[B], "r1/t1-0.parquet", size)
+    both = [(Path(roots[node].location) / "r1/t1-0.parquet").read_bytes() for node in (A, B)]
+    assert both[0] == both[1]
+    with pytest.raises(StorageError, match=f"expected a copy of {size + 1} bytes .* found {size} bytes"):
+        copies.copy_checked(roots[A], roots[C], "r1/t1-0.parquet", size + 1)
+    assert roots[C].size("r1/t1-0.parquet") is None
