@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from ebla.base.lag import Lag, is_too_great
+import ebla
 from ebla.base.services import Scheduler
+from ebla.catalog.lag import HOLD_S_MAX, LOOK_S, Lag, is_too_great, publish, withdraw
+from ebla.catalog.store import Catalog
+from ebla.node.runner import Runner
+from ebla.views.handlers.epochs import Epochs
+from support.catalogs import statements
+from support.warehouse import eventually
 
 WAIT_S = 30
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    opened = Catalog.open(str(tmp_path / "catalog"))
+    yield opened
+    opened.close()
 
 
 @pytest.mark.parametrize(
@@ -20,9 +35,9 @@ def test_writes_are_held_back_beyond_a_lag(lag_s: float, max_lag_s: float | None
     assert is_too_great(lag_s, max_lag_s) is expected
 
 
-def test_the_lag_is_the_age_of_the_oldest_commit_that_is_not_read() -> None:
+def test_the_lag_is_the_age_of_the_oldest_commit_that_is_not_read(catalog: Catalog) -> None:
     now_s = [100.0]
-    lag = Lag(Scheduler(lambda: now_s[0], threads=False), 60.0)
+    lag = Lag(catalog, Scheduler(lambda: now_s[0], threads=False), 60.0)
     assert lag.seconds == 0.0
     lag.committed("handler/default")
     now_s[0] = 103.0
@@ -39,9 +54,9 @@ def test_the_lag_is_the_age_of_the_oldest_commit_that_is_not_read() -> None:
     assert lag.seconds == 0.0
 
 
-def test_the_period_of_a_handler_is_no_lag() -> None:
+def test_the_period_of_a_handler_is_no_lag(catalog: Catalog) -> None:
     now_s = [100.0]
-    lag = Lag(Scheduler(lambda: now_s[0], threads=False), 60.0)
+    lag = Lag(catalog, Scheduler(lambda: now_s[0], threads=False), 60.0)
     lag.committed("handler/daily", 300.0)
     now_s[0] = 390.0
     assert lag.seconds == 0.0
@@ -49,10 +64,10 @@ def test_the_period_of_a_handler_is_no_lag() -> None:
     assert lag.seconds == 10.0
 
 
-def test_what_epochs_could_not_read_holds_no_writer_back() -> None:
+def test_what_epochs_could_not_read_holds_no_writer_back(catalog: Catalog) -> None:
     """A view that fails is tried again after a pause; writers have no part in it."""
     now_s = [100.0]
-    lag = Lag(Scheduler(lambda: now_s[0], threads=False), 1.0)
+    lag = Lag(catalog, Scheduler(lambda: now_s[0], threads=False), 1.0)
     lag.committed("handler/default")
     now_s[0] = 200.0
     with pytest.raises(ValueError, match="row"), lag.reading("handler/default"):
@@ -61,10 +76,10 @@ def test_what_epochs_could_not_read_holds_no_writer_back() -> None:
     assert (lag.seconds, lag.held) == (0.0, 0)
 
 
-def test_a_write_goes_on_when_the_epoch_has_ended() -> None:
+def test_a_write_goes_on_when_the_epoch_has_ended(catalog: Catalog) -> None:
     now_s = [100.0]
     services = Scheduler(lambda: now_s[0], threads=False)
-    lag = Lag(services, 10.0)
+    lag = Lag(catalog, services, 10.0)
     lag.committed("handler/default")
     now_s[0] = 150.0
     written = threading.Event()
@@ -80,3 +95,48 @@ def test_a_write_goes_on_when_the_epoch_has_ended() -> None:
     services.notify()
     assert written.wait(WAIT_S)
     writer.join(WAIT_S)
+
+
+def test_the_lag_of_others_is_asked_for_once_in_a_while(catalog: Catalog) -> None:
+    now_s = [100.0]
+    lag = Lag(catalog, Scheduler(lambda: now_s[0], threads=False), 60.0)
+    publish(catalog, 70.0)
+    with statements(catalog) as sent:
+        assert lag.elsewhere_s >= 70.0
+        assert lag.elsewhere_s >= 70.0
+    assert len(sent) == 1
+    withdraw(catalog)
+    assert lag.elsewhere_s >= 70.0
+    now_s[0] += LOOK_S
+    assert lag.elsewhere_s == 0.0
+    unlimited = Lag(catalog, Scheduler(lambda: now_s[0], threads=False), None)
+    publish(catalog, 70.0)
+    unlimited.hold()
+    assert unlimited.held == 0
+
+
+def test_a_writer_waits_for_epochs_of_another_process(tmp_path: Path) -> None:
+    """The two share nothing but the catalog, as processes do."""
+    where = str(tmp_path / "warehouse")
+    with ebla.connect(where, max_lag_s=5.0) as maintains, ebla.connect(where, max_lag_s=1.0) as writes:
+        writes.sql("CREATE TABLE t (id BIGINT, PRIMARY KEY (id))")
+        maintains.context.services.drop(Runner.name)
+        runner, lag = Runner(maintains.context, Epochs(maintains.context)), maintains.context.lag
+        now_s = maintains.context.services.clock
+        lag.committed("handler/default")
+        lag._unread["handler/default"] -= 10.0
+        runner.step(now_s())
+        assert maintains.context.lag.is_too_great
+        writer = threading.Thread(target=lambda: writes.table("t").upsert([{"id": 1}]))
+        writer.start()
+        eventually(lambda: writes.context.lag._asked_s > 0.0)
+        with lag.reading("handler/default"):
+            pass
+        runner.step(now_s())
+        writer.join(WAIT_S)
+        assert writes.query("t").rows() == [(1,)]
+        assert writes.context.lag.held == 1
+        assert 0.0 < writes.context.lag.held_s < HOLD_S_MAX
+        assert writes.context.lag.seconds == 0.0, "its own epochs are not behind"
+        writes.table("t").upsert([{"id": 2}])
+        assert writes.context.lag.held == 1

@@ -23,6 +23,8 @@ class ProcessMetrics(Collector):
         lag, counts = self._context.lag, self._context.catalog.queue.counts
         help_text = "The age of the oldest commit that epochs of this process have to read."
         yield GaugeMetricFamily("ebla_process_lag_seconds", help_text, value=lag.seconds)
+        help_text = "The lag that a process has published because it is too great; 0 if none has."
+        yield GaugeMetricFamily("ebla_published_lag_seconds", help_text, value=lag.elsewhere_s)
         yield _counter("ebla_writes_held", "Writes that were held back because of the lag.", lag.held)
         yield _counter("ebla_writes_held_seconds", "For how long writes were held back.", lag.held_s)
         yield _counter("ebla_catalog_changes", "Commits and beginnings of transactions.", counts.changes)

@@ -45,7 +45,7 @@ class Settings(BaseModel):
     max_lag_s: float | None = Field(
         60.0,
         ge=0,
-        description="A write is held back, 5 s at most, while epochs of its process are further behind than this.",
+        description="A write is held back, 5 s at most, while epochs of any process are further behind than this.",
     )
     driver_rows_max: int = Field(
         10_000, ge=0, description="Epochs of at most so many changed rows may do without Spark; 0: none does."

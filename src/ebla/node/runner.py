@@ -53,6 +53,7 @@ class Runner:
 
     def step(self, now_s: float) -> float:
         self._look(now_s)
+        self._context.lag.publish()
         return self._context.services.clock() + self._rest_s()
 
     def _rest_s(self) -> float:

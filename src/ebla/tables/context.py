@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ebla.base.activities import Activities
 from ebla.base.caches import CacheName, Caches, Lru
 from ebla.base.ids import NodeId, TransactionId
-from ebla.base.lag import Lag
 from ebla.base.services import Scheduler
 from ebla.base.settings import Settings
+from ebla.catalog.lag import Lag
 from ebla.catalog.leadership import Leadership
 from ebla.catalog.store import Catalog
 from ebla.relations.indexes import IndexCache
@@ -109,7 +109,7 @@ class Context:
             services=services,
             leadership=Leadership(catalog, holder, settings.leader_lease_s, services),
             leases=Leases(catalog, settings.transaction_lease_s, services),
-            lag=Lag(services, settings.max_lag_s),
+            lag=Lag(catalog, services, settings.max_lag_s),
             holder=holder,
             maintainer=maintainer,
             caches=caches,
