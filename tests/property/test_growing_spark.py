@@ -5,7 +5,6 @@ After every commit of a build the unfinished view is compared with its query ove
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from ebla.views.epoch.region import covered_stretches, inside
 from support.duck import DuckEngine, State
 from support.relations import relation
 from support.spellings import naming, spelled
-from support.view_queries import KEYS, TABLES, Sql, queries, rows_of
+from support.view_queries import KEYS, ROWS, TABLES, Sql, queries
 from support.view_states import bag, key_of, put
 
 pytestmark = pytest.mark.spark
@@ -55,8 +54,8 @@ def changes(draw: st.DrawFn) -> Change:
     tables = draw(st.lists(st.sampled_from(sorted(TABLES)), max_size=2, unique=True))
     return {
         table: (
-            draw(st.lists(rows_of(table), max_size=2)),
-            [key_of(table, row) for row in draw(st.lists(rows_of(table), max_size=2))],
+            draw(st.lists(ROWS[table], max_size=2)),
+            [key_of(table, row) for row in draw(st.lists(ROWS[table], max_size=2))],
         )
         for table in tables
     }
@@ -66,13 +65,13 @@ def changes(draw: st.DrawFn) -> Change:
 def filled(draw: st.DrawFn) -> State:
     """Rows in every table, enough for several chunks."""
     return {
-        table: {key_of(table, row): row for row in draw(st.lists(rows_of(table), min_size=6, max_size=9))}
+        table: {key_of(table, row): row for row in draw(st.lists(ROWS[table], min_size=6, max_size=9))}
         for table in TABLES
     }
 
 
 def changed(state: State, change: Change) -> State:
-    after = copy.deepcopy(state)
+    after = {table: dict(rows) for table, rows in state.items()}
     for table, (rows, gone) in change.items():
         after[table].update({key_of(table, row): row for row in rows})
         for key in gone:

@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from hypothesis import HealthCheck, assume, event, given, note, settings
 from hypothesis import strategies as st
 
 from ebla.algebra.merge import Call, Role, merge, settled, sketch
-from ebla.algebra.nodes import NotUnderstood
+from ebla.algebra.nodes import NotUnderstood, Shape
 from ebla.algebra.plan import Difference, Followed, FullRefresh, Incremental, Merge, Term, plan
 from ebla.algebra.shape import shape
 from ebla.sql.parse import parse
@@ -113,7 +114,7 @@ def check_plan(sql: Sql, written: Spelled, names: Naming, old: State, new: State
                 check_incremental(engine, written, followed, old, new)
                 told = [t for t in engine.changed_tables() if needs_keys_alone(followed, t, names.keys[t])]
                 event(f"told by keys: {bool(told)}")
-                check_incremental(KeysAlone(old, new, names, told), written, followed, old, new)
+                check_incremental(KeysAlone(engine, told), written, followed, old, new)
             case Difference():
                 change = difference(engine, sql.text, followed.terms)
                 before = engine.evaluate(sql.text, old)
@@ -155,14 +156,19 @@ TOLD = [
 ]
 
 
+@cache
+def shaped(text: str) -> tuple[Query, Shape]:
+    query = parse(text)
+    assert isinstance(query, Query)
+    return query, shape(query, TABLES)
+
+
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(text=st.sampled_from(TOLD), both=states())
 def test_keys_alone_tell_which_rows_a_change_touches(text: str, both: tuple[State, State]) -> None:
     old, new = both
-    query = parse(text)
-    assert isinstance(query, Query)
     engine = DuckEngine(old, new)
-    understood = shape(query, TABLES)
+    query, understood = shaped(text)
     moved = [t for t in engine.changed_tables() if t in {ref.name for ref in query.refs}]
     assume(moved)
     made = plan(understood, moved, KEYS)
@@ -171,14 +177,15 @@ def test_keys_alone_tell_which_rows_a_change_touches(text: str, both: tuple[Stat
     assume(told)
     columns = tuple((name, "") for name, _ in understood.outputs)
     with contextlib.suppress(TooLarge):
-        check_incremental(KeysAlone(old, new, PLAIN, told), Spelled(text, Sql(text, columns), columns), made, old, new)
+        check_incremental(KeysAlone(engine, told), Spelled(text, Sql(text, columns), columns), made, old, new)
 
 
 class KeysAlone(DuckEngine):
     """Of what changed in some tables it knows the keys, and takes one row that did not change for changed."""
 
-    def __init__(self, old: State, new: State, names: Naming, told: Sequence[str]) -> None:
-        super().__init__(old, new, names)
+    def __init__(self, engine: DuckEngine, told: Sequence[str]) -> None:
+        super().__init__(engine.old, engine.new, engine.naming)
+        self._whole = engine._whole
         self._told = told
 
     def changed(self, table: str) -> pa.Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 import duckdb
 import pyarrow as pa
@@ -30,6 +31,31 @@ State = dict[str, dict[tuple[object, ...], Row]]
 _shared = duckdb.connect(":memory:", config={"threads": 1})
 
 
+@lru_cache(maxsize=1024)
+def _translated(text: str) -> tuple[str, tuple[str, ...]]:
+    """A plain query for DuckDB, and the table of each of its mentions, which it reads as `input_0` and so on."""
+    query = parse(text)
+    assert isinstance(query, Query)
+    names = {(ref.start, ref.end): f"input_{number}" for number, ref in enumerate(query.refs)}
+    tree = sqlglot.parse_one(rewrite(query, lambda ref: names[ref.start, ref.end]), dialect="spark")
+    for group in tree.find_all(exp.Group):  # of no rows, DuckDB makes the group of all, and Spark none
+        if group.find(exp.Rollup, exp.Cube, exp.GroupingSets) and isinstance(group.parent, exp.Select):
+            group.parent.having("count(*) > 0", dialect="spark", copy=False)
+    for call in tree.find_all(exp.GroupingId):  # DuckDB wants to be given the columns of the groups
+        forms = tree.args["group"].find_all(exp.Rollup, exp.Cube, exp.GroupingSets)
+        parts = [part for form in forms for part in form.expressions]
+        listed = [o for p in parts for o in (p.expressions if isinstance(p, exp.Tuple) else [p.unnest()])]
+        call.set("expressions", list(dict.fromkeys(listed)))
+    return tree.sql("duckdb"), tuple(ref.name for ref in query.refs)
+
+
+@lru_cache(maxsize=1024)
+def _expression(column: Column) -> str:
+    """A column of stored rows, or what is computed of them, for DuckDB."""
+    text = column.text if isinstance(column, Computed) else quote(column)
+    return sqlglot.transpile(text, read="spark", write="duckdb")[0]
+
+
 class DuckEngine:
     """One epoch over an old and a new state of the tables. Plans speak of stored names, texts of plain ones."""
 
@@ -38,6 +64,8 @@ class DuckEngine:
         self._new = self.new = new
         self.naming = naming
         self.connection = _shared
+        self._whole: dict[tuple[str, bool], Counter[tuple[object, ...]]] = {}
+        """What texts give of the old and of the new state, each computed once."""
 
     def table(self, name: str, rows: Sequence[Row]) -> pa.Table:
         columns = TABLES[name]
@@ -84,8 +112,7 @@ class DuckEngine:
         """Columns of some rows, in the order of the rows."""
         cursor = self.connection.cursor()
         cursor.register("given_rows", rows)
-        texts = [column.text if isinstance(column, Computed) else quote(column) for column in columns]
-        made = [sqlglot.transpile(text, read="spark", write="duckdb")[0] for text in texts]
+        made = [_expression(column) for column in columns]
         return cursor.sql(
             f"SELECT {', '.join(f'{text} AS c{i}' for i, text in enumerate(made))} FROM given_rows"
         ).to_arrow_table()
@@ -94,43 +121,30 @@ class DuckEngine:
         self, text: str, state: State, leaves: Mapping[int, pa.Table] | None = None
     ) -> Counter[tuple[object, ...]]:
         """The rows of a plain query as a bag, with some mentions of tables replaced by other rows."""
-        return Counter(tuple(row) for row in self._run(text, lambda _: state, leaves or {}).fetchall())
+        if leaves is not None or (state is not self.old and state is not self.new):
+            return Counter(tuple(row) for row in self._run(text, lambda _: state, leaves or {}).fetchall())
+        asked = text, state is self.new
+        if asked not in self._whole:
+            self._whole[asked] = Counter(tuple(row) for row in self._run(text, lambda _: state, {}).fetchall())
+        return self._whole[asked].copy()
 
     def evaluate_side(self, text: str, side: Side) -> duckdb.DuckDBPyConnection:
-        nothing = {n: self.table(self._table_of(text, n), []) for n in side.unread}
+        nothing = {n: self.table(_translated(text)[1][n], []) for n in side.unread}
         return self._run(
             text, lambda number: self._old if number in side.old else self._new, {**nothing, **side.leaves}
         )
 
-    def _table_of(self, text: str, number: int) -> str:
-        query = parse(text)
-        assert isinstance(query, Query)
-        return query.refs[number].name
-
     def _run(
         self, text: str, state_of: Callable[[int], State], leaves: Mapping[int, pa.Table]
     ) -> duckdb.DuckDBPyConnection:
-        query = parse(text)
-        assert isinstance(query, Query)
+        translated, tables = _translated(text)
         cursor = self.connection.cursor()
-        names: dict[tuple[int, int], str] = {}
-        for number, ref in enumerate(query.refs):
-            name = f"input_{number}"
+        for number, table in enumerate(tables):
             rows = leaves.get(number)
             if rows is None:
-                rows = self.table(ref.name, list(state_of(number)[ref.name].values()))
-            cursor.register(name, rows.rename_columns(list(TABLES[ref.name])))
-            names[ref.start, ref.end] = name
-        tree = sqlglot.parse_one(rewrite(query, lambda ref: names[ref.start, ref.end]), dialect="spark")
-        for group in tree.find_all(exp.Group):  # of no rows, DuckDB makes the group of all, and Spark none
-            if group.find(exp.Rollup, exp.Cube, exp.GroupingSets) and isinstance(group.parent, exp.Select):
-                group.parent.having("count(*) > 0", dialect="spark", copy=False)
-        for call in tree.find_all(exp.GroupingId):  # DuckDB wants to be given the columns of the groups
-            forms = tree.args["group"].find_all(exp.Rollup, exp.Cube, exp.GroupingSets)
-            parts = [part for form in forms for part in form.expressions]
-            listed = [o for p in parts for o in (p.expressions if isinstance(p, exp.Tuple) else [p.unnest()])]
-            call.set("expressions", list(dict.fromkeys(listed)))
-        return cursor.execute(tree.sql("duckdb"))
+                rows = self.table(table, list(state_of(number)[table].values()))
+            cursor.register(f"input_{number}", rows.rename_columns(list(TABLES[table])))
+        return cursor.execute(translated)
 
     def kinds(self, text: str, shown: int, sql: Sql) -> list[str]:
         """The types of an extended query's columns, as Spark would have them."""

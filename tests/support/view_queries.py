@@ -28,10 +28,13 @@ def values_of(kind: str, *, key: bool) -> st.SearchStrategy[object]:
     return texts if key else words
 
 
-@st.composite
-def rows_of(draw: st.DrawFn, table: str) -> dict[str, object]:
-    key = KEYS[table]
-    return {c: draw(values_of(kind, key=c in key)) for c, kind in TABLES[table].items()}
+def _rows_of(table: str) -> st.SearchStrategy[dict[str, object]]:
+    columns = TABLES[table].items()
+    return st.fixed_dictionaries({c: values_of(kind, key=c in KEYS[table]) for c, kind in columns})
+
+
+ROWS = {table: _rows_of(table) for table in TABLES}
+"""Rows of each table."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import decimal
 import math
 from collections import Counter
+from functools import lru_cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ from ebla.sql.parse import parse
 from ebla.sql.query import Query
 from support.duck import Row, State
 from support.spellings import PLAIN, Naming
-from support.view_queries import KEYS, TABLES, Sql, rows_of
+from support.view_queries import KEYS, ROWS, TABLES, Sql
 
 
 def key_of(table: str, row: Row) -> tuple[object, ...]:
@@ -29,20 +29,21 @@ def states(draw: st.DrawFn) -> tuple[State, State]:
     """A state of the tables, and the same after some inserts, updates and deletes."""
     old: State = {}
     for table in TABLES:
-        rows = draw(st.lists(rows_of(table), max_size=6))
+        rows = draw(st.lists(ROWS[table], max_size=6))
         old[table] = {key_of(table, r): r for r in rows}
-    new = copy.deepcopy(old)
+    new = {table: dict(rows) for table, rows in old.items()}
     changed = draw(st.lists(st.sampled_from(sorted(TABLES)), min_size=1, max_size=3, unique=True))
     for table in changed:
         if draw(st.integers(0, 9)) == 9:
             new[table] = {}
-        for row in draw(st.lists(rows_of(table), max_size=2)):
+        for row in draw(st.lists(ROWS[table], max_size=2)):
             new[table][key_of(table, row)] = row
         for key in draw(st.lists(st.sampled_from(sorted(old[table], key=repr) or [()]), max_size=2)):
             new[table].pop(key, None)
     return old, new
 
 
+@lru_cache(maxsize=1024)
 def plain_sketch(sql: Sql) -> Sketch | None:
     """The sketch of a plain query, for DuckDB to run."""
     query = parse(sql.text)
