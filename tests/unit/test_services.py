@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from ebla.base.backoff import Backoff
-from ebla.base.services import BACKOFF_S, GIVE_WAY_S, HEARTS, Rank, Scheduler, gives_way
+from ebla.base.services import BACKOFF_S, END_S, GIVE_WAY_S, HEARTS, Rank, Scheduler, gives_way
 from ebla.errors import ConflictError, StorageError
 from ebla.node.jobs import GATHER_S_MAX, Job, Turns, begins_s
 
@@ -177,20 +177,22 @@ def test_groups_are_woken_by_the_beginning_of_their_names(services: Scheduler) -
 
 
 @pytest.mark.parametrize(
-    ("rank", "at_work", "waited_s", "expected"),
+    ("rank", "at_work", "waited_s", "running", "expected"),
     [
-        (Rank.COMPACTION, {Rank.EPOCH, Rank.COMPACTION}, 0.0, True),
-        (Rank.VACUUM, {Rank.COMPACTION}, 0.0, True),
-        (Rank.COMPACTION, {Rank.EPOCH}, GIVE_WAY_S, False),
-        (Rank.COMPACTION, {Rank.COMPACTION, Rank.VACUUM, None}, 0.0, False),
-        (Rank.EPOCH, {Rank.COMPACTION}, 0.0, False),
-        (None, {Rank.EPOCH}, 0.0, False),
+        (Rank.COMPACTION, {Rank.EPOCH, Rank.COMPACTION}, 0.0, set(), True),
+        (Rank.VACUUM, {Rank.COMPACTION}, 0.0, set(), True),
+        (Rank.COMPACTION, {Rank.EPOCH}, GIVE_WAY_S, set(), False),
+        (Rank.COMPACTION, {Rank.EPOCH}, GIVE_WAY_S, {Rank.EPOCH}, True),
+        (Rank.COMPACTION, {Rank.EPOCH}, END_S, {Rank.EPOCH}, False),
+        (Rank.COMPACTION, {Rank.COMPACTION, Rank.VACUUM, None}, 0.0, set(), False),
+        (Rank.EPOCH, {Rank.COMPACTION}, 0.0, set(), False),
+        (None, {Rank.EPOCH}, 0.0, {Rank.EPOCH}, False),
     ],
 )
 def test_work_gives_way_to_ranks_before_its_own(
-    rank: Rank | None, at_work: set[Rank | None], waited_s: float, expected: bool
+    rank: Rank | None, at_work: set[Rank | None], waited_s: float, running: set[Rank | None], expected: bool
 ) -> None:
-    assert gives_way(rank, at_work, waited_s) is expected
+    assert gives_way(rank, at_work, waited_s, running) is expected
 
 
 def test_epochs_go_before_compaction_and_compaction_comes_to_its_turn(services: Scheduler, clock: Clock) -> None:
@@ -238,6 +240,34 @@ def test_a_step_begins_when_the_one_that_goes_first_has_ended(threads: Scheduler
     assert done.wait(WAIT_S)
     assert epoch.count == 1
     assert threads.wait_idle("compaction", WAIT_S)
+
+
+def test_a_step_waits_for_the_end_of_a_long_one_and_not_for_the_next(services: Scheduler, clock: Clock) -> None:
+    """Of an epoch of five seconds, behind which another one is due at once."""
+    began: list[tuple[str, float]] = []
+
+    class Epoch(Work):
+        def step(self, now_s: float) -> float | None:
+            began.append((self.name, now_s))
+            services.wake("compaction")
+            for _ in range(5):
+                clock.now_s += 1
+                services.run_due()
+            if len(began) < 3:
+                services.wake("epoch")
+            return super().step(now_s)
+
+    class Compaction(Work):
+        def step(self, now_s: float) -> float | None:
+            began.append((self.name, now_s))
+            return super().step(now_s)
+
+    services.add(Compaction(name="compaction"), rank=Rank.COMPACTION)
+    services.add(Epoch(name="epoch"), rank=Rank.EPOCH)
+    start_s = clock.now_s
+    services.wake("epoch")
+    services.run_due()
+    assert [(name, at_s - start_s) for name, at_s in began[:2]] == [("epoch", 0.0), ("compaction", 5.0)]
 
 
 # ---- failures -------------------------------------------------------------------------------------------

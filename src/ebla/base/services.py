@@ -7,9 +7,10 @@ threads, and the pauses after failures. Services of one lane take turns in one t
 wake-up and ends with the last service of the lane. A service whose steps take long has a lane of its own; those that
 only renew something share the lane `hearts`.
 
-A service of a rank gives way to those of ranks before its own: its step begins when none of theirs runs or is due, or
-when it has waited for `GIVE_WAY_S`, so that it comes to its turn under any load. A step that takes long asks
-`should_yield` between its pieces, and ends early.
+A service of a rank gives way to those of ranks before its own: its step begins when none of theirs runs or is due.
+Where their steps follow each other it waits for `GIVE_WAY_S`, and then for the end of a step that runs (`END_S` at
+most), so that it comes to its turn under any load. A step that takes long asks `should_yield` between its pieces, and
+ends early.
 
 Without threads a test runs the same services: it moves the clock and calls `run_due`.
 """
@@ -34,7 +35,9 @@ HEARTS = "hearts"
 """The lane of services that renew leases and rows: short steps at long intervals."""
 BACKOFF_S = Backoff(0.2, 30.0)
 GIVE_WAY_S = 2.0
-"""How long the next step of a service waits for those that go before it, at most."""
+"""How long the next step of a service waits for those that go before it, where one follows the other,"""
+END_S = 60.0
+"""and how long for the end of one that began meanwhile."""
 
 
 class Rank(IntEnum):
@@ -45,10 +48,18 @@ class Rank(IntEnum):
     VACUUM = 3
 
 
-def gives_way(rank: Rank | None, at_work: Iterable[Rank | None], waited_s: float) -> bool:
-    """Whether work that has been due for a while lets others go first: some of a rank before its own, not for ever."""
-    first = any(other is not None and rank is not None and other < rank for other in at_work)
-    return first and waited_s < GIVE_WAY_S
+def gives_way(
+    rank: Rank | None, at_work: Iterable[Rank | None], waited_s: float, running: Iterable[Rank | None] = ()
+) -> bool:
+    """Whether work that has been due for a while lets others go first: some of a rank before its own, not for ever.
+
+    `running`: those whose steps run and began in the first `GIVE_WAY_S`.
+    """
+
+    def go_first(others: Iterable[Rank | None]) -> bool:
+        return any(other is not None and rank is not None and other < rank for other in others)
+
+    return go_first(at_work) if waited_s < GIVE_WAY_S else waited_s < END_S and go_first(running)
 
 
 class Service(Protocol):
@@ -85,6 +96,8 @@ class _Entry:
     """Since when it is due and gives way to others."""
     woken: bool = False
     stepping: bool = False
+    began_s: float = -math.inf
+    """When its last step began."""
     failures: int = 0
     steps: int = 0
     stepped_s: float = 0.0
@@ -211,17 +224,21 @@ class Scheduler:
         if entry is None or entry.next_s > now_s:
             return None
         held_s = now_s if entry.held_s is None else entry.held_s
-        if gives_way(entry.rank, self._at_work(), now_s - held_s):
+        running = [one.rank for one in self._entries.values() if one.stepping and one.began_s < held_s + GIVE_WAY_S]
+        if gives_way(entry.rank, self._at_work(), now_s - held_s, running):
             entry.held_s = held_s
             return None
         entry.gave_way_s += now_s - held_s
         entry.woken, entry.asked_s, entry.stepping, entry.held_s = False, math.inf, True, None
+        entry.began_s = now_s
         return entry
 
     def _pause_s(self, entry: _Entry) -> float | None:
         """Until a service that is not to step now may step; `None`: not before it is woken. Under the lock."""
-        until_s = entry.next_s if entry.held_s is None else entry.held_s + GIVE_WAY_S
-        return None if until_s == math.inf else max(0.0, until_s - self.clock())
+        until_s, now_s = entry.next_s, self.clock()
+        if entry.held_s is not None:
+            until_s = entry.held_s + (GIVE_WAY_S if now_s < entry.held_s + GIVE_WAY_S else END_S)
+        return None if until_s == math.inf else max(0.0, until_s - now_s)
 
     def _at_work(self) -> set[Rank | None]:
         """The ranks of which a step runs or is due. Under the lock."""
