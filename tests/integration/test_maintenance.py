@@ -152,7 +152,14 @@ def test_a_compaction_that_always_loses_gives_up_and_leaves_nothing(db, monkeypa
     assert rows(db, "t") == [(1, 0)]
 
 
-def test_many_writes_are_compacted_in_the_background(spark, tmp_path):
+def test_many_writes_are_compacted_in_the_background(spark, tmp_path, monkeypatch):
+    pools, real = [], compaction._rewrite
+
+    def noted(*arguments):
+        pools.append(spark.sparkContext.getLocalProperty("spark.scheduler.pool"))
+        real(*arguments)
+
+    monkeypatch.setattr(compaction, "_rewrite", noted)
     with connect(tmp_path / "warehouse", spark, auto_compact=True, compact_runs=4) as db:
         db.sql("CREATE TABLE t (id BIGINT, n INT, PRIMARY KEY (id))")
         for number in range(9):
@@ -161,6 +168,9 @@ def test_many_writes_are_compacted_in_the_background(spark, tmp_path):
         assert db.background.compactor.due("t") is Due.NOTHING
         assert len([r for r in live_runs(db, "t") if r.level == 0]) < 4
         assert rows(db, "t") == [(0, 6), (1, 7), (2, 8)]
+        assert set(pools) == {"compaction"}, "its jobs get the cores that others leave"
+        db.compact("t")
+        assert spark.sparkContext.getLocalProperty("spark.scheduler.pool") is None
         db.sql("INSERT INTO t VALUES (7, 7); DROP TABLE t")  # a wake-up for what is gone does nothing
         assert db.background.compactor.wait_idle()
 

@@ -6,12 +6,14 @@ import random
 from dataclasses import replace
 from functools import partial
 
+import pytest
+
 from ebla.base.ids import RunId, TabletId, Version
 from ebla.model.relation import SPANS_TABLETS
 from ebla.model.snapshot import BEGINNING, Snapshot, assemble
 from ebla.model.tablets import ALL as TOKENS
 from ebla.model.tablets import TokenRange, token_range
-from ebla.tables.compaction import Fold, plan_fold
+from ebla.tables.compaction import Fold, cores_of, plan_fold
 from support.manifests import NODE, run_of, table_of
 
 TABLETS = 8
@@ -152,3 +154,8 @@ def test_a_part_of_the_tablets_ends_no_spanning_run() -> None:
     some = replace(table.snapshot(), tablets=(TabletId(0), TabletId(1)))
     fold = plan_fold(some, {TabletId(0), TabletId(1)}, Version(table.version))
     assert not fold.ended_level0
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(1, 1), (2, 1), (3, 1), (8, 4)])
+def test_half_of_the_cores_are_left_to_other_jobs(cores: int, expected: int) -> None:
+    assert cores_of(cores) == expected

@@ -18,6 +18,7 @@ from ebla.model.lifecycle.index import may_compact
 from ebla.model.relation import Kind
 from ebla.relations import indexes
 from ebla.relations.views import all_views
+from ebla.spark.tags import Pool
 from ebla.tables import tiers
 from ebla.tables.compaction import compact
 from ebla.tables.context import Context
@@ -119,7 +120,8 @@ class Compactor:
         for each in (name, *self._indexes_of(name)):
             match self.due(each):
                 case Due.FOLD:
-                    done = compact(self._context, each, gives_way=self._gives_way)
+                    with self._context.tags.pool(Pool.COMPACTION):
+                        done = compact(self._context, each, gives_way=self._gives_way)
                     log.info("relation=%s compacted tablets=%d runs=%d", each, done.tablets, done.folded_runs)
                     if not done.ended or self._gives_way():
                         self.want(name)

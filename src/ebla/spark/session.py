@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -47,6 +48,12 @@ _CONFIGURATION = {
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "20",
 }
+
+_POOLS = {
+    "spark.scheduler.mode": "FAIR",
+    "spark.scheduler.allocation.file": Path(__file__).with_name("pools.xml").as_uri(),
+}
+"""Jobs of one pool get cores before those of another (`tags.Pool`). Only a Spark that is started can be told so."""
 
 
 def require_java() -> None:
@@ -160,7 +167,7 @@ def _launch(settings: Settings) -> SparkSession:
     builder = builder.config("spark.driver.memory", settings.spark_memory)
     cores = os.cpu_count() or 2
     builder = builder.config("spark.sql.shuffle.partitions", str(max(4, 2 * cores)))
-    for name, value in _CONFIGURATION.items():
+    for name, value in (*_CONFIGURATION.items(), *_POOLS.items()):
         builder = builder.config(name, value)
     with _quiet_launch(), own_handler_kept():
         session = builder.getOrCreate()

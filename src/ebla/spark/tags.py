@@ -1,4 +1,4 @@
-"""Which Spark jobs belong to a statement: Ctrl-C cancels those, and no others.
+"""Which Spark jobs belong to a statement: Ctrl-C cancels those, and no others; and which give way to others.
 
 Theory of operation. A statement has a tag, and every job that its threads start carries it. PySpark's own answer to
 SIGINT is to cancel all jobs of the process, those of epochs and builds in the background too; so while a statement
@@ -14,6 +14,7 @@ import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
@@ -27,6 +28,15 @@ T = TypeVar("T")
 
 CANCEL_S = 5.0
 """How long an interrupted statement waits for Spark to take note."""
+
+
+class Pool(StrEnum):
+    """Pools of Spark's scheduler besides the default one, as `pools.xml` describes them."""
+
+    COMPACTION = "compaction"
+
+
+POOL = "spark.scheduler.pool"
 
 
 class Tags:
@@ -74,6 +84,20 @@ class Tags:
             self._here.put = True
 
     @contextlib.contextmanager
+    def pool(self, pool: Pool) -> Iterator[None]:
+        """Jobs that this thread starts inside get the cores that those of other pools leave, if Spark runs already.
+
+        A Spark that was started by the program may have no such pool; then they are jobs like others.
+        """
+        put = self._call("setLocalProperty", POOL, pool.value)
+        try:
+            yield
+        finally:
+            if put:
+                with contextlib.suppress(Exception):  # the JVM may be gone
+                    self._call("setLocalProperty", POOL, None)
+
+    @contextlib.contextmanager
     def _tagged(self, tag: str) -> Iterator[str]:
         if self.current == tag:
             yield tag
@@ -87,11 +111,11 @@ class Tags:
                 with contextlib.suppress(Exception):  # the JVM may be gone, and the tag with it
                     self._call("removeJobTag", tag)
 
-    def _call(self, method: str, tag: str) -> bool:
+    def _call(self, method: str, *given: str | None) -> bool:
         session = self._session()
         if session is None or session.sparkContext._jsc is None or jvm.ended() is not None:
             return False
-        getattr(session.sparkContext, method)(tag)
+        getattr(session.sparkContext, method)(*given)
         return True
 
     def cancel(self, tag: str) -> None:

@@ -1,8 +1,8 @@
 """Compaction folds level 0 into level 1.
 
 Deciding what to fold is a pure function of a snapshot. In the background a compaction folds some tablets after the
-others, in *pieces* of about `PIECE_ROWS` rows for each core: each is one Spark job and one commit, so that what is more
-urgent can go first in between.
+others, in *pieces* of about `PIECE_ROWS` rows for each of its cores: each is one Spark job and one commit, so that what
+is more urgent can go first in between. Half of Spark's cores are its own, so that another job finds one.
 """
 
 from __future__ import annotations
@@ -75,6 +75,11 @@ def plan_fold(
         ended_level1=frozenset(r.id for r in snapshot.level1 if r.tablet in again),
         ended_level0=frozenset(r.id for r in (*snapshot.level0, *snapshot.folded) if ends(r)),
     )
+
+
+def cores_of(cores: int) -> int:
+    """How many of Spark's cores a compaction in the background works with."""
+    return max(1, cores // 2)
 
 
 def _first(due: Sequence[TabletId], rows: Mapping[TabletId, int], rows_max: float, least: int) -> list[TabletId]:
@@ -173,7 +178,7 @@ def _compact(
             if not (snapshot.level0 or snapshot.folded or crowded):
                 transaction.roll_back()
                 return nothing, until
-            cores = context.writer.sparkContext.defaultParallelism if in_pieces else 1
+            cores = cores_of(context.writer.sparkContext.defaultParallelism) if in_pieces else 1
             rows_max = PIECE_ROWS * cores if in_pieces else math.inf
             fold = plan_fold(snapshot, _touched(context, snapshot) | crowded, until, rows_max, cores)
             context.progress(f"compacting {len(fold.rewritten)} tablets of {relation.name}", None)
