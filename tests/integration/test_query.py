@@ -16,7 +16,7 @@ from ebla.predicates.values import Exact
 from ebla.query.answer import Answer
 from support.first_rows import costs
 from support.folding import fold
-from support.warehouse import connect, damage, file_of, live_runs, refused
+from support.warehouse import connect, damage, file_of, host, live_runs, refused
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_another_copy_is_read_where_one_is_damaged(tmp_path):
         fill(db)
         fold(db, "orders", row_group_rows=100)
         for run in live_runs(db, "orders"):
-            damage(file_of(db, run, "node1"))
+            damage(file_of(db, run, host(db, "node1")))
         assert len(db.query("orders", limit=100)) == 60
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ebla.errors import CorruptRunError
 from ebla.model.relation import Run
-from support.warehouse import connect, damage, file_of, live_runs, named, refused, rows, stored
+from support.warehouse import connect, damage, file_of, host, live_runs, named, names_of, refused, rows, stored
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,7 +129,7 @@ def test_one_changed_bit_is_found_out_in_every_way_to_read(lone, spark):
 def test_every_run_has_a_copy_under_each_of_its_nodes(pair):
     runs = live_runs(pair, "t")
     assert all(len(run.nodes) == 2 for run in runs)
-    assert {node for run in runs for node in run.nodes} == {"node1", "node2", "node3"}
+    assert names_of(pair, {node for run in runs for node in run.nodes}) == {"node1", "node2", "node3"}
     for run in runs:
         first, second = (file_of(pair, run, node).read_bytes() for node in run.nodes)
         assert first == second
@@ -156,9 +156,10 @@ def test_a_bulk_write_is_copied_too(pair, spark):
 @pytest.mark.parametrize("node", ["node1", "node2"])
 def test_the_other_copy_is_read_instead(pair, spark, harm, node):
     assert rows(pair, "t") == EXPECTED  # plans and rows that are kept must not point to lost files
+    harmed = host(pair, node)
     for run in live_runs(pair, "t"):
-        if node in run.nodes:
-            file = file_of(pair, run, node)
+        if harmed in run.nodes:
+            file = file_of(pair, run, harmed)
             file.unlink() if harm == "missing" else damage(file)
     assert rows(pair, "t") == EXPECTED
     with connect(pair.context.catalog.where, spark) as fresh:

@@ -53,6 +53,7 @@ from ebla.tables import ddl
 from ebla.tables.commit import Commit
 from ebla.values import types
 from support.indexes import assert_exact, begin_index, step_until
+from support.warehouse import names_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -724,7 +725,7 @@ def test_every_replica_gets_a_copy(spark: SparkSession, tmp_path: Path):
         assert table.scan().count() == pulled(db, "orders").num_rows == 100
         with db.context.catalog.reading() as connection:
             copies = connection.execute(select(s.runs.c.host_id, s.runs.c.path, s.runs.c.bytes)).all()
-        assert {c.host_id for c in copies} == {"node1", "node2", "node3"}
+        assert names_of(db, {c.host_id for c in copies}) == {"node1", "node2", "node3"}
         roots = db.context.roots()
         assert all(roots[c.host_id].size(c.path) == c.bytes for c in copies)
         for file in (tmp_path / "n2").rglob("*.parquet"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import uuid
 from pathlib import Path
 
 import pytest
@@ -9,17 +12,20 @@ import pytest
 import ebla
 from ebla.base.ids import NodeId
 from ebla.catalog import topology
+from ebla.catalog.store import Catalog
 from ebla.errors import NodeConflictError, SqlError, UnknownNameError, UsageError
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import NodeState
 from ebla.model.topology import Member, RequestKind
+from ebla.storage.files import MARKER
 from support.catalogs import dump, exclusively
-from support.warehouse import connect, eventually
+from support.warehouse import connect, eventually, host
 
 
-def states(db: ebla.Database) -> dict[str, str]:
+def states(db: ebla.Database) -> list[tuple[str, str]]:
+    """Every node that there is and was, with its state."""
     with db.context.catalog.reading() as connection:
-        return {member.name: member.state.value for member in topology.members(connection).values()}
+        return sorted((member.name, member.state.value) for member in topology.members(connection).values())
 
 
 def asked(db: ebla.Database) -> list[tuple[str, str]]:
@@ -30,10 +36,10 @@ def asked(db: ebla.Database) -> list[tuple[str, str]]:
 def test_the_nodes_of_the_first_process_found_the_cluster_and_others_ask(tmp_path: Path):
     nodes = {"node2": str(tmp_path / "two")}
     with connect(tmp_path / "w", nodes=nodes) as db:
-        assert states(db) == {"node1": "normal", "node2": "normal"}
+        assert states(db) == [("node1", "normal"), ("node2", "normal")]
         assert asked(db) == []
         with connect(tmp_path / "w", nodes={**nodes, "node3": str(tmp_path / "three")}) as other:
-            assert states(other) == {"node1": "normal", "node2": "normal", "node3": "normal"}
+            assert states(other) == [("node1", "normal"), ("node2", "normal"), ("node3", "normal")]
             assert asked(other) == [("join", "done")]
         with connect(tmp_path / "w", nodes=nodes) as other:
             assert asked(other) == [("join", "done")], "a member does not ask again"
@@ -45,17 +51,45 @@ def test_every_process_follows_the_topology(tmp_path: Path):
         eventually(lambda: all(db.background.coordination.seen == newest for db in (first, second)))
 
 
-def test_c7_a_crashed_join_must_start_clean_and_a_removed_node_is_refused(tmp_path: Path):
+def test_c7_a_crashed_join_must_start_clean(tmp_path: Path):
     place = tmp_path / "two"
     with connect(tmp_path / "w") as db:
-        node = Member(id=NodeId("node2"), name="node2", root=str(place), state=NodeState.NONE)
+        node = Member(id=NodeId("id-2"), name="node2", root=str(place), state=NodeState.NONE)
         exclusively(db.context.catalog, t.AddNode(node=node))
-        with pytest.raises(NodeConflictError, match="node node2: expected a node that has not asked to join"):
+        with pytest.raises(NodeConflictError, match=r"found .*two of a join that did not end; begin anew"):
             connect(tmp_path / "w", nodes={"node2": str(place)})
-        exclusively(db.context.catalog, t.SetNodeState(node=node.id, state=NodeState.LEFT))
-        with pytest.raises(NodeConflictError, match="found one that left; its id is never accepted again"):
-            connect(tmp_path / "w", nodes={"node2": str(place)})
-        assert states(db) == {"node1": "normal", "node2": "left"}
+
+
+def test_c7_a_removed_nodes_id_is_refused_and_its_name_is_free(tmp_path: Path):
+    place = tmp_path / "two"
+    with connect(tmp_path / "w", nodes={"node2": str(place)}) as db:
+        gone = host(db, "node2")
+        for state in (NodeState.DECOMMISSIONING, NodeState.LEFT):
+            exclusively(db.context.catalog, t.SetNodeState(node=gone, state=state))
+    for name in ("node2", "other"):
+        with pytest.raises(NodeConflictError, match=f"of node node2 .{gone}., which left; its id is never accepted"):
+            connect(tmp_path / "w", nodes={name: str(place)})
+    with connect(tmp_path / "w", nodes={"node2": str(tmp_path / "fresh")}) as db:
+        assert host(db, "node2") != gone
+        assert sorted(states(db)) == [("node1", "normal"), ("node2", "left"), ("node2", "normal")]
+
+
+def test_a_host_id_lies_in_the_storage_root(tmp_path: Path):
+    with connect(tmp_path / "w", nodes={"node2": str(tmp_path / "two")}) as db:
+        found = json.loads((tmp_path / "two" / MARKER).read_text())
+        assert found == {"cluster": db.context.catalog.cluster_id(), "node": host(db, "node2"), "name": "node2"}
+        assert str(uuid.UUID(found["node"])) == found["node"]
+
+
+def test_a_catalog_whose_nodes_have_names_for_ids_keeps_them(tmp_path: Path):
+    with contextlib.closing(Catalog.open(str(tmp_path / "w"))) as catalog:
+        exclusively(catalog, t.AddNode(node=Member(id=NodeId("node1"), name="node1", root="./data")))
+        marker = tmp_path / "w" / "data" / MARKER
+        marker.parent.mkdir()
+        marker.write_text(json.dumps({"cluster": catalog.cluster_id(), "node": "node1"}))
+    with connect(tmp_path / "w") as db:
+        assert db.context.node == "node1"
+        assert states(db) == [("node1", "normal")]
 
 
 def test_a_node_that_lacks_a_feature_is_refused_and_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -63,7 +97,7 @@ def test_a_node_that_lacks_a_feature_is_refused_and_has_left(tmp_path: Path, mon
         monkeypatch.setattr("ebla.node.registration.FEATURES", frozenset({"topology_requests"}))
         with pytest.raises(UsageError, match="found it without tablet_transitions; upgrade it"):
             connect(tmp_path / "w", nodes={"node2": str(tmp_path / "two")})
-        assert states(db) == {"node1": "normal", "node2": "left"}
+        assert states(db) == [("node1", "normal"), ("node2", "left")]
         assert asked(db) == [("join", "failed")]
 
 
@@ -136,7 +170,7 @@ def test_bad_input_is_refused_and_changes_nothing(tmp_path: Path, statement: str
 
 def test_every_node_shows_what_holds_for_the_whole_cluster(tmp_path: Path):
     with connect(tmp_path / "w") as db:
-        found = db.sql("SELECT host_id, node_state, transition_state, global_topology_request FROM system.topology")
+        found = db.sql("SELECT name, node_state, transition_state, global_topology_request FROM system.topology")
         assert found.rows() == [("node1", "normal", None, None)]
 
 

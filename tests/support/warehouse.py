@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,6 +87,17 @@ def live_runs(db: ebla.Database, table: str, version: int | None = None) -> list
     with db.context.catalog.reading() as connection:
         found = reads.snapshot(connection, reads.relation(connection, table), version)  # type: ignore[arg-type]
     return [*found.level1, *found.level0]
+
+
+def host(db: ebla.Database, name: str) -> NodeId:
+    """The host id of a node."""
+    return db.context.catalog.read(lambda connection: topology.host_id(connection, name))
+
+
+def names_of(db: ebla.Database, hosts: Iterable[str]) -> set[str]:
+    """The names of nodes."""
+    members = db.context.catalog.read(topology.members)
+    return {members[NodeId(host)].name for host in hosts}
 
 
 def file_of(db: ebla.Database, run: Run, node: str | None = None) -> Path:

@@ -12,7 +12,6 @@ from ebla.catalog.processes import Role
 from ebla.catalog.store import Catalog, is_postgres
 from ebla.errors import CatalogError, UsageError
 from ebla.indexes.maintainer import EntryMaintainer
-from ebla.model.topology import Member
 from ebla.node.registration import refuse_foreign_root, register
 from ebla.spark.session import require_classic
 from ebla.tables.context import Context
@@ -49,18 +48,19 @@ def connect(
     where = str(Path(url).absolute()) if embedded else url
     refuse_foreign_root(where, loaded)
     catalog = Catalog.open(where, create=create, retry_s=loaded.catalog_retry_s, mask=loaded.file_mask)
-    asking: tuple[Member, ...] = ()
+    registered = None
     try:
         if catalog.read_only:
             loaded = loaded.model_copy(update={"auto_compact": False, "auto_refresh": False})
         else:
-            asking = register(catalog, loaded)
+            registered = register(catalog, loaded)
     except BaseException:
         catalog.close()
         raise
-    opened = Database(Context.open(catalog, loaded, spark, EntryMaintainer()), Role(role))
+    nodes = None if registered is None else registered.nodes
+    opened = Database(Context.open(catalog, loaded, spark, EntryMaintainer(), nodes=nodes), Role(role))
     try:
-        opened.background.join(asking)
+        opened.background.join(() if registered is None else registered.asking)
     except BaseException:
         opened.close()
         raise

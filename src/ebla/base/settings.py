@@ -18,11 +18,16 @@ PREFIX = "EBLA_"
 class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    node: str = Field("node1", description="The id of the node that this process is.")
+    node: str = Field("node1", description="The name of the node that this process is.")
     storage_root: str | None = Field(None, description="Where this node's runs lie; default: <warehouse>/data.")
     nodes: dict[str, str] = Field(
-        default_factory=dict, description="More nodes that live in this process: id to storage root."
+        default_factory=dict, description="More nodes that live in this process: name to storage root."
     )
+    replaces: dict[str, str] = Field(
+        default_factory=dict, description="Of new nodes: name to the dead node in whose place it comes."
+    )
+    datacenter: str = Field("dc1", description="Where new nodes of this process stand.")
+    rack: str = Field("rack1", description="The rack of new nodes of this process: copies go to different ones.")
     tablets: int = Field(16, description="Tablets of a new table, a power of two.")
     replication: int = Field(1, description="Copies of every tablet of a new table.")
     level0_rows_max: int = Field(
@@ -136,13 +141,14 @@ def load(**given: object) -> Settings:
 
 
 def _of_environment() -> dict[str, object]:
-    """Values as text, which the model reads as the types of its fields; of `nodes` a JSON object."""
+    """Values as text, which the model reads as the types of its fields; of mappings a JSON object."""
     said = {name.upper(): value for name, value in os.environ.items() if name.upper().startswith(PREFIX)}
     found: dict[str, object] = {
         name: said[PREFIX + name.upper()] for name in Settings.model_fields if PREFIX + name.upper() in said
     }
-    if "nodes" in found:
-        found["nodes"] = _json("nodes", str(found["nodes"]))
+    for name in ("nodes", "replaces"):
+        if name in found:
+            found[name] = _json(name, str(found[name]))
     return found
 
 

@@ -44,6 +44,7 @@ class Reach:
 def is_of(root: Root, cluster: str, node: NodeId) -> bool:
     """Whether a root is there, and is this node's."""
     try:
-        return root.owner() == {"cluster": cluster, "node": node}
+        owner = root.owner() or {}
+        return owner.get("cluster") == cluster and owner.get("node") == node
     except (EblaError, OSError, ValueError):  # it cannot be read, or is no marker
         return False

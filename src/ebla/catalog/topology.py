@@ -180,6 +180,12 @@ def _members(state: State) -> dict[NodeId, Member]:
     }
 
 
+def host_id(state: State, name: str) -> NodeId:
+    """The host id of the node of a name that has not left; a name that no such node has stands for itself."""
+    same = [member.id for member in members(state).values() if member.name == name and member.state != NodeState.LEFT]
+    return min(same, default=NodeId(name))
+
+
 def version(state: State) -> Version:
     """The last commit that changed the topology."""
     row = rows.one(state, s.topology_state, key=KEY)

@@ -31,7 +31,7 @@ def as_json(status: Status) -> dict[str, Any]:
         **_json(status, "catalog", "version", "committed_at", "reason"),
         "needs": [_json(n, "subject", "reason", "hint") for n in status.needs],
         "nodes": [
-            {**_json(node, "state", "datacenter", "rack", "shards", node="id"), "root": root}
+            {**_json(node, "state", "datacenter", "rack", "shards", node="name", host_id="id"), "root": root}
             for node, root in status.nodes
         ],
         "processes": [
@@ -98,15 +98,16 @@ def _show_nodes(status: Status) -> None:
     _section(
         "nodes",
         ["node", "state", "datacenter", "rack", "shards", "root"],
-        [(n.id, n.state, n.datacenter, n.rack, n.shards, root) for n, root in status.nodes],
+        [(n.name, n.state, n.datacenter, n.rack, n.shards, root) for n, root in status.nodes],
     )
 
 
 def _show_processes(status: Status) -> None:
+    names = {node.id: node.name for node, _ in status.nodes}
     rows = [
         (
             f"{p.host}/{p.pid}",
-            p.node,
+            names.get(p.node, p.node),
             p.role.value,
             "yes" if p.maintains else "no",
             span(status.now - p.started_at),

@@ -1,11 +1,17 @@
-"""The nodes of a process: each has a storage root that is no other node's, and is a member or asks to become one."""
+"""The nodes of a process: each has a storage root that is no other node's, and is a member or asks to become one.
+
+A node is known by its host id, which lies in its storage root together with its name (`Root.owner`). A name may be
+given again when the node that had it has left; a host id never is. So the root of a node that left is refused, and that
+of a join that did not end: each begins anew with a fresh one.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import uuid
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version as release
 from pathlib import Path
 
@@ -13,6 +19,7 @@ from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, Version
 from ebla.base.settings import Settings
+from ebla.build.reach import is_of
 from ebla.catalog import topology
 from ebla.catalog.store import FILE, Catalog, is_postgres
 from ebla.errors import CatalogError, NodeConflictError
@@ -29,88 +36,131 @@ log = logging.getLogger("ebla.topology")
 DEFAULT_ROOT = "./data"
 
 
-def register(catalog: Catalog, settings: Settings) -> tuple[Member, ...]:
-    """Look whether this process's nodes are members; those that have to ask for it. In a catalog without a node they
-    found the cluster.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """The nodes of a process, by name."""
+
+    nodes: Mapping[str, NodeId]
+    asking: tuple[Member, ...]
+    """Those that are no members yet."""
+
+
+def register(catalog: Catalog, settings: Settings) -> Registered:
+    """Look whether this process's nodes are members; in a catalog without a node they found the cluster.
 
     A node that is registered with another storage root is refused. A root belongs to one node of one catalog, and holds
     no other root: a file that is swept there belongs to no other catalog.
     """
-    # A warehouse's own data directory is recorded relative to it, so that the warehouse can be moved.
-    own = settings.storage_root
-    wanted = {settings.node: DEFAULT_ROOT if own is None else _absolute(own)}
-    wanted |= {node: _absolute(root) for node, root in settings.nodes.items()}
-
-    with catalog.reading() as connection:
-        before = topology.members(connection)
-    registered = before.get(NodeId(settings.node))
-    if own is None and registered is not None:
-        wanted[settings.node] = registered.root  # settings without a root mean the registered one
-
+    wanted = _wanted(catalog, settings)
     asking: list[Member] = []
+    before: set[str] = set()
+    """The names of nodes that were there."""
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         stored = topology.members(connection)
-        asking[:] = _strangers(stored, wanted)
-        _refuse_shared_roots(catalog, {**{n: k.root for n, k in stored.items() if may_hold(k.state)}, **wanted})
+        before.update(member.name for member in stored.values() if may_hold(member.state))
+        asking[:] = _strangers(catalog, stored, wanted, settings)
+        held = {member.name: member.root for member in stored.values() if may_hold(member.state)}
+        _refuse_nested({name: catalog.located(root) for name, root in {**held, **wanted}.items()})
         if stored or not asking:
             return None
         founders = [AddNode(node=replace(node, state=NodeState.NORMAL)) for node in asking]
         reason = f"found the cluster with {', '.join(sorted(wanted))}"
-        asking.clear()
         return c.Decision(reason=reason, updates=tuple(founders), guards=frozenset({TOPOLOGY}))
 
-    catalog.decide(decide, node=NodeId(settings.node))
+    if catalog.decide(decide) is not None:
+        asking.clear()
+    with catalog.reading() as connection:
+        nodes = {name: topology.host_id(connection, name) for name in wanted}
+    nodes |= {member.name: member.id for member in asking}
     for name, root in wanted.items():
         place = Root(catalog.located(root), mask=settings.file_mask)
-        if name != settings.node and NodeId(name) in before and not place.is_there:
+        if name != settings.node and name in before and not place.is_there:
             log.warning("node=%s expected its storage root, found none at %s; the node is down", name, place.location)
             continue
-        place.claim({"cluster": catalog.cluster_id(), "node": name})
-    return tuple(asking)
+        place.claim({"cluster": catalog.cluster_id(), "node": nodes[name], "name": name})
+    return Registered(nodes=nodes, asking=tuple(asking))
 
 
 def living(context: Context) -> frozenset[NodeId]:
     """The nodes that live with a process: its own, if their storage roots are there."""
-    mine = {NodeId(context.settings.node), *map(NodeId, context.settings.nodes)}
-    return frozenset(node for node, root in context.roots().items() if node in mine and root.owner() is not None)
+    cluster, roots = context.catalog.cluster_id(), context.roots()
+    return frozenset(node for node in context.hosts if node in roots and is_of(roots[node], cluster, node))
 
 
-def _strangers(stored: Mapping[NodeId, Member], wanted: Mapping[str, str]) -> list[Member]:
+def _wanted(catalog: Catalog, settings: Settings) -> dict[str, str]:
+    """The names of this process's nodes with their storage roots, as they are recorded.
+
+    A warehouse's own data directory is recorded relative to it, so that the warehouse can be moved. Settings without a
+    root mean the registered one.
+    """
+    if settings.storage_root is not None:
+        root = _absolute(settings.storage_root)
+    else:
+        with catalog.reading() as connection:
+            registered = topology.members(connection).get(topology.host_id(connection, settings.node))
+        root = DEFAULT_ROOT if registered is None else registered.root
+    return {settings.node: root} | {node: _absolute(root) for node, root in settings.nodes.items()}
+
+
+def _strangers(
+    catalog: Catalog, stored: Mapping[NodeId, Member], wanted: Mapping[str, str], settings: Settings
+) -> list[Member]:
     """The nodes that the topology has not heard of; any other must be a member, with the same root."""
-    found = []
+    cluster, found = catalog.cluster_id(), []
+    by_name = {member.name: member for member in stored.values() if member.state is not NodeState.LEFT}
     for name, root in wanted.items():
-        member = stored.get(NodeId(name))
-        if member is None:
-            found.append(_new(name, root))
-        elif member.state is NodeState.LEFT:
+        member, place = by_name.get(name), catalog.located(root)
+        owner = None if "://" in place else Root(place).owner()
+        if owner is not None and owner.get("cluster") != cluster:
+            raise _of_its_own(name, place, "another warehouse")
+        before = None if owner is None else stored.get(NodeId(owner["node"]))
+        if before is not None and before.state is NodeState.LEFT:
             raise NodeConflictError(
-                f"node {name}: expected a node that may join, found one that left; its id is never accepted again: "
-                "use another id and a fresh storage root"
+                f"node {name}: expected a fresh storage root, found {place} of node {before.name} ({before.id}), which "
+                "left; its id is never accepted again"
             )
+        if before is not None and before != member:
+            raise _of_its_own(name, place, f"node {before.name}")
+        if member is None:
+            found.append(_new(name, root, owner, stored, settings))
         elif not is_member(member.state):
             raise NodeConflictError(
-                f"node {name}: expected a node that has not asked to join, found a join that did not end; "
-                "begin anew with another id and a fresh storage root"
+                f"node {name}: expected a fresh storage root, found {place} of a join that did not end; "
+                "begin anew with another root, under a name of its own"
             )
         elif member.root != root:
             raise NodeConflictError(
                 f"node {name}: expected storage root {member.root}, found {root}; "
-                "use the registered root, or another node id for this one"
+                "use the registered root, or another name for this node"
             )
     return found
 
 
-def _new(name: str, root: str) -> Member:
+def _new(
+    name: str, root: str, owner: Mapping[str, str] | None, stored: Mapping[NodeId, Member], settings: Settings
+) -> Member:
+    """A node that asks to join; its root may have an id from a process that died before it could ask."""
+    dead = settings.replaces.get(name)
+    replaced = next((m.id for m in stored.values() if dead in (m.name, m.id)), None) if dead else None
+    if dead and replaced is None:
+        raise NodeConflictError(f"node {name}: expected a node of the cluster to replace, found none called {dead}")
     return Member(
-        id=NodeId(name),
+        id=NodeId(str(uuid.uuid4()) if owner is None else owner["node"]),
         name=name,
         root=root,
+        datacenter=settings.datacenter,
+        rack=settings.rack,
         shards=os.cpu_count() or 1,
         state=NodeState.NONE,
         release=release("ebla"),
         features=FEATURES,
+        replaced=replaced,
     )
+
+
+def _of_its_own(name: str, place: str, whose: str) -> NodeConflictError:
+    return NodeConflictError(f"node {name}: expected a storage root of its own, found {place} of {whose}")
 
 
 def refuse_foreign_root(where: str, settings: Settings) -> None:
@@ -128,20 +178,7 @@ def refuse_foreign_root(where: str, settings: Settings) -> None:
     _refuse_nested(roots)
     for name, place in roots.items():
         if Root(place).owner() is not None:
-            raise NodeConflictError(
-                f"node {name}: expected a storage root of its own, found {place} of another warehouse"
-            )
-
-
-def _refuse_shared_roots(catalog: Catalog, roots: Mapping[str, str]) -> None:
-    cluster = catalog.cluster_id()
-    places = {name: catalog.located(root) for name, root in roots.items()}
-    _refuse_nested(places)
-    for name, place in places.items():
-        owner = None if "://" in place else Root(place).owner()
-        if owner is not None and owner != {"cluster": cluster, "node": name}:
-            whose = "another warehouse" if owner.get("cluster") != cluster else f"node {owner.get('node')}"
-            raise NodeConflictError(f"node {name}: expected a storage root of its own, found {place} of {whose}")
+            raise _of_its_own(name, place, "another warehouse")
 
 
 def _refuse_nested(roots: Mapping[str, str]) -> None:

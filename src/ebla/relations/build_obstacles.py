@@ -8,7 +8,7 @@ from typing import assert_never
 from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, RelationId, Version
-from ebla.catalog import building, processes, reads, troubles
+from ebla.catalog import building, processes, reads, topology, troubles
 from ebla.catalog import transactions as tx
 from ebla.catalog.troubles import Activity
 from ebla.model.lifecycle.index import Permission
@@ -69,8 +69,8 @@ def _tasks_wait_for(
 
 
 def _roots(connection: Connection, hosts: Collection[NodeId]) -> list[str]:
-    roots = reads.roots(connection)
-    return [f"storage root {roots[host]} of node {host}" for host in hosts if host in roots]
+    nodes = topology.members(connection)
+    return [f"storage root {nodes[host].root} of node {nodes[host].name}" for host in hosts if host in nodes]
 
 
 def of_index(

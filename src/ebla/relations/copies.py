@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, TabletId
-from ebla.catalog import manifest, reads
+from ebla.catalog import manifest, reads, topology
 from ebla.model import copies
 from ebla.model.relation import Kind, Relation, Run
 from ebla.values import types
@@ -71,6 +71,7 @@ def all_missing(connection: Connection) -> list[tuple[Relation, list[Missing]]]:
 def table(connection: Connection) -> pa.Table:
     """A row for each tablet and each node that lacks runs of it."""
     rows: list[dict[str, object]] = []
+    members = topology.members(connection)
     for relation, lacking in all_missing(connection):
         runs: Counter[tuple[TabletId, NodeId]] = Counter((one.tablet, one.node) for one in lacking)
         sizes: Counter[tuple[TabletId, NodeId]] = Counter()
@@ -81,7 +82,7 @@ def table(connection: Connection) -> pa.Table:
                 "relation": relation.name,
                 "kind": relation.kind.value,
                 "tablet": tablet,
-                "node": node,
+                "node": members[node].name,
                 "runs": runs[tablet, node],
                 "bytes": sizes[tablet, node],
             }
@@ -93,6 +94,7 @@ def table(connection: Connection) -> pa.Table:
 def summary(connection: Connection) -> pa.Table:
     """A row for each relation."""
     rows: list[dict[str, object]] = []
+    members = topology.members(connection)
     for relation in sorted(relations(connection), key=lambda one: one.name):
         lacking = missing(connection, relation)
         rows.append(
@@ -104,7 +106,7 @@ def summary(connection: Connection) -> pa.Table:
                 "min_copies": relation.min_copies,
                 "missing_copies": len(lacking),
                 "missing_bytes": sum(one.run.bytes for one in lacking),
-                "lacking_nodes": ", ".join(sorted({one.node for one in lacking})) or None,
+                "lacking_nodes": ", ".join(sorted({members[one.node].name for one in lacking})) or None,
             }
         )
     return types.table_of(REPLICATION, rows)

@@ -50,7 +50,10 @@ def commit(
     emptied: bool,
 ) -> None:
     """Commit runs of tasks with the entries of all indexes that there are by now. `emptied`: they replace all rows."""
-    context = Context.open(origin.catalog, origin.settings, maintainer=EntryMaintainer(), without_spark=NEEDS_SPARK)
+    nodes = {origin.settings.node: origin.node}
+    context = Context.open(
+        origin.catalog, origin.settings, maintainer=EntryMaintainer(), nodes=nodes, without_spark=NEEDS_SPARK
+    )
     added = (c.AddRuns(runs=tablets, level1_if_empty=True), c.AddRuns(runs=level0))
     attempts = origin.settings.write_attempts
     try:

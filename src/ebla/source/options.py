@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from ebla.base import settings as settings_module
 from ebla.base.ids import NodeId
 from ebla.base.settings import Settings
-from ebla.catalog import reads
+from ebla.catalog import reads, topology
 from ebla.catalog.store import Catalog, is_postgres
 from ebla.errors import UnknownNameError, UsageError
 
@@ -127,7 +127,7 @@ class Origin:
     def __init__(self, request: Request) -> None:
         self.catalog = Catalog.open(request.url, create=False, retry_s=request.settings.catalog_retry_s)
         self.settings = request.settings
-        self.node = NodeId(request.settings.node)
+        self.node = self.catalog.read(lambda connection: topology.host_id(connection, request.settings.node))
         self.holder = f"{socket.gethostname()}/{os.getpid()}/spark"
 
     def roots(self, connection: Connection) -> dict[NodeId, str]:

@@ -71,6 +71,10 @@ class Context:
     """Prepared queries of small epochs, by the query and the columns that it reads."""
     tags: Tags
     holder: str
+    node: NodeId
+    """The host id of the node that this process is,"""
+    hosts: frozenset[NodeId]
+    """and those of all nodes that live in it."""
     indexes: IndexCache = field(default_factory=IndexCache)
     activities: Activities = field(default_factory=Activities)
     lookups: Duck
@@ -86,9 +90,14 @@ class Context:
         spark: SparkSession | None = None,
         maintainer: IndexMaintainer | None = None,
         *,
+        nodes: Mapping[str, NodeId] | None = None,
         without_spark: str | None = None,
     ) -> Context:
-        """`without_spark`: what an operation that needs Spark is answered, where none may be started."""
+        """`nodes`: the host ids of the nodes of this process, by name. One that only reads may do without.
+
+        `without_spark`: what an operation that needs Spark is answered, where none may be started.
+        """
+        nodes = nodes or {settings.node: NodeId(settings.node)}
         caches = Caches(settings.read_cache_bytes)
         frames, plans = caches.cache(CacheName.FRAMES), caches.cache(CacheName.PLANS)
 
@@ -111,6 +120,8 @@ class Context:
             leases=Leases(catalog, settings.transaction_lease_s, services),
             lag=Lag(catalog, services, settings.max_lag_s),
             holder=holder,
+            node=nodes[settings.node],
+            hosts=frozenset(nodes.values()),
             maintainer=maintainer,
             caches=caches,
             store=Store(caches),
@@ -127,10 +138,6 @@ class Context:
         if all(getattr(self.settings, name) == value for name, value in changed.items()):
             return self
         return replace(self, settings=self.settings.model_copy(update=changed))
-
-    @property
-    def node(self) -> NodeId:
-        return NodeId(self.settings.node)
 
     # ---- what is done -----------------------------------------------------------------------------------
 

@@ -29,12 +29,19 @@ class RunFiles:
     """The files of one relation in one transaction, and how to be rid of them."""
 
     def __init__(
-        self, relation: Relation, transaction: TransactionId, roots: Mapping[NodeId, Root], settings: Settings
+        self,
+        relation: Relation,
+        transaction: TransactionId,
+        roots: Mapping[NodeId, Root],
+        settings: Settings,
+        node: NodeId,
     ) -> None:
+        """`node` is the one that this process is."""
         self.relation = relation
         self._transaction = transaction
         self._roots = roots
         self._settings = settings
+        self._node = node
         self._numbers = 0
         self._scratches = 0
         self._scratch: list[str] = []
@@ -101,7 +108,7 @@ class RunFiles:
 
     def home(self) -> Root:
         """The root that Spark writes to first: this node's, or that of a node that holds the relation."""
-        wanted = (NodeId(self._settings.node), *(node for nodes in self.relation.replica_sets() for node in nodes))
+        wanted = (self._node, *(node for nodes in self.relation.replica_sets() for node in nodes))
         found = [self._roots[node] for node in wanted if node in self._roots]
         return next((root for root in found if root.is_writable), found[0])
 

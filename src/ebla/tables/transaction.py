@@ -110,7 +110,7 @@ class OpenTransaction:
 
     def files_of(self, relation: Relation) -> RunFiles:
         """Where the files of a relation are written. Rolling back removes them."""
-        files = RunFiles(relation, self.id, self.roots, self.context.settings)
+        files = RunFiles(relation, self.id, self.roots, self.context.settings, self.context.node)
         self._files.append(files)
         return files
 
