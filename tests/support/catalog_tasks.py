@@ -9,17 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from ebla.base.ids import NodeId, RelationId, RunId, TransactionId, Version
+from ebla.catalog import topology
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import DuplicateNameError
 from ebla.model import changes as c
+from ebla.model import topology_changes as t
 from ebla.model.failure import Failure
 from ebla.model.lifecycle.index import Permission
+from ebla.model.lifecycle.node import NodeState
 from ebla.model.lifecycle.view import ViewState
 from ebla.model.relation import Constraint, Kind, RunState
 from ebla.model.tablets import token_range
 from ebla.model.tasks import Build
-from ebla.model.topology_changes import AddNode
+from ebla.model.topology import RequestKind, RequestState
 from support.catalogs import (
     COLUMNS,
     NO_VIEW,
@@ -113,6 +116,8 @@ def prepare(catalog: Catalog) -> None:
     exclusively(catalog, c.SetIndexState(index=INDEX, state=Permission.WRITE_AND_DELETE))
     add(catalog, run(INDEX, id="entries"))
     exclusively(catalog, new_relation("stopped", kind=Kind.VIEW))
+    for node in (NODE, OTHER):
+        exclusively(catalog, t.AddRequest(kind=RequestKind.REBUILD, holder="test", node=node))
     tx.begin(catalog, orders, node=NODE, holder="test", reason="test", lease_us=60_000_000)
 
 
@@ -125,6 +130,7 @@ def every_update(catalog: Catalog) -> c.Decision:
         updates=(
             new_relation("created", nodes=(NODE, OTHER)),
             c.AddRuns(runs=tuple(run(orders, id=f"new-{n}", nodes=(NODE, OTHER)) for n in range(3))),
+            c.AddCopies(relation=orders, copies=((RunId("orders-5"), OTHER),)),
             c.EndRuns(relation=orders, runs=frozenset({RunId("orders-0"), RunId("orders-4")})),
             c.SetCutoff(relation=orders, tablets=(token_range(0, 2),), cutoff=Version(7)),
             c.SetRunState(runs=frozenset({RunId("staged")}), state=RunState.NORMAL),
@@ -137,7 +143,7 @@ def every_update(catalog: Catalog) -> c.Decision:
             c.SetConstraints(relation=renamed, constraints=(Constraint(name="few", text="id < 9"),)),
             c.TruncateRelation(relation=truncated),
             c.SetHorizon(relation=vacuumed, horizon=catalog.version()),
-            AddNode(node=member(OTHER, rack="rack2")),
+            *_every_topology_update(catalog),
             c.SetPlacement(relation=orders, placement=((OTHER, NODE),) * 4),
             c.SetTabletMap(relation=renamed, tablets=1),
             c.OpenSession(session="another", purpose="test"),
@@ -152,6 +158,19 @@ def every_update(catalog: Catalog) -> c.Decision:
             c.CreateIndex(base=orders),
             c.SetIndexState(index=INDEX, state=Permission.BACKFILLING),
         ),
+    )
+
+
+def _every_topology_update(catalog: Catalog) -> tuple[c.Update, ...]:
+    with catalog.reading() as connection:
+        first, second = topology.open_requests(connection)
+    return (
+        t.AddNode(node=member("node3", rack="rack2")),
+        t.SetNodeState(node=OTHER, state=NodeState.REBUILDING),
+        t.AddRequest(kind=RequestKind.NEW_CDC_GENERATION, holder="test"),
+        t.BeginRequest(request=second.id),
+        t.EndRequest(request=first.id, state=RequestState.DONE, result="it is rebuilt"),
+        t.SetBalancing(on=False),
     )
 
 
