@@ -40,6 +40,7 @@ MODULES = (
     "index_tasks",
     "spark_tasks",
     "table_tasks",
+    "topology_tasks",
     "view_tasks",
 )
 """What the helper process imports once for all children."""
