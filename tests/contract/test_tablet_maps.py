@@ -9,9 +9,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import text
 
-from ebla.base.ids import RelationId, RunId, TaskId, Version
-from ebla.build import moves
-from ebla.build.state import State
+from ebla.base.ids import RelationId, RunId, Version
 from ebla.catalog import building, manifest, reads, rows
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
@@ -68,10 +66,14 @@ def test_a_relation_has_the_map_of_its_version(catalog: Catalog):
     target = create(catalog, "orders", tablets=2)
     exclusively(catalog, c.SetPlacement(relation=target.id, placement=((NODE,), ("node2",))))  # type: ignore[arg-type]
     split = resize(catalog, target, 4)
+    assert relation(catalog, "orders").placement == ((NODE,), (NODE,), ("node2",), ("node2",))
+    with pytest.raises(ConflictError, match="expected tablets 0 to 3, which become one, on the same nodes, found them"):
+        resize(catalog, target, 1)
+    exclusively(catalog, c.SetPlacement(relation=target.id, placement=((NODE,),) * 4))
     merged = resize(catalog, target, 1)
     assert maps(catalog, target) == [(target.created_version, 2), (split, 4), (merged, 1)]
     now = relation(catalog, "orders")
-    assert (now.tablets, now.map_version, now.placement, now.placement_version) == (1, merged, ((NODE,),), 4)
+    assert (now.tablets, now.map_version, now.placement, now.placement_version) == (1, merged, ((NODE,),), 5)
     then = relation(catalog, "orders", split)
     assert (then.tablets, len(then.placement)) == (4, 4)
     assert relation(catalog, "orders", split - 1).tablets == 2
@@ -196,26 +198,26 @@ def test_segments_and_tasks_are_cut_and_joined_with_the_map(catalog: Catalog):
     tasks = (task("a", base.id, VIEW, tablet=0), task("b", base.id, VIEW, tablet=1), task("s", base.id, None, tablet=1))
     commit(catalog, c.CreateBuild(build=Build(view=VIEW, base=base.id), tasks=tasks))
     commit(catalog, c.CoverSegment(view=VIEW, tokens=first, segment=segment(middle, 3, rows=8)))
-    numbers = itertools.count()
 
-    def after(tablets: int) -> tuple[c.Update, ...]:
+    def ids() -> set[str]:
         with catalog.reading() as connection:
-            state = State.of(building.tasks(connection))
-        return moves.after_resize(state, base.id, tablets, lambda: TaskId(f"n{next(numbers)}"))
+            return {t.id for t in building.tasks(connection)}
 
     def places() -> list[tuple[RelationId | None, tuple[int, ...], int]]:
         with catalog.reading() as connection:
             numbers = {row.id: row.base_tablet_id for row in rows.find(connection, s.view_building_tasks)}
             return [(t.view, tuple(t.tokens), numbers[t.id]) for t in building.tasks(connection)]
 
-    resize(catalog, base, 8, *after(8))
+    before = ids()
+    resize(catalog, base, 8)
+    assert not before & ids(), "a task that goes on has another id"
     assert covered(catalog) == {tuple(token_range(t, 8)): [(None, 3)] for t in (0, 1)}
     of_view = [(VIEW, tuple(token_range(t, 8)), t) for t in range(8)]
     assert sorted(places(), key=repr) == sorted(
         [*of_view, *((None, tuple(token_range(t, 8)), t) for t in range(4, 8))], key=repr
     )
     commit(catalog, c.CoverSegment(view=VIEW, tokens=token_range(5, 8), segment=segment(None, 7)))
-    resize(catalog, base, 2, *after(2))
+    resize(catalog, base, 2)
     assert covered(catalog) == {
         **{tuple(token_range(t, 8)): [(None, 3)] for t in (0, 1)},
         tuple(token_range(5, 8)): [(None, 7)],

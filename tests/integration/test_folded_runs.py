@@ -9,7 +9,6 @@ import pytest
 
 import ebla
 from ebla.catalog import manifest, reads
-from ebla.errors import UsageError
 from ebla.model import changes as c
 from ebla.model.tablets import token_range
 from ebla.tables.compaction import compact
@@ -42,8 +41,3 @@ def test_a_compaction_with_nothing_else_to_do_ends_them(db: ebla.Database) -> No
     later(db)
     db.vacuum(retain_s=0)
     assert stored(db) == named(db) == set()
-
-
-def test_level_1_is_not_cut_for_fewer_tablets(db: ebla.Database) -> None:
-    with pytest.raises(UsageError, match=r"t: expected 2 tablets or more .* found 1; .* then compact"):
-        compact(db.context, "t", tablets=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,19 @@ from pyspark.sql import SparkSession
 from sqlalchemy import Connection
 
 import ebla
-from ebla.base.ids import TaskId, Version
-from ebla.build import moves
-from ebla.build.state import State
-from ebla.catalog import building, reads
+from ebla.base.ids import Version
+from ebla.catalog import reads
 from ebla.errors import ConflictError
 from ebla.model import changes as c
+from ebla.model import topology_changes as t
 from ebla.model.tablets import tablet_around
-from ebla.tables.compaction import compact
+from ebla.model.topology import Resize, ResizeType
+from ebla.tables.cutting import crossing, cut_runs
+from ebla.topology import service
+from support.catalogs import dump, exclusively
 from support.indexes import assert_exact
 from support.steps import Steps
-from support.warehouse import connect, later, live_runs, named, rows, stored
+from support.warehouse import connect, eventually, later, live_runs, named, rows, stored
 
 pytestmark = [pytest.mark.spark]
 
@@ -50,20 +51,20 @@ def write(db: ebla.Database, *numbers: int, **changed: Any) -> None:
     db.table("t").upsert([{"id": i, "a": f"a{i % 4}", "n": i, **changed} for i in numbers])
 
 
-def resize(db: ebla.Database, name: str, tablets: int) -> int:
-    """The next map of a table, in one commit with the tasks; the version."""
+def resize(db: ebla.Database, name: str, tablets: int) -> None:
+    """Have the background split tablets, or make them fewer, and wait for it."""
+    request = db.sql(f"ALTER TABLE {name} SET (tablets = {tablets})").rows()[0][0]
+    assert db.sql(f"WAIT FOR REQUEST {request}").rows() == [(request, f"{name} has {tablets} tablets")]
+
+
+def at_once(db: ebla.Database, name: str, tablets: int) -> None:
+    """The next map of a table, whatever lies across it."""
 
     def decide(connection: Connection, _: Version) -> c.Decision:
-        table = reads.relation(connection, name)
-        state = State.of(building.tasks(connection))
-        tasks = moves.after_resize(state, table.id, tablets, lambda: TaskId(str(uuid.uuid4())))
-        return c.Decision(
-            reason=f"{name}: {tablets} tablets", updates=(c.SetTabletMap(relation=table.id, tablets=tablets), *tasks)
-        )
+        resized = c.SetTabletMap(relation=reads.relation(connection, name).id, tablets=tablets)
+        return c.Decision(reason=f"{name}: {tablets} tablets", updates=(resized,))
 
-    committed = db.context.catalog.decide(decide)
-    assert committed is not None
-    return committed.version
+    db.context.catalog.decide(decide)
 
 
 def maps_of(db: ebla.Database, name: str) -> list[int]:
@@ -78,8 +79,8 @@ def assert_right(db: ebla.Database) -> None:
     assert_exact(db, "i")
 
 
-def test_builds_go_on_through_splits_and_merges(db: ebla.Database, steps: Steps) -> None:
-    maps = iter([4, 8, 2, 1, 16])
+def test_c4_builds_go_on_through_splits_and_merges(db: ebla.Database, steps: Steps) -> None:
+    maps = iter([4, 8, 2, 1, 4])
     due: set[int] = set()
 
     def between(number: int) -> None:
@@ -97,7 +98,7 @@ def test_builds_go_on_through_splits_and_merges(db: ebla.Database, steps: Steps)
     due |= {steps.passed["build.before_chunk"]}  # before the first entries of the index are committed
     db.sql("CREATE ASYNC INDEX i ON t (n DESC) INCLUDE (a); WAIT FOR i")
     steps.at("build.before_chunk", lambda number: None)
-    assert (maps_of(db, "t"), maps_of(db, "i")) == ([2, 4, 8, 2, 1, 16], [1, 16])
+    assert (maps_of(db, "t"), maps_of(db, "i")) == ([2, 4, 8, 4, 2, 1, 2, 4], [1, 2, 4])
     for table in ("view_building_tasks", "view_builds", "view_building_segments"):
         assert db.sql(f"SELECT * FROM system.{table}").rows() == [], table
     assert_right(db)
@@ -109,14 +110,15 @@ def test_a_table_is_read_written_and_compacted_on_either_side_of_a_resize(db: eb
     write(db, 3, 30, n=-1)
     before, then = db.context.catalog.version(), rows(db, "t")
     with pytest.raises(ConflictError, match=r"t: expected every level 1 run in one of 8 tablets.*; cut it first"):
-        resize(db, "t", 8)
-    for name in ("t", "i"):
-        compact(db.context, name, tablets=8)
+        at_once(db, "t", 8)
     write(db, 5, 31, n=-2)
-    split = resize(db, "t", 8)
+    level0 = {run.id for run in live_runs(db, "t") if run.level == 0}
+    resize(db, "t", 8)
+    assert {run.id for run in live_runs(db, "t") if run.level == 0} == level0, "a split folds nothing"
+    assert all(tablet_around(run.tokens, 8) is not None for run in live_runs(db, "t") if run.level == 1)
+    assert maps_of(db, "t") == maps_of(db, "i") == [2, 4, 8]
     db.sql("DELETE FROM t WHERE id = 7")
     assert rows(db, f"SELECT * FROM t VERSION AS OF {before}") == then
-    assert db.sql(f"SELECT tablets FROM system.tablet_maps WHERE begin_version = {split}").rows() == [(8,), (8,)]
     assert_right(db)
     by_tablet = [db.table("t").scan(tablets=[t]).count() for t in range(8)]
     assert sum(by_tablet) == len(rows(db, "t"))
@@ -126,14 +128,15 @@ def test_a_table_is_read_written_and_compacted_on_either_side_of_a_resize(db: eb
     assert len(live_runs(db, "t")) == sum(1 for count in by_tablet if count)
     assert rows(db, "t") == now
     assert_right(db)
-    merged = resize(db, "t", 2)
+    merged = db.context.catalog.version()
+    resize(db, "t", 2)
     write(db, 9, 32, n=-3)
     assert_right(db)
     db.sql("COMPACT t; COMPACT i")
     assert sorted(run.tablet for run in live_runs(db, "t")) == [0, 1]
     assert_right(db)
     assert rows(db, f"SELECT * FROM t VERSION AS OF {before}") == then
-    assert rows(db, f"SELECT * FROM t VERSION AS OF {merged - 1}") == now
+    assert rows(db, f"SELECT * FROM t VERSION AS OF {merged}") == now
     changed = db.table("t").changes(since=before).toPandas()
     assert sorted(changed["id"]) == [5, 7, 9, 31, 32]
     later(db)
@@ -141,3 +144,72 @@ def test_a_table_is_read_written_and_compacted_on_either_side_of_a_resize(db: eb
     assert stored(db) == named(db)
     assert maps_of(db, "t") == [2]
     assert_right(db)
+
+
+def test_a_compaction_between_decision_and_finalization_keeps_the_cut(db: ebla.Database) -> None:
+    db.sql("CREATE INDEX i ON t (n)")
+    decide(db)
+    for _ in range(2):
+        db.sql("COMPACT t; COMPACT i")
+        for name in ("t", "i"):
+            assert all(tablet_around(run.tokens, 4) is not None for run in live_runs(db, name))
+        write(db, *range(24), n=5)
+    at_once(db, "t", 4)
+    assert_exact(db, "i")
+
+
+def decide(db: ebla.Database) -> None:
+    with db.context.catalog.reading() as connection:
+        table = reads.relation(connection, "t")
+    resize = Resize(type=ResizeType.SPLIT, number=1, tablets=4)  # as many as are asked for: it is not revoked
+    exclusively(db.context.catalog, t.SetResize(relation=table.id, resize=resize))
+
+
+def test_level_0_runs_are_cut_into_runs_of_one_tablet_each(db: ebla.Database) -> None:
+    """As a tablet that moves needs it: the rows, their order among commits and their tombstones stay."""
+    db.sql("COMPACT t")
+    write(db, 1, 2, 3, 40, n=7)
+    db.sql("DELETE FROM t WHERE id IN (4, 5, 6)")
+    write(db, 1, 4, n=8)
+    before, then = db.context.catalog.version(), rows(db, "t")
+    spanning = [run for run in live_runs(db, "t") if run.level == 0]
+    assert cut_runs(db.context, "t", 2, lambda snapshot: crossing(snapshot.level0, 2)) == len(spanning) == 3
+    after = [run for run in live_runs(db, "t") if run.level == 0]
+    assert all(tablet_around(run.tokens, 2) is not None for run in after)
+    assert {run.begin_version for run in after} == {run.begin_version for run in spanning}
+    assert sum(run.tombstones for run in after) == sum(run.tombstones for run in spanning) == 3
+    assert rows(db, "t") == then == rows(db, f"SELECT * FROM t VERSION AS OF {before}")
+    assert db.table("t").changes(since=before).count() == 0, "the same rows again are no changes"
+    db.sql("COMPACT t")
+    assert rows(db, "t") == then
+    later(db)
+    db.vacuum(retain_s=0)
+    assert stored(db) == named(db)
+
+
+def test_what_cannot_be_asked_for_is_refused_and_changes_nothing(db: ebla.Database) -> None:
+    db.sql("CREATE INDEX i ON t (n)")
+    before = dump(db.context.catalog)
+    for statement, message in {
+        "ALTER TABLE t SET (tablets = 3)": "t: expected a power of two from 1 to 1048576 tablets, found 3",
+        "ALTER TABLE t SET (tablets = 'x')": "ALTER TABLE t: expected a number of tablets, found 'x'",
+        "ALTER TABLE t SET (tables = 4)": "ALTER TABLE t: expected the option tablets, found tables",
+        "ALTER TABLE i SET (tablets = 4)": "i: expected a table or a view, found an index",
+        "ALTER TABLE nowhere SET (tablets = 4)": "table nowhere: expected a table of this name, found none",
+    }.items():
+        with pytest.raises(ebla.EblaError, match=message):
+            db.sql(statement)
+    assert dump(db.context.catalog) == before
+
+
+def test_tablets_are_split_when_they_have_grown(spark: SparkSession, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(service, "SIZES_S", 0.1)
+    with connect(tmp_path / "w", spark, **QUIET, tablet_bytes_target=20_000) as db:
+        db.sql("CREATE TABLE t (id BIGINT, a STRING, n BIGINT, PRIMARY KEY (id))")
+        eventually(lambda: db.background.coordination.rounds > 3)
+        assert maps_of(db, "t") == [2]
+        db.table("t").upsert([{"id": i, "a": f"{i * 7919 % 10007:>20}", "n": i} for i in range(4_000)])
+        size = sum(run.bytes for run in live_runs(db, "t"))
+        assert 2 * 20_000 < size < 8 * 20_000
+        eventually(lambda: size / maps_of(db, "t")[-1] <= 20_000)
+        assert db.table("t").scan().count() == 4_000

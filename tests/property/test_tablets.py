@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebla.base.ids import NodeId, RelationId, TaskId, Token, Version
-from ebla.build.moves import in_tablets
 from ebla.catalog.forks import above, fork
 from ebla.model.chunks import covers, cut_at, next_piece, position_of, share
 from ebla.model.segments import Segment, Segments, covering
@@ -26,6 +25,7 @@ from ebla.model.tablets import (
     token_range,
     token_ranges,
 )
+from ebla.model.task_maps import in_map
 from ebla.model.tasks import Replica, Task, TaskKind
 
 LOWEST, HIGHEST = ALL
@@ -161,7 +161,7 @@ def test_splits_and_merges_leave_one_task_for_each_tablet_view_and_kind(
     ]
     after = tasks
     for tablets in maps:
-        after = in_tablets(after, tablets, new_id)
+        after = in_map(after, [[Replica(NodeId("a"), 0)]] * tablets, lambda _, __: new_id())
     found = [(t.view, t.tokens) for t in after]
     assert len(set(found)) == len(found)
     assert {t.tokens for t in after} <= {*token_ranges(maps[-1])}

@@ -8,7 +8,7 @@ come, change and go by changes of either table. An index has an entry `(value, k
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -275,11 +275,18 @@ class Catalog:
                 what = "drops of what was being built" if relation in self.builds else "drops"
                 return [lambda: self._dropped(relation, what)]
             case c.SetTabletMap(relation=relation):
-                return [lambda: self._suspects.update(v.id for v in self.views.values() if v.base.id == relation)]
+                before = {task.id for task in self.tasks.values() if task.base == relation}
+                return [lambda: self._resized(relation, before)]
             case c.AlterBuild(view=view) | c.CoverSegment(view=view) | c.ReplaceSegments(view=view):
                 return [lambda: self._suspects.add(view)]
             case _:
                 return []
+
+    def _resized(self, base: RelationId, before: Collection[TaskId]) -> None:
+        self._suspects.update(view.id for view in self.views.values() if view.base.id == base)
+        after = [task for task in self.tasks.values() if task.base == base]
+        invariant("INV-BUILD-7", not {task.id for task in after} & set(before), "a task kept its id through a resize")
+        self._created(after)
 
     def _created(self, tasks: Iterable[Task]) -> None:
         for task in tasks:

@@ -18,6 +18,7 @@ from ebla.model import segments
 from ebla.model.lifecycle import index as states
 from ebla.model.lifecycle.index import Permission
 from ebla.model.segments import Segment
+from ebla.model.task_maps import in_map
 from simulation import model, world
 from simulation.world import run
 
@@ -135,16 +136,14 @@ def lose_tasks(state, base, tokens, source, target, new_id):
     return ()
 
 
-def cut_nothing(state, base, tablets):
-    return ()
+def cut_nothing(before, ranges):
+    return before
 
 
-def first_halves(tasks, tablets, new_id):
-    found = in_tablets(tasks, tablets, new_id)
+def first_halves(tasks, placement, new_id):
+    found = in_map(tasks, placement, new_id)
     return [task for task in found if task.tokens.first in {other.tokens.first for other in tasks}]
 
-
-in_tablets = moves.in_tablets
 
 MISTAKES = {
     "an epoch takes newer segments back to its version": (segments, "advance", advance_everything),
@@ -154,8 +153,8 @@ MISTAKES = {
     "an answer finishes all that was asked for": (Coordinator, "_answered", all_are_finished),
     "a worker does not see that tasks are aborted or gone": (Worker, "observed", see_nothing),
     "aborted tasks are not replaced when their tablet has arrived": (moves, "arrive", lose_tasks),
-    "a split leaves what is covered in one piece": (building, "resize", cut_nothing),
-    "a split leaves the second half of a tablet without a task": (moves, "in_tablets", first_halves),
+    "a split leaves what is covered in one piece": (building, "cut_at", cut_nothing),
+    "a split leaves the second half of a tablet without a task": (building, "in_map", first_halves),
     "a writer removes nothing while an index is filled": (model, "writer_deletes", backfilling_deletes_nothing),
     "a view is marked built though an epoch has moved it": (State, "of", load_without_guard),
     "tombstones from before t_read stay": (world, "begins_empty", keep_old_entries),

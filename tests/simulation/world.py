@@ -320,8 +320,7 @@ class World:
         tablets = self.chance.choice([n for n in (base.tablets * 2, base.tablets // 2) if 1 <= n <= TABLETS_MAX])
         if base.moving:
             return
-        moved = moves.after_resize(self.state(), base.id, tablets, self.new_task)
-        self.catalog.commit((c.SetTabletMap(relation=base.id, tablets=tablets), *moved))
+        self.catalog.commit((c.SetTabletMap(relation=base.id, tablets=tablets),))
         self.catalog.count("splits" if tablets > base.tablets else "merges")
         base.tablets = tablets
         base.placement = {TabletId(t): r for t, r in enumerate(resized([*base.placement.values()], tablets))}

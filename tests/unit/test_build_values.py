@@ -22,6 +22,7 @@ from ebla.model.progress import Measured, Phase, progress, waiting_for
 from ebla.model.segments import Segment, Segments, advance, applies, cover, position
 from ebla.model.staging import Arrival, Destination, ViewStage, destination
 from ebla.model.tablets import token_range
+from ebla.model.task_maps import in_map
 from ebla.model.tasks import Build, Replica, Task, TaskKind, held
 from ebla.model.throttle import MINUTE_US, Throttle
 
@@ -353,18 +354,22 @@ def test_c1_a_task_moves_with_its_tablet_or_goes_on_where_it_was():
 
 
 def test_c4_a_split_and_a_merge_leave_one_task_for_each_tablet_and_view():
-    state = State.of([task("a", tablet=1, aborted=True), task("b", tablet=2, aborted=True)])
-    assert moves.before_resize(State.of([task("a")]), BASE) == (c.AbortTasks(tasks=ids("a")),)
-    _, split = moves.after_resize(state, BASE, 8, new_ids())
-    assert isinstance(split, c.CreateTasks)
-    assert [t.tokens for t in split.tasks] == [token_range(t, 8) for t in (2, 3, 4, 5)]
-    state = State.of([task("a", tablet=2), task("b", tablet=3), task("c", tablet=3, view=RelationId(12))])
-    removed, merged = moves.after_resize(state, BASE, 2, new_ids())
-    assert removed == c.RemoveTasks(tasks=ids("a", "b", "c"))
-    assert isinstance(merged, c.CreateTasks)
-    assert [(t.tokens, t.view) for t in merged.tasks] == [(token_range(1, 2), VIEW), (token_range(1, 2), 12)]
-    failed = moves.after_failed_resize(State.of([task("a", aborted=True)]), BASE, new_ids())
-    assert failed == (c.RemoveTasks(tasks=ids("a")), c.CreateTasks(tasks=(task("new0"),)))
+    new = new_ids()
+    old = [task("a", tablet=1, aborted=True), task("b", tablet=2)]
+    split = in_map(old, [[HERE]] * 8, lambda _, __: new())
+    assert [(t.tokens, t.aborted) for t in split] == [(token_range(t, 8), False) for t in (2, 3, 4, 5)]
+    old = [task("a", tablet=2), task("b", tablet=3), task("c", tablet=3, view=RelationId(12))]
+    merged = in_map(old, [[HERE]] * 2, lambda _, __: new())
+    assert [(t.tokens, t.view) for t in merged] == [(token_range(1, 2), VIEW), (token_range(1, 2), 12)]
+
+
+def test_c4_a_task_goes_on_where_its_tablet_lies():
+    new = new_ids()
+    old = [task("a", tablet=2), task("b", tablet=3, replica=THERE)]
+    elsewhere = Replica(HERE.host, 3)
+    for placement, expected in (([HERE, THERE], HERE), ([THERE, elsewhere], elsewhere), ([THERE], THERE)):
+        (merged,) = in_map(old, [[HERE], placement], lambda _, __: new())
+        assert merged.replica == expected
 
 
 # ---- state ----------------------------------------------------------------------------------------------

@@ -7,10 +7,23 @@ from dataclasses import replace
 import pytest
 
 from ebla.base.ids import NodeId, RelationId, TabletId, Version
+from ebla.model import changes as c
+from ebla.model import topology_changes as t
 from ebla.model.lifecycle.tablet import Stage
 from ebla.model.tasks import Replica
-from ebla.model.topology import Layout, Resize, ResizeType, Transition, TransitionKind
-from ebla.topology.resize import Decide, Finalize, ask, decide, next_step
+from ebla.model.topology import (
+    Layout,
+    Outcome,
+    Request,
+    RequestKind,
+    RequestState,
+    Resize,
+    ResizeType,
+    Topology,
+    Transition,
+    TransitionKind,
+)
+from ebla.topology.resize import Decide, Finalize, ask, decide, next_step, refusal, step
 from support.topologies import layout, member, topology
 
 TARGET = 1000
@@ -83,9 +96,9 @@ def test_a_request_goes_to_its_number_by_doubling_or_halving(before: int, after:
     factor = 2 if after > before else 0.5
     assert passed == [before * factor ** (n + 1) for n in range(len(passed))]
     assert passed[-1] == after
-    assert found is not None
-    assert (found.resize.request, found.resize.tablets) == (None, after)
-    assert decide(replace(one, resize=found.resize), TARGET) is None, "what was asked for is not undone"
+    assert found is None
+    ended = replace(one.resize, request=None)
+    assert decide(replace(one, resize=ended), TARGET) is None, "what was asked for is not undone"
 
 
 def finalized(one: Layout) -> Layout:
@@ -106,6 +119,54 @@ def test_too_few_tablets_for_the_bytes_are_refused() -> None:
     assert ask(table(8, 900), 4, 1, TARGET) == (
         "expected tablets of 1,000 bytes at most on average, found 7,200 bytes for 4 tablets, which would be split "
         "again; ask for 8 or more, or raise tablet_bytes_target"
+    )
+
+
+def asked_of(one: Layout | None, tablets: int, state: RequestState = RequestState.QUEUED) -> Topology:
+    request = Request(id=7, kind=RequestKind.RESIZE, state=state, relation=T, parameters={"tablets": tablets})
+    layouts = () if one is None else (one,)
+    return replace(topology([member("a")], *layouts), requests=(request,))
+
+
+def updates(state: Topology) -> tuple[object, ...]:
+    decision = step(state, TARGET)
+    return () if decision is None else decision.updates
+
+
+def test_a_request_begins_goes_on_and_ends_with_its_answer() -> None:
+    begun = Resize(tablets=8, request=7)
+    assert updates(asked_of(table(2, 10), 8)) == (t.BeginRequest(request=7), t.SetResize(relation=T, resize=begun))
+    running = asked_of(replace(table(2, 10), resize=begun), 8, RequestState.RUNNING)
+    split = replace(begun, type=SPLIT, number=1)
+    assert updates(running) == (t.SetResize(relation=T, resize=split),)
+    ready = asked_of(cut(replace(table(2, 10), resize=split), 1), 8, RequestState.RUNNING)
+    assert updates(ready) == (c.SetTabletMap(relation=T, tablets=4),)
+    done = asked_of(replace(table(8, 10), resize=replace(begun, number=2)), 8, RequestState.RUNNING)
+    result = t.EndRequest(request=7, state=RequestState.DONE, result="t1 has 8 tablets")
+    assert updates(done) == (t.SetResize(relation=T, resize=Resize(number=2, tablets=8)), result)
+
+
+def test_a_request_that_is_impossible_by_its_turn_ends_with_the_reason() -> None:
+    (refused,) = updates(asked_of(table(8, 900), 4))
+    assert isinstance(refused, t.EndRequest)
+    assert (refused.state, refused.code) == (RequestState.FAILED, Outcome.REFUSED)
+    (dropped,) = updates(asked_of(None, 4))
+    assert isinstance(dropped, t.EndRequest)
+    assert dropped.message == "expected relation 1 to be there, found it dropped"
+
+
+def test_why_a_number_cannot_be_asked_for() -> None:
+    one = table(4, 10)
+    assert refusal(topology([], one), T, "t1", 8, TARGET) is None
+    assert (
+        refusal(topology([], one), T, "t1", 6, TARGET)
+        == "t1: expected a power of two from 1 to 1048576 tablets, found 6"
+    )
+    assert refusal(asked_of(one, 8), T, "t1", 8, TARGET) == (
+        "t1: expected no resize of it that has not ended, found request 7; wait for it"
+    )
+    assert refusal(topology([], one), RelationId(2), "i", 8, TARGET) == (
+        "i: expected a table or a view, found an index, whose tablets are those of its base"
     )
 
 

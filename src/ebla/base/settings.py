@@ -15,6 +15,10 @@ from ebla.errors import UnknownNameError, UsageError
 PREFIX = "EBLA_"
 
 
+TABLET_BYTES = 5 * 2**30
+"""The bytes that a tablet should have at most."""
+
+
 class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -35,6 +39,9 @@ class Settings(BaseModel):
     )
     batch_rows_max: int = Field(
         200_000, ge=0, description="A batch of more rows than this is cut into tablets by Spark."
+    )
+    tablet_bytes_target: int = Field(
+        TABLET_BYTES, gt=0, description="Tablets of more bytes than this, on average, are split; of much fewer, merged."
     )
     compact_runs: int = Field(
         32, ge=1, description="A relation with this many level 0 runs is compacted in the background."

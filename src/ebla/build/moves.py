@@ -1,4 +1,4 @@
-"""What happens to tasks when tablets move, split or merge.
+"""What happens to tasks when tablets move.
 
 Theory of operation. At the start of an operation the tasks of its tablets are aborted, so that no worker commits for a
 replica that is being left; they stay in the catalog as the memory of what is to be done. At its end each is replaced
@@ -13,31 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ebla.base.ids import RelationId, TabletId, TaskId
+from ebla.base.ids import RelationId, TaskId
 from ebla.build.state import State
 from ebla.model import changes as c
-from ebla.model.tablets import TokenRange, tablets_over, token_range
-from ebla.model.tasks import Replica, Task, TaskKind
+from ebla.model.tablets import TokenRange
+from ebla.model.tasks import Replica, Task
 
 NewId = Callable[[], TaskId]
 
 
-def _of(state: State, base: RelationId, tokens: TokenRange | None, replica: Replica | None) -> list[Task]:
-    return [
-        task
-        for task in state.tasks.values()
-        if task.base == base
-        and (tokens is None or task.tokens == tokens)
-        and (replica is None or task.replica == replica)
-    ]
+def _of(state: State, base: RelationId, tokens: TokenRange, replica: Replica) -> list[Task]:
+    return [task for task in state.tasks.values() if (task.base, task.tokens, task.replica) == (base, tokens, replica)]
 
 
 def _replaced(old: Iterable[Task], new: Iterable[Task]) -> tuple[c.Update, ...]:
     removed = frozenset(task.id for task in old)
     return (c.RemoveTasks(tasks=removed), c.CreateTasks(tasks=tuple(new))) if removed else ()
-
-
-# ---- migration ------------------------------------------------------------------------------------------
 
 
 def leave(state: State, base: RelationId, tokens: TokenRange, source: Replica) -> tuple[c.Update, ...]:
@@ -57,35 +48,4 @@ def arrive(
 def stay(state: State, base: RelationId, tokens: TokenRange, source: Replica, new_id: NewId) -> tuple[c.Update, ...]:
     """It failed: the aborted tasks go on where they were."""
     tasks = [task for task in _of(state, base, tokens, source) if task.aborted]
-    return _replaced(tasks, [task.again(new_id()) for task in tasks])
-
-
-# ---- resize ---------------------------------------------------------------------------------------------
-
-
-def before_resize(state: State, base: RelationId) -> tuple[c.Update, ...]:
-    tasks = frozenset(task.id for task in _of(state, base, None, None) if not task.aborted)
-    return (c.AbortTasks(tasks=tasks),) if tasks else ()
-
-
-def after_resize(state: State, base: RelationId, tablets: int, new_id: NewId) -> tuple[c.Update, ...]:
-    """The base has another tablet map: its tasks go on in the tablets that have their tokens."""
-    tasks = _of(state, base, None, None)
-    return _replaced(tasks, in_tablets(tasks, tablets, new_id))
-
-
-def in_tablets(tasks: Iterable[Task], tablets: int, new_id: NewId) -> list[Task]:
-    """Tasks in a map of so many tablets. A tablet that was split has a task for each part; of several that have become
-    one, the tasks of one view become one."""
-    found: dict[tuple[RelationId | None, TaskKind, TabletId], Task] = {}
-    for task in tasks:
-        for tablet in tablets_over(task.tokens, tablets):
-            place = (task.view, task.kind, tablet)
-            if place not in found:
-                found[place] = task.again(new_id(), tokens=token_range(tablet, tablets))
-    return list(found.values())
-
-
-def after_failed_resize(state: State, base: RelationId, new_id: NewId) -> tuple[c.Update, ...]:
-    tasks = [task for task in _of(state, base, None, None) if task.aborted]
     return _replaced(tasks, [task.again(new_id()) for task in tasks])

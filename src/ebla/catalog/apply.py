@@ -10,12 +10,12 @@ from typing import assert_never
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, Version
-from ebla.catalog import building, ddl, guards, handlers, indexing, memory, rows, runs, sessions, topology
+from ebla.catalog import building, ddl, guards, handlers, indexing, layouts, memory, rows, runs, sessions, topology
 from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError, UnknownNameError
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
-from ebla.model.topology_changes import TopologyUpdate
+from ebla.model.topology_changes import ReportCut, TopologyUpdate
 
 
 def require(state: State, requirement: c.Requirement, now: int) -> None:
@@ -59,6 +59,8 @@ def changes(
         step = indexing.advance(state, update, version)
         gone = c.DropRelation(relation=update.index)
         return (*step, *ddl.changes(state, gone, version)) if update.state is Permission.ABSENT else step
+    if isinstance(update, ReportCut):
+        return layouts.report(state, update)
     if isinstance(update, TopologyUpdate):
         return topology.changes(state, update, version, now)
     assert_never(update)

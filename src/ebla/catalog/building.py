@@ -5,12 +5,13 @@ An aborted task has no way back: the one update that writes `aborted` after a ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never
 
 from ebla.base import lazy
-from ebla.base.ids import NodeId, RelationId, TaskId, Version
+from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Version
 from ebla.catalog import rows, view_states
 from ebla.catalog import schema as s
 from ebla.catalog.rows import Change, State
@@ -19,6 +20,7 @@ from ebla.model.chunks import Covered, cut_at
 from ebla.model.lifecycle.task import TaskState, is_open
 from ebla.model.segments import Segment, Segments
 from ebla.model.tablets import TokenRange, number_of, token_ranges
+from ebla.model.task_maps import in_map
 from ebla.model.tasks import Build, Replica, Task, TaskKind
 
 if TYPE_CHECKING:
@@ -160,9 +162,16 @@ def _replace_segments(state: State, new: c.ReplaceSegments) -> tuple[Change, ...
     )
 
 
-def resize(state: State, base: RelationId, tablets: int) -> tuple[Change, ...]:
-    """What views cover of a base, cut where its new tablets are."""
+def resize(
+    state: State, base: RelationId, placement: Sequence[Sequence[Replica]], version: Version
+) -> tuple[Change, ...]:
+    """What views cover of a base, cut where its new tablets are, and the tasks of these."""
+    tablets = len(placement)
+    old = [_task(row) for row in rows.find(state, _tasks, "created_version", "token_min", "id", base_id=base)]
     changed: list[Change] = []
+    if old:
+        new_tasks = in_map(old, placement, lambda task, tablet: _next_id(task, tablet, version))
+        changed = [rows.delete(_tasks, id=frozenset(task.id for task in old)), _insert_tasks(new_tasks, version)]
     for view in rows.values(state, s.view_builds.c.view_id, base_id=base):
         before = segments(state, view)
         after = cut_at(before, token_ranges(tablets))
@@ -170,6 +179,11 @@ def resize(state: State, base: RelationId, tablets: int) -> tuple[Change, ...]:
         new = sorted(after.keys() - before.keys())
         changed += [_insert_segments(view, tokens, after[tokens], 0) for tokens in new]
     return tuple(changed)
+
+
+def _next_id(task: Task, tablet: TabletId, version: Version) -> TaskId:
+    """Of the task that goes on with another in a tablet of the map that begins at this version."""
+    return TaskId(str(uuid.uuid5(uuid.NAMESPACE_OID, f"{task.id} {tablet} {version}")))
 
 
 def _key(tokens: TokenRange) -> dict[str, int]:

@@ -7,14 +7,15 @@ from dataclasses import asdict
 from typing import Any, assert_never
 
 from ebla.base.ids import NodeId, RelationId, Version
-from ebla.catalog import building, indexing, leftovers, memory, rows, runs, view_states
+from ebla.catalog import building, indexing, leftovers, memory, resizes, rows, runs, view_states
 from ebla.catalog import schema as s
-from ebla.catalog.reads import called, placement
+from ebla.catalog.reads import called
 from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError, DuplicateNameError, UnknownNameError
 from ebla.model import changes as c
 from ebla.model.relation import FOREVER, Column, Kind
 from ebla.model.tablets import bits_of, resized
+from ebla.model.tasks import Replica
 
 # ---- requirements ---------------------------------------------------------------------------------------
 
@@ -108,15 +109,46 @@ def changes(state: State, update: c.RelationUpdate, version: Version) -> tuple[C
             bits_of(tablets)  # refuses what is no power of two
             if now.kind == Kind.INDEX.value:
                 raise ConflictError(f"{now.name}: expected a table or a view, found an index: it follows its base")
-            return (*_resize(state, relation, tablets, version), *building.resize(state, relation, tablets))
+            _refuse_moving(state, relation)
+            placed = _placed(state, relation, now.tablets, tablets)
+            return (
+                *_resize(state, relation, placed, version),
+                *building.resize(state, relation, placed, version),
+                *resizes.finalized(relation, version),
+            )
         case _:
             assert_never(update)
 
 
-def _resize(state: State, relation: RelationId, tablets: int, version: Version) -> tuple[Change, ...]:
+def _refuse_moving(state: State, relation: RelationId) -> None:
+    moving = rows.values(state, s.tablet_transitions.c.tablet_id, relation_id=relation)
+    if moving:
+        raise ConflictError(
+            f"{called(state, relation)}: expected no tablet in transition, found tablet {min(moving)}; "
+            "its tablets change when the transitions have ended"
+        )
+
+
+def _placed(state: State, relation: RelationId, before: int, tablets: int) -> tuple[tuple[Replica, ...], ...]:
+    """Where the tablets of the next map lie: the parts of one where it lay, those that become one where all lay."""
+    replicas: list[list[Replica]] = [[] for _ in range(before)]
+    for row in rows.find(state, s.tablets, "tablet_id", "ordinal", relation_id=relation):
+        replicas[row.tablet_id].append(Replica(NodeId(row.host_id), row.shard))
+    for tablet in range(tablets if tablets < before else 0):
+        parts = range(tablet * before // tablets, (tablet + 1) * before // tablets)
+        if len({frozenset(one.host for one in replicas[part]) for part in parts}) > 1:
+            raise ConflictError(
+                f"{called(state, relation)}: expected tablets {parts[0]} to {parts[-1]}, which become one, on the same "
+                "nodes, found them apart; move them together first"
+            )
+    return tuple(tuple(of_tablet) for of_tablet in resized(replicas, tablets))
+
+
+def _resize(
+    state: State, relation: RelationId, placed: tuple[tuple[Replica, ...], ...], version: Version
+) -> tuple[Change, ...]:
     """The next tablet map of a relation and of its indexes, whose entries lie where its rows lie."""
-    now = _living(state, relation)
-    placed = resized(placement(state, relation, now.tablets), tablets)
+    now, tablets = _living(state, relation), len(placed)
     values = {"tablets": tablets, "map_version": version, "placement_version": now.placement_version + 1}
     indexes = (one.index for one in indexing.of_base(state, relation))
     return (
@@ -124,8 +156,8 @@ def _resize(state: State, relation: RelationId, tablets: int, version: Version) 
         rows.update(s.relations, values, relation_id=relation),
         _insert_map(relation, tablets, version),
         rows.delete(s.tablets, relation_id=relation),
-        _insert_placement(relation, placed),
-        *(change for index in indexes for change in _resize(state, index, tablets, version)),
+        _insert_replicas(relation, placed),
+        *(change for index in indexes for change in _resize(state, index, placed, version)),
     )
 
 
@@ -149,6 +181,7 @@ def _drop(state: State, relation: RelationId, version: Version) -> tuple[Change,
         rows.delete(s.dependencies, relation_id=relation),
         runs.end_all(relation, version),
         *building.forget(relation),
+        *resizes.forget(relation),
         rows.delete(s.troubles, relation_id=relation, retry_at=rows.Not(None)),
     )
 
@@ -188,11 +221,15 @@ def _insert_map(relation: RelationId, tablets: int, version: Version) -> Change:
 
 
 def _insert_placement(relation: RelationId, placement: tuple[tuple[NodeId, ...], ...]) -> Change:
+    return _insert_replicas(relation, tuple(tuple(Replica(node, 0) for node in nodes) for nodes in placement))
+
+
+def _insert_replicas(relation: RelationId, replicas: tuple[tuple[Replica, ...], ...]) -> Change:
     return rows.insert(
         s.tablets,
         [
-            {"relation_id": relation, "tablet_id": tablet, "host_id": node, "shard": 0, "ordinal": ordinal}
-            for tablet, nodes in enumerate(placement)
-            for ordinal, node in enumerate(nodes)
+            {"relation_id": relation, "tablet_id": tablet, "host_id": host, "shard": shard, "ordinal": ordinal}
+            for tablet, of_tablet in enumerate(replicas)
+            for ordinal, (host, shard) in enumerate(of_tablet)
         ],
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from ebla.base import lazy
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, Version
-from ebla.catalog import rows
+from ebla.catalog import resizes, rows
 from ebla.catalog import schema as s
 from ebla.catalog.forks import fork
 from ebla.catalog.reads import called, folds, merge_replicas, newest_write, relation_by_id
@@ -18,7 +18,8 @@ from ebla.errors import ConflictError
 from ebla.model.copies import missing, too_few
 from ebla.model.relation import FOREVER, SPANS_TABLETS, Run, RunState
 from ebla.model.snapshot import BEGINNING, cutoffs_of
-from ebla.model.tablets import TokenRange, joined, tablet_around, tablets_around, token_range
+from ebla.model.tablets import TokenRange, joined, tablet_around, tablets_around, tablets_over, token_range
+from ebla.model.topology import ResizeType
 
 if TYPE_CHECKING:
     from ebla.model import changes as c
@@ -76,14 +77,15 @@ def changes(state: State, update: c.RunUpdate, version: Version) -> tuple[Change
             added = _level1_where_empty(state, runs) if bulk else runs
             _refuse_spanning(state, added)
             _refuse_too_few_copies(state, added)
-            return (_insert(added, version),)
+            return (_insert(added, version), *_withdraw_reports(state, added))
         case c.AddCopies(relation=relation, copies=copies):
             return (_insert_copies(state, relation, copies),)
         case c.EndRuns(relation=relation, runs=ended):
             live = {"relation_id": relation, "end_version": FOREVER}
             return (rows.update(s.runs, {"end_version": version}, run_id=ended, **live),)
         case c.SetCutoff(relation=relation, tablets=tablets, cutoff=cutoff):
-            return (_insert_folds(relation, dict.fromkeys(tablets, cutoff), version),)
+            withdrawn = resizes.withdraw(state, relation, tablets, folded=True)
+            return (_insert_folds(relation, dict.fromkeys(tablets, cutoff), version), *withdrawn)
         case c.SetRunState(runs=runs_set, state=after):
             # What is in this state already keeps its version, and what has ended meanwhile never becomes visible.
             due = {"state": Not(after.value), "end_version": FOREVER}
@@ -110,19 +112,48 @@ def resize(state: State, relation: RelationId, before: int, tablets: int, versio
             )
     if tablets >= before:
         return ()
-    cutoffs = cutoffs_of(folds(state, relation).items(), before)
-    merged: dict[TokenRange, Version] = {}
-    for tablet in range(tablets):
+    merged = _merged_cutoffs(state, relation, before, tablets)
+    for tablet in uneven(state, relation, before, tablets):
         parts = range(tablet * before // tablets, (tablet + 1) * before // tablets)
-        found = {cutoffs.get(TabletId(part), BEGINNING) for part in parts}
-        if _began_between(state, relation, token_range(tablet, tablets), min(found), max(found)):
-            raise ConflictError(
-                f"{called(state, relation)}: expected level 0 folded up to one version in tablets {parts[0]} to "
-                f"{parts[-1]}, which become one, found {sorted(found)}; compact it first"
-            )
-        if found != {BEGINNING}:
-            merged[token_range(tablet, tablets)] = max(found)
-    return (_insert_folds(relation, merged, version),)
+        raise ConflictError(
+            f"{called(state, relation)}: expected level 0 folded up to one version in tablets {parts[0]} to "
+            f"{parts[-1]}, which become one, found {sorted(merged[tablet])}; compact it first"
+        )
+    newest = {token_range(t, tablets): max(found) for t, found in merged.items() if found != {BEGINNING}}
+    return (_insert_folds(relation, newest, version),)
+
+
+def uneven(state: State, relation: RelationId, before: int, tablets: int) -> list[TabletId]:
+    """The tablets of a map with fewer of them that would have rows of level 0 which are folded in some of the tablets
+    that become one, and not in others."""
+    merged = _merged_cutoffs(state, relation, before, tablets)
+    return [
+        tablet
+        for tablet, found in merged.items()
+        if _began_between(state, relation, token_range(tablet, tablets), min(found), max(found))
+    ]
+
+
+def unready(state: State, relation: RelationId, resize: ResizeType, tablets: int) -> set[TabletId]:
+    """The tablets in which something is left to cut or to fold before a resize of a relation with so many tablets."""
+    match resize:
+        case ResizeType.SPLIT:
+            found = [one for one in _occupied(state, relation, level=1) if tablet_around(one, tablets * 2) is None]
+            return {tablet for one in found for tablet in tablets_over(one, tablets)}
+        case ResizeType.MERGE:
+            merged = uneven(state, relation, tablets, tablets // 2)
+            return {TabletId(2 * tablet + half) for tablet in merged for half in (0, 1)}
+        case ResizeType.NONE:
+            return set()
+
+
+def _merged_cutoffs(state: State, relation: RelationId, before: int, tablets: int) -> dict[TabletId, set[Version]]:
+    """The different cutoffs of the tablets that become one, by the number of that one."""
+    cutoffs = cutoffs_of(folds(state, relation).items(), before)
+    found: dict[TabletId, set[Version]] = {}
+    for part in range(before):
+        found.setdefault(TabletId(part * tablets // before), set()).add(cutoffs.get(TabletId(part), BEGINNING))
+    return found
 
 
 def _began_between(state: State, relation: RelationId, tokens: TokenRange, low: Version, high: Version) -> bool:
@@ -212,15 +243,34 @@ def _insert_copies(state: State, number: RelationId, copies: Collection[tuple[Ru
 
 
 def _level1_where_empty(state: State, runs: tuple[Run, ...]) -> tuple[Run, ...]:
-    occupied = {relation: joined(_occupied(state, relation)) for relation in {run.relation for run in runs}}
+    """A bulk load is level 1 where nothing lies below it, and where it is cut for the tablets that are coming."""
+    relations = {run.relation for run in runs}
+    occupied = {relation: joined(_occupied(state, relation)) for relation in relations}
+    coming = {relation: resizes.coming_tablets(state, relation) for relation in relations}
 
     def level(run: Run) -> int:
+        after = coming[run.relation]
+        if after is not None and tablet_around(run.tokens, after) is None:
+            return 0
         there = occupied[run.relation]
         first = bisect_left(there, run.token_min, key=lambda one: one.last)
         over_others = first < len(there) and there[first].overlaps(run.tokens)
         return 0 if over_others or run.tablet == SPANS_TABLETS else 1
 
     return tuple(replace(run, level=level(run)) for run in runs)
+
+
+def _withdraw_reports(state: State, runs: tuple[Run, ...]) -> tuple[Change, ...]:
+    """Level 1 runs that cross the tablets that are coming are to be cut before these come."""
+    level1: dict[RelationId, list[TokenRange]] = {}
+    for run in runs:
+        if run.level == 1:
+            level1.setdefault(run.relation, []).append(run.tokens)
+    return tuple(
+        change
+        for relation, written in level1.items()
+        for change in resizes.withdraw(state, relation, written, folded=False)
+    )
 
 
 def _refuse_spanning(state: State, runs: tuple[Run, ...]) -> None:

@@ -7,17 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from ebla.base.ids import NodeId, RelationId, TabletId, Version
-from ebla.catalog import memory, rows
+from ebla.catalog import memory, resizes, rows
 from ebla.catalog import schema as s
 from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError, UnknownNameError
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import LIFE, NodeState
 from ebla.model.lifecycle.tablet import Stage
-from ebla.model.relation import Kind
 from ebla.model.tasks import Replica
 from ebla.model.topology import (
-    Layout,
     Member,
     Request,
     RequestKind,
@@ -37,7 +35,7 @@ OPEN = frozenset({RequestState.QUEUED.value, RequestState.RUNNING.value})
 # ---- changes --------------------------------------------------------------------------------------------
 
 
-def changes(state: State, update: t.TopologyUpdate, version: Version, now: int) -> tuple[Change, ...]:
+def changes(state: State, update: t.Unreported, version: Version, now: int) -> tuple[Change, ...]:
     """What an update of the topology changes; its version is the commit's from then on."""
     return (*_changes(state, update, version, now), moved(version))
 
@@ -47,7 +45,7 @@ def moved(version: Version, **also: object) -> Change:
     return rows.update(s.topology_state, {"topology_version": version, **also}, key=KEY)
 
 
-def _changes(state: State, update: t.TopologyUpdate, version: Version, now: int) -> tuple[Change, ...]:
+def _changes(state: State, update: t.Unreported, version: Version, now: int) -> tuple[Change, ...]:
     match update:
         case t.AddNode(node=node):
             return (_add(state, node, now),)
@@ -66,6 +64,8 @@ def _changes(state: State, update: t.TopologyUpdate, version: Version, now: int)
             return _end(state, update, version, now)
         case t.SetBalancing(on=on):
             return (moved(version, balancing=on),)
+        case t.SetResize():
+            return resizes.changes(state, update)
         case _:
             assert_never(update)
 
@@ -195,30 +195,6 @@ def version(state: State) -> Version:
 def is_balancing(state: State) -> bool:
     row = rows.one(state, s.topology_state, key=KEY)
     return row is None or bool(row.balancing)
-
-
-def layouts(state: State) -> dict[RelationId, Layout]:
-    """Where the tablets of each living table and view lie."""
-    relations = rows.find(
-        state, s.relations, "relation_id", dropped_version=None, kind=frozenset({Kind.TABLE.value, Kind.VIEW.value})
-    )
-    replicas: dict[RelationId, list[list[Replica]]] = {
-        RelationId(row.relation_id): [[] for _ in range(row.tablets)] for row in relations
-    }
-    for row in rows.find(state, s.tablets, "relation_id", "tablet_id", "ordinal"):
-        if row.relation_id in replicas:
-            replicas[row.relation_id][row.tablet_id].append(Replica(NodeId(row.host_id), row.shard))
-    return {
-        RelationId(row.relation_id): Layout(
-            relation=RelationId(row.relation_id),
-            name=row.name,
-            replication=row.replication,
-            min_copies=row.replication // 2 + 1,
-            replicas=tuple(map(tuple, replicas[row.relation_id])),
-            bytes=(0,) * row.tablets,
-        )
-        for row in relations
-    }
 
 
 def transitions(state: State) -> dict[Tablet, Transition]:

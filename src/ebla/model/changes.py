@@ -308,7 +308,7 @@ class SetTabletMap:
     """The relation and its indexes have this many tablets from now on; their placement follows.
 
     It must fit what they hold: every run of level 1 lies in one tablet, and level 0 is folded up to one version in all
-    of a tablet. What views cover of the relation is cut where a tablet is; their tasks are the decision's own matter.
+    of a tablet. What views cover of the relation is cut where a tablet is, and so are their tasks.
     """
 
     relation: RelationId

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ebla.base.ids import NodeId, RelationId
+from ebla.base.ids import NodeId, RelationId, TabletId
 from ebla.model.lifecycle.node import NodeState
-from ebla.model.topology import Member, Outcome, RequestKind, RequestState
+from ebla.model.topology import Member, Outcome, RequestKind, RequestState, Resize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,33 @@ class SetBalancing:
     on: bool
 
 
-TopologyUpdate = AddNode | SetNodeState | AddRequest | BeginRequest | EndRequest | SetBalancing
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetResize:
+    """A decision to split tablets or to make each two of them one, or that the last decision is revoked."""
 
-ROWS_ONLY = (AddRequest, BeginRequest, EndRequest, SetBalancing)
+    relation: RelationId
+    resize: Resize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportCut:
+    """The runs that a node has of these tablets fit what a resize will make of them. Those in which something is left
+    to do when it is committed are left out."""
+
+    relation: RelationId
+    tablets: tuple[TabletId, ...]
+    host: NodeId
+    number: int
+    """Of the resize."""
+
+
+ResizeUpdate = SetResize | ReportCut
+
+Unreported = SetResize | AddNode | SetNodeState | AddRequest | BeginRequest | EndRequest | SetBalancing
+
+"""Updates that move the topology's version."""
+
+TopologyUpdate = Unreported | ReportCut
+
+ROWS_ONLY = (AddRequest, BeginRequest, EndRequest, SetBalancing, ReportCut)
 """Updates that leave the shape as it is: which nodes there are, and where tablets lie."""

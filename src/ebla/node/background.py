@@ -16,6 +16,7 @@ from ebla.node.runner import Runner
 from ebla.node.vacuumer import Vacuumer
 from ebla.tables.context import Context
 from ebla.topology.handshake import Handshake
+from ebla.topology.segregation import Segregation
 from ebla.topology.service import Coordination
 from ebla.views.handlers.epochs import Epochs
 
@@ -33,8 +34,9 @@ class Background:
     def __init__(self, context: Context, epochs: Epochs) -> None:
         let_threads_in(context.settings.thread_switch_s)
         self._context = context
-        appears = lambda: context.services.wake(Presence.name)  # noqa: E731
-        self.coordination = Coordination(context, own=lambda: living(context), saw=appears)
+        self._segregation = Segregation(context, own=lambda: living(context))
+        saw = lambda: context.services.wake(Presence.name, Segregation.name)  # noqa: E731
+        self.coordination = Coordination(context, own=lambda: living(context), saw=saw)
         self.handshake = Handshake(context, self.coordination)
         self.compactor = Compactor(context)
         Runner(context, epochs)

@@ -18,7 +18,7 @@ from ebla.base.ids import RelationId, Version
 from ebla.catalog import indexing, memory, reads
 from ebla.catalog.indexing import IndexState
 from ebla.errors import UnknownNameError, UsageError
-from ebla.model.lifecycle.index import Permission, may_read, writer_deletes
+from ebla.model.lifecycle.index import Permission, may_compact, may_read, writer_deletes
 from ebla.model.relation import Column, Kind, Relation
 from ebla.sql.lex import Kind as TokenKind
 from ebla.sql.lex import lex, unquote_name
@@ -233,3 +233,11 @@ def at_version(connection: Connection, index: Index, version: Version) -> Index:
     """The same index with the columns that its base had at a version."""
     base = reads.relation(connection, index.base.name, version=version)
     return _index(index.relation, base, index.stands)
+
+
+def may_fold(connection: Connection, relation: Relation) -> bool:
+    """Not an index while it is filled: tombstones must stay above what the backfill brings."""
+    if relation.kind is not Kind.INDEX:
+        return True
+    found = indexing.of_index(connection, relation.id)
+    return found is not None and may_compact(found.state)

@@ -26,6 +26,7 @@ from ebla.sql.statements import (
     SetColumnComment,
     SetDefault,
     SetTableComment,
+    SetTableOptions,
     ShowCreate,
     ShowHandlers,
     ShowIndexes,
@@ -346,8 +347,10 @@ def alter(cursor: Cursor) -> Statement:
         return DropColumns(table=table, columns=_dropped(cursor, table), cascade=cursor.accept("CASCADE"))
     if cursor.accept("ALTER"):
         return _alter_column(cursor, table)
+    if cursor.accept("SET"):
+        return SetTableOptions(table=table, options=assignments(cursor))
     cursor.fail(
-        "ADD COLUMN, DROP COLUMN, RENAME COLUMN, ALTER COLUMN, ADD CONSTRAINT, DROP CONSTRAINT or RENAME TO "
+        "ADD COLUMN, DROP COLUMN, RENAME COLUMN, ALTER COLUMN, ADD CONSTRAINT, DROP CONSTRAINT, SET (…) or RENAME TO "
         "after ALTER TABLE and its name"
     )
 

@@ -493,7 +493,17 @@ class ShowRequests:
     pass
 
 
-ClusterStatement = AlterNode | CancelRequest | WaitForRequest | SetBalancing | ShowNodes | ShowRequests
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTableOptions:
+    """`ALTER TABLE t SET (name = value, …)`: where and in how many parts its rows lie."""
+
+    table: str
+    options: Mapping[str, object]
+
+
+ClusterStatement = (
+    SetTableOptions | AlterNode | CancelRequest | WaitForRequest | SetBalancing | ShowNodes | ShowRequests
+)
 
 IndexStatement = CreateIndex | DropIndex | BuildIndexes | ShowIndexes | ExplainIndex
 

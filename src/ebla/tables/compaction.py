@@ -15,14 +15,14 @@ import numpy as np
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import RunId, TabletId, Version
-from ebla.catalog import indexing, reads
+from ebla.catalog import reads, resizes
 from ebla.catalog import transactions as tx
-from ebla.errors import ConflictError, UsageError
+from ebla.errors import ConflictError
 from ebla.model import changes as c
-from ebla.model.lifecycle.index import may_compact
-from ebla.model.relation import SPANS_TABLETS, TOKEN, Kind, Relation, Run, RunSource
+from ebla.model.relation import SPANS_TABLETS, TOKEN, Relation, Run, RunSource
 from ebla.model.snapshot import BEGINNING, Snapshot, span_of
 from ebla.model.tablets import tablet_around, tablets_over
+from ebla.relations.indexes import may_fold
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
 from ebla.tables.commit import Commit
@@ -120,19 +120,17 @@ def compact(
     *,
     attempts: int = 5,
     gives_way: Callable[[], bool] | None = None,
-    tablets: int | None = None,
 ) -> Compacted:
     """Fold a relation's level 0. Writers go on; what they commit meanwhile stays level 0.
 
     With `gives_way`, piece by piece; it is asked after each whether the compaction ends early. What is folded stays
-    folded.
-    With `tablets`, level 1 is cut so that a map of that number of tablets fits it, which a split requires.
+    folded. While a split is decided, level 1 is cut for the tablets that are coming.
     """
     since: Version | None = None
     done: Compacted | None = None
     in_pieces = gives_way is not None
     while done is None or not (done.ended or (gives_way is not None and gives_way())):
-        piece, since = _insisted(context, name, since, attempts, tablets, in_pieces=in_pieces)
+        piece, since = _insisted(context, name, since, attempts, in_pieces=in_pieces)
         before = done
         done = piece if before is None else replace(
             piece,
@@ -144,37 +142,32 @@ def compact(
 
 
 def _insisted(
-    context: Context, name: str, since: Version | None, attempts: int, tablets: int | None, *, in_pieces: bool
+    context: Context, name: str, since: Version | None, attempts: int, *, in_pieces: bool
 ) -> tuple[Compacted, Version]:
     for attempt in range(attempts):
         try:
-            return _compact(context, name, since, tablets, in_pieces=in_pieces)
+            return _compact(context, name, since, in_pieces=in_pieces)
         except ConflictError:
             if attempt == attempts - 1:
                 raise
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _compact(
-    context: Context, name: str, since: Version | None, tablets: int | None, *, in_pieces: bool
-) -> tuple[Compacted, Version]:
+def _compact(context: Context, name: str, since: Version | None, *, in_pieces: bool) -> tuple[Compacted, Version]:
     """One piece, and the version up to which the whole compaction folds: that of its first piece."""
     transaction = begin(context, name, reason=f"{tx.COMPACT}{name}")
     relation = transaction.relation
     nothing = Compacted(relation=relation.name, tablets=0, folded_runs=0, version=None)
     until = transaction.snapshot if since is None else since
     try:
-        if tablets is not None and tablets < relation.tablets:
-            raise UsageError(
-                f"{relation.name}: expected {relation.tablets} tablets or more to cut level 1 for, found {tablets}; "
-                "tablets become one without it: change the tablet map, then compact"
-            )
-        if relation.kind is Kind.INDEX and not may_fold(context, relation):
+        if not context.catalog.read(lambda connection: may_fold(connection, relation)):
             transaction.roll_back()
             return nothing, until
         with context.kept_alive(transaction.id), context.at_work(f"compaction of {relation.name}"):
             snapshot = transaction.snapshot_of(relation)
-            crowded = _crowded(snapshot) if tablets is None else _crossing(snapshot, tablets)
+            with context.catalog.reading() as connection:
+                tablets = resizes.coming_tablets(connection, relation.id) or relation.tablets
+            crowded = _crowded(snapshot, tablets)
             if not (snapshot.level0 or snapshot.folded or crowded):
                 transaction.roll_back()
                 return nothing, until
@@ -182,7 +175,7 @@ def _compact(
             rows_max = PIECE_ROWS * cores if in_pieces else math.inf
             fold = plan_fold(snapshot, _touched(context, snapshot) | crowded, until, rows_max, cores)
             context.progress(f"compacting {len(fold.rewritten)} tablets of {relation.name}", None)
-            sink = Sink(transaction, None if tablets is None else relation.in_map(tablets))
+            sink = Sink(transaction, relation.in_map(tablets))
             with rf.reading([snapshot], transaction.roots):
                 _rewrite(context, sink, snapshot, fold)
             hit("compact.files_written")
@@ -211,24 +204,14 @@ def forget(context: Context, relation: Relation, ended: Sequence[Run]) -> None:
     context.frames.drop(lambda read: any(run in ids for run, _ in read.copies))
 
 
-def may_fold(context: Context, index: Relation) -> bool:
-    """Not while it is filled: tombstones must stay above what the backfill brings."""
-    with context.catalog.reading() as connection:
-        found = indexing.of_index(connection, index.id)
-    return found is not None and may_compact(found.state)
-
-
-def _crowded(snapshot: Snapshot) -> set[TabletId]:
-    """Tablets with more than one level 1 run that are small enough to be one."""
-    counts: dict[TabletId, int] = {}
-    for run in snapshot.level1:
-        counts[run.tablet] = counts.get(run.tablet, 0) + 1
-    return {t for t, n in counts.items() if n > 1}
-
-
-def _crossing(snapshot: Snapshot, tablets: int) -> set[TabletId]:
-    """Tablets with a level 1 run that does not lie in one tablet of a map with that number of tablets."""
-    return {run.tablet for run in snapshot.level1 if tablet_around(run.tokens, tablets) is None}
+def _crowded(snapshot: Snapshot, tablets: int) -> set[TabletId]:
+    """Tablets with a level 1 run that does not lie in one tablet of a map with that number of tablets, or with several
+    runs in one of these."""
+    counts: dict[TabletId | None, int] = {}
+    places = [(run.tablet, tablet_around(run.tokens, tablets)) for run in snapshot.level1]
+    for _, place in places:
+        counts[place] = counts.get(place, 0) + 1
+    return {tablet for tablet, place in places if place is None or counts[place] > 1}
 
 
 def _touched(context: Context, snapshot: Snapshot) -> set[TabletId]:

@@ -29,12 +29,13 @@ from ebla.base.failpoint import hit
 from ebla.catalog import transactions as tx
 from ebla.catalog.manifest import Levels
 from ebla.model import changes as c
-from ebla.model.relation import DELETED, Kind, Relation, Run, RunSource
+from ebla.model.relation import DELETED, Relation, Run, RunSource
 from ebla.model.snapshot import BEGINNING, Snapshot
+from ebla.relations.indexes import may_fold
 from ebla.storage import runs as rf
 from ebla.tables import batch as b
 from ebla.tables.commit import Commit
-from ebla.tables.compaction import forget, may_fold
+from ebla.tables.compaction import forget
 from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import OpenTransaction, begin
@@ -94,7 +95,8 @@ def merge(context: Context, name: str) -> int:
             found = groups(snapshot, context.settings.level0_rows_max)
             with context.catalog.reading() as connection:
                 behind = tx.compacts_before(connection, relation.id, transaction.id, context.catalog.clock())
-            if not found or behind or (relation.kind is Kind.INDEX and not may_fold(context, relation)):
+                may_merge = not behind and may_fold(connection, relation)
+            if not found or not may_merge:
                 transaction.roll_back()
                 return 0
             with rf.reading([snapshot], transaction.roots):

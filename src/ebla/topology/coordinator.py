@@ -7,11 +7,12 @@ goes on where the last one ended, and a step that was lost is decided again.
 
 from __future__ import annotations
 
+from ebla.base.settings import TABLET_BYTES
 from ebla.model import changes as c
 from ebla.model.topology import Topology
-from ebla.topology import requests
+from ebla.topology import requests, resize
 
 
-def step(topology: Topology) -> c.Decision | None:
+def step(topology: Topology, tablet_bytes_target: int = TABLET_BYTES) -> c.Decision | None:
     """The next decision; `None`: nothing is to be done before something changes."""
-    return requests.next_step(topology)
+    return requests.next_step(topology) or resize.step(topology, tablet_bytes_target)

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, Version
+from ebla.catalog import reads
 from ebla.catalog import topology as stored_topology
 from ebla.errors import UnknownNameError, UsageError
 from ebla.model import changes as c
@@ -19,7 +20,7 @@ from ebla.model import topology_changes as t
 from ebla.model.scopes import TOPOLOGY
 from ebla.model.topology import Member, Request, RequestKind, RequestState, Topology
 from ebla.tables.context import Context
-from ebla.topology import requests, stored
+from ebla.topology import requests, resize, stored
 from ebla.topology.service import Coordination
 
 
@@ -54,6 +55,22 @@ class Handshake:
                 raise UsageError(wrong)
             asked = t.AddRequest(kind=kind, holder=self._context.holder, node=node.id, parameters=parameters)
             return c.Decision(reason=f"ask for {kind} of {name}", updates=(asked,), guards=frozenset({TOPOLOGY}))
+
+        return self._commit(decide)
+
+    def resize(self, table: str, tablets: int) -> int:
+        """Ask that a table or a view has this number of tablets, or say why it is impossible; the request."""
+        target = self._context.settings.tablet_bytes_target
+
+        def decide(connection: Connection, at: Version) -> c.Decision:
+            state, relation = self.topology(connection), reads.relation(connection, table)
+            wrong = resize.refusal(state, relation.id, relation.name, tablets, target)
+            if wrong is not None:
+                raise UsageError(wrong)
+            kind, holder = RequestKind.RESIZE, self._context.holder
+            asked = t.AddRequest(kind=kind, holder=holder, relation=relation.id, parameters={"tablets": tablets})
+            reason = f"ask for {tablets} tablets of {relation.name}"
+            return c.Decision(reason=reason, updates=(asked,), guards=frozenset({TOPOLOGY}))
 
         return self._commit(decide)
 

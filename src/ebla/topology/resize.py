@@ -18,11 +18,82 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ebla.base.ids import RelationId
+from ebla.model import changes as c
+from ebla.model import topology_changes as t
+from ebla.model.scopes import TOPOLOGY, of_relation
 from ebla.model.tablets import TABLETS_MAX
-from ebla.model.topology import Layout, Resize, ResizeType, Topology
+from ebla.model.topology import (
+    Layout,
+    Outcome,
+    Request,
+    RequestKind,
+    RequestState,
+    Resize,
+    ResizeType,
+    Topology,
+)
 
 MERGE_BELOW = 0.375
 """Part of the target under which tablets become one: three quarters of half of it."""
+
+
+RESIZE = RequestKind.RESIZE
+
+
+# ---- the coordinator's step -----------------------------------------------------------------------------
+
+
+def step(topology: Topology, target: int) -> c.Decision | None:
+    """The next decision on any resize, or on a request for one; `None`: nothing is to be done before something
+    changes."""
+    for request in topology.requests:
+        if request.kind is RESIZE and (found := _answer(topology, request, target)) is not None:
+            return found
+    match next_step(topology, target):
+        case Decide(relation=relation, resize=resize, reason=reason):
+            name = topology.layouts[relation].name
+            return _decision(f"{name}: {resize.type} ({reason})", t.SetResize(relation=relation, resize=resize))
+        case Finalize(relation=relation, tablets=tablets, number=number):
+            name = topology.layouts[relation].name
+            resized = c.SetTabletMap(relation=relation, tablets=tablets)
+            return _decision(f"{name}: {tablets} tablets, by resize {number}", resized, relation=relation)
+    return None
+
+
+def _answer(topology: Topology, request: Request, target: int) -> c.Decision | None:
+    """The next step of a request for a number of tablets."""
+    layout = topology.layouts.get(request.relation) if request.relation is not None else None
+    tablets = int(str(request.parameters["tablets"]))
+    if layout is None:
+        gone = f"expected relation {request.relation} to be there, found it dropped"
+        return _decision("end a resize", _failed(request, Outcome.WENT_BACK, gone))
+    if request.state is RequestState.QUEUED:
+        asked = ask(layout, tablets, request.id, target)
+        if isinstance(asked, str):
+            return _decision(f"refuse a resize of {layout.name}", _failed(request, Outcome.REFUSED, asked))
+        begun = (t.BeginRequest(request=request.id), t.SetResize(relation=layout.relation, resize=asked))
+        return _decision(f"{layout.name}: {tablets} tablets were asked for", *begun)
+    if layout.resize.request != request.id:
+        other = f"{layout.name}: expected {tablets} tablets to be wanted, found another request in its place"
+        return _decision("end a resize", _failed(request, Outcome.WENT_BACK, other))
+    if layout.tablets != tablets:
+        return None
+    settled = replace(layout.resize, type=ResizeType.NONE, request=None)
+    result = f"{layout.name} has {tablets} tablets"
+    done = t.EndRequest(request=request.id, state=RequestState.DONE, result=result)
+    return _decision(result, t.SetResize(relation=layout.relation, resize=settled), done)
+
+
+def _failed(request: Request, code: Outcome, message: str) -> t.EndRequest:
+    return t.EndRequest(request=request.id, state=RequestState.FAILED, code=code, message=message)
+
+
+def _decision(reason: str, *updates: c.Update, relation: RelationId | None = None) -> c.Decision:
+    guards = frozenset({TOPOLOGY} if relation is None else {TOPOLOGY, of_relation(relation)})
+    return c.Decision(reason=reason, updates=updates, guards=guards)
+
+
+# ---- what is decided ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +146,11 @@ def decide(layout: Layout, target: int) -> Decide | None:
         wanted, why = _towards(layout.tablets, now.tablets), f"{now.tablets} tablets were asked for"
     else:
         wanted, why = _by_size(layout, target)
-    if wanted is now.type and not (wanted is ResizeType.NONE and now.request is not None):
-        return None
+    if wanted is now.type:
+        return None  # a request that has come to its number ends with its own answer
     least = now.tablets or layout.tablets
     if wanted is ResizeType.NONE:
-        revoked = replace(now, type=wanted, tablets=least, request=None)
+        revoked = replace(now, type=wanted, tablets=least)
         return Decide(relation=layout.relation, resize=revoked, reason=why)
     new = replace(now, type=wanted, number=now.number + 1, tablets=least)
     return Decide(relation=layout.relation, resize=new, reason=why)
@@ -104,6 +175,18 @@ def _by_size(layout: Layout, target: int) -> tuple[ResizeType, str]:
     if splits:
         return ResizeType.SPLIT, why
     return (ResizeType.MERGE if merges else ResizeType.NONE), why
+
+
+def refusal(topology: Topology, relation: RelationId, name: str, tablets: int, target: int) -> str | None:
+    """Why a number of tablets cannot be asked for; `None`: it can."""
+    layout = topology.layouts.get(relation)
+    if layout is None:
+        return f"{name}: expected a table or a view, found an index, whose tablets are those of its base"
+    before = next((one for one in topology.requests if one.kind is RESIZE and one.relation == relation), None)
+    if before is not None:
+        return f"{name}: expected no resize of it that has not ended, found request {before.id}; wait for it"
+    asked = ask(layout, tablets, 0, target)
+    return f"{name}: {asked}" if isinstance(asked, str) else None
 
 
 def ask(layout: Layout, tablets: int, request: int, target: int) -> Resize | str:

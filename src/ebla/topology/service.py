@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId, Version
+from ebla.catalog import resizes
 from ebla.catalog import topology as stored_topology
 from ebla.errors import EblaError, StaleTermError
 from ebla.model import changes as c
@@ -32,6 +33,8 @@ NAME = "topology"
 """The name of the service."""
 LOOK_S = 1.0
 """How often a process looks at the version of the topology,"""
+SIZES_S = 30.0
+"""how often at the sizes of tablets, which change without a version,"""
 POLL_S = 0.1
 """and at all of it, while something has begun that waits for other processes."""
 
@@ -52,6 +55,7 @@ class Coordination:
         """Whether nothing waited for an answer when the process last looked."""
         self.rounds = 0
         """How often the process has looked; grows behind each look."""
+        self._sizes_due_s = self._opened_s + SIZES_S
         self.seen = Version(0)
         """The version of the topology that this process follows."""
         context.services.add(self)
@@ -86,6 +90,9 @@ class Coordination:
         asked, self._is_asked = self._is_asked, False
         version = self._context.catalog.read(stored_topology.version)
         moved = self._follow(version)
+        if now_s >= self._sizes_due_s:
+            self._sizes_due_s = now_s + SIZES_S
+            self._round(of_sizes=True)
         if self._is_quiet and not moved and not asked:
             return now_s + LOOK_S
         return self._context.services.clock() + self._round()
@@ -105,9 +112,10 @@ class Coordination:
         self._saw()
         return True
 
-    def _round(self) -> float:
-        """Take one step of what is to be done; how many seconds until the next look."""
-        self._is_quiet = self._context.catalog.read(_has_nothing_to_do)
+    def _round(self, *, of_sizes: bool = False) -> float:
+        """Take one step of what is to be done; how many seconds until the next look. `of_sizes`: sizes alone may give
+        reason to one."""
+        self._is_quiet = not of_sizes and self._context.catalog.read(_has_nothing_to_do)
         if self._is_quiet:
             self._context.leadership.give_back(LEASE)
             return LOOK_S
@@ -119,7 +127,7 @@ class Coordination:
 
         def decide(connection: Connection, at: Version) -> c.Decision | None:
             state: Topology = stored.load(connection, self._context.catalog.clock(), own)
-            decision = coordinator.step(state)
+            decision = coordinator.step(state, self._context.settings.tablet_bytes_target)
             if decision is None:
                 return None
             reasons.append(decision.reason)
@@ -140,4 +148,8 @@ class Coordination:
 
 
 def _has_nothing_to_do(connection: Connection) -> bool:
-    return not stored_topology.open_requests(connection) and not stored_topology.transitions(connection)
+    return not (
+        stored_topology.open_requests(connection)
+        or stored_topology.transitions(connection)
+        or resizes.is_any_decided(connection)
+    )

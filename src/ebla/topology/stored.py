@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ebla.base.ids import NodeId, Version
-from ebla.catalog import processes, topology
+from ebla.catalog import layouts, processes, topology
 from ebla.catalog.rows import State
 from ebla.model.topology import Topology
 
@@ -19,7 +19,7 @@ def load(state: State, now: int, own: Collection[NodeId] = ()) -> Topology:
         members=topology.members(state),
         alive=frozenset(seen),
         seen=seen,
-        layouts=topology.layouts(state),
+        layouts=layouts.layouts(state),
         transitions=topology.transitions(state),
         requests=topology.open_requests(state),
         balancing=topology.is_balancing(state),

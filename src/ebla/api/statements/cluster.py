@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from sqlalchemy import Connection
 
 from ebla.api.statements import answers
 from ebla.catalog import topology as stored
+from ebla.errors import UsageError
 from ebla.model.topology import RequestKind, Topology
 from ebla.spark.result import Result, named_like
 from ebla.sql import statements as st
@@ -51,6 +53,8 @@ REQUESTS = {
 def run(database: Database, statement: st.ClusterStatement) -> Result:
     context, handshake = database.context, database.background.handshake
     match statement:
+        case st.SetTableOptions(table=table, options=options):
+            return answers.row(context, request=handshake.resize(table, _tablets(table, options)))
         case st.AlterNode(action=action, node=node):
             parameters: dict[str, object] = {}
             if statement.ignored:
@@ -79,6 +83,16 @@ def run(database: Database, statement: st.ClusterStatement) -> Result:
             return Result(table=asked, spark=lambda: context.spark)
         case _:
             assert_never(statement)
+
+
+def _tablets(table: str, options: Mapping[str, object]) -> int:
+    unknown = sorted(options.keys() - {"tablets"})
+    if unknown:
+        raise UsageError(f"ALTER TABLE {table}: expected the option tablets, found {unknown[0]}")
+    tablets = options["tablets"]
+    if not isinstance(tablets, int) or isinstance(tablets, bool):
+        raise UsageError(f"ALTER TABLE {table}: expected a number of tablets, found {tablets!r}")
+    return tablets
 
 
 def nodes(state: Topology) -> pa.Table:

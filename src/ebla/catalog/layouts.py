@@ -1,0 +1,75 @@
+"""Where the tablets of tables and views lie, how large they are, and how far a resize of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ebla.base.ids import NodeId, RelationId, TabletId
+from ebla.catalog import indexing, resizes, rows, runs
+from ebla.catalog import schema as s
+from ebla.catalog.rows import Change, State
+from ebla.model import topology_changes as t
+from ebla.model.relation import FOREVER, Kind
+from ebla.model.tablets import TokenRange, tablets_over
+from ebla.model.tasks import Replica
+from ebla.model.topology import Layout
+
+
+def report(state: State, update: t.ReportCut) -> tuple[Change, ...]:
+    """A replica says that its runs are cut: of those tablets in which nothing is left to do it is kept."""
+    left = unready(state, update.relation)
+    ready = tuple(tablet for tablet in update.tablets if tablet not in left)
+    return resizes.changes(state, replace(update, tablets=ready))
+
+
+def layouts(state: State) -> dict[RelationId, Layout]:
+    """Where the tablets of each living table and view lie."""
+    relations = rows.find(
+        state, s.relations, "relation_id", dropped_version=None, kind=frozenset({Kind.TABLE.value, Kind.VIEW.value})
+    )
+    replicas: dict[RelationId, list[list[Replica]]] = {
+        RelationId(row.relation_id): [[] for _ in range(row.tablets)] for row in relations
+    }
+    for row in rows.find(state, s.tablets, "relation_id", "tablet_id", "ordinal"):
+        if row.relation_id in replicas:
+            replicas[row.relation_id][row.tablet_id].append(Replica(NodeId(row.host_id), row.shard))
+    reported = resizes.reports(state)
+    sizes = _sizes(state, {RelationId(row.relation_id): row.tablets for row in relations})
+    return {
+        RelationId(row.relation_id): Layout(
+            relation=RelationId(row.relation_id),
+            name=row.name,
+            replication=row.replication,
+            min_copies=row.replication // 2 + 1,
+            replicas=tuple(map(tuple, replicas[row.relation_id])),
+            bytes=sizes[RelationId(row.relation_id)],
+            resize=resizes.of_relation(state, RelationId(row.relation_id)),
+            reported=reported.get(RelationId(row.relation_id), {}),
+        )
+        for row in relations
+    }
+
+
+def _sizes(state: State, tablets: Mapping[RelationId, int]) -> dict[RelationId, tuple[int, ...]]:
+    """The bytes of one copy of each tablet, with its indexes'. A run of several tablets counts a part in each."""
+    found = {relation: [0] * count for relation, count in tablets.items()}
+    bases = {row.index_id: RelationId(row.base_id) for row in rows.find(state, s.index_states)}
+    by = (s.runs.c.relation_id, s.runs.c.run_id, s.runs.c.token_min, s.runs.c.token_max)
+    copies = rows.extremes(state, s.runs.c.bytes, by=by, end_version=FOREVER)
+    for (number, _, first, last), (size, _) in copies.items():
+        sizes = found.get(bases.get(number, RelationId(number)))
+        if sizes is None:
+            continue
+        over = tablets_over(TokenRange(first, last), len(sizes))
+        for tablet in over:
+            sizes[tablet] += size // len(over)
+    return {relation: tuple(sizes) for relation, sizes in found.items()}
+
+
+def unready(state: State, relation: RelationId) -> set[TabletId]:
+    """The tablets of a relation in which something of it or of its indexes is left to do before its resize."""
+    resize = resizes.of_relation(state, relation)
+    row = rows.one(state, s.relations, relation_id=relation)
+    of_map = (relation, *(one.index for one in indexing.of_base(state, relation)))
+    return {tablet for one in of_map for tablet in runs.unready(state, one, resize.type, row.tablets if row else 1)}
