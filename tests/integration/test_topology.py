@@ -177,3 +177,27 @@ def test_every_node_shows_what_holds_for_the_whole_cluster(tmp_path: Path):
 def test_the_last_node_stays(tmp_path: Path):
     with connect(tmp_path / "w") as db, pytest.raises(UsageError, match="found none; it is the last one"):
         db.sql("ALTER CLUSTER DECOMMISSION NODE node1")
+
+
+def test_a_rebuilt_node_has_its_files_again(tmp_path: Path):
+    nodes = {"node2": str(tmp_path / "two")}
+    with connect(tmp_path / "w", nodes=nodes, replication=2, tablets=2, auto_compact=False) as db:
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+        for first in range(0, 30, 10):
+            db.table("t").upsert([{"id": n} for n in range(first, first + 10)])
+        lost = sorted((tmp_path / "two").rglob("*.parquet"))
+        assert len(lost) >= 3
+        for number, file in enumerate(lost):
+            file.unlink() if number else file.write_bytes(b"cut")
+        [(request,)] = db.sql("ALTER CLUSTER REBUILD NODE node2").rows()
+        assert db.sql(f"WAIT FOR REQUEST {request}").one() == (request, "node node2 has all of its copies")
+        assert all(file.stat().st_size > 3 for file in lost)
+        for file in (tmp_path / "w" / "data").rglob("*.parquet"):
+            file.unlink()
+    with connect(tmp_path / "w", nodes=nodes, auto_compact=False) as db:
+        assert len(db.query("t", limit=100)) == 30
+        lost[0].unlink()
+        [(request,)] = db.sql("ALTER CLUSTER REBUILD NODE node2").rows()
+        with pytest.raises(UsageError, match="a sound copy of each of its files to copy from, found none of 1"):
+            db.sql(f"WAIT FOR REQUEST {request}")
+        assert states(db) == [("node1", "normal"), ("node2", "normal")]

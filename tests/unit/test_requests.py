@@ -63,7 +63,7 @@ def topology(
     layouts: Iterable[Layout] = (layout("ab", "bc"),),
     seen: int = 100,
     transitions: Iterable[Transition] = (),
-    lacks: Mapping[NodeId, int] | None = None,
+    rebuilt: Mapping[int, int] | None = None,
 ) -> Topology:
     known = {m.id: m for m in members}
     alive = frozenset(node for node in known if node not in dead)
@@ -75,7 +75,7 @@ def topology(
         layouts={one.relation: one for one in layouts},
         transitions={one.tablet: one for one in transitions},
         requests=asked,
-        lacks=lacks or {},
+        rebuilt=rebuilt or {},
     )
 
 
@@ -192,8 +192,12 @@ def test_a_rebuilt_node_lacks_nothing():
     assert steps_of(decided(topology(request(K.REBUILD)))) == [(C, N.REBUILDING), "begun"]
     running = request(K.REBUILD, state=RequestState.RUNNING)
     members = (member(A), member(B), member(C, N.REBUILDING))
-    assert coordinator.step(topology(running, members=members, lacks={C: 3})) is None
-    assert steps_of(decided(topology(running, members=members))) == [(C, N.NORMAL), RequestState.DONE]
+    assert coordinator.step(topology(running, members=members)) is None
+    assert steps_of(decided(topology(running, members=members, rebuilt={9: 0}))) == [(C, N.NORMAL), RequestState.DONE]
+    lost = decided(topology(running, members=members, rebuilt={9: 2}))
+    assert steps_of(lost) == [(C, N.NORMAL), Outcome.WENT_BACK]
+    assert lost.reason.endswith("expected a sound copy of each of its files to copy from, found none of 2; "
+                                "CHECK TABLE names them")  # fmt: skip
 
 
 def test_every_step_of_a_node_is_in_its_life():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, func, or_, select
 
-from ebla.base.ids import RelationId, TransactionId
+from ebla.base.ids import NodeId, RelationId, TransactionId
 from ebla.catalog import schema as s
 from ebla.catalog.reads import merge_replicas
 from ebla.model.relation import FOREVER, Relation, Run, RunState
@@ -121,3 +121,22 @@ def recorded(connection: Connection, relation: RelationId, transaction: Transact
     """The paths of the runs that a transaction brought to a relation."""
     paths = select(s.runs.c.path).where(s.runs.c.relation_id == relation, s.runs.c.transaction_id == transaction)
     return set(connection.execute(paths).scalars())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """The file of a run, and the nodes that have a copy of it."""
+
+    path: str
+    bytes: int
+    hosts: frozenset[NodeId]
+
+
+def files_on(connection: Connection, node: NodeId) -> list[File]:
+    """Every file that a node has by the manifest, by path."""
+    mine = select(s.runs.c.run_id).where(s.runs.c.host_id == node)
+    query = select(s.runs.c.path, s.runs.c.bytes, s.runs.c.host_id).where(s.runs.c.run_id.in_(mine))
+    hosts: dict[tuple[str, int], set[NodeId]] = {}
+    for row in connection.execute(query):
+        hosts.setdefault((row.path, row.bytes), set()).add(NodeId(row.host_id))
+    return [File(path=path, bytes=size, hosts=frozenset(of)) for (path, size), of in sorted(hosts.items())]

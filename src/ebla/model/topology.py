@@ -199,8 +199,8 @@ class Topology:
     requests: tuple[Request, ...]
     """Those that have not ended, the oldest first."""
     balancing: bool = True
-    lacks: Mapping[NodeId, int] = field(default_factory=dict)
-    """How many copies a node should have and has not."""
+    rebuilt: Mapping[int, int] = field(default_factory=dict)
+    """The requests to rebuild a node whose node has what can be copied to it, each with how many files no node has."""
     oldest_open: Version | None = None
     """The version at which the oldest open transaction or pinned read began."""
 

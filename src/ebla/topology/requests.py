@@ -10,7 +10,7 @@ end or goes back to where it began; it is not cancelled.
 - `leave`: the node is `decommissioning`; the balancer drains it. It has left when no replica is on it.
 - `remove`: as `leave`, of a dead node: its replicas are made elsewhere from the others.
 - `replace`: the node is `replacing`; every replica of the dead node is made on it. Then the dead one has left.
-- `rebuild`: the node is `rebuilding` until it lacks no copy that another live node has.
+- `rebuild`: the node is `rebuilding` until it has every file that the manifest says and another node has.
 
 A `join` is answered while another request goes on: it moves nothing, and a node that cannot be drained may need it.
 All others wait for their turn and until no tablet is in transition.
@@ -133,8 +133,11 @@ def _drained(topology: Topology, request: Request, node: NodeId) -> c.Decision |
 
 def _rebuilt(topology: Topology, request: Request, node: NodeId) -> c.Decision | None:
     name = called(topology, node)
-    if any(_touches(topology, node)) or topology.lacks.get(node, 0):
+    if request.id not in topology.rebuilt:
         return None
+    if lost := topology.rebuilt[request.id]:
+        return _back(request, node, N.NORMAL, f"node {name}: expected a sound copy of each of its files to copy from, "
+                     f"found none of {lost}; CHECK TABLE names them")  # fmt: skip
     return _done(request, f"node {name} has all of its copies", t.SetNodeState(node=node, state=N.NORMAL))
 
 
@@ -371,6 +374,6 @@ def _progress(topology: Topology, request: Request) -> str | None:
             dead = replaced_by(request)
             return f"{sum(1 for _ in held_by(topology, dead))} tablets on node {called(topology, dead)}"
         case K.REBUILD:
-            return f"{topology.lacks.get(request.node, 0)} copies that node {called(topology, request.node)} lacks"
+            return f"the files of node {called(topology, request.node)}"
         case _:
             return "every live node to see it"

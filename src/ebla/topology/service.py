@@ -26,6 +26,7 @@ from ebla.model import changes as c
 from ebla.model.topology import LEASE, Topology
 from ebla.tables.context import Context
 from ebla.topology import coordinator, stored
+from ebla.topology.rebuilding import Rebuilding
 
 log = logging.getLogger("ebla.topology")
 
@@ -58,6 +59,7 @@ class Coordination:
         self._sizes_due_s = self._opened_s + SIZES_S
         self.seen = Version(0)
         """The version of the topology that this process follows."""
+        self._rebuilding = Rebuilding(context, self.ask)
         context.services.add(self)
 
     @property
@@ -99,6 +101,7 @@ class Coordination:
 
     def stop(self) -> None:
         """Others lead at once."""
+        self._rebuilding.close()
         try:
             self._context.leadership.give_back(LEASE)
         except EblaError as error:
@@ -123,11 +126,11 @@ class Coordination:
         if lease is None:
             return POLL_S
         term = c.TermIs(lease=LEASE, holder=lease.holder, term=lease.term)
-        own, reasons = self.own(), list[str]()
+        own, reasons, states = self.own(), list[str](), list[Topology]()
 
         def decide(connection: Connection, at: Version) -> c.Decision | None:
-            state: Topology = stored.load(connection, self._context.catalog.clock(), own)
-            decision = coordinator.step(state, self._context.settings.tablet_bytes_target)
+            states.append(stored.load(connection, self._context.catalog.clock(), own, self._rebuilding.done))
+            decision = coordinator.step(states[-1], self._context.settings.tablet_bytes_target)
             if decision is None:
                 return None
             reasons.append(decision.reason)
@@ -140,6 +143,7 @@ class Coordination:
             self._context.leadership.lost(LEASE)
             return POLL_S
         if committed is None:
+            self._rebuilding.act(states[-1])
             return POLL_S
         hit("topology.committed")
         log.info("topology: version=%d %s", committed.version, reasons[-1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from ebla.base.ids import NodeId, Version
 from ebla.catalog import layouts, processes, topology
@@ -10,7 +10,7 @@ from ebla.catalog.rows import State
 from ebla.model.topology import Topology
 
 
-def load(state: State, now: int, own: Collection[NodeId] = ()) -> Topology:
+def load(state: State, now: int, own: Collection[NodeId] = (), rebuilt: Mapping[int, int] | None = None) -> Topology:
     """All that a step is decided from. `own` are nodes of this process: it is alive, and sees what it reads."""
     version = topology.version(state)
     seen: dict[NodeId, Version] = dict(processes.seen(state, now)) | dict.fromkeys(own, version)
@@ -23,4 +23,5 @@ def load(state: State, now: int, own: Collection[NodeId] = ()) -> Topology:
         transitions=topology.transitions(state),
         requests=topology.open_requests(state),
         balancing=topology.is_balancing(state),
+        rebuilt=rebuilt or {},
     )
