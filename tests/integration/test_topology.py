@@ -81,6 +81,13 @@ def test_a_host_id_lies_in_the_storage_root(tmp_path: Path):
         assert str(uuid.UUID(found["node"])) == found["node"]
 
 
+def test_tablets_are_spread_in_the_order_of_names(tmp_path: Path):
+    with connect(tmp_path / "w", nodes={name: str(tmp_path / name) for name in ("c", "a", "b")}) as db:
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY) WITH (tablets = 4)")
+        query = "SELECT n.name FROM system.tablets t JOIN system.topology n ON t.host_id = n.host_id ORDER BY tablet_id"
+        assert [name for (name,) in db.sql(query).rows()] == ["a", "b", "c", "node1"]
+
+
 def test_a_catalog_whose_nodes_have_names_for_ids_keeps_them(tmp_path: Path):
     with contextlib.closing(Catalog.open(str(tmp_path / "w"))) as catalog:
         exclusively(catalog, t.AddNode(node=Member(id=NodeId("node1"), name="node1", root="./data")))

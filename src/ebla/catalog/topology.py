@@ -157,7 +157,7 @@ def _require_open(state: State, request: int, *wanted: RequestState) -> Any:
 
 
 def members(state: State) -> dict[NodeId, Member]:
-    """Every node that the topology has heard of, those that left too."""
+    """Every node that the topology has heard of, those that left too, in the order of their names."""
     return dict(memory.remembered(state, "nodes", lambda: _members(state)))
 
 
@@ -176,7 +176,7 @@ def _members(state: State) -> dict[NodeId, Member]:
             address=row.address,
             replaced=None if row.replaced_id is None else NodeId(row.replaced_id),
         )
-        for row in rows.find(state, s.topology, "host_id")
+        for row in rows.find(state, s.topology, "name", "host_id")
     }
 
 
