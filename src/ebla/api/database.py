@@ -18,7 +18,6 @@ from ebla.errors import CatalogUnavailableError
 from ebla.model.relation import Kind, Relation
 from ebla.predicates import conditions
 from ebla.predicates.conditions import LIMIT_DEFAULT
-from ebla.query.execute import Reader
 from ebla.relations.builds import BuildProgress
 from ebla.spark.result import Result
 from ebla.tables import compaction, vacuum
@@ -37,7 +36,7 @@ class Database:
         self.pins = Pins(context)
         self._maintenance = kept = Maintenance(context)
         self.epochs, self.background, self.builder, self.waits = kept.epochs, kept.background, kept.builder, kept.waits
-        self.reader = Reader(context, self.background.wake_runner)
+        self.reader = kept.background.reader
         self.statements = Executor(self)
         kept.begin(role)
 

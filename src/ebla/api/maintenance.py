@@ -37,7 +37,7 @@ class Maintenance:
 
     def _on_epoch(self, done: Epoch) -> None:
         self.metrics.observe(done)
-        self.background.written(done.view)
+        self.background.advanced(done.view)
 
     def end(self) -> None:
         """Finish the steps that run, and begin no other."""

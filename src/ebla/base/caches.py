@@ -7,13 +7,11 @@ in memory, and not only its values: of an Arrow table of five rows the values ar
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from operator import itemgetter
 from typing import Any, Generic, TypeVar
-
-from cachetools import LRUCache
 
 Kept = TypeVar("Kept")
 
@@ -43,7 +41,9 @@ class Lru(Generic[Kept]):
     def __init__(self, name: str, bytes_max: int) -> None:
         self.name = name
         self._bytes_max = bytes_max
-        self._kept: LRUCache[Hashable, tuple[Kept, int]] = LRUCache(bytes_max, getsizeof=itemgetter(1))
+        self._kept: OrderedDict[Hashable, tuple[Kept, int]] = OrderedDict()
+        """The least recently used first."""
+        self._bytes = 0
         self._lock = threading.Lock()
         self._hits = self._misses = 0
 
@@ -53,24 +53,51 @@ class Lru(Generic[Kept]):
             if found is None:
                 self._misses += 1
                 return None
+            self._kept.move_to_end(name)
             self._hits += 1
             return found[0]
 
+    def get_all(self, names: Iterable[Hashable]) -> list[Kept] | None:
+        """All of these things; `None` if one of them is not kept."""
+        with self._lock:
+            kept = self._kept
+            found: list[Kept] = []
+            for name in names:
+                one = kept.get(name)
+                if one is None:
+                    self._misses += 1
+                    return None
+                kept.move_to_end(name)
+                found.append(one[0])
+            self._hits += len(found)
+            return found
+
     def put(self, name: Hashable, thing: Kept, size: int) -> None:
         taken = size + ENTRY_BYTES
-        if taken <= self._bytes_max:
-            with self._lock:
-                self._kept[name] = thing, taken
+        if taken > self._bytes_max:
+            return
+        with self._lock:
+            self._forget(name)
+            while self._bytes + taken > self._bytes_max:
+                self._forget(next(iter(self._kept)))
+            self._kept[name] = thing, taken
+            self._bytes += taken
+
+    def _forget(self, name: Hashable) -> None:
+        gone = self._kept.pop(name, None)
+        if gone is not None:
+            self._bytes -= gone[1]
 
     def drop(self, is_gone: Callable[[Any], bool]) -> None:
         """Forget the things whose names are said to be gone."""
         with self._lock:
             for name in [name for name in self._kept if is_gone(name)]:
-                del self._kept[name]
+                self._forget(name)
 
     def clear(self) -> None:
         with self._lock:
             self._kept.clear()
+            self._bytes = 0
 
     @property
     def usage(self) -> Usage:
@@ -78,7 +105,7 @@ class Lru(Generic[Kept]):
             return Usage(
                 name=self.name,
                 entries=len(self._kept),
-                bytes=int(self._kept.currsize),
+                bytes=self._bytes,
                 bytes_max=self._bytes_max,
                 hits=self._hits,
                 misses=self._misses,

@@ -27,6 +27,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from ebla.base.backoff import Backoff
+from ebla.base.precedence import PRECEDENCE
 from ebla.errors import ConflictError, EblaError
 
 log = logging.getLogger("ebla.services")
@@ -254,7 +255,8 @@ class Scheduler:
         due_s: float | None = None
         failures, began_s = entry.failures + 1, self.clock()
         try:
-            due_s = entry.service.step(began_s)
+            with PRECEDENCE.behind():
+                due_s = entry.service.step(began_s)
             failures = 0
         except ConflictError as error:  # another process came first: the pause does not grow
             log.debug("service=%s starts over reason=%s", entry.service.name, error)

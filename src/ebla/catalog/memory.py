@@ -107,6 +107,13 @@ def note(state: State, found: dict[str, int]) -> dict[str, int]:
 # ---- shape ----------------------------------------------------------------------------------------------
 
 
+def shape_version(state: State) -> tuple[int, int]:
+    """What was read of the shape holds as long as this is the same."""
+    now = counters(state)
+    # A process of an older release changes the shape without counting it, but for exclusive commits.
+    return now["shape"], now["exclusive_version"]
+
+
 def reshape(state: State) -> None:
     """This transaction is about to change the shape."""
     advance(state, "shape")
@@ -131,9 +138,7 @@ def _shape(state: State) -> Shape | None:
     if seen is None or seen.reshaped or not isinstance(state, Connection):
         return None
     if seen.shape is None:
-        now = counters(state)
-        # A process of an older release changes the shape without counting it, but for exclusive commits.
-        version = now["shape"], now["exclusive_version"]
+        version = shape_version(state)
         newest = _newest.get(state.engine)
         if newest is None or newest.version < version:
             newest = _newest[state.engine] = Shape(version)

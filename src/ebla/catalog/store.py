@@ -25,12 +25,14 @@ from sqlalchemy.exc import DatabaseError, DBAPIError
 from ebla.base import lazy
 from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId, Version
+from ebla.base.precedence import PRECEDENCE
 from ebla.base.rights import PRIVATE
 from ebla.catalog import engines, failures, history, memory, opening
 from ebla.catalog import schema as s
 from ebla.catalog.engines import is_postgres
 from ebla.catalog.failures import FILE, without_password
 from ebla.catalog.group import Queue
+from ebla.catalog.own_commits import OwnCommits
 from ebla.catalog.patience import Patience
 from ebla.errors import CatalogError, CatalogUnavailableError, ConflictError
 
@@ -70,6 +72,7 @@ class Catalog:
         self.read_only = read_only
         """Why this user can only read; `None` when nothing says so."""
         self.queue = Queue(self._transaction)
+        self.own_commits = OwnCommits()
         self._has_answered = False
         """Whether the database was there once: then a host name that is not known will be again."""
 
@@ -219,9 +222,10 @@ class Catalog:
         """
         identifier = uuid.uuid4().hex
         tried = False
+        decision: c.Decision | None = None
 
         def settled(connection: Connection) -> c.Committed | None:
-            nonlocal tried
+            nonlocal tried, decision
             committed = history.committed_as(connection, identifier) if tried else None
             if committed is None:
                 decision = decide(connection)
@@ -241,6 +245,7 @@ class Catalog:
             done = self.patience.insist(once)
             if done is not None:
                 self.patience.committed()
+                self.own_commits.note(done.version, decision)
             return done
         except CatalogError as error:  # also one that another try to connect met
             if not tried:
@@ -320,6 +325,7 @@ def _guarded(connection: Connection, make: Callable[[Connection, Version], c.Dec
 
 
 def _begun_to_read(engine: Engine) -> Connection:
+    PRECEDENCE.give_way()
     raw = engine.connect()
     with _closed_on_error(raw):
         postgres = raw.dialect.name == "postgresql"

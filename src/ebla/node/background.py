@@ -9,11 +9,13 @@ from ebla.build.loop import BUILDING
 from ebla.catalog.processes import Role
 from ebla.model.topology import Member
 from ebla.node.compactor import Compactor
+from ebla.node.preparer import Preparer
 from ebla.node.presence import Presence
 from ebla.node.registration import living
 from ebla.node.repairer import Repairer
 from ebla.node.runner import Runner
 from ebla.node.vacuumer import Vacuumer
+from ebla.query.execute import Reader
 from ebla.tables.context import Context
 from ebla.topology.handshake import Handshake
 from ebla.topology.segregation import Segregation
@@ -38,10 +40,12 @@ class Background:
         saw = lambda: context.services.wake(Presence.name, Segregation.name)  # noqa: E731
         self.coordination = Coordination(context, own=lambda: living(context), saw=saw)
         self.handshake = Handshake(context, self.coordination)
+        self.reader = Reader(context, self.wake_runner)
         self.compactor = Compactor(context)
         Runner(context, epochs)
         self._vacuumer = Vacuumer(context)
         self._repairer = Repairer(context)
+        Preparer(context, self.reader)
         context.on_spark = self.wake_all
 
     def show(self, role: Role) -> None:
@@ -72,6 +76,11 @@ class Background:
         self.wake()
         self.compactor.want_all()
         self._vacuumer.start()
+
+    def advanced(self, view: str) -> None:
+        """An epoch of a view has ended."""
+        self._context.services.wake(Preparer.name)
+        self.written(view)
 
     def written(self, name: str) -> None:
         """Rows of a relation were committed: views may be behind, and its level 0 has grown."""

@@ -6,19 +6,21 @@ milliseconds; should vacuum remove a file in that moment, the read begins again 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import pyarrow as pa
 
-from ebla.errors import CorruptRunError, StorageError, UsageError
+from ebla.base.precedence import PRECEDENCE
+from ebla.errors import CorruptRunError, EblaError, StorageError, UsageError
 from ebla.model.relation import Relation
 from ebla.model.snapshot import Snapshot
 from ebla.predicates import conditions as c
 from ebla.predicates.select import Spoken
 from ebla.query.answer import Answer, cursor_behind, under_names
-from ebla.query.overlay import Source
+from ebla.query.overlay import Overlay, Source, division
 from ebla.query.paths import spoken_of
 from ebla.query.plan import Extent, Fitted, Plan, choose, fit, lacks, plan
 from ebla.query.prepared import Preparation, Prepared
@@ -71,13 +73,24 @@ class Reader:
                 raise UsageError(f"wait_s: expected seconds from 0, found {wait_s!r}")
             self._preparation.wait(name, at_least, wait_s)
         for attempt in range(ATTEMPTS):
-            prepared = self._preparation.of(name, tuple(also), tuple(down))
-            request = make(prepared.relation)
-            try:
-                return self._answer(prepared, request, scan_rows_max)
-            except (StorageError, _duckdb_error(), FileNotFoundError) as error:
-                self._after_failure(prepared, error, is_last=attempt == ATTEMPTS - 1)
+            with PRECEDENCE.query():
+                prepared = self._preparation.asked(name, tuple(also), tuple(down))
+                request = make(prepared.relation)
+                try:
+                    return self._answer(prepared, request, scan_rows_max)
+                except (StorageError, _duckdb_error(), FileNotFoundError) as error:
+                    self._after_failure(prepared, error, is_last=attempt == ATTEMPTS - 1)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def prepare(self) -> None:
+        """Read and merge what the next queries need like those that were asked since this was done before."""
+        for signature in self._preparation.taken_asked():
+            with contextlib.suppress(EblaError):  # the next query says what is wrong
+                prepared = self._preparation.of(*signature)
+                for path, snapshot in prepared.paths:
+                    source = self._source(prepared, snapshot)
+                    if self._store.has_layers(path):
+                        Overlay(source, path, division(source, path).files)
 
     def explain(self, name: str, make: Make, *, also: Sequence[str] = ()) -> Plan:
         prepared = self._preparation.of(name, tuple(also))

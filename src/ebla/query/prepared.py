@@ -1,16 +1,16 @@
-"""What the catalog says of a relation that is queried, read once for each version."""
+"""What the catalog says of a relation that is queried, read again when a commit has changed it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
 from ebla.base.caches import CacheName, Lru
 from ebla.base.ids import NodeId, Version
-from ebla.catalog import reads
+from ebla.catalog import memory, reads
 from ebla.errors import SnapshotError, UsageError
 from ebla.model.relation import Relation
 from ebla.model.snapshot import Snapshot
@@ -23,16 +23,25 @@ from ebla.storage.files import Root
 from ebla.tables.context import Context
 
 POLL_S = 0.02
+ASKED_MAX = 64
 PREPARED_BYTES = 16 * 2**10
 RUN_BYTES = 1_500
 """About what the paths of a relation take, and each of their runs."""
 
+Signature = tuple[str, tuple[str, ...], tuple[str, ...]]
+"""A relation's name in lower case, relations that serve as its indexes, and their columns that are sorted downwards."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """What the catalog says of a relation at one version, for as long as that is the newest."""
+    """What the catalog says of a relation at one version.
+
+    The snapshots may be of an older version since which nothing of theirs has changed.
+    """
 
     version: Version
+    shape: tuple[int, int]
+    """Of the catalog at that version."""
     relation: Relation
     paths: tuple[tuple[AccessPath, Snapshot], ...]
     """The relation itself comes first."""
@@ -44,15 +53,28 @@ class Prepared:
 
 
 class Preparation:
-    """Keeps what it has read for as long as no commit makes a newer version."""
+    """Keeps what it has read until a commit changes it, or may have."""
 
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
         self._context = context
         self._wake = wake
         self._prepared: Lru[Prepared] = context.caches.cache(CacheName.SNAPSHOTS)
+        self._asked: dict[Signature, None] = {}
+        """What queries have asked for since `taken_asked`."""
+
+    def asked(self, name: str, also: tuple[str, ...] = (), down: tuple[str, ...] = ()) -> Prepared:
+        """For a query. Others like it are likely to follow."""
+        found = self.of(name, also, down)
+        if len(self._asked) < ASKED_MAX:
+            self._asked[name.lower(), also, down] = None
+        return found
+
+    def taken_asked(self) -> list[Signature]:
+        """What queries have asked for since this was called before."""
+        taken, self._asked = self._asked, {}
+        return list(taken)
 
     def of(self, name: str, also: tuple[str, ...] = (), down: tuple[str, ...] = ()) -> Prepared:
-        """Every commit makes a version, so what was read at this version is still so."""
         if not isinstance(name, str):
             raise UsageError(f"relation: expected the name of a table or view, found {name!r}")
         signature = (name.lower(), also, down)
@@ -61,10 +83,20 @@ class Preparation:
             kept = self._prepared.get(signature)
             if kept is not None and kept.version == version:
                 return kept
-            made = self._read(connection, name, also, down, version)
+            if kept is not None and self._is_unchanged(connection, kept, version):
+                made = replace(kept, version=version, fresh=fresh(connection, kept.relation))
+            else:
+                made = self._read(connection, name, also, down, version)
         runs = sum(len(snapshot.level0) + len(snapshot.level1) for _, snapshot in made.paths)
         self._prepared.put(signature, made, PREPARED_BYTES + RUN_BYTES * runs)
         return made
+
+    def _is_unchanged(self, connection: Connection, kept: Prepared, version: Version) -> bool:
+        """Whether commits since then, all of this process, have changed no run that is read."""
+        changed = self._context.catalog.own_commits.changed(kept.version, version)
+        if changed is None or kept.shape != memory.shape_version(connection):
+            return False
+        return changed.isdisjoint(path.relation.id for path, _ in kept.paths)
 
     def _read(
         self, connection: Connection, name: str, also: Sequence[str], down: Sequence[str], version: Version
@@ -76,6 +108,7 @@ class Preparation:
         found = tuple((path, reads.snapshot(connection, path.relation, version)) for path in paths)
         return Prepared(
             version=version,
+            shape=memory.shape_version(connection),
             relation=relation,
             paths=found,
             roots=self._context.nodes.read(connection),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -14,8 +13,9 @@ from ebla.query import plan as planning
 from ebla.query.fetch import fetch
 from ebla.query.overlay import Place, Source
 from ebla.query.plan import Plan
-from ebla.query.streams import Seek, TooMany
+from ebla.query.streams import Item, Seek, TooMany
 from ebla.storage import runs as rf
+from ebla.storage.layers import Key
 from ebla.storage.store import single
 
 
@@ -34,60 +34,62 @@ class Sought:
 
     def rows(self) -> pa.Table:
         want = self._request.limit + 1
-        items = iter(self._seek.rows(in_order=not self._request.any_order, likely=want))
+        items = self._seek.rows(in_order=not self._request.any_order, likely=want)
         parts: list[pa.Table] = []
         count, read, ended = 0, 0, False
-        held: tuple[v.Ranks, Place] | None = None
+        held: Item | None = None
         while not ended and count < want:
-            places, held, ended = self._batch(items, held, want - count)
-            read += len(places)
+            batch, held, ended = self._batch(items, held, want - count)
+            read += len(batch)
             if self._fitted.late and read > planning.FETCHED_MAX:
                 raise TooMany
-            part = self._settled(places)
+            part = self._settled(batch)
             parts.append(part)
             count += part.num_rows
         joined = pa.concat_tables(parts) if parts else rf.physical_schema(self._wanted).empty_table()
         return joined.slice(0, want)
 
-    def _batch(
-        self, items: Any, held: tuple[v.Ranks, Place] | None, least: int
-    ) -> tuple[list[Place], tuple[v.Ranks, Place] | None, bool]:
+    def _batch(self, items: Iterator[Item], held: Item | None, least: int) -> tuple[list[Item], Item | None, bool]:
         """At least this many rows, and in an order that is not exact all that are equal to the last of them.
 
         Also the row that was read too far, and whether there are no more.
         """
-        places: list[Place] = []
-        last: v.Ranks | None = None
+        found: list[Item] = [] if held is None else [held]
         exact = self._fitted.exact
-        if held is not None:
-            last = held[0]
-            places.append(held[1])
-        for ranks, _, place, _ in items:
-            if len(places) >= least and (exact or ranks != last):
-                return places, (ranks, place), False
-            places.append(place)
-            last = ranks
-            if not exact and len(places) > planning.COLLECTED_MAX:
+        for item in items:
+            if len(found) >= least and (exact or item[0] != found[-1][0]):
+                return found, item, False
+            found.append(item)
+            if not exact and len(found) > planning.COLLECTED_MAX:
                 raise TooMany
-        return places, None, True
+        return found, None, True
 
-    def _settled(self, places: Sequence[Place]) -> pa.Table:
+    def _settled(self, batch: Sequence[Item]) -> pa.Table:
         """The batch's columns, without rows that late conditions or the last page leave out, in order."""
+        places = [place for _, _, place, _ in batch]
         if self._fitted.covering:
             table = self._seek.taken(places, self._wanted)
         else:
-            key = list(self._base_path.relation.key)
-            keys = self._seek.taken(places, key)
-            lists = [v.plain(single(keys.column(k.physical))).to_pylist() for k in key]
             stored = [column for column in self._wanted if not planning.is_expression(column.physical)]
-            table = fetch(self._base, self._base_path, list(zip(*lists, strict=True)), stored)
+            table = fetch(self._base, self._base_path, self._keys(batch, places), stored)
             made = [column for column in self._wanted if planning.is_expression(column.physical)]
-            for column, array in zip(made, self._seek.taken(places, made).columns, strict=True):
-                table = table.append_column(column.physical, array)
+            if made:
+                for column, array in zip(made, self._seek.taken(places, made).columns, strict=True):
+                    table = table.append_column(column.physical, array)
         if self._fitted.late and table.num_rows:
             columns = {f.column.physical: single(table.column(f.column.physical)) for f in self._fitted.late}
             table = table.filter(fl.mask(self._fitted.late, columns))
         return table if self._fitted.exact else self._sorted(table)
+
+    def _keys(self, batch: Sequence[Item], places: Sequence[Place]) -> Sequence[Key]:
+        """Which rows of the base they are: mostly what was asked of level 0."""
+        key = self._base_path.relation.key
+        if [column.base for column in self._fitted.path.identity] == [column.physical for column in key]:
+            names = [name for *_, name in batch]
+            if all(names):
+                return names
+        keys = self._seek.taken(places, key)
+        return list(zip(*(v.plain(single(keys.column(k.physical))).to_pylist() for k in key), strict=True))
 
     def _sorted(self, table: pa.Table) -> pa.Table:
         order = self._request.order

@@ -18,6 +18,7 @@ from enum import StrEnum
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
+from ebla.base.precedence import PRECEDENCE
 from ebla.spark import jvm
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ class Tags:
                 yield
 
     def bound(self, function: Callable[P, T]) -> Callable[P, T]:
-        """The function, which works for this thread's statement in whichever thread it is called."""
-        tag = self.current
+        """The function, which works as this thread does wherever it is called: for its statement, behind queries."""
+        tag, function = self.current, PRECEDENCE.bound(function)
         if tag is None:
             return function
 

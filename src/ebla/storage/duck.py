@@ -8,6 +8,8 @@ import tempfile
 import threading
 from typing import TYPE_CHECKING
 
+from ebla.base.precedence import PRECEDENCE
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -33,6 +35,7 @@ class Duck:
         self._lock = threading.Lock()
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
+        PRECEDENCE.give_way()
         with self._lock:
             if self._connection is None:
                 import duckdb

@@ -22,6 +22,7 @@ from cachetools import LRUCache
 
 from ebla.base.caches import Lru
 from ebla.base.ids import NodeId, RelationId, RunId, Version
+from ebla.base.precedence import PRECEDENCE
 from ebla.errors import ConflictError, CorruptRunError, DuplicateKeyError, StorageError, StorageFullError
 from ebla.model.relation import DELETED, TOKEN, Column, Relation, Run
 from ebla.model.snapshot import BEGINNING, Snapshot
@@ -223,6 +224,7 @@ def read_run(root: Root, run: Run, cache: LevelZeroCache | None = None) -> pa.Ta
 
 def read_copy(roots: Mapping[NodeId, Root], run: Run, cache: LevelZeroCache | None) -> pa.Table:
     """The rows of a run from the first copy that can be read."""
+    PRECEDENCE.give_way()
     while True:
         node = readable_node(roots, run)
         try:

@@ -159,6 +159,9 @@ class Store:
         self, roots: Mapping[NodeId, Root], run: Run, group: int, columns: Sequence[Column]
     ) -> dict[str, pa.Array]:
         """Columns of a row group, in today's types. One that the file does not have is NULL."""
+        whole = self._columns.get_all([(run.id, group, c.physical, c.type) for c in columns])
+        if whole is not None:
+            return dict(zip((c.physical for c in columns), whole, strict=True))
         found: dict[str, pa.Array] = {}
         missing: list[Column] = []
         for column in columns:
@@ -186,7 +189,7 @@ class Store:
         return found
 
     def has_columns(self, run: Run, group: int, columns: Sequence[Column]) -> bool:
-        return all(self._columns.get((run.id, group, c.physical, c.type)) is not None for c in columns)
+        return self._columns.get_all([(run.id, group, c.physical, c.type) for c in columns]) is not None
 
     def warm(self, roots: Mapping[NodeId, Root], wanted: Sequence[tuple[Run, int]], columns: Sequence[Column]) -> None:
         """Read row groups that are not in memory, several at a time."""
@@ -243,6 +246,10 @@ class Store:
         found = building.layers(files)
         self._follow(building, cache)
         return found
+
+    def has_layers(self, path: AccessPath) -> bool:
+        """Whether level 0 of the path was asked for before."""
+        return (path.relation.id, _directions(path)) in self._newest
 
     def _follow(self, building: _Building, cache: rf.LevelZeroCache) -> None:
         """Forget what a newer snapshot of a path does not need, nor the one before it: readers may be at that one."""
@@ -308,7 +315,7 @@ class _Building:
         self.used: set[Hashable] = set()
         """The names of the layers that were found or made."""
         relation = path.relation
-        self.shape = relation.schema_version, relation.tablets, tuple(column.descending for column in path.key)
+        self.shape = relation.schema_version, relation.tablets, _directions(path)
 
     def layers(self, files: Collection[RunId]) -> list[Layer | Run]:
         found: list[Layer | Run] = []
@@ -356,6 +363,10 @@ class _Building:
 
     def _named(self, runs: Sequence[Run], cutoffs: ly.Folded) -> Hashable:
         return tuple(run.id for run in runs), cutoffs, self.shape
+
+
+def _directions(path: AccessPath) -> tuple[bool, ...]:
+    return tuple(column.descending for column in path.key)
 
 
 def _cut(runs: Sequence[Run]) -> list[Sequence[Run]]:
