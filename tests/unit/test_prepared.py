@@ -11,6 +11,7 @@ import pytest
 import ebla
 from ebla.base.caches import CacheName
 from support.catalogs import statements
+from support.folding import fold
 
 
 @pytest.fixture
@@ -76,3 +77,14 @@ def test_what_queries_ask_for_is_prepared_behind_a_change_once(db: ebla.Database
     with statements(db.context.catalog) as found:
         db.reader.prepare()
         assert not found, "no query has asked since"
+
+
+def test_behind_a_fold_a_query_finds_the_columns_that_it_had(db: ebla.Database):
+    columns = db.context.caches.cache(CacheName.COLUMNS)
+    fold(db, "orders")
+    notes(db)
+    db.table("orders").upsert([{"id": n, "note": "second"} for n in range(4)])
+    fold(db, "orders")
+    missed = columns.usage.misses
+    assert notes(db) == ["second"] * 4
+    assert columns.usage.misses == missed

@@ -72,6 +72,11 @@ class Lru(Generic[Kept]):
             self._hits += len(found)
             return found
 
+    def names(self) -> list[Any]:
+        """Of the things that are kept."""
+        with self._lock:
+            return list(self._kept)
+
     def put(self, name: Hashable, thing: Kept, size: int) -> None:
         taken = size + ENTRY_BYTES
         if taken > self._bytes_max:

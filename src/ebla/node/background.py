@@ -9,7 +9,7 @@ from ebla.build.loop import BUILDING
 from ebla.catalog.processes import Role
 from ebla.model.topology import Member
 from ebla.node.compactor import Compactor
-from ebla.node.preparer import Preparer
+from ebla.node.preparer import PREPARATION, Preparer
 from ebla.node.presence import Presence
 from ebla.node.registration import living
 from ebla.node.repairer import Repairer
@@ -79,7 +79,7 @@ class Background:
 
     def advanced(self, view: str) -> None:
         """An epoch of a view has ended."""
-        self._context.services.wake(Preparer.name)
+        self._context.services.wake(PREPARATION)
         self.written(view)
 
     def written(self, name: str) -> None:

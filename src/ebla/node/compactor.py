@@ -16,6 +16,7 @@ from ebla.catalog import manifest, reads
 from ebla.errors import ConflictError, EblaError
 from ebla.model.lifecycle.index import may_compact
 from ebla.model.relation import Kind
+from ebla.node.preparer import PREPARATION
 from ebla.relations import indexes
 from ebla.relations.views import all_views
 from ebla.spark.tags import Pool
@@ -123,11 +124,13 @@ class Compactor:
                     with self._context.tags.pool(Pool.COMPACTION):
                         done = compact(self._context, each, gives_way=self._gives_way)
                     log.info("relation=%s compacted tablets=%d runs=%d", each, done.tablets, done.folded_runs)
+                    self._context.services.wake(PREPARATION)
                     if not done.ended or self._gives_way():
                         self.want(name)
                         return False
                 case Due.MERGE:
                     log.info("relation=%s merged runs=%d", each, tiers.merge(self._context, each))
+                    self._context.services.wake(PREPARATION)
                 case Due.NOTHING:
                     pass
         return True

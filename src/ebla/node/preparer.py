@@ -9,11 +9,14 @@ from __future__ import annotations
 from ebla.query.execute import Reader
 from ebla.tables.context import Context
 
+PREPARATION = "preparation"
+"""The name of the service."""
+
 
 class Preparer:
     """Of one open database."""
 
-    name = "preparation"
+    name = PREPARATION
     wanted = True
 
     def __init__(self, context: Context, reader: Reader) -> None:

@@ -7,8 +7,10 @@ layers that were merged into others, and what was kept of runs that have ended.
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,7 +23,8 @@ import pyarrow.parquet as pq
 from cachetools import LRUCache
 
 from ebla.base.caches import CacheName, Caches, Lru
-from ebla.base.ids import NodeId, RunId, Version
+from ebla.base.ids import NodeId, RunId, TabletId, Version
+from ebla.base.precedence import PRECEDENCE
 from ebla.errors import CorruptRunError
 from ebla.model.relation import Column, Relation, Run
 from ebla.model.snapshot import Snapshot
@@ -202,6 +205,24 @@ class Store:
             self._read(roots, run, groups, columns)
         elif cold:
             list(self.pool().map(lambda one: self._read(roots, one[0], one[1], columns), cold.values()))
+
+    def take_over(self, roots: Mapping[NodeId, Root], ended: Sequence[Run], added: Sequence[Run]) -> None:
+        """Read of new runs the columns that are kept of most row groups of those in whose tablets they come."""
+        tablets = {run.id: run.tablet for run in ended}
+        groups = {run.tablet: len(footer.rows) for run in ended if (footer := self._footers.get(run.id)) is not None}
+        kept: Counter[tuple[TabletId, str, str]] = Counter()
+        for name in self._columns.names():
+            if name[0] in tablets and isinstance(name[1], int):
+                kept[tablets[name[0]], name[2], name[3]] += 1
+        for run in added:
+            columns = [
+                Column(name=physical, physical=physical, type=kind)
+                for (tablet, physical, kind), count in kept.items()
+                if tablet == run.tablet and 2 * count > groups.get(tablet, math.inf)
+            ]
+            for group in range(len(self.footer(roots, run).rows) if columns else 0):
+                PRECEDENCE.give_way()
+                self.columns(roots, run, group, columns)
 
     def rows_by_token(self, roots: Mapping[NodeId, Root], run: Run, key: Sequence[Column]) -> RowsByToken:
         """The rows of a run by the tokens of some columns."""

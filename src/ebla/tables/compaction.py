@@ -242,7 +242,13 @@ def _rewrite(context: Context, sink: Sink, snapshot: Snapshot, fold: Fold) -> No
 
 
 def commit_fold(sink: Sink, snapshot: Snapshot, fold: Fold) -> Version:
-    """Put the new runs in the place of those that were folded, if these are what readers still see."""
+    """Put the new runs in the place of those that were folded, if these are what readers still see.
+
+    What queries keep in memory of those is read of the new runs before: the next query is to find it.
+    """
+    transaction = sink.transaction
+    replaced = [run for run in snapshot.level1 if run.id in fold.ended_level1]
+    transaction.context.store.take_over(transaction.roots, replaced, sink.runs)
     relation = snapshot.relation.id
     tablets, ended = (*fold.rewritten, *fold.settled), fold.ended_level1 | fold.ended_level0
     places = tuple(snapshot.tokens_of(tablets))
@@ -256,4 +262,4 @@ def commit_fold(sink: Sink, snapshot: Snapshot, fold: Fold) -> Version:
         ),
         updates=[c.SetCutoff(relation=relation, tablets=places, cutoff=snapshot.version)],
     )
-    return sink.transaction.commit(decision)
+    return transaction.commit(decision)
