@@ -65,6 +65,33 @@ def test_first_rows_read_few_row_groups(tmp_path: Path, caches: Caches, relation
         assert arrays_read(caches) <= before + 100
 
 
+def test_rows_in_the_order_of_the_key_are_asked_for_only_where_there_are_tombstones(tmp_path: Path, caches: Caches):
+    level0, store = Level0(tmp_path), Store(caches)
+    level0.begin({key(n): n for n in range(ROWS)})
+    level0.append_tablets({key(n): ROWS + n for n in range(0, ROWS, 2)})
+    level0.append_tablets({key(n): 2 * ROWS + n for n in range(0, ROWS, 3)})
+    assert _asked(level0, store) == 0
+    assert _asked(level0, store, where={"x": c.Range(0, None)}) > 0, "a newer version may not fulfil the condition"
+    level0.append_tablets({key(4): None})
+    assert _asked(level0, store, without=4) >= 30
+
+
+def _asked(level0: Level0, store: Store, without: int | None = None, **asked: object) -> int:
+    """How many rows were looked up in newer runs, for the first 30, which are right."""
+    path = path_of(TABLE)
+    request = c.request(TABLE, order_by=["f", "s", "b"], **asked)  # type: ignore[arg-type]
+    fitted = fit(path, request)
+    assert fitted is not None
+    seek = Seek(level0.source(level0.snapshot(), store, rows_max=0), fitted, request.order)
+    seek.selection.extent()
+    places = [place for (_, _, place, _), _ in zip(seek.rows(in_order=True), range(30), strict=False)]
+    found = seek.taken(places, TABLE.columns)
+    wanted = [n for n in range(31) if n != without][:30]
+    assert keys_of(found) == [key(n) for n in wanted]
+    assert found["x"].to_pylist() == [n + (2 * ROWS if n % 3 == 0 else 0 if n % 2 else ROWS) for n in wanted]
+    return seek.examined
+
+
 def test_rows_by_key_read_the_row_groups_that_have_them(tmp_path: Path, caches: Caches) -> None:
     level0, store = Level0(tmp_path), Store(caches)
     level0.begin({key(n): n for n in range(ROWS)})

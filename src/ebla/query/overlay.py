@@ -126,8 +126,21 @@ class Overlay:
 
     # ---- files ------------------------------------------------------------------------------------------
 
-    def replaced(self, places: Sequence[Place], names: Sequence[Key]) -> list[bool]:
-        """Of rows, whether a newer run that is in its file has written them, or their own is folded already."""
+    @cached_property
+    def has_tombstones(self) -> bool:
+        """Whether a run in a file has."""
+        return any(run.tombstones for _, run in self.files)
+
+    @cached_property
+    def files_count(self) -> bool:
+        """Whether all rows count of all runs in files: none is folded in some tablets and not in others."""
+        return self._source.snapshot.uniform_cutoff or all(run.tablet != SPANS_TABLETS for _, run in self.files)
+
+    def replaced(self, places: Sequence[Place], names: Sequence[Key], *, by_tombstones: bool = False) -> list[bool]:
+        """Of rows, whether a newer run that is in its file has written them, or their own is folded already.
+
+        With `by_tombstones`, only runs are asked that have some.
+        """
         keys = list(map(key_of, names)) if self._floats else names
         tablets = [SPANS_TABLETS if place.run is None else place.run.tablet for place in places]
         found: Iterable[int] = itertools.repeat(0)
@@ -135,6 +148,8 @@ class Overlay:
             made = tokens_of(self._path.relation, names)
             tablets, found = self._tablets(made), made.tolist()
         runs = [self._newer(place.part, tablet) for place, tablet in zip(places, tablets, strict=True)]
+        if by_tombstones:
+            runs = [[run for run in newer if run.tombstones] for newer in runs]
         spots = self._keys.find(list(map(Wanted, keys, found, runs)))
         return [
             spot is not None or (place.part != LEVEL1 and place.run is not None and not self._counts(place.run, tablet))

@@ -114,17 +114,40 @@ class Seek:
             if isinstance(part, Layer):
                 for interval in self.fitted.intervals:
                     sources.append(self._in_layer(part, number, interval, len(sources)))
-        found = heapq.merge(*sources) if in_order and len(sources) != 1 else itertools.chain.from_iterable(sources)
-        return self._standing(found, likely) if overlay.files else found
+        found: Iterator[Item] = itertools.chain.from_iterable(sources)
+        if in_order and len(sources) != 1:
+            found = heapq.merge(*sources)
+        if in_order and self._is_by_key:
+            found = _newest(found)
+        return self._standing(found, likely) if self._asks_files else found
+
+    @cached_property
+    def _is_by_key(self) -> bool:
+        """Whether all versions of a row but tombstones come side by side: the newest is found without asking."""
+        if not self.overlay.files or self.path.identity != self.path.key or self.fitted.filters:
+            return False
+        fixed = self.key[: self.fitted.fixed] if len(self.fitted.intervals) == 1 else []
+        ranked = {column.physical for column in (*(c for c, _ in self._merge), *fixed)}
+        return self.overlay.files_count and ranked.issuperset(column.physical for column in self.key)
+
+    @property
+    def _asks_files(self) -> bool:
+        """Whether runs in files are asked for rows of others."""
+        return self.overlay.has_tombstones if self._is_by_key else bool(self.overlay.files)
 
     def _standing(self, items: Iterator[Item], likely: int) -> Iterator[Item]:
         """Rows that no newer run in a file has written, asked for in batches of about what is missing."""
         size, asked, stood = likely, 0, 0
+        if self.path.identity != self.path.key:  # as if every entry in a file had replaced one of level 1
+            below = 1 + sum(run.rows for run in self.snapshot.level1)
+            over = sum(run.rows for _, run in self.overlay.files)
+            size += likely * min(over, 2 * below) // below + WINDOW // 4
         while batch := list(itertools.islice(items, size)):
             self.examined += len(batch)
             if self.examined > planning.EXAMINED_MAX:
                 raise TooMany
-            gone = self.overlay.replaced([place for _, _, place, _ in batch], [name for *_, name in batch])
+            places, names = [place for _, _, place, _ in batch], [name for *_, name in batch]
+            gone = self.overlay.replaced(places, names, by_tombstones=self._is_by_key)
             yield from itertools.compress(batch, map(operator.not_, gone))
             asked, stood = asked + len(batch), stood + len(batch) - sum(gone)
             missing = likely - stood
@@ -158,7 +181,7 @@ class Seek:
     def _seen(self, window: Window, part: int) -> Iterable[tuple[int, v.Ranks, Key]]:
         """Rows of a part that no newer layer hides."""
         overlay, since, merge = self.overlay, part + 1, self._merge_ranks(window)
-        if not (overlay.files or overlay.has_layers(since)):
+        if not (self._asks_files or overlay.has_layers(since)):
             return zip(window.places, merge, itertools.repeat(()), strict=False)
         rows = zip(window.places, merge, self._names(window), strict=True)
         return (row for row in rows if not overlay.hides(row[2], since)) if overlay.has_layers(since) else rows
@@ -265,6 +288,20 @@ class Seek:
         for here, number in enumerate(order):
             back[number] = here
         return joined if len(parts) == 1 else joined.take(pa.array(back, pa.int64()))
+
+
+def _newest(items: Iterator[Item]) -> Iterator[Item]:
+    """Of neighbours with equal ranks, which are versions of one row, the newest."""
+    held = next(items, None)
+    for item in items:
+        assert held is not None
+        if item[0] != held[0]:
+            yield held
+            held = item
+        elif item[2].part > held[2].part:
+            held = item
+    if held is not None:
+        yield held
 
 
 def _dead(columns: Mapping[str, pa.Array]) -> npt.NDArray[np.bool_]:
