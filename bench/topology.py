@@ -7,17 +7,58 @@ import sys
 from pathlib import Path
 
 from bench.measure import ROOT, Result, median
-from ebla.topology.balancer import Limits, plan
+from ebla.base.ids import NodeId, TabletId
+from ebla.model.tasks import Replica
+from ebla.model.topology import TransitionKind
+from ebla.topology import coordinator
+from ebla.topology.balancer import Limits, Move, plan
 
 sys.path.insert(0, str(Path(ROOT).parent / "tests"))
 
-from support.topologies import bytes_of, layout, member, settle, topology
+from support.topologies import begun, bytes_of, layout, member, settle, topology
 
 GIB = 2**30
 
 
 def run(scale: float = 1.0) -> list[Result]:
-    return balancing(scale)
+    return [*deciding(scale), *balancing(scale)]
+
+
+def deciding(scale: float) -> list[Result]:
+    """1,000 nodes and as many tables of 100 tablets with three copies, a tablet of each in transition."""
+    nodes, tables, tablets = 1000, int(1000 * scale), 100
+    members = [member(f"n{number}", rack=f"r{number % 10}", shards=8) for number in range(nodes)]
+    layouts = [
+        layout(
+            [[f"n{(table * 7 + tablet * 3 + copy) % nodes}" for copy in range(3)] for tablet in range(tablets)],
+            relation=table + 1,
+            sizes=GIB,
+        )
+        for table in range(tables)
+    ]
+    moving = [
+        begun(
+            Move(
+                tablet=(one.relation, TabletId(0)),
+                kind=TransitionKind.MIGRATION,
+                leaving=one.replicas[0][0],
+                pending=Replica(NodeId(f"n{(one.relation * 11) % nodes}"), 0),
+                reason="bench",
+            )
+        )
+        for one in layouts
+    ]
+    state = topology(members, *layouts, transitions=moving)
+    took = median(lambda: coordinator.step(state), times=20, warm=2)
+    return [
+        Result(
+            work="a step of the coordinator: 1,000 nodes, 100,000 tablets, 1,000 transitions",
+            figure=took * 1000,
+            bar=100,
+            unit="ms",
+            detail="median of 20; nothing is due, so that everything is looked at",
+        )
+    ]
 
 
 def balancing(scale: float) -> list[Result]:

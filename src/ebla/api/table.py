@@ -124,10 +124,17 @@ class Table:
             lambda: scans.scan(self._context, self._database.pins, self.name, version=version, tablets=tablets)
         )
 
-    def changes(self, since: int, until: int | None = None, *, old: bool = False) -> DataFrame:
-        """Net changes per key after version `since`, up to and including `until`; with old rows on request."""
+    def changes(
+        self, since: int, until: int | None = None, *, old: bool = False, stream: str | None = None
+    ) -> DataFrame:
+        """Net changes per key after version `since`, up to and including `until`; with old rows on request.
+
+        With `stream`, an id of `system.cdc_streams`, those of one change stream.
+        """
         return self._context.catalog.patience.insist(
-            lambda: scans.changes(self._context, self._database.pins, self.name, since=since, until=until, old=old)
+            lambda: scans.changes(
+                self._context, self._database.pins, self.name, since=since, until=until, old=old, stream=stream
+            )
         )
 
     @property

@@ -42,9 +42,9 @@ def changes(
     """What an update changes at this version. `created` is the relation that this update or one before it creates."""
     if isinstance(update, c.CreateRelation):
         assert created is not None
-        return ddl.create(state, update, created, version)
+        return ddl.create(state, update, created, version, now)
     if isinstance(update, c.RelationUpdate):
-        return ddl.changes(state, update, version)
+        return ddl.changes(state, update, version, now)
     if isinstance(update, c.RunUpdate):
         return runs.changes(state, update, version)
     if isinstance(update, c.SessionUpdate):
@@ -58,7 +58,7 @@ def changes(
     if isinstance(update, c.SetIndexState):
         step = indexing.advance(state, update, version)
         gone = c.DropRelation(relation=update.index)
-        return (*step, *ddl.changes(state, gone, version)) if update.state is Permission.ABSENT else step
+        return (*step, *ddl.changes(state, gone, version, now)) if update.state is Permission.ABSENT else step
     if isinstance(update, ReportCut):
         return layouts.report(state, update)
     if isinstance(update, TopologyUpdate):

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, assert_never
 
 from ebla.base.ids import NodeId, RelationId, Version
-from ebla.catalog import building, indexing, leftovers, memory, resizes, rows, runs, view_states
+from ebla.catalog import building, cdc, indexing, leftovers, memory, resizes, rows, runs, view_states
 from ebla.catalog import schema as s
 from ebla.catalog.reads import called
 from ebla.catalog.rows import Change, State
@@ -42,7 +42,7 @@ def _living(state: State, relation: RelationId) -> Any:
 # ---- updates --------------------------------------------------------------------------------------------
 
 
-def create(state: State, new: c.CreateRelation, relation: RelationId, version: Version) -> tuple[Change, ...]:
+def create(state: State, new: c.CreateRelation, relation: RelationId, version: Version, now: int) -> tuple[Change, ...]:
     _refuse_taken_name(state, new.name)
     row = {
         "relation_id": relation,
@@ -68,12 +68,13 @@ def create(state: State, new: c.CreateRelation, relation: RelationId, version: V
         _insert_columns(relation, new.columns, version),
         _insert_placement(relation, new.placement),
         *((view_states.create(relation, version),) if new.kind is Kind.VIEW else ()),
+        *(() if new.kind is Kind.INDEX else cdc.begin(relation, new.tablets, version, now, published=True)),
         rows.insert(s.dependencies, [{"relation_id": relation, "input_id": one} for one in sorted({*new.reads})]),
         rows.delete(s.troubles, relation_id=failed),
     )
 
 
-def changes(state: State, update: c.RelationUpdate, version: Version) -> tuple[Change, ...]:
+def changes(state: State, update: c.RelationUpdate, version: Version, clock: int) -> tuple[Change, ...]:
     relation = update.relation
 
     def this(**values: object) -> Change:
@@ -115,6 +116,7 @@ def changes(state: State, update: c.RelationUpdate, version: Version) -> tuple[C
                 *_resize(state, relation, placed, version),
                 *building.resize(state, relation, placed, version),
                 *resizes.finalized(relation, version),
+                *cdc.resized(state, relation, tablets, version, clock),
             )
         case _:
             assert_never(update)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, select, union_all
 
 from ebla.base.ids import RelationId, Version
-from ebla.catalog import rows
+from ebla.catalog import cdc, rows
 from ebla.catalog import schema as s
 from ebla.catalog.reads import relation_maps
 from ebla.catalog.rows import AtMost, Change, State
@@ -27,7 +27,9 @@ from ebla.model.scopes import DROPPED, relation_of
 from ebla.model.snapshot import superseded
 from ebla.model.tablets import TokenRange
 
-OF_RELATIONS = (s.folds, s.truncations, s.tablet_maps, s.tablets, s.columns, s.relations)
+OF_RELATIONS = (
+    s.folds, s.truncations, s.tablet_maps, s.tablets, s.cdc_streams, s.cdc_generations, s.columns, s.relations,
+)  # fmt: skip
 """Where a dropped relation has rows; the one that others refer to is the last."""
 
 
@@ -67,6 +69,7 @@ def forget(state: State, relation: RelationId, horizon: Version) -> tuple[Change
         rows.delete(s.runs, relation_id=relation, end_version=AtMost(horizon)),
         *_forget_folds(state, relation, horizon),
         *_forget_maps(state, relation, horizon),
+        *cdc.forget(state, relation, horizon),
         *_forget_truncations(state, relation, horizon),
         *_forget_columns(state, relation, horizon),
     )

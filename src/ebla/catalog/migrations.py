@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Connection, FromClause, Table, bindparam, insert, inspect, select, text, update
+from sqlalchemy import Column, Connection, FromClause, Table, and_, bindparam, insert, inspect, select, text, update
 from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.schema import CreateColumn
 
 from ebla.base.failpoint import hit
-from ebla.catalog import history, reads, schema
+from ebla.base.ids import RelationId, Version
+from ebla.catalog import cdc, history, reads, rows, schema
 from ebla.catalog.forks import fork
 from ebla.errors import CatalogError
 from ebla.model.lifecycle.view import ViewState, behind
@@ -259,6 +260,22 @@ def _add_spread(connection: Connection) -> None:
     _add_columns(connection, schema.runs.c.spread)
 
 
+def _add_generations(connection: Connection) -> None:
+    """Each tablet map that a relation has had is a generation of its change streams."""
+    maps, relations = schema.tablet_maps, schema.relations
+    kinds = (Kind.TABLE.value, Kind.VIEW.value)
+    living = and_(relations.c.dropped_version.is_(None), relations.c.kind.in_(kinds))
+    there = {(row.relation_id, row.begin_version) for row in connection.execute(select(schema.cdc_generations))}
+    found = select(maps).join(relations, relations.c.relation_id == maps.c.relation_id).where(living)
+    times = dict(connection.execute(select(schema.history.c.version, schema.history.c.committed_at)).all())
+    for row in connection.execute(found).all():
+        if (row.relation_id, row.begin_version) not in there:
+            begun = Version(row.begin_version)
+            at = times.get(begun, 0)
+            for change in cdc.begin(RelationId(row.relation_id), row.tablets, begun, at, published=True):
+                rows.write(connection, change)
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=1, name="create tables", run=_create_tables),
     Migration(number=2, name="add handlers", run=_add_handlers),
@@ -278,6 +295,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=16, name="add the topology", run=_add_topology),
     Migration(number=17, name="keep which nodes a process has", run=_add_hosts),
     Migration(number=18, name="keep which tablets a run has rows of", run=_add_spread),
+    Migration(number=19, name="add generations of change streams", run=_add_generations),
 )
 
 

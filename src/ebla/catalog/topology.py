@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 from ebla.base.ids import NodeId, RelationId, TabletId, Version
-from ebla.catalog import memory, resizes, rows
+from ebla.catalog import cdc, memory, resizes, rows
 from ebla.catalog import schema as s
 from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError, UnknownNameError
@@ -52,7 +52,11 @@ def _changes(state: State, update: t.Unreported, version: Version, now: int) -> 
         case t.SetNodeState(node=number, state=after):
             row = _node(state, number)
             LIFE.step(NodeState(row.node_state), after, row.name)
-            return (rows.update(s.topology, {"node_state": after.value}, key=KEY, host_id=number),)
+            comes = (row.node_state, after) == (NodeState.BOOTSTRAPPING, NodeState.NORMAL)
+            return (
+                rows.update(s.topology, {"node_state": after.value}, key=KEY, host_id=number),
+                *(cdc.renewed(state, version, now) if comes else ()),
+            )
         case t.AddRequest():
             return _queue(update, version, now)
         case t.BeginRequest(request=number):
@@ -64,6 +68,8 @@ def _changes(state: State, update: t.Unreported, version: Version, now: int) -> 
             return _end(state, update, version, now)
         case t.SetBalancing(on=on):
             return (moved(version, balancing=on),)
+        case t.PublishGenerations():
+            return cdc.publish()
         case t.SetResize():
             return resizes.changes(state, update)
         case _:

@@ -201,6 +201,8 @@ class Topology:
     balancing: bool = True
     rebuilt: Mapping[int, int] = field(default_factory=dict)
     """The requests to rebuild a node whose node has what can be copied to it, each with how many files no node has."""
+    unpublished: tuple[str, ...] = ()
+    """Generations of change streams that are committed and not published."""
     oldest_open: Version | None = None
     """The version at which the oldest open transaction or pinned read began."""
 

@@ -81,13 +81,20 @@ class ReportCut:
     """Of the resize."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishGenerations:
+    """Every generation of change streams that is committed is known to readers."""
+
+
 ResizeUpdate = SetResize | ReportCut
 
-Unreported = SetResize | AddNode | SetNodeState | AddRequest | BeginRequest | EndRequest | SetBalancing
+Unreported = (
+    SetResize | PublishGenerations | AddNode | SetNodeState | AddRequest | BeginRequest | EndRequest | SetBalancing
+)
 
 """Updates that move the topology's version."""
 
 TopologyUpdate = Unreported | ReportCut
 
-ROWS_ONLY = (AddRequest, BeginRequest, EndRequest, SetBalancing, ReportCut)
+ROWS_ONLY = (AddRequest, BeginRequest, EndRequest, SetBalancing, ReportCut, PublishGenerations)
 """Updates that leave the shape as it is: which nodes there are, and where tablets lie."""

@@ -21,7 +21,7 @@ from ebla.catalog.store import Catalog, is_postgres
 from ebla.errors import UnknownNameError, UsageError
 
 READ_OPTIONS = (
-    "url", "table", "version", "since", "until", "old",
+    "url", "table", "version", "since", "until", "old", "stream",
     "startingVersion", "maxVersionsPerBatch", "readChangeFeed",
 )  # fmt: skip
 WRITE_OPTIONS = ("url", "table")
@@ -38,6 +38,8 @@ class Request:
     since: int | None = None
     until: int | None = None
     old: bool = False
+    stream: str | None = None
+    """Of which change stream changes are read; `None`: of all."""
     feed: bool = False
     """The change columns of a stream are wanted."""
     starting: int | None = None
@@ -68,6 +70,7 @@ def parse(options: Mapping[str, str], *, writing: bool = False) -> Request:
         since=_number(own, "since"),
         until=_number(own, "until"),
         old=_truth(own, "old"),
+        stream=own.get("stream"),
         feed=_truth(own, "readChangeFeed") or "startingVersion" in own or "maxVersionsPerBatch" in own,
         starting=_number(own, "startingVersion"),
         versions_max=_number(own, "maxVersionsPerBatch", least=1),
@@ -82,6 +85,8 @@ def _refuse_mixtures(request: Request) -> None:
         raise UsageError("option until: expected since with it, found none")
     if request.since is None and request.old and not request.feed:
         raise UsageError("option old: expected a read of changes, found none; add since, or readChangeFeed")
+    if request.since is None and request.stream is not None and not request.feed:
+        raise UsageError("option stream: expected a read of changes, found none; add since, or readChangeFeed")
     modes = {
         "version": request.version is not None,
         "since": request.since is not None,

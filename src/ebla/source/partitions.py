@@ -21,6 +21,7 @@ from ebla.base.ids import TabletId, Version
 from ebla.errors import CorruptRunError
 from ebla.model.relation import DELETED, FOREVER, TOKEN, Column, Run
 from ebla.model.snapshot import BEGINNING, Snapshot
+from ebla.model.tablets import TokenRange
 from ebla.spark.changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from ebla.storage import runs as rf
 from ebla.storage.files import Root
@@ -60,6 +61,8 @@ class ChangesPartition(InputPartition):
     """The last truncation; the runs are those that came with it or after it."""
     committed_at: Mapping[int, int]
     old: bool
+    tokens: TokenRange | None = None
+    """Of which rows; `None`: of all of its tablets."""
 
 
 def read_partition(partition: InputPartition, layout: Layout) -> Iterator[pa.RecordBatch]:
@@ -86,11 +89,16 @@ def _changes(partition: ChangesPartition, layout: Layout) -> Iterator[pa.RecordB
     """Pair the old rows with the last mutations; what has no old row is an insert, and known only at the end."""
     rows = Rows(partition.before, (*layout.columns, *partition.before.relation.key))
     after = rows.latest(partition.runs, {})
+    if partition.tokens is not None:
+        after = after.filter(pc.and_(*_bounds(after[TOKEN], partition.tokens)))
     deleted = _truths(after[DELETED])
     version = after[rf.VERSION].to_numpy()
     had_row = np.zeros(after.num_rows, dtype=bool)
     at = partition.committed_at
     for table in rows.merged(None if partition.emptied is not None else after):
+        if partition.tokens is not None and partition.emptied is not None:
+            of_row = pa.array(tokens.tokens(table, rows.key), pa.int64())
+            table = table.filter(pc.and_(*_bounds(of_row, partition.tokens)))
         old, new = matches(table, after, rows.key)
         had_row[new] = True
         stays = ~deleted[new]
@@ -104,6 +112,10 @@ def _changes(partition: ChangesPartition, layout: Layout) -> Iterator[pa.RecordB
             yield from _output(table.take(pa.array(untouched)), layout, "delete", partition.emptied, at)
     inserted = ~had_row & ~deleted
     yield from _output(after.filter(pa.array(inserted)), layout, "insert", version[inserted], at)
+
+
+def _bounds(of_row: pa.Array, within: TokenRange) -> tuple[pa.Array, pa.Array]:
+    return pc.greater_equal(of_row, within.first), pc.less_equal(of_row, within.last)
 
 
 def _output(

@@ -16,11 +16,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, TabletId, Version
-from ebla.catalog import reads
+from ebla.catalog import cdc, reads
 from ebla.catalog import transactions as tx
 from ebla.errors import SnapshotError, TypeMismatchError, UnknownNameError, UsageError
 from ebla.model.relation import SPANS_TABLETS, Column, Relation, Run
 from ebla.model.snapshot import Snapshot
+from ebla.model.tablets import TokenRange, tablets_over
 from ebla.source.options import Origin, Request
 from ebla.source.partitions import ChangesPartition, Layout, SnapshotPartition, read_partition
 from ebla.spark.changes import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
@@ -152,8 +153,13 @@ def change_partitions(
     roots: Mapping[NodeId, str],
     *,
     old: bool,
+    stream: str | None = None,
 ) -> list[ChangesPartition]:
-    """The tasks that find the net changes in `(since, until]`; none if there are none."""
+    """The tasks that find the net changes in `(since, until]`, or of these a stream's; none if there are none."""
+    within: TokenRange | None = None
+    if stream is not None:
+        only = cdc.stream(connection, relation.id, relation.name, stream)
+        (since, until), within = only.within(since, until), only.tokens
     runs = reads.writes_between(connection, relation, since, until)
     truncated = reads.truncated_between(connection, relation, since, until)
     emptied = truncated[-1] if truncated else None
@@ -174,9 +180,15 @@ def change_partitions(
             emptied=emptied,
             committed_at=times,
             old=old,
+            tokens=within,
         )
-        for group in _groups(before.tablets, weights)
+        for group in _groups(_with_tokens(before, within), weights)
     ]
+
+
+def _with_tokens(snapshot: Snapshot, within: TokenRange | None) -> Sequence[TabletId]:
+    """The tablets of a snapshot that have some of these tokens."""
+    return snapshot.tablets if within is None else tablets_over(within, snapshot.relation.tablets)
 
 
 def _bytes_per_tablet(snapshot: Snapshot, runs: Sequence[Run]) -> list[float]:
@@ -261,7 +273,15 @@ class EblaReader(DataSourceReader):
                 snapshot = reads.snapshot(connection, relation, target.version)
                 return list(snapshot_partitions(replace(snapshot, roots=roots)))
             return list(
-                change_partitions(connection, relation, target.since, target.version, roots, old=self.request.old)
+                change_partitions(
+                    connection,
+                    relation,
+                    target.since,
+                    target.version,
+                    roots,
+                    old=self.request.old,
+                    stream=self.request.stream,
+                )
             )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

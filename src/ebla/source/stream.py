@@ -31,11 +31,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ebla.base.ids import Version
 from ebla.base.services import Scheduler
-from ebla.catalog import reads
+from ebla.catalog import cdc, reads
 from ebla.catalog import transactions as tx
 from ebla.catalog.reads import newest_write
 from ebla.errors import ConflictError, EblaError, SnapshotError
-from ebla.model.relation import Relation
+from ebla.model.relation import FOREVER, Relation
 from ebla.source.options import Origin, Request
 from ebla.source.partitions import Layout, read_partition
 from ebla.source.read import Target, change_partitions, living, snapshot_partitions
@@ -61,9 +61,11 @@ class EblaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:
         """Always the same answer: Spark asks again when the very first batch has to be run again."""
         wanted = self.request.starting
-        if wanted is None:
+        if wanted is None and self.request.stream is None:
             return self._offset(BEFORE_EVERYTHING)
-        since = max(Version(wanted - 1), self.loaded.created_version)
+        since = max(Version((wanted or 1) - 1), self.loaded.created_version)
+        if self.request.stream is not None:
+            since = max(since, Version(self._stream_ends()[0] - 1))
         self._keep().hold(since)
         with self._keep().origin.catalog.reading() as connection:
             reads.require_readable(connection, self._relation(connection), since, what="change")
@@ -78,17 +80,26 @@ class EblaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with keeper.origin.catalog.reading() as connection:
             relation = self._relation(connection)
             newest = newest_write(connection, relation.id)
+            if self.request.stream is not None:
+                newest = min(newest, self._stream_ends()[1])
             if newest <= at:
                 # Nothing happens to this table, but its pin keeps the history of all others: move it on in time.
                 idle = keeper.stale and self._last is None
                 return self._offset(reads.current_version(connection)) if idle else start
             if self._last is None and not isinstance(limit, ReadMaxFiles):
                 return self._offset(newest)
-            written = self._writes(connection, relation, at, newest if self._last is None else self._last)
+            written = self._writes(connection, relation, at, min(newest, self._last or newest))
         if not written:
             return start
         most = limit.max_files if isinstance(limit, ReadMaxFiles) else len(written)
         return self._offset(written[:most][-1])
+
+    def _stream_ends(self) -> tuple[Version, Version]:
+        """The first and the last version that the change stream has changes of, which is followed."""
+        assert self.request.stream is not None
+        with self._keep().origin.catalog.reading() as connection:
+            found = cdc.stream(connection, self.loaded.id, self.loaded.name, self.request.stream)
+        return found.begun, Version(FOREVER if found.ended is None else found.ended - 1)
 
     def _writes(self, connection: Connection, relation: Relation, since: Version, until: Version) -> list[Version]:
         """The versions in `(since, until]` that changed the table."""
@@ -131,7 +142,11 @@ class EblaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             roots = keeper.origin.roots(connection)
             if since != BEFORE_EVERYTHING:
                 reads.require_readable(connection, relation, since, what="change")
-                return list(change_partitions(connection, relation, since, until, roots, old=self.request.old))
+                return list(
+                    change_partitions(
+                        connection, relation, since, until, roots, old=self.request.old, stream=self.request.stream
+                    )
+                )
             snapshot = replace(reads.snapshot(connection, relation, until), roots=roots)
             return list(snapshot_partitions(snapshot, reads.time_of(connection, until)))
 

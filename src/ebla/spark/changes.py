@@ -24,6 +24,7 @@ from pyspark.sql import types as T
 from ebla.base.ids import NodeId, Version
 from ebla.model.relation import DELETED, TOKEN, Run
 from ebla.model.snapshot import Snapshot
+from ebla.model.tablets import TokenRange
 from ebla.spark import scan
 from ebla.spark.scan import quoted
 from ebla.storage import runs as rf
@@ -50,6 +51,8 @@ class Feed:
     runs: tuple[Run, ...]
     truncated: tuple[Version, ...]
     committed_at: Mapping[int, int]
+    tokens: TokenRange | None = None
+    """Of which rows; `None`: of all."""
 
 
 def frame(
@@ -67,6 +70,8 @@ def frame(
     if not runs and emptied is None:
         return scan.empty(spark, _schema(feed))
     after, small = _mutations(spark, feed, runs, roots, cache, rows_max)
+    if feed.tokens is not None:
+        after = after.filter(F.col(_NEW + TOKEN).between(*feed.tokens))
     touched = after if emptied is None else None
     before = _before(spark, feed, touched, roots, cache, rows_max, small=small)
     on = F.expr(scan.same_key_sql(relation.key, _NEW, _OLD))
@@ -129,6 +134,8 @@ def _before(
     rows = scan.merged(spark, feed.before, roots, cache, rows_max=rows_max)
     renamed = scan.renamed([(c.physical, _OLD + c.physical) for c in relation.columns])
     rows = rows.selectExpr(*renamed, f"{scan.token_sql(relation.key)} AS {quoted(_OLD + TOKEN)}")
+    if feed.tokens is not None:
+        rows = rows.filter(F.col(_OLD + TOKEN).between(*feed.tokens))
     if touched is None:
         return rows
     keys = touched.selectExpr(*[quoted(_NEW + n) for n in (*(c.physical for c in relation.key), TOKEN)])

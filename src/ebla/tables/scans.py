@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Version
-from ebla.catalog import reads
+from ebla.catalog import cdc, reads
 from ebla.catalog import transactions as tx
 from ebla.errors import SnapshotError, UsageError
 from ebla.model.relation import FOREVER, Column, Relation
@@ -230,16 +230,23 @@ def changes(
     since: int,
     until: int | None = None,
     old: bool = False,
+    stream: str | None = None,
 ) -> DataFrame:
-    """Net changes per key in `(since, until]`: see `ebla.spark.changes`. Version 0 means: since there is the table."""
+    """Net changes per key in `(since, until]`: see `ebla.spark.changes`. Version 0 means: since there is the table.
+
+    With `stream`, those of one change stream: of its tokens, while its generation lasts.
+    """
     with context.catalog.reading() as connection:
-        created = reads.relation(connection, name).created_version
+        target = reads.relation(connection, name)
+        begun = 0 if stream is None else cdc.stream(connection, target.id, name, stream).begun - 1
 
     def read(connection: Connection, start: Version) -> schanges.Feed:
         relation = reads.relation(connection, name)
         end = reads.current_version(connection) if until is None else Version(until)
         if end < since:
             raise UsageError(f"{name}: expected since <= until, found since {since} and until {end}")
+        only = None if stream is None else cdc.stream(connection, relation.id, name, stream)
+        end = end if only is None else only.within(start, end)[1]
         reads.require_readable(connection, relation, start, what="change")
         reads.require_readable(connection, relation, end, what="change")
         runs = reads.writes_between(connection, relation, start, end)
@@ -250,9 +257,10 @@ def changes(
             runs=tuple(runs),
             truncated=tuple(truncated),
             committed_at=reads.committed_at(connection, {r.begin_version for r in runs} | set(truncated)),
+            tokens=None if only is None else only.tokens,
         )
 
-    start = created if since == 0 else Version(since)
+    start = Version(max(target.created_version if since == 0 else since, begun))
     feed, holds = at_version(context, pins, start, f"changes of {name}", read)
     with released_on_error(holds):
         return schanges.frame(

@@ -297,13 +297,12 @@ def _even_bytes(scratch: _Scratch, layouts: list[Layout]) -> None:
 def _empty(scratch: _Scratch, layouts: list[Layout], full: list[NodeId], racks: list[Rack], gap: float) -> None:
     """Take from the fullest node until nothing of it may go, then from the next."""
     load = scratch.load
-    held: dict[NodeId, list[Place]] = {node: [] for node in full}
-    for place in scratch.places(layouts):
+    held: dict[NodeId, _Held] = {node: {} for node in full}
+    for place in sorted(scratch.places(layouts), key=lambda place: place.order):  # and so are those of each node
+        of_replicas = tuple([load.rack_of.get(one.host) for one in place.replicas])
         for replica in place.replicas:
             if replica.host in held:
-                held[replica.host].append(place)
-    for places in held.values():
-        places.sort(key=lambda place: place.order)
+                held[replica.host].setdefault(of_replicas, []).append(place)
     heap = [(-load.bytes[node], node) for node in full]
     heapq.heapify(heap)
     while heap:
@@ -318,26 +317,43 @@ def _empty(scratch: _Scratch, layouts: list[Layout], full: list[NodeId], racks: 
             heapq.heappush(heap, (-load.bytes[node], node))
 
 
-def _best(
-    scratch: _Scratch, node: NodeId, places: list[Place], racks: list[Rack], gap: float
-) -> tuple[Place, Replica] | None:
+_Held = dict[tuple[Rack | None, ...], list[Place]]
+"""The tablets of a node by the racks of their replicas, the smallest first."""
+
+
+def _best(scratch: _Scratch, node: NodeId, held: _Held, racks: list[Rack], gap: float) -> tuple[Place, Replica] | None:
     """The largest replica that at most levels its node with another; failing that the smallest that does more."""
     load = scratch.load
     difference = load.bytes[node] - load.free[racks[0]][0][0]
     if difference <= gap:
         return None
     open_racks = [rack for rack in racks if load.bytes[node] - load.free[rack][0][0] > gap]
-    allowed: dict[tuple[Rack | None, ...], list[Rack]] = {}
+    found = []
+    for of_replicas, places in held.items():
+        allowed = _not_more_crowded(of_replicas, load.rack_of[node], open_racks)
+        first = _first(scratch, node, places, allowed, difference, gap) if allowed else None
+        if first is not None:
+            found.append(first)
+
+    def rank(one: tuple[Place, Replica]) -> tuple[bool, int]:
+        size = one[0].size
+        return 2 * size > difference, size if 2 * size > difference else -size
+
+    return min(found, key=rank, default=None)
+
+
+def _first(
+    scratch: _Scratch, node: NodeId, places: list[Place], racks: list[Rack], difference: int, gap: float
+) -> tuple[Place, Replica] | None:
+    """The best of some tablets whose replicas lie in the same racks."""
+    load = scratch.load
     middle = bisect_right(places, difference / 2, key=lambda place: place.size)
     for place in (*reversed(places[:middle]), *places[middle:]):
         if 4 * place.size > 3 * difference:
             break
-        of_replicas = tuple([load.rack_of.get(one.host) for one in place.replicas])
-        if of_replicas not in allowed:
-            allowed[of_replicas] = _not_more_crowded(of_replicas, load.rack_of[node], open_racks)
-        if not allowed[of_replicas] or (place.layout.relation, place.tablet) in scratch.planned:
+        if (place.layout.relation, place.tablet) in scratch.planned:
             continue
-        pending = _emptier(load, place, node, allowed[of_replicas], gap)
+        pending = _emptier(load, place, node, racks, gap)
         if pending is not None and load.may_stream(place.replica_on(node)):
             return place, pending
     return None

@@ -9,10 +9,20 @@ from __future__ import annotations
 
 from ebla.base.settings import TABLET_BYTES
 from ebla.model import changes as c
+from ebla.model.scopes import TOPOLOGY
 from ebla.model.topology import Topology
+from ebla.model.topology_changes import PublishGenerations
 from ebla.topology import requests, resize
 
 
 def step(topology: Topology, tablet_bytes_target: int = TABLET_BYTES) -> c.Decision | None:
     """The next decision; `None`: nothing is to be done before something changes."""
-    return requests.next_step(topology) or resize.step(topology, tablet_bytes_target)
+    return requests.next_step(topology) or resize.step(topology, tablet_bytes_target) or _published(topology)
+
+
+def _published(topology: Topology) -> c.Decision | None:
+    """Generations of change streams are published when nothing else is to be done, and nothing waits for it."""
+    if not topology.unpublished:
+        return None
+    reason = f"publish {len(topology.unpublished)} generations of change streams"
+    return c.Decision(reason=reason, updates=(PublishGenerations(),), guards=frozenset({TOPOLOGY}))

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId, Version
-from ebla.catalog import resizes
+from ebla.catalog import cdc, resizes
 from ebla.catalog import topology as stored_topology
 from ebla.errors import EblaError, StaleTermError
 from ebla.model import changes as c
@@ -156,4 +156,5 @@ def _has_nothing_to_do(connection: Connection) -> bool:
         stored_topology.open_requests(connection)
         or stored_topology.transitions(connection)
         or resizes.is_any_decided(connection)
+        or cdc.unpublished(connection)
     )

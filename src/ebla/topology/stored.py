@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ebla.base.ids import NodeId, Version
-from ebla.catalog import layouts, processes, topology
+from ebla.catalog import cdc, layouts, processes, topology
 from ebla.catalog.rows import State
 from ebla.model.topology import Topology
 
@@ -24,4 +24,5 @@ def load(state: State, now: int, own: Collection[NodeId] = (), rebuilt: Mapping[
         requests=topology.open_requests(state),
         balancing=topology.is_balancing(state),
         rebuilt=rebuilt or {},
+        unpublished=tuple(cdc.unpublished(state)),
     )
