@@ -28,7 +28,8 @@ from ebla.views.epoch import whole_epoch as run_module
 from ebla.views.epoch.apply import apply_epoch
 from ebla.views.epoch.attempt import Target
 from ebla.views.epoch.cost import Estimate, Way
-from support.warehouse import eventually
+from support.recomputation import recomputed
+from support.warehouse import eventually, shown
 
 pytestmark = pytest.mark.spark
 
@@ -69,7 +70,7 @@ def create(db: ebla.Database, *names: str) -> None:
 
 def check(db: ebla.Database, *names: str) -> None:
     for name in names:
-        assert Counter(db.sql(f"SELECT * FROM {name}").rows()) == Counter(db.sql(VIEWS[name]).rows()), name
+        assert shown(db, name) == recomputed(db, VIEWS[name]), name
 
 
 def status(db: ebla.Database, name: str) -> tuple[Any, ...]:

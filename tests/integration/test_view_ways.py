@@ -67,10 +67,9 @@ VIEWS = {
 
 
 def open_(where: Path, spark: SparkSession, *, on_spark: bool) -> ebla.Database:
+    """Either way is set, whatever the environment says: both are compared here."""
     quiet: dict[str, Any] = {"auto_compact": False, "auto_refresh": False, "fsync": False}
-    if on_spark:
-        quiet["driver_rows_max"] = 0
-    return ebla.connect(str(where), spark=spark, tablets=2, **quiet)
+    return ebla.connect(str(where), spark=spark, tablets=2, driver_rows_max=0 if on_spark else 10_000, **quiet)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from support.duck import DuckEngine, State
 from support.spellings import naming, spelled
 from support.view_queries import TABLES, Sql, queries
 from support.view_states import bag, put, states
+from support.warehouse import shown
 
 pytestmark = pytest.mark.spark
 
@@ -67,7 +68,7 @@ def test_random_views_stay_exact_on_spark(spark: SparkSession, tmp_path: Path, o
                 db.sql("FLUSH")
                 engine = DuckEngine(before, after)
                 for name, sql, text in zip(names, sqls, texts, strict=True):
-                    found = bag(db.sql(f"SELECT * FROM {name}").rows())
+                    found = bag(shown(db, name).elements())
                     assert found == bag(engine.evaluate(sql.text, after).elements()), text
                     if after is new:
                         assert found == bag(db.sql(text).rows()), text
