@@ -19,11 +19,10 @@ from ebla.model import topology_changes as t
 from ebla.model.tablets import tablet_around
 from ebla.model.topology import Resize, ResizeType
 from ebla.tables.cutting import crossing, cut_runs
-from ebla.topology import service
-from support.catalogs import dump, exclusively
+from support.catalogs import exclusively
 from support.indexes import assert_exact
 from support.steps import Steps
-from support.warehouse import connect, eventually, later, live_runs, named, rows, stored
+from support.warehouse import connect, later, live_runs, named, rows, stored
 
 pytestmark = [pytest.mark.spark]
 
@@ -185,31 +184,3 @@ def test_level_0_runs_are_cut_into_runs_of_one_tablet_each(db: ebla.Database) ->
     later(db)
     db.vacuum(retain_s=0)
     assert stored(db) == named(db)
-
-
-def test_what_cannot_be_asked_for_is_refused_and_changes_nothing(db: ebla.Database) -> None:
-    db.sql("CREATE INDEX i ON t (n)")
-    before = dump(db.context.catalog)
-    for statement, message in {
-        "ALTER TABLE t SET (tablets = 3)": "t: expected a power of two from 1 to 1048576 tablets, found 3",
-        "ALTER TABLE t SET (tablets = 'x')": "ALTER TABLE t: expected a number of tablets, found 'x'",
-        "ALTER TABLE t SET (tables = 4)": "ALTER TABLE t: expected the option tablets, found tables",
-        "ALTER TABLE i SET (tablets = 4)": "i: expected a table or a view, found an index",
-        "ALTER TABLE nowhere SET (tablets = 4)": "table nowhere: expected a table of this name, found none",
-    }.items():
-        with pytest.raises(ebla.EblaError, match=message):
-            db.sql(statement)
-    assert dump(db.context.catalog) == before
-
-
-def test_tablets_are_split_when_they_have_grown(spark: SparkSession, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(service, "SIZES_S", 0.1)
-    with connect(tmp_path / "w", spark, **QUIET, tablet_bytes_target=20_000) as db:
-        db.sql("CREATE TABLE t (id BIGINT, a STRING, n BIGINT, PRIMARY KEY (id))")
-        eventually(lambda: db.background.coordination.rounds > 3)
-        assert maps_of(db, "t") == [2]
-        db.table("t").upsert([{"id": i, "a": f"{i * 7919 % 10007:>20}", "n": i} for i in range(4_000)])
-        size = sum(run.bytes for run in live_runs(db, "t"))
-        assert 2 * 20_000 < size < 8 * 20_000
-        eventually(lambda: size / maps_of(db, "t")[-1] <= 20_000)
-        assert db.table("t").scan().count() == 4_000

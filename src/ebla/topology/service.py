@@ -94,7 +94,8 @@ class Coordination:
         moved = self._follow(version)
         if now_s >= self._sizes_due_s:
             self._sizes_due_s = now_s + SIZES_S
-            self._round(of_sizes=True)
+            if self._context.catalog.read(self._is_due):
+                self._round(of_sizes=True)
         if self._is_quiet and not moved and not asked:
             return now_s + LOOK_S
         return self._context.services.clock() + self._round()
@@ -114,6 +115,11 @@ class Coordination:
         self.seen = version
         self._saw()
         return True
+
+    def _is_due(self, connection: Connection) -> bool:
+        """Whether the coordinator would decide anything; asked without the lease, which is a write."""
+        state = stored.load(connection, self._context.catalog.clock(), self.own(), self._rebuilding.done)
+        return coordinator.step(state, self._context.settings.tablet_bytes_target) is not None
 
     def _round(self, *, of_sizes: bool = False) -> float:
         """Take one step of what is to be done; how many seconds until the next look. `of_sizes`: sizes alone may give
