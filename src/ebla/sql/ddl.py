@@ -347,7 +347,8 @@ def alter(cursor: Cursor) -> Statement:
         return DropColumns(table=table, columns=_dropped(cursor, table), cascade=cursor.accept("CASCADE"))
     if cursor.accept("ALTER"):
         return _alter_column(cursor, table)
-    if cursor.accept("SET"):
+    if cursor.sees("SET", "("):
+        cursor.at += 1
         return SetTableOptions(table=table, options=assignments(cursor))
     cursor.fail(
         "ADD COLUMN, DROP COLUMN, RENAME COLUMN, ALTER COLUMN, ADD CONSTRAINT, DROP CONSTRAINT, SET (…) or RENAME TO "
