@@ -8,13 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from ebla.build import moves
 from ebla.build.coordinator import Answered, Coordinator
 from ebla.build.state import State
 from ebla.build.worker import Worker
 from ebla.catalog import building, indexing
 from ebla.model import changes as c
-from ebla.model import segments
+from ebla.model import segments, task_moves
 from ebla.model.lifecycle import index as states
 from ebla.model.lifecycle.index import Permission
 from ebla.model.segments import Segment
@@ -132,7 +131,7 @@ def see_nothing(worker, state):
     return []
 
 
-def lose_tasks(state, base, tokens, source, target, new_id):
+def lose_tasks(tasks, tokens, source, target, new_id):
     return ()
 
 
@@ -152,7 +151,7 @@ MISTAKES = {
     "a call that was lost is not repeated": (Coordinator, "_calls", ask_once),
     "an answer finishes all that was asked for": (Coordinator, "_answered", all_are_finished),
     "a worker does not see that tasks are aborted or gone": (Worker, "observed", see_nothing),
-    "aborted tasks are not replaced when their tablet has arrived": (moves, "arrive", lose_tasks),
+    "aborted tasks are not replaced when their tablet has arrived": (task_moves, "arrive", lose_tasks),
     "a split leaves what is covered in one piece": (building, "cut_at", cut_nothing),
     "a split leaves the second half of a tablet without a task": (building, "in_map", first_halves),
     "a writer removes nothing while an index is filled": (model, "writer_deletes", backfilling_deletes_nothing),

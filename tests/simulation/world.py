@@ -13,10 +13,10 @@ from dataclasses import asdict
 from functools import partial
 
 from ebla.base.ids import NodeId, RelationId, TabletId, TaskId
-from ebla.build import moves
 from ebla.build.state import State
 from ebla.errors import ConflictError
 from ebla.model import changes as c
+from ebla.model import task_moves
 from ebla.model.lifecycle.index import Permission, begins_empty, forward
 from ebla.model.relation import Kind
 from ebla.model.tablets import resized, token_range
@@ -301,15 +301,18 @@ class World:
         target = Replica(self.chance.choice(sorted(self.nodes)), self.chance.randrange(SHARDS))
         base.moving[tablet] = target
         tokens = token_range(tablet, base.tablets)
-        self.catalog.commit(moves.leave(self.state(), base.id, tokens, source))
+        self.catalog.commit(task_moves.leave(self.tasks_of(base), tokens, source))
         self.after(self.chance.randint(50, 2_000) * MS, lambda: self.end_move(base, tablet, source, target))
 
+    def tasks_of(self, base: Base) -> list[Task]:
+        return [task for task in self.state().tasks.values() if task.base == base.id]
+
     def end_move(self, base: Base, tablet: TabletId, source: Replica, target: Replica) -> None:
-        state, tokens = self.state(), token_range(tablet, base.tablets)
+        tasks, tokens = self.tasks_of(base), token_range(tablet, base.tablets)
         if self.chance.random() < 0.3:
-            updates = moves.stay(state, base.id, tokens, source, self.new_task)
+            updates = task_moves.stay(tasks, tokens, source, lambda task: self.new_task())
         else:
-            updates = moves.arrive(state, base.id, tokens, source, target, self.new_task)
+            updates = task_moves.arrive(tasks, tokens, source, target, lambda task: self.new_task())
             base.placement[tablet] = target
         del base.moving[tablet]
         self.catalog.commit(updates)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebla.base.ids import NodeId, RelationId, TaskId, Version
-from ebla.build import moves
 from ebla.build.state import State
 from ebla.model import changes as c
-from ebla.model import segments
+from ebla.model import segments, task_moves
 from ebla.model.lifecycle import index as states
 from ebla.model.lifecycle import task as tasks
 from ebla.model.lifecycle.index import Permission
@@ -325,9 +325,13 @@ def task(
     )
 
 
-def new_ids() -> moves.NewId:
+def new_ids() -> Callable[[], TaskId]:
     numbers = itertools.count()
     return lambda: TaskId(f"new{next(numbers)}")
+
+
+def again(old: Task) -> TaskId:
+    return TaskId(f"{old.id}'")
 
 
 def ids(*names: str) -> frozenset[TaskId]:
@@ -335,22 +339,22 @@ def ids(*names: str) -> frozenset[TaskId]:
 
 
 def test_c3_only_the_tablet_that_moves_is_touched():
-    state = State.of([task("t0"), task("t1", tablet=1, aborted=True), task("t2", replica=THERE)])
+    tasks = [task("t0"), task("t1", tablet=1, aborted=True), task("t2", replica=THERE)]
     zero = token_range(0, 4)
-    assert moves.leave(state, BASE, zero, HERE) == (c.AbortTasks(tasks=ids("t0")),)
-    assert moves.stay(state, BASE, zero, HERE, new_ids()) == ()
-    assert moves.leave(state, BASE, token_range(3, 4), HERE) == ()
+    assert task_moves.leave(tasks, zero, HERE) == (c.AbortTasks(tasks=ids("t0")),)
+    assert task_moves.stay(tasks, zero, HERE, again) == ()
+    assert task_moves.leave(tasks, token_range(3, 4), HERE) == ()
 
 
 def test_c1_a_task_moves_with_its_tablet_or_goes_on_where_it_was():
-    state = State.of([task("old", aborted=True), task("meanwhile", view=RelationId(12))])
-    arrived = moves.arrive(state, BASE, token_range(0, 4), HERE, THERE, new_ids())
+    tasks = [task("old", aborted=True), task("meanwhile", view=RelationId(12))]
+    arrived = task_moves.arrive(tasks, token_range(0, 4), HERE, THERE, again)
     assert arrived == (
         c.RemoveTasks(tasks=ids("old", "meanwhile")),
-        c.CreateTasks(tasks=(task("new0", replica=THERE), task("new1", replica=THERE, view=RelationId(12)))),
+        c.CreateTasks(tasks=(task("old'", replica=THERE), task("meanwhile'", replica=THERE, view=RelationId(12)))),
     )
-    stayed = moves.stay(state, BASE, token_range(0, 4), HERE, new_ids())
-    assert stayed == (c.RemoveTasks(tasks=ids("old")), c.CreateTasks(tasks=(task("new0"),)))
+    stayed = task_moves.stay(tasks, token_range(0, 4), HERE, again)
+    assert stayed == (c.RemoveTasks(tasks=ids("old")), c.CreateTasks(tasks=(task("old'"),)))
 
 
 def test_c4_a_split_and_a_merge_leave_one_task_for_each_tablet_and_view():

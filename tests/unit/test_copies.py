@@ -73,9 +73,9 @@ def test_a_root_that_is_gone_takes_no_part(roots: dict[NodeId, Root], how: str):
 
 def test_a_copy_is_compared_with_what_was_read(roots: dict[NodeId, Root]):
     size, _ = copies.write(ROWS, "r1/t1-0.parquet", roots, (A,), least=1)
-    copies.copy_checked(roots[A], roots[B], "r1/t1-0.parquet", size)
+    copies.copy_checked(roots[A], roots[B], "r1/t1-0.parquet", size, beside="r1/t2-copy0.parquet")
     both = [(Path(roots[node].location) / "r1/t1-0.parquet").read_bytes() for node in (A, B)]
     assert both[0] == both[1]
     with pytest.raises(StorageError, match=f"expected a copy of {size + 1} bytes .* found {size} bytes"):
-        copies.copy_checked(roots[A], roots[C], "r1/t1-0.parquet", size + 1)
-    assert roots[C].size("r1/t1-0.parquet") is None
+        copies.copy_checked(roots[A], roots[C], "r1/t1-0.parquet", size + 1, beside="r1/t2-copy1.parquet")
+    assert [path for path, _, folder in roots[C].listing() if not folder] == [MARKER]

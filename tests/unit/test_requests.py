@@ -25,7 +25,7 @@ from ebla.model.topology import (
     Transition,
     TransitionKind,
 )
-from ebla.topology import coordinator, requests
+from ebla.topology import requests
 
 K, N = RequestKind, NodeState
 A, B, C, D = map(NodeId, "abcd")
@@ -95,7 +95,7 @@ def moving(leaving: NodeId | None, pending: NodeId | None, request: int | None =
 
 
 def decided(state: Topology) -> c.Decision:
-    found = coordinator.step(state)
+    found = requests.next_step(state)
     assert found is not None
     return found
 
@@ -127,7 +127,7 @@ def steps_of(decision: c.Decision) -> list[object]:
 
 
 def test_nothing_is_decided_where_nothing_is_asked_for():
-    assert coordinator.step(topology()) is None
+    assert requests.next_step(topology()) is None
 
 
 def test_a_join_begins_is_seen_by_all_and_ends():
@@ -136,7 +136,7 @@ def test_a_join_begins_is_seen_by_all_and_ends():
     assert steps_of(decided(topology(request(K.JOIN, D), members=members))) == [(D, N.BOOTSTRAPPING), "begun"]
     running = request(K.JOIN, D, RequestState.RUNNING)
     members = (member(A), member(B), replace(new, state=N.BOOTSTRAPPING))
-    assert coordinator.step(topology(running, members=members, seen=9)) is None
+    assert requests.next_step(topology(running, members=members, seen=9)) is None
     assert steps_of(decided(topology(running, members=members, seen=10))) == [(D, N.NORMAL), RequestState.DONE]
     assert steps_of(decided(topology(running, members=members, dead="d"))) == [(D, N.LEFT), Outcome.WENT_BACK]
 
@@ -155,9 +155,9 @@ def test_a_node_goes_when_no_replica_is_on_it(kind: RequestKind, state: NodeStat
     assert steps_of(decided(before)) == [(C, state), "begun"]
     running = request(kind, state=RequestState.RUNNING)
     members = (member(A), member(B), member(C, state))
-    assert coordinator.step(topology(running, members=members, dead=dead)) is None, "a replica is on it"
+    assert requests.next_step(topology(running, members=members, dead=dead)) is None, "a replica is on it"
     moves = topology(running, members=members, dead=dead, layouts=[layout("ab")], transitions=[moving(C, A)])
-    assert coordinator.step(moves) is None, "a transition of it goes on"
+    assert requests.next_step(moves) is None, "a transition of it goes on"
     empty = topology(running, members=members, dead=dead, layouts=[layout("ab", "ab")])
     assert steps_of(decided(empty)) == [(C, N.LEFT), RequestState.DONE]
 
@@ -171,7 +171,7 @@ def test_a_drain_that_cannot_end_goes_back_with_the_numbers():
     assert isinstance(ended, t.EndRequest)
     assert "orders has replication 2, found 1 of 3 left" in (ended.message or "")
     waiting = topology(running, members=members, dead="b", transitions=[moving(C, A)])
-    assert coordinator.step(waiting) is None, "the transition settles first"
+    assert requests.next_step(waiting) is None, "the transition settles first"
 
 
 def test_a_replacement_has_every_replica_of_the_dead_node():
@@ -181,7 +181,7 @@ def test_a_replacement_has_every_replica_of_the_dead_node():
     assert steps_of(decided(topology(asked, members=members, dead="c"))) == [(D, N.REPLACING), "begun"]
     running = request(K.REPLACE, D, RequestState.RUNNING, replaced_id=C)
     members = (member(A), member(B), member(C), replace(new, state=N.REPLACING))
-    assert coordinator.step(topology(running, members=members, dead="c")) is None
+    assert requests.next_step(topology(running, members=members, dead="c")) is None
     done = topology(running, members=members, dead="c", layouts=[layout("ab", "bd")])
     assert steps_of(decided(done)) == [(D, N.NORMAL), (C, N.LEFT), RequestState.DONE]
     died = topology(running, members=members, dead="cd")
@@ -192,7 +192,7 @@ def test_a_rebuilt_node_lacks_nothing():
     assert steps_of(decided(topology(request(K.REBUILD)))) == [(C, N.REBUILDING), "begun"]
     running = request(K.REBUILD, state=RequestState.RUNNING)
     members = (member(A), member(B), member(C, N.REBUILDING))
-    assert coordinator.step(topology(running, members=members)) is None
+    assert requests.next_step(topology(running, members=members)) is None
     assert steps_of(decided(topology(running, members=members, rebuilt={9: 0}))) == [(C, N.NORMAL), RequestState.DONE]
     lost = decided(topology(running, members=members, rebuilt={9: 2}))
     assert steps_of(lost) == [(C, N.NORMAL), Outcome.WENT_BACK]
@@ -216,7 +216,7 @@ def test_requests_are_answered_one_after_the_other_and_joins_beside_them():
     queued = request(K.REBUILD, C, id=6)
     members = (member(A), member(B, N.DECOMMISSIONING), member(C), member(D, N.NONE))
     state = topology(running, queued, members=members, layouts=[layout("ab", replication=1)])
-    assert coordinator.step(state) is None
+    assert requests.next_step(state) is None
     assert requests.waits_for(state, queued) == "request 5 (leave)"
     assert requests.waits_for(state, running) == "1 tablets on node node-b"
     joins = topology(running, queued, request(K.JOIN, D, id=7), members=members, layouts=state.layouts.values())
@@ -225,7 +225,7 @@ def test_requests_are_answered_one_after_the_other_and_joins_beside_them():
 
 def test_a_request_waits_for_tablets_in_transition():
     state = topology(request(K.REBUILD), transitions=[moving(A, B)])
-    assert coordinator.step(state) is None
+    assert requests.next_step(state) is None
     assert requests.waits_for(state, state.requests[0]) == "1 tablets in transition"
 
 

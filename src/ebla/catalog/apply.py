@@ -10,12 +10,25 @@ from typing import assert_never
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, Version
-from ebla.catalog import building, ddl, guards, handlers, indexing, layouts, memory, rows, runs, sessions, topology
+from ebla.catalog import (
+    building,
+    ddl,
+    guards,
+    handlers,
+    indexing,
+    layouts,
+    memory,
+    rows,
+    runs,
+    sessions,
+    topology,
+    transitions,
+)
 from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError, UnknownNameError
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
-from ebla.model.topology_changes import ReportCut, TopologyUpdate
+from ebla.model.topology_changes import ReportCut, TopologyUpdate, TransitionUpdate
 
 
 def require(state: State, requirement: c.Requirement, now: int) -> None:
@@ -61,6 +74,8 @@ def changes(
         return (*step, *ddl.changes(state, gone, version, now)) if update.state is Permission.ABSENT else step
     if isinstance(update, ReportCut):
         return layouts.report(state, update)
+    if isinstance(update, TransitionUpdate):
+        return (*transitions.changes(state, update, version), topology.moved(version))
     if isinstance(update, TopologyUpdate):
         return topology.changes(state, update, version, now)
     assert_never(update)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, assert_never
 
 from ebla.base.ids import NodeId, RelationId, Version
-from ebla.catalog import building, cdc, indexing, leftovers, memory, resizes, rows, runs, view_states
+from ebla.catalog import building, cdc, indexing, leftovers, memory, resizes, rows, runs, transitions, view_states
 from ebla.catalog import schema as s
 from ebla.catalog.reads import called
 from ebla.catalog.rows import Change, State
@@ -184,6 +184,7 @@ def _drop(state: State, relation: RelationId, version: Version) -> tuple[Change,
         runs.end_all(relation, version),
         *building.forget(relation),
         *resizes.forget(relation),
+        *transitions.forget(state, relation, version),
         rows.delete(s.troubles, relation_id=relation, retry_at=rows.Not(None)),
     )
 

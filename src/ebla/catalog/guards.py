@@ -16,7 +16,7 @@ from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model.scopes import EVERYTHING, HANDLERS, SCHEMA, TOPOLOGY, Scope, around, of_relation
-from ebla.model.topology_changes import TopologyUpdate
+from ebla.model.topology_changes import SetReplication, TopologyUpdate, TransitionUpdate
 
 
 def require_version(state: State, requirement: c.ExclusiveVersionIs) -> None:
@@ -59,6 +59,10 @@ def _moved(update: c.Update) -> Iterator[Scope]:
             yield of_relation(index)
         case c.PutHandler() | c.RemoveHandler():
             yield HANDLERS
+        case SetReplication(relation=relation):
+            yield from (TOPOLOGY, of_relation(relation))
+        case _ if isinstance(update, TransitionUpdate):
+            yield from (TOPOLOGY, of_relation(update.tablet[0]))
         case _ if isinstance(update, TopologyUpdate):
             yield TOPOLOGY
         case _ if isinstance(update, c.RelationUpdate):

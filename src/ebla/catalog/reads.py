@@ -9,12 +9,24 @@ from dataclasses import replace
 from typing import Any
 
 from ebla.base.caches import Interned
-from ebla.base.ids import NodeId, RelationId, RunId, Token, TransactionId, Version
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
 from ebla.catalog import history, memory, rows, topology
 from ebla.catalog import schema as s
 from ebla.catalog.rows import Above, AtLeast, AtMost, Overlapping, State, Within
 from ebla.errors import SnapshotError, UnknownNameError, UsageError
-from ebla.model.relation import FOREVER, SPANS_TABLETS, Column, Default, Kind, Relation, Run, RunSource, RunState
+from ebla.model.copies import readable
+from ebla.model.relation import (
+    FOREVER,
+    SPANS_TABLETS,
+    Column,
+    Default,
+    Kind,
+    Move,
+    Relation,
+    Run,
+    RunSource,
+    RunState,
+)
 from ebla.model.snapshot import Snapshot, assemble
 from ebla.model.tablets import (
     ALL,
@@ -117,7 +129,18 @@ def _relation(state: State, row: Any, version: Version | None) -> Relation:
         comment=row.comment,
         options=options_of(row.options),
         map_version=Version(row.map_version),
+        moves=_moves(state, row) if tablets == row.tablets else {},
     )
+
+
+def _moves(state: State, row: Any) -> dict[TabletId, Move]:
+    """The tablets of a relation that are in transition: those of its base, if it is an index."""
+    found = memory.remembered(state, "transitions", lambda: topology.transitions(state))
+    if not found:
+        return {}
+    of_index = rows.one(state, s.index_states, index_id=row.relation_id) if row.kind == Kind.INDEX.value else None
+    base = row.relation_id if of_index is None else of_index.base_id
+    return {tablet: one.move for (relation, tablet), one in found.items() if relation == base}
 
 
 def relation_maps(state: State, relation_id: RelationId) -> list[tuple[Version, int]]:
@@ -261,7 +284,7 @@ def snapshot(
     return assemble(
         target,
         at,
-        merge_replicas(runs, target.tablets),
+        _readable(target, merge_replicas(runs, target.tablets)),
         folds(state, target.id, around, at).items(),
         roots(state),
         tablets,
@@ -285,14 +308,14 @@ def folds(
 def writes_between(state: State, target: Relation, since: Version, until: Version) -> list[Run]:
     """The runs that writers committed in `(since, until]`, oldest first, whether still visible or not."""
     found = rows.find(state, s.runs, relation_id=target.id, begin_version=Within(since, until), **WRITTEN)
-    return _oldest_first(found, target.tablets)
+    return _oldest_first(target, found)
 
 
 def staged_runs(state: State, target: Relation, tokens: Iterable[TokenRange] = (ALL,)) -> list[Run]:
     """The runs with some tokens that wait to become visible, oldest first; `begin_version` is when they were staged."""
     spans = tuple(joined(tokens))
     near: dict[str, object] = {"fork": Overlapping(spans)} if len(spans) <= SPANS_MAX else {}
-    found = _oldest_first(rows.find(state, s.runs, relation_id=target.id, **STAGED, **near), target.tablets)
+    found = _oldest_first(target, rows.find(state, s.runs, relation_id=target.id, **STAGED, **near))
     return [run for run in found if any(run.tokens.overlaps(one) for one in spans)]
 
 
@@ -360,8 +383,14 @@ def progress_of(state: State, names: Collection[str]) -> dict[str, str]:
     return {row.name: row.value for row in rows.find(state, s.progress, name=frozenset(names))}
 
 
-def _oldest_first(found: Iterable[Any], tablets: int) -> list[Run]:
-    return sorted(merge_replicas(found, tablets), key=lambda run: (run.begin_version, run.id))
+def _oldest_first(target: Relation, found: Iterable[Any]) -> list[Run]:
+    runs = _readable(target, merge_replicas(found, target.tablets))
+    return sorted(runs, key=lambda run: (run.begin_version, run.id))
+
+
+def _readable(target: Relation, runs: list[Run]) -> list[Run]:
+    """Runs with the copies that readers may use."""
+    return [readable(target, run) for run in runs] if target.moves else runs
 
 
 def merge_replicas(found: Iterable[Any], tablets: int) -> list[Run]:

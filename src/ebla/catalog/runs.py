@@ -15,7 +15,7 @@ from ebla.catalog.forks import fork
 from ebla.catalog.reads import called, folds, merge_replicas, newest_write, relation_by_id
 from ebla.catalog.rows import Change, Not, State
 from ebla.errors import ConflictError
-from ebla.model.copies import missing, too_few
+from ebla.model.copies import too_few, wanted
 from ebla.model.relation import FOREVER, SPANS_TABLETS, Run, RunState
 from ebla.model.snapshot import BEGINNING, cutoffs_of
 from ebla.model.tablets import TokenRange, joined, tablet_around, tablets_around, tablets_over, token_range
@@ -233,7 +233,7 @@ def _insert_copies(state: State, number: RelationId, copies: Collection[tuple[Ru
     found = rows.find(state, s.runs, relation_id=number, run_id=frozenset(run for run, _ in copies))
     of_run = {row.run_id: row for row in found}
     lacking = {} if relation is None else {
-        run.id: missing(relation, run) for run in merge_replicas(found, relation.tablets)
+        run.id: wanted(relation, run) for run in merge_replicas(found, relation.tablets)
     }  # fmt: skip
     added = [(of_run[run], node) for run, node in copies if node in lacking.get(run, ())]
     columns = [column.name for column in s.runs.columns]
@@ -297,6 +297,6 @@ def _refuse_too_few_copies(state: State, runs: tuple[Run, ...]) -> None:
         if relation is not None and lack is not None:
             raise ConflictError(
                 f"{relation.name}: expected copies on at least {lack.least} of the nodes "
-                f"{', '.join(relation.placement[lack.tablet])} of tablet {lack.tablet}, found {lack.copies} there; "
+                f"{', '.join(lack.nodes)} of tablet {lack.tablet}, found {lack.copies} there; "
                 "its replicas moved during the write: retry it"
             )

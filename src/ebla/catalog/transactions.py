@@ -222,6 +222,16 @@ def copied_now(state: State) -> set[RelationId]:
     return {RelationId(row.relation_id) for row in open_rows(state) if row.reason.startswith(COPY)}
 
 
+def in_the_way(state: State, relations: Collection[RelationId], now: int) -> Sequence[Any]:
+    """The open transactions on some relations, or on none, that a barrier waits for: their leases have not run out, and
+    no open session keeps them apart from other work."""
+    found = rows.find(state, s.transactions, state="open", expires_at=Above(now))
+    found = [row for row in found if row.relation_id is None or row.relation_id in relations]
+    sessions = frozenset(row.session_id for row in found if row.session_id is not None)
+    still_open = rows.values(state, s.sessions.c.session_id, session_id=sessions, closed_version=None)
+    return [row for row in found if row.session_id is None or row.session_id not in still_open]
+
+
 def planned_before(state: State, relation: RelationId, schema_version: int) -> list[Waiting]:
     """Open transactions that were planned with a schema older than the given one."""
     return _open_of(state, relation, schema_version=AtMost(schema_version - 1))

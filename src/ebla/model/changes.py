@@ -20,7 +20,7 @@ from ebla.model.segments import Segment
 from ebla.model.tablets import TokenRange
 from ebla.model.tasks import Build, Task
 from ebla.model.topology_changes import ROWS_ONLY as TOPOLOGY_ROWS_ONLY
-from ebla.model.topology_changes import TopologyUpdate
+from ebla.model.topology_changes import TopologyUpdate, TransitionUpdate
 
 # ---- requirements ---------------------------------------------------------------------------------------
 
@@ -526,6 +526,7 @@ Update = (
     | IndexUpdate
     | BuildingUpdate
     | TopologyUpdate
+    | TransitionUpdate
 )
 
 ROWS_ONLY = (

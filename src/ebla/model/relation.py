@@ -9,12 +9,14 @@ level 1, so a read is "level 1 without the keys of level 0, plus the last mutati
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
+from ebla.model.lifecycle.tablet import Replicas, Stage, reads_from, requires_of, writes_to
 from ebla.model.tablets import TokenRange, resized, tablet_around
 
 FOREVER = Version(2**62)
@@ -138,6 +140,21 @@ def under_names(columns: Iterable[Column]) -> tuple[Column, ...]:
     return tuple(replace(column, physical=column.name) for column in columns)
 
 
+class Move(NamedTuple):
+    """A tablet in transition: its stage, the node that it leaves, and the one that it comes to."""
+
+    stage: Stage
+    leaving: NodeId | None
+    pending: NodeId | None
+
+    def after(self, nodes: Sequence[NodeId]) -> tuple[NodeId, ...]:
+        """The nodes of the tablet at the end, in the order of now: the pending one in the place of the leaving one."""
+        if self.leaving in nodes:
+            moved = (self.pending if node == self.leaving else node for node in nodes)
+            return tuple(node for node in moved if node is not None)
+        return tuple(nodes) if self.pending is None or self.pending in nodes else (*nodes, self.pending)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Relation:
     id: RelationId
@@ -158,6 +175,8 @@ class Relation:
     options: Mapping[str, object] = field(default_factory=dict)
     map_version: Version = Version(0)  # noqa: RUF009
     """Since when it has the tablets that it has now."""
+    moves: Mapping[TabletId, Move] = field(default_factory=dict)
+    """Its tablets in transition."""
 
     @cached_property
     def key(self) -> tuple[Column, ...]:
@@ -215,13 +234,38 @@ class Relation:
         """The same relation with so many tablets."""
         if tablets == self.tablets:
             return self
-        return replace(self, tablets=tablets, placement=resized(self.placement, tablets))
+        return replace(self, tablets=tablets, placement=resized(self.placement, tablets), moves={})
+
+    def replicas(self, tablet: TabletId, which: Replicas) -> tuple[NodeId, ...]:
+        """The nodes of one of a tablet's sets of replicas."""
+        old, move = self.placement[tablet], self.moves.get(tablet)
+        if move is None or which is Replicas.OLD:
+            return old
+        new = move.after(old)
+        return new if which is Replicas.NEW else (*old, *(node for node in new if node not in old))
+
+    def reads_from(self, tablet: TabletId) -> tuple[NodeId, ...]:
+        return self.replicas(tablet, reads_from(self._stage(tablet)))
+
+    def writes_to(self, tablet: TabletId) -> tuple[NodeId, ...]:
+        """The nodes that a run of a tablet is written to."""
+        return self.replicas(tablet, writes_to(self._stage(tablet)))
+
+    def required(self, tablet: TabletId) -> tuple[tuple[NodeId, ...], ...]:
+        """The sets of nodes of each of which enough must have a run before it is committed."""
+        which = requires_of(self._stage(tablet))
+        sets = (Replicas.OLD, Replicas.NEW) if which is Replicas.BOTH else (which,)
+        return tuple(self.replicas(tablet, one) for one in sets)
+
+    def _stage(self, tablet: TabletId) -> Stage | None:
+        move = self.moves.get(tablet)
+        return None if move is None else move.stage
 
     def replica_sets(self) -> dict[tuple[NodeId, ...], list[TabletId]]:
-        """Tablets grouped by the nodes that hold them; with one node there is one group."""
+        """Tablets grouped by the nodes that are written to; with one node there is one group."""
         groups: dict[tuple[NodeId, ...], list[TabletId]] = {}
-        for tablet, nodes in enumerate(self.placement):
-            groups.setdefault(tuple(sorted(nodes)), []).append(TabletId(tablet))
+        for tablet in map(TabletId, range(self.tablets)):
+            groups.setdefault(tuple(sorted(self.writes_to(tablet))), []).append(tablet)
         return groups
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from ebla.base.ids import NodeId, RelationId, TabletId, Version
 from ebla.model.lifecycle.node import NodeState, may_receive
 from ebla.model.lifecycle.tablet import Stage
+from ebla.model.relation import Move
 from ebla.model.tasks import Replica
 
 LEASE = "topology"
@@ -119,6 +120,12 @@ class Transition:
     failure: str | None = None
     """Why it goes back."""
 
+    @property
+    def move(self) -> Move:
+        """What readers and writers of the tablet have to know of it."""
+        leaving, pending = (None if one is None else one.host for one in (self.leaving, self.pending))
+        return Move(self.stage, leaving, pending)
+
 
 class ResizeType(StrEnum):
     NONE = "none"
@@ -204,7 +211,10 @@ class Topology:
     unpublished: tuple[str, ...] = ()
     """Generations of change streams that are committed and not published."""
     oldest_open: Version | None = None
-    """The version at which the oldest open transaction or pinned read began."""
+    """The version of schema and topology under which the oldest transaction began that is open on a relation of which
+    tablets are in transition, and that no open session keeps apart."""
+    lacking: Mapping[Tablet, int] = field(default_factory=dict)
+    """How many copies the pending replica lacks, of each tablet that is being copied."""
 
     def receivers(self) -> list[Member]:
         """The nodes that new replicas may come to."""

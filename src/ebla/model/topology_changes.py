@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 
 from ebla.base.ids import NodeId, RelationId, TabletId
 from ebla.model.lifecycle.node import NodeState
-from ebla.model.topology import Member, Outcome, RequestKind, RequestState, Resize
+from ebla.model.lifecycle.tablet import Stage
+from ebla.model.tasks import Replica
+from ebla.model.topology import Member, Outcome, RequestKind, RequestState, Resize, Tablet, TransitionKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,63 @@ class EndRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetBalancing:
     on: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginTransition:
+    """A replica of a tablet is to leave a node, to come to one, or both. Its building tasks are aborted."""
+
+    tablet: Tablet
+    kind: TransitionKind
+    leaving: Replica | None
+    pending: Replica | None
+    request: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvanceTransition:
+    """The next stage of a tablet that was in the one before it. A stage that copies has a session from here on.
+
+    Readers go over to the new replicas only if these have every run of the tablet.
+    """
+
+    tablet: Tablet
+    stage: Stage
+    """The stage that it was in when this was decided."""
+    to: Stage
+    failure: str | None = None
+    """Why it goes back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailTransition:
+    """What is done for a stage has failed: the transition is to go back."""
+
+    tablet: Tablet
+    stage: Stage
+    failure: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTransition:
+    """The tablet has its new replicas, or again its old ones; copies that belong to none of them are removed.
+
+    Building tasks that were aborted go on, under new ids, where the tablet is.
+    """
+
+    tablet: Tablet
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetReplication:
+    """Tablets of a table or a view, and of its indexes, are to have so many replicas. Transitions bring them there."""
+
+    relation: RelationId
+    replication: int
+
+
+TransitionUpdate = BeginTransition | AdvanceTransition | FailTransition | EndTransition | SetReplication
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

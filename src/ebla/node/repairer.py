@@ -6,6 +6,7 @@ import logging
 
 from ebla.base.services import Rank
 from ebla.catalog import transactions as tx
+from ebla.relations.copies import all_missing
 from ebla.tables.context import Context
 from ebla.topology.streaming import repair
 
@@ -35,10 +36,10 @@ class Repairer:
 
     def step(self, now_s: float) -> float | None:
         context, period_s = self._context, self._context.settings.repair_period_s
-        if len(context.roots()) > 1 and tx.lead(context.catalog, LEASE, context.holder, int(period_s * 1e6)):
-            made = repair(context)
-            if made:
-                log.info("repair copies=%d", made)
+        if self._context.catalog.read(all_missing) and tx.lead(
+            context.catalog, LEASE, context.holder, int(period_s * 1e6)
+        ):
+            log.info("repair copies=%d", repair(context))
         return context.services.clock() + period_s
 
     def stop(self) -> None:

@@ -320,7 +320,7 @@ class PartitionWriter:
             if table.num_rows == 0:
                 continue
             table = table.take(self._order(table, *self.key))
-            number, facts, done = self._put(table, relation.placement[tablet])
+            number, facts, done = self._put(table, relation.writes_to(TabletId(tablet)))
             run = tablet_run(relation, self.transaction, number, TabletId(tablet), facts, level=0)
             yield replace(run, nodes=done)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ebla.sql.cursor import Cursor
 from ebla.sql.lex import Kind
-from ebla.sql.statements import AlterNode, CancelRequest, SetBalancing, Statement, WaitForRequest
+from ebla.sql.statements import AlterNode, CancelRequest, MoveTablet, SetBalancing, Statement, WaitForRequest
 
 
 def alter_cluster(cursor: Cursor) -> Statement:
@@ -26,6 +26,21 @@ def alter_cluster(cursor: Cursor) -> Statement:
             cursor.fail("ON or OFF")
         return SetBalancing(on=cursor.next().key == "ON")
     cursor.fail("DECOMMISSION NODE, REMOVE NODE, REBUILD NODE, CANCEL REQUEST or SET balancing = behind ALTER CLUSTER")
+
+
+def move(cursor: Cursor) -> Statement:
+    """`TABLET n OF t FROM 'a' TO 'b'`, behind MOVE"""
+    cursor.expect("TABLET")
+    token = cursor.peek()
+    if token.kind is not Kind.NUMBER or not token.text.isdigit():
+        cursor.fail("the number of a tablet", "SHOW TABLETS lists them")
+    cursor.at += 1
+    cursor.expect("OF")
+    table = cursor.name("the name of a table or view")
+    cursor.expect("FROM")
+    source = _node(cursor)
+    cursor.expect("TO")
+    return MoveTablet(tablet=int(token.text), table=table, source=source, target=_node(cursor))
 
 
 def sees_request(cursor: Cursor) -> bool:

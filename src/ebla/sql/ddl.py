@@ -35,6 +35,8 @@ from ebla.sql.statements import (
     ShowReplication,
     ShowRequests,
     ShowTables,
+    ShowTablets,
+    ShowTransitions,
     ShowViews,
     Statement,
 )
@@ -431,6 +433,10 @@ def show(cursor: Cursor) -> Statement:
         return ShowNodes(like=_like(cursor))
     if cursor.accept("REQUESTS"):
         return ShowRequests()
+    if cursor.accept("TABLETS"):
+        return ShowTablets(table=table_name(cursor) if cursor.accept("OF") else None)
+    if cursor.accept("TRANSITIONS"):
+        return ShowTransitions()
     if cursor.accept("REPLICATION"):
         return ShowReplication(like=_like(cursor))
     if cursor.accept("PROGRESS"):
@@ -438,7 +444,10 @@ def show(cursor: Cursor) -> Statement:
     if cursor.accept("CREATE"):
         return _show_create(cursor)
     if not cursor.accept("TABLES"):
-        cursor.fail("TABLES, VIEWS, INDEXES, HANDLERS, NODES, REQUESTS, REPLICATION, PROGRESS or CREATE behind SHOW")
+        cursor.fail(
+            "TABLES, VIEWS, INDEXES, HANDLERS, NODES, REQUESTS, TABLETS, TRANSITIONS, REPLICATION, PROGRESS or "
+            "CREATE behind SHOW"
+        )
     return ShowTables(like=_like(cursor))
 
 

@@ -501,8 +501,37 @@ class SetTableOptions:
     options: Mapping[str, object]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveTablet:
+    tablet: int
+    table: str
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowTablets:
+    """Where tablets lie: of one table or view, or of all."""
+
+    table: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowTransitions:
+    pass
+
+
+TabletStatement = MoveTablet | ShowTablets | ShowTransitions
+
 ClusterStatement = (
-    SetTableOptions | AlterNode | CancelRequest | WaitForRequest | SetBalancing | ShowNodes | ShowRequests
+    TabletStatement
+    | SetTableOptions
+    | AlterNode
+    | CancelRequest
+    | WaitForRequest
+    | SetBalancing
+    | ShowNodes
+    | ShowRequests
 )
 
 IndexStatement = CreateIndex | DropIndex | BuildIndexes | ShowIndexes | ExplainIndex

@@ -79,25 +79,30 @@ def _too_few(path: str, nodes: Sequence[NodeId], least: int, failed: Mapping[Nod
     )
 
 
-def copy_checked(source: Root, target: Root, path: str, size: int) -> None:
-    """Copy a file and read the copy again: it must have the bytes that were read, and as many as the manifest says."""
-    target.make_place(path)
-    with translated(target.full(path)):
+def copy_checked(source: Root, target: Root, path: str, size: int, beside: str) -> None:
+    """Copy a file and read the copy again: it must have the bytes that were read, and as many as the manifest says.
+
+    It is written under a name of the copier's own, `beside`, and then renamed: a reader, or another copier of the same
+    file, finds it whole.
+    """
+    target.make_place(beside)
+    with translated(target.full(beside)):
         with (
             source.filesystem.open_input_stream(source.inner(path)) as read,
-            target.filesystem.open_output_stream(target.inner(path)) as out,
+            target.filesystem.open_output_stream(target.inner(beside)) as out,
         ):
             sent = _summed(iter(lambda: read.read(BLOCK_BYTES), b""), out.write)
-        target.flush(path)
-        with target.filesystem.open_input_stream(target.inner(path)) as again:
+        target.flush(beside)
+        with target.filesystem.open_input_stream(target.inner(beside)) as again:
             stored = _summed(iter(lambda: again.read(BLOCK_BYTES), b""))
     if sent != stored or sent[0] != size:
-        with contextlib.suppress(StorageError):
-            target.remove(path)
+        target.remove(beside)
         raise StorageError(
             f"{target.full(path)}: expected a copy of {size} bytes with the checksum {sent[1]:08x}, "
             f"found {stored[0]} bytes with {stored[1]:08x}; it was removed: check the disk"
         )
+    target.move(beside, path)
+    target.flush(path)
 
 
 def _summed(blocks: Iterable[bytes], then: Callable[[bytes], object] = lambda block: None) -> tuple[int, int]:

@@ -38,6 +38,11 @@ def scratch_path(relation: RelationId, transaction: TransactionId, number: int =
     return f"r{relation}/t{transaction}-scratch{number}"
 
 
+def copy_path(relation: RelationId, transaction: TransactionId, number: int) -> str:
+    """A file that becomes a copy of a run, swept if its transaction dies."""
+    return f"r{relation}/t{transaction}-copy{number}.parquet"
+
+
 def owner(path: str) -> TransactionId | None:
     found = _OWNER.search(path)
     return TransactionId(int(found.group(1))) if found else None

@@ -149,7 +149,7 @@ def level0_runs(
     full = table.append_column(DELETED, deleted).append_column(TOKEN, pa.array(token, pa.int64()))
     groups = sorted(relation.replica_sets().items())
     if by_tablet:
-        groups = [(nodes, [TabletId(tablet)]) for tablet, nodes in enumerate(relation.placement)]
+        groups = [(relation.writes_to(t), [t]) for t in map(TabletId, range(relation.tablets))]
     written: list[Run] = []
     of_row = tokens.tablets_of(token, relation.tablets) if len(groups) > 1 else None
     for number, (nodes, tablets) in enumerate(groups, start=first):
@@ -248,7 +248,7 @@ def tablet_run(
         tombstones=tombstones,
         bytes=facts.bytes,
         path=run_path(relation.id, transaction, number),
-        nodes=relation.placement[tablet],
+        nodes=relation.writes_to(tablet),
         transaction=transaction,
         schema_version=relation.schema_version,
         source=source,

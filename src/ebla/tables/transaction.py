@@ -48,7 +48,9 @@ def begin(context: Context, name: str, *, reason: str) -> OpenTransaction:
     return OpenTransaction(context, record, *place)
 
 
-def begin_of(context: Context, relation: Relation | None, *, reason: str) -> OpenTransaction:
+def begin_of(
+    context: Context, relation: Relation | None, *, reason: str, session: str | None = None
+) -> OpenTransaction:
     """Begin a transaction on a relation that the caller has read, or on none."""
     record = tx.begin(
         context.catalog,
@@ -57,6 +59,7 @@ def begin_of(context: Context, relation: Relation | None, *, reason: str) -> Ope
         holder=context.holder,
         reason=reason,
         lease_us=context.leases.lease_us,
+        session=session,
     )
     return OpenTransaction(context, record, context.roots(), None) if relation is None else join(
         context, record, relation

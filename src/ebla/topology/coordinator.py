@@ -7,17 +7,45 @@ goes on where the last one ended, and a step that was lost is decided again.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ebla.base.settings import TABLET_BYTES
 from ebla.model import changes as c
-from ebla.model.scopes import TOPOLOGY
-from ebla.model.topology import Topology
-from ebla.model.topology_changes import PublishGenerations
-from ebla.topology import requests, resize
+from ebla.model import topology_changes as t
+from ebla.model.scopes import TOPOLOGY, of_relation
+from ebla.model.topology import RequestState, Topology
+from ebla.topology import balancer, relation_requests, requests, resize, tablets
 
 
 def step(topology: Topology, tablet_bytes_target: int = TABLET_BYTES) -> c.Decision | None:
     """The next decision; `None`: nothing is to be done before something changes."""
-    return requests.next_step(topology) or resize.step(topology, tablet_bytes_target) or _published(topology)
+    return (
+        tablets.next_step(topology)
+        or requests.next_step(topology)
+        or relation_requests.next_step(topology)
+        or _begin_moves(topology)
+        or resize.step(topology, tablet_bytes_target)
+        or _published(topology)
+    )
+
+
+def _begin_moves(topology: Topology) -> c.Decision | None:
+    """Begin to make the replicas that a request needs."""
+    running = next((request for request in topology.requests if request.state is RequestState.RUNNING), None)
+    moves = () if running is None else balancer.plan(replace(topology, balancing=False)).moves
+    if running is None or not moves:
+        return None
+    begun = [
+        t.BeginTransition(
+            tablet=one.tablet, kind=one.kind, leaving=one.leaving, pending=one.pending, request=running.id
+        )
+        for one in moves
+    ]
+    return c.Decision(
+        reason=f"begin {len(moves)} moves: {moves[0].reason}",
+        updates=tuple(begun),
+        guards=frozenset({TOPOLOGY, *(of_relation(one.tablet[0]) for one in moves)}),
+    )
 
 
 def _published(topology: Topology) -> c.Decision | None:
@@ -25,4 +53,4 @@ def _published(topology: Topology) -> c.Decision | None:
     if not topology.unpublished:
         return None
     reason = f"publish {len(topology.unpublished)} generations of change streams"
-    return c.Decision(reason=reason, updates=(PublishGenerations(),), guards=frozenset({TOPOLOGY}))
+    return c.Decision(reason=reason, updates=(t.PublishGenerations(),), guards=frozenset({TOPOLOGY}))

@@ -11,16 +11,16 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from ebla.base.ids import NodeId, Version
+from ebla.base.ids import NodeId, RelationId, Version
 from ebla.catalog import reads
 from ebla.catalog import topology as stored_topology
 from ebla.errors import UnknownNameError, UsageError
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
-from ebla.model.scopes import TOPOLOGY
+from ebla.model.scopes import TOPOLOGY, of_relation
 from ebla.model.topology import Member, Request, RequestKind, RequestState, Topology
 from ebla.tables.context import Context
-from ebla.topology import requests, resize, stored
+from ebla.topology import relation_requests, requests, resize, stored
 from ebla.topology.service import Coordination
 
 
@@ -71,6 +71,20 @@ class Handshake:
             asked = t.AddRequest(kind=kind, holder=holder, relation=relation.id, parameters={"tablets": tablets})
             reason = f"ask for {tablets} tablets of {relation.name}"
             return c.Decision(reason=reason, updates=(asked,), guards=frozenset({TOPOLOGY}))
+
+        return self._commit(decide)
+
+    def ask_of(self, kind: RequestKind, relation: RelationId, parameters: Mapping[str, object]) -> int:
+        """Ask something of a table or a view, or say why it is impossible; the request."""
+
+        def decide(connection: Connection, at: Version) -> c.Decision:
+            request = Request(id=0, kind=kind, state=RequestState.QUEUED, relation=relation, parameters=parameters)
+            wrong = relation_requests.refusal(self.topology(connection), request)
+            if wrong is not None:
+                raise UsageError(wrong)
+            asked = t.AddRequest(kind=kind, holder=self._context.holder, relation=relation, parameters=parameters)
+            guards = frozenset({TOPOLOGY, of_relation(relation)})
+            return c.Decision(reason=f"ask for {kind} of relation {relation}", updates=(asked,), guards=guards)
 
         return self._commit(decide)
 

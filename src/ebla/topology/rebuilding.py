@@ -95,7 +95,7 @@ def _copied(roots: Mapping[NodeId, Root], node: NodeId, file: manifest.File, sou
     for other in sorted(file.hosts & sources - {node}):
         try:
             if other in roots and roots[other].size(file.path) == file.bytes:
-                copies.copy_checked(roots[other], roots[node], file.path, file.bytes)
+                copies.copy_checked(roots[other], roots[node], file.path, file.bytes, f"{file.path}.copy")
                 return True
         except StorageError as error:
             log.warning("path=%s node=%s expected a copy, found none reason=%s", file.path, node, error)

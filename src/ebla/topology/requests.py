@@ -26,6 +26,7 @@ from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import NodeState, is_member, may_receive
 from ebla.model.scopes import TOPOLOGY
 from ebla.model.topology import Layout, Member, Outcome, Request, RequestKind, RequestState, Tablet, Topology
+from ebla.topology import barrier
 
 K, N = RequestKind, NodeState
 
@@ -103,7 +104,7 @@ def _joined(topology: Topology, request: Request, node: NodeId) -> c.Decision | 
     name = called(topology, node)
     if node not in topology.alive:
         return _back(request, node, N.LEFT, f"node {name}: expected its process to stay alive, found it gone")
-    if not every_live_node_saw(topology, request.begun):
+    if request.begun is None or barrier.blind(topology, request.begun):
         return None
     return _done(request, f"node {name} joined", t.SetNodeState(node=node, state=N.NORMAL))
 
@@ -324,14 +325,6 @@ def held_by(topology: Topology, node: NodeId) -> Iterator[Tablet]:
     for layout in topology.layouts.values():
         for tablet in _on(layout, node):
             yield layout.relation, tablet
-
-
-def every_live_node_saw(topology: Topology, version: int | None) -> bool:
-    """Whether every live member follows a version, or a newer one."""
-    if version is None:
-        return False
-    live = (m.id for m in topology.members.values() if is_member(m.state) and m.id in topology.alive)
-    return all(topology.seen.get(node, 0) >= version for node in live)
 
 
 def _on(layout: Layout, node: NodeId) -> Iterator[TabletId]:

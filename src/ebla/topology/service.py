@@ -26,6 +26,7 @@ from ebla.model import changes as c
 from ebla.model.topology import LEASE, Topology
 from ebla.tables.context import Context
 from ebla.topology import coordinator, stored
+from ebla.topology.migration import Migration
 from ebla.topology.rebuilding import Rebuilding
 
 log = logging.getLogger("ebla.topology")
@@ -60,6 +61,7 @@ class Coordination:
         self.seen = Version(0)
         """The version of the topology that this process follows."""
         self._rebuilding = Rebuilding(context, self.ask)
+        self._migration = Migration(context, self.ask)
         context.services.add(self)
 
     @property
@@ -103,6 +105,7 @@ class Coordination:
     def stop(self) -> None:
         """Others lead at once."""
         self._rebuilding.close()
+        self._migration.close()
         try:
             self._context.leadership.give_back(LEASE)
         except EblaError as error:
@@ -150,6 +153,7 @@ class Coordination:
             return POLL_S
         if committed is None:
             self._rebuilding.act(states[-1])
+            self._migration.act(states[-1])
             return POLL_S
         hit("topology.committed")
         log.info("topology: version=%d %s", committed.version, reasons[-1])

@@ -49,6 +49,10 @@ NAMELESS = st.ClusterStatement | st.ShowTables | st.ShowViews | st.ShowHandlers 
 """Statements that name no relation."""
 
 
+OF_TABLE = st.SetTableComment | st.BuildIndexes | st.MoveTablet | st.SetTableOptions
+"""Statements about one table or view."""
+
+
 def _step(walk: Walk) -> None:
     statement = walk.item.statement
     if isinstance(statement, Definition):
@@ -95,7 +99,7 @@ def _step(walk: Walk) -> None:
         case st.ShowProgress(name=name):
             if name is not None:
                 walk.derived(name)
-        case st.Compact(table=name) | st.Vacuum(table=name):
+        case st.Compact(table=name) | st.Vacuum(table=name) | st.ShowTablets(table=name):
             if name is not None:
                 walk.relation(name)
         case st.Describe(name=name, system=system):
@@ -103,8 +107,8 @@ def _step(walk: Walk) -> None:
                 walk.relation(name)
         case st.Check(name=name) | st.Repair(name=name) | st.ShowCreate(name=name):
             walk.relation(name)
-        case st.SetTableComment(table=name) | st.BuildIndexes(table=name):
-            walk.relation(name)
+        case _ if isinstance(statement, OF_TABLE):
+            walk.relation(statement.table)
         case _ if isinstance(statement, NAMELESS):
             pass
         case _:

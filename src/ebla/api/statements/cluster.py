@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 import pyarrow as pa
 from sqlalchemy import Connection
 
-from ebla.api.statements import answers
+from ebla.api.statements import answers, tablets
 from ebla.catalog import topology as stored
 from ebla.errors import UsageError
 from ebla.model.topology import RequestKind, Topology
@@ -51,9 +51,13 @@ REQUESTS = {
 
 
 def run(database: Database, statement: st.ClusterStatement) -> Result:
+    if isinstance(statement, st.TabletStatement):
+        return tablets.run(database, statement)
     context, handshake = database.context, database.background.handshake
     match statement:
         case st.SetTableOptions(table=table, options=options):
+            if set(options) == {"replication"}:
+                return tablets.set_replication(database, table, options["replication"])
             return answers.row(context, request=handshake.resize(table, _tablets(table, options)))
         case st.AlterNode(action=action, node=node):
             parameters: dict[str, object] = {}
@@ -88,7 +92,7 @@ def run(database: Database, statement: st.ClusterStatement) -> Result:
 def _tablets(table: str, options: Mapping[str, object]) -> int:
     unknown = sorted(options.keys() - {"tablets"})
     if unknown:
-        raise UsageError(f"ALTER TABLE {table}: expected the option tablets, found {unknown[0]}")
+        raise UsageError(f"ALTER TABLE {table}: expected the option tablets or replication, found {unknown[0]}")
     tablets = options["tablets"]
     if not isinstance(tablets, int) or isinstance(tablets, bool):
         raise UsageError(f"ALTER TABLE {table}: expected a number of tablets, found {tablets!r}")

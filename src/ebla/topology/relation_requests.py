@@ -1,0 +1,139 @@
+"""Requests of tables and views, by pure functions of the topology: a tablet moves, or all get another number of copies.
+
+- `move`: one transition. Its last step answers the request: the tablet has moved, or why it went back.
+- `replication`: the relation has the number at once; the balancer makes and removes replicas, tablet by tablet. It is
+  done when every tablet has as many.
+
+They wait for their turn like the requests of nodes (`ebla.topology.requests`).
+"""
+
+from __future__ import annotations
+
+from ebla.base.ids import NodeId, TabletId
+from ebla.model import changes as c
+from ebla.model import topology_changes as t
+from ebla.model.lifecycle.node import may_receive
+from ebla.model.scopes import TOPOLOGY, of_relation
+from ebla.model.tasks import Replica
+from ebla.model.topology import Layout, Outcome, Request, RequestKind, RequestState, Topology, TransitionKind
+from ebla.topology.requests import called
+
+K = RequestKind
+
+OF_RELATIONS = frozenset({K.MOVE, K.REPLICATION})
+
+
+def next_step(topology: Topology) -> c.Decision | None:
+    """The next step of any request of a relation; `None`: all of them wait."""
+    mine = [request for request in topology.requests if request.kind in OF_RELATIONS]
+    for request in mine:
+        if request.state is RequestState.RUNNING and (step := _go_on(topology, request)) is not None:
+            return step
+    if topology.transitions or any(request.state is RequestState.RUNNING for request in topology.requests):
+        return None
+    return _begin(topology, mine[0]) if mine and mine[0] == _oldest(topology) else None
+
+
+def _oldest(topology: Topology) -> Request | None:
+    return next((request for request in topology.requests if request.kind is not K.JOIN), None)
+
+
+def _begin(topology: Topology, request: Request) -> c.Decision:
+    wrong = refusal(topology, request)
+    if wrong is not None:
+        ended = t.EndRequest(request=request.id, state=RequestState.FAILED, code=Outcome.REFUSED, message=wrong)
+        return _decision(request, f"refuse request {request.id} ({request.kind})", ended)
+    layout = _layout(topology, request)
+    begun, reason = t.BeginRequest(request=request.id), f"begin request {request.id} ({request.kind})"
+    if request.kind is K.REPLICATION:
+        number = t.SetReplication(relation=layout.relation, replication=replication_of(request))
+        return _decision(request, reason, begun, number)
+    tablet, source, target = move_of(request)
+    leaving = next(replica for replica in layout.replicas[tablet] if replica.host == source)
+    moves = t.BeginTransition(
+        tablet=(layout.relation, tablet),
+        kind=TransitionKind.MIGRATION,
+        leaving=leaving,
+        pending=Replica(target, 0),
+        request=request.id,
+    )
+    return _decision(request, reason, begun, moves)
+
+
+def _go_on(topology: Topology, request: Request) -> c.Decision | None:
+    if any(one.request == request.id for one in topology.transitions.values()):
+        return None
+    if request.relation not in topology.layouts or request.kind is K.MOVE:
+        gone = "expected the relation to stay, found it dropped"
+        ended = t.EndRequest(request=request.id, state=RequestState.FAILED, code=Outcome.WENT_BACK, message=gone)
+        return _decision(request, f"end request {request.id}: {gone}", ended)
+    layout, wanted = _layout(topology, request), replication_of(request)
+    if any(place[0] == layout.relation for place in topology.transitions):
+        return None
+    if any(len(replicas) != wanted for replicas in layout.replicas):
+        return None
+    result = f"{layout.name} has {wanted} copies of each tablet"
+    ended = t.EndRequest(request=request.id, state=RequestState.DONE, result=result)
+    return _decision(request, f"end request {request.id}: {result}", ended)
+
+
+def _decision(request: Request, reason: str, *updates: t.TopologyUpdate | t.TransitionUpdate) -> c.Decision:
+    own = () if request.relation is None else (of_relation(request.relation),)
+    return c.Decision(reason=reason, updates=updates, guards=frozenset({TOPOLOGY, *own}))
+
+
+# ---- refusals -------------------------------------------------------------------------------------------
+
+
+def refusal(topology: Topology, request: Request) -> str | None:
+    """Why a request cannot be begun, as `expected …, found …; do …`; `None`: it can."""
+    if request.relation not in topology.layouts:
+        return f"request {request.id}: expected a table or a view, found it dropped"
+    return _cannot_move(topology, request) if request.kind is K.MOVE else _cannot_replicate(topology, request)
+
+
+def _cannot_replicate(topology: Topology, request: Request) -> str | None:
+    layout, wanted, nodes = _layout(topology, request), replication_of(request), len(topology.receivers())
+    if wanted < 1:
+        return f"{layout.name}: expected a replication from 1, found {wanted}"
+    if wanted > nodes and wanted > layout.replication:
+        return (
+            f"{layout.name}: expected a replication of at most {nodes}, the number of live nodes that take replicas, "
+            f"found {wanted}; add nodes first"
+        )
+    return None
+
+
+def _cannot_move(topology: Topology, request: Request) -> str | None:
+    layout, (tablet, source, target) = _layout(topology, request), move_of(request)
+    if not 0 <= tablet < layout.tablets:
+        return f"{layout.name}: expected a tablet from 0 to {layout.tablets - 1}, found {tablet}"
+    what, hosts = f"tablet {tablet} of {layout.name}", [replica.host for replica in layout.replicas[tablet]]
+    moving = topology.transitions.get((layout.relation, tablet))
+    if moving is not None:
+        return f"{what}: expected it not to move, found it in stage {moving.stage}; wait until it has ended"
+    if source not in hosts:
+        have = ", ".join(called(topology, host) for host in hosts)
+        return f"{what}: expected a replica on node {called(topology, source)}, found replicas on {have}"
+    if target in hosts:
+        return f"{what}: expected no replica on node {called(topology, target)}, found one"
+    member = topology.members.get(target)
+    if member is None or not may_receive(member.state) or target not in topology.alive:
+        state = "none" if member is None else "it down" if target not in topology.alive else f"it {member.state}"
+        return f"{what}: expected a live node that takes replicas, found node {called(topology, target)}, {state}"
+    return None
+
+
+def move_of(request: Request) -> tuple[TabletId, NodeId, NodeId]:
+    """The tablet, and the nodes that it leaves and comes to."""
+    given = request.parameters
+    return TabletId(int(str(given["tablet"]))), NodeId(str(given["source"])), NodeId(str(given["target"]))
+
+
+def replication_of(request: Request) -> int:
+    return int(str(request.parameters["replication"]))
+
+
+def _layout(topology: Topology, request: Request) -> Layout:
+    assert request.relation is not None, "a request of a relation names it"
+    return topology.layouts[request.relation]

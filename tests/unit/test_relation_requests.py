@@ -1,0 +1,170 @@
+"""Requests of tables as values: a tablet that moves, another number of copies, and how they are answered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ebla.base.ids import NodeId, RelationId, TabletId, Version
+from ebla.model import topology_changes as t
+from ebla.model.lifecycle.node import NodeState
+from ebla.model.lifecycle.tablet import Stage
+from ebla.model.tasks import Replica
+from ebla.model.topology import (
+    Layout,
+    Member,
+    Outcome,
+    Request,
+    RequestKind,
+    RequestState,
+    Topology,
+    Transition,
+    TransitionKind,
+)
+from ebla.sql import statements as st
+from ebla.sql.parse import parse
+from ebla.topology import coordinator, relation_requests
+
+A, B, C = map(NodeId, "abc")
+ORDERS = RelationId(1)
+MOVE = Request(
+    id=9,
+    kind=RequestKind.MOVE,
+    state=RequestState.QUEUED,
+    relation=ORDERS,
+    parameters={"tablet": 0, "source": A, "target": C},
+)
+COPIES = replace(MOVE, kind=RequestKind.REPLICATION, parameters={"replication": 2})
+
+
+def topology(*asked: Request, replication: int = 1, moving: Transition | None = None) -> Topology:
+    """Two tablets on node a; three nodes."""
+    members = {n: Member(id=n, name=n, root=f"/{n}", state=NodeState.NORMAL) for n in (A, B, C)}
+    orders = Layout(
+        relation=ORDERS,
+        name="orders",
+        replication=replication,
+        min_copies=1,
+        replicas=((Replica(A, 0),),) * 2,
+        bytes=(1, 1),
+    )
+    return Topology(
+        version=Version(20),
+        members=members,
+        alive=frozenset(members),
+        seen=dict.fromkeys(members, Version(20)),
+        layouts={ORDERS: orders},
+        transitions={} if moving is None else {moving.tablet: moving},
+        requests=asked,
+    )
+
+
+def transition(stage: Stage, failure: str | None = None) -> Transition:
+    return Transition(
+        tablet=(ORDERS, TabletId(0)),
+        kind=TransitionKind.MIGRATION,
+        stage=stage,
+        leaving=Replica(A, 0),
+        pending=Replica(C, 0),
+        session=None,
+        request=MOVE.id,
+        begun=Version(10),
+        since=Version(11),
+        failure=failure,
+    )
+
+
+def test_a_move_begins_with_its_request_and_answers_it():
+    begun = coordinator.step(topology(MOVE))
+    assert begun is not None
+    assert begun.updates == (
+        t.BeginRequest(request=9),
+        t.BeginTransition(
+            tablet=(ORDERS, TabletId(0)),
+            kind=TransitionKind.MIGRATION,
+            leaving=Replica(A, 0),
+            pending=Replica(C, 0),
+            request=9,
+        ),
+    )
+    running = replace(MOVE, state=RequestState.RUNNING)
+    done = coordinator.step(topology(running, moving=transition(Stage.CLEANUP)))
+    assert done is not None
+    assert done.updates[1] == t.EndRequest(request=9, state=RequestState.DONE, result="tablet 0 has moved")
+    back = coordinator.step(topology(running, moving=transition(Stage.REVERT_MIGRATION, "the disk is full")))
+    assert back is not None
+    assert back.updates[1] == t.EndRequest(
+        request=9, state=RequestState.FAILED, code=Outcome.WENT_BACK, message="it went back: the disk is full"
+    )
+
+
+def test_copies_are_made_by_the_balancer_until_every_tablet_has_enough():
+    begun = coordinator.step(topology(COPIES))
+    assert begun is not None
+    assert begun.updates == (t.BeginRequest(request=9), t.SetReplication(relation=ORDERS, replication=2))
+    running = replace(COPIES, state=RequestState.RUNNING)
+    moves = coordinator.step(topology(running, replication=2))
+    assert moves is not None
+    assert [(one.leaving, one.request) for one in moves.updates if isinstance(one, t.BeginTransition)] == [
+        (None, 9)
+    ] * 2
+    found = topology(running, replication=2)
+    both = replace(found.layouts[ORDERS], replicas=((Replica(A, 0), Replica(B, 0)),) * 2)
+    done = coordinator.step(replace(found, layouts={ORDERS: both}))
+    assert done is not None
+    assert done.updates == (
+        t.EndRequest(request=9, state=RequestState.DONE, result="orders has 2 copies of each tablet"),
+    )
+
+
+def test_a_request_waits_for_its_turn():
+    first = replace(MOVE, id=8, state=RequestState.RUNNING)
+    moving = replace(transition(Stage.CLEANUP), request=8)
+    assert relation_requests.next_step(topology(first, COPIES, moving=moving)) is None
+    assert relation_requests.next_step(topology(MOVE, moving=moving)) is None
+
+
+def test_a_table_that_is_dropped_ends_its_requests():
+    for request in (replace(MOVE, state=RequestState.RUNNING), replace(COPIES, state=RequestState.RUNNING)):
+        ended = coordinator.step(replace(topology(request), layouts={}))
+        assert ended is not None
+        (answer,) = ended.updates
+        assert isinstance(answer, t.EndRequest)
+        assert answer.state is RequestState.FAILED
+    assert "dropped" in str(relation_requests.refusal(replace(topology(MOVE), layouts={}), MOVE))
+
+
+@pytest.mark.parametrize(
+    ("asked", "wrong"),
+    [
+        (MOVE, None),
+        (replace(MOVE, parameters={"tablet": 2, "source": A, "target": C}), "expected a tablet from 0 to 1, found 2"),
+        (replace(MOVE, parameters={"tablet": 0, "source": B, "target": C}), "on node b, found replicas on a"),
+        (replace(MOVE, parameters={"tablet": 0, "source": A, "target": A}), "expected no replica on node a, found one"),
+        (COPIES, None),
+        (replace(COPIES, parameters={"replication": 4}), "of at most 3, the number of live nodes"),
+        (replace(COPIES, parameters={"replication": 0}), "from 1, found 0"),
+    ],
+)
+def test_refusals(asked: Request, wrong: str | None):
+    found = relation_requests.refusal(topology(), asked)
+    assert (found is None) if wrong is None else (wrong in str(found))
+
+
+def test_a_move_to_a_dead_node_is_refused():
+    down = replace(topology(), alive=frozenset({A, B}))
+    assert "found node c, it down" in str(relation_requests.refusal(down, MOVE))
+    moving = topology(moving=transition(Stage.STREAMING))
+    assert "expected it not to move, found it in stage streaming" in str(relation_requests.refusal(moving, MOVE))
+
+
+def test_statements():
+    moved = st.MoveTablet(tablet=3, table="orders", source="a", target="b")
+    assert parse("MOVE TABLET 3 OF orders FROM 'a' TO b") == moved
+    assert parse("ALTER TABLE orders SET (replication = 3)") == st.SetTableOptions(
+        table="orders", options={"replication": 3}
+    )
+    assert parse("SHOW TABLETS") == st.ShowTablets()
+    assert parse("SHOW TABLETS OF orders") == st.ShowTablets(table="orders")
+    assert parse("SHOW TRANSITIONS") == st.ShowTransitions()
