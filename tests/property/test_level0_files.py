@@ -55,6 +55,7 @@ def test_rows_come_in_order_from_files_and_layers(bottom, steps, down, rows_max,
                 _in_order(source, own, wanted, backwards, least)
                 if relation is TABLE:
                     _by_key(source, own, wanted)
+                    _in_any_order(source, own, wanted, _asked(step))
 
 
 def _do(level0: Level0, what: str, argument: Any) -> None:
@@ -89,6 +90,23 @@ def _in_order(source: Any, relation: Relation, wanted: dict[Key, int], backwards
     alive = sorted((k for k, x in wanted.items() if least is None or x >= least), key=ranks)
     assert keys_of(found) == alive
     assert found["x"].to_pylist() == [wanted[k] for k in alive]
+
+
+def _asked(step: tuple[str, Any]) -> list[Key]:
+    return [] if step[0] == "fold" else list(step[1])[:3]
+
+
+def _in_any_order(source: Any, relation: Relation, wanted: dict[Key, int], keys: list[Key]) -> None:
+    """Rows whose whole key is given, by a query without an order."""
+    path = path_of(relation, *relation.descending)
+    for key in keys:
+        plain = c.request(relation, where={n: c.IsNull() if x is None else x for n, x in zip("fsb", key, strict=True)})
+        request = replace(plain, any_order=True, order=())
+        fitted = fit(path, request)
+        assert fitted is not None
+        seek = Seek(source, fitted, request.order)
+        found = seek.taken([place for _, _, place, _ in seek.rows(in_order=False)], relation.columns)
+        assert found["x"].to_pylist() == ([wanted[key]] if key in wanted else [])
 
 
 def _by_key(source: Any, relation: Relation, wanted: dict[Key, int]) -> None:

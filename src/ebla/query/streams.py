@@ -90,6 +90,7 @@ class Seek:
         self._merge = [(self.here[by.column.physical], by.descending) for by in merge]
         self._identity = self.selection.identity
         self._floats = any(c.type in ("float", "double") for c in self._identity)
+        self._in_order = True
         self.examined = 0
         """Rows that filters looked at, or that level 0 in files was asked for."""
 
@@ -102,7 +103,7 @@ class Seek:
     def rows(self, *, in_order: bool, likely: int = WINDOW) -> Iterator[Item]:
         """Rows in the intervals that fulfil the filters, ordered by the ranks they carry; about `likely` are wanted."""
         sources: list[Iterator[Item]] = []
-        overlay, level1 = self.overlay, self.selection.selected
+        overlay, level1, self._in_order = self.overlay, self.selection.selected, in_order
         tablets = self.selection.tablets() if overlay.files else None
         files = [one for _, run in overlay.files for one in self.selection.select(run, tablets) or ()]
         if in_order:
@@ -117,13 +118,18 @@ class Seek:
         found: Iterator[Item] = itertools.chain.from_iterable(sources)
         if in_order and len(sources) != 1:
             found = heapq.merge(*sources)
-        if in_order and self._is_by_key:
+        if self._is_by_key:
             found = _newest(found)
         return self._standing(found, likely) if self._asks_files else found
 
-    @cached_property
+    @property
     def _is_by_key(self) -> bool:
         """Whether all versions of a row but tombstones come side by side: the newest is found without asking."""
+        return self._in_order and self._ranks_by_key
+
+    @cached_property
+    def _ranks_by_key(self) -> bool:
+        """Whether rows of equal ranks are versions of one row."""
         if not self.overlay.files or self.path.identity != self.path.key or self.fitted.filters:
             return False
         fixed = self.key[: self.fitted.fixed] if len(self.fitted.intervals) == 1 else []

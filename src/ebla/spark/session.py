@@ -49,9 +49,15 @@ _CONFIGURATION = {
     "spark.sql.ui.retainedExecutions": "20",
 }
 
+
+def file_address(path: Path) -> str:
+    """The address of a file as Hadoop reads it: it takes `%20` for three characters."""
+    return f"file://{path}"
+
+
 _POOLS = {
     "spark.scheduler.mode": "FAIR",
-    "spark.scheduler.allocation.file": Path(__file__).with_name("pools.xml").as_uri(),
+    "spark.scheduler.allocation.file": file_address(Path(__file__).with_name("pools.xml")),
 }
 """Jobs of one pool get cores before those of another (`tags.Pool`). Only a Spark that is started can be told so."""
 
