@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ebla
-from ebla.node.background import let_threads_in
+from ebla.node.background import let_threads_in, shorten_collections
 
 
 @pytest.fixture(autouse=True)
@@ -39,3 +40,12 @@ def test_services_can_be_looked_at(tmp_path: Path) -> None:
         text = db.metrics()
     for name in ("ebla_service_steps_total", "ebla_process_lag_seconds", "ebla_catalog_transactions_total"):
         assert f"\n{name}" in text
+
+
+def test_what_is_in_memory_when_spark_starts_is_left_out_of_collections_once(monkeypatch: pytest.MonkeyPatch):
+    frozen: list[int] = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
+    shorten_collections.cache_clear()
+    shorten_collections()
+    shorten_collections()
+    assert frozen == [1]

@@ -10,6 +10,7 @@ import pytest
 
 import ebla
 from ebla.base.caches import CacheName
+from ebla.tables import tiers
 from support.catalogs import statements
 from support.folding import fold
 
@@ -88,3 +89,16 @@ def test_behind_a_fold_a_query_finds_the_columns_that_it_had(db: ebla.Database):
     missed = columns.usage.misses
     assert notes(db) == ["second"] * 4
     assert columns.usage.misses == missed
+
+
+def test_behind_a_merge_of_level_0_a_query_reads_no_run(db: ebla.Database):
+    layers = db.context.caches.cache(CacheName.LAYERS)
+    for number in range(6):
+        db.table("orders").upsert([{"id": number % 4, "note": f"{number}"}])
+    notes(db)
+    decoded = db.context.caches.cache(CacheName.LEVEL0).usage.misses
+    assert tiers.merge(db.context, "orders") > 0
+    made = layers.usage.misses
+    assert notes(db) == ["4", "5", "2", "3"]
+    assert layers.usage.misses - made <= 1, "the layer of the merged run is there"
+    assert db.context.caches.cache(CacheName.LEVEL0).usage.misses - decoded <= 1

@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ebla.base.caches import Usage
+from ebla.base.precedence import PRECEDENCE
 from ebla.base.services import Spent
 from ebla.tables.context import Context
 
@@ -27,6 +28,10 @@ class ProcessMetrics(Collector):
         yield GaugeMetricFamily("ebla_published_lag_seconds", help_text, value=lag.elsewhere_s)
         yield _counter("ebla_writes_held", "Writes that were held back because of the lag.", lag.held)
         yield _counter("ebla_writes_held_seconds", "For how long writes were held back.", lag.held_s)
+        help_text = "How often work in the background has paused while a query ran."
+        yield _counter("ebla_pauses_for_queries", help_text, PRECEDENCE.paused)
+        help_text = "For how long it has paused, summed over its threads."
+        yield _counter("ebla_pauses_for_queries_seconds", help_text, PRECEDENCE.paused_s)
         yield _counter("ebla_catalog_changes", "Commits and beginnings of transactions.", counts.changes)
         help_text = "Database transactions that these changes took; those that wait together share one."
         yield _counter("ebla_catalog_transactions", help_text, counts.transactions)

@@ -125,6 +125,11 @@ class Settings(BaseModel):
         description="A thread that computes in Python lets another one in after this long, unless Python's own limit "
         "is lower already: queries wait less beside epochs.",
     )
+    gc_freeze: bool = Field(
+        True,
+        description="When Spark has started, leave what is in memory out of Python's later garbage collections "
+        "(`gc.freeze`): each full one would stop all threads of the process for about 0.1 s.",
+    )
     spark_memory: str = Field("4g", description="Memory of a Spark session that Ebla starts.")
     spark_cores: str = Field("*", description="Cores of a Spark session that Ebla starts.")
 

@@ -21,12 +21,11 @@ from ebla.predicates.access import AccessPath
 from ebla.query.run_keys import RunKeys, SortedRuns, Spot, UnsortedRuns, Wanted
 from ebla.storage import runs as rf
 from ebla.storage.files import Root
-from ebla.storage.layers import Key, Layer, key_of
+from ebla.storage.layers import LAYER_ROWS_MAX, Key, Layer, key_of
 from ebla.storage.store import Store, tokens_of
 from ebla.tables.level0 import in_memory
 from ebla.values import token as tokens
 
-LAYER_ROWS_MAX = 8_192
 FILES_MAX = 1_024
 TOKENS_MAX = 8_000_000
 """Of an index, so many rows of level 0 in files are found by their tokens, with 8 bytes in memory for each."""

@@ -32,6 +32,8 @@ from ebla.predicates.access import AccessPath, PathColumn
 from ebla.storage import runs as rf
 from ebla.values import token as tokens
 
+LAYER_ROWS_MAX = 8_192
+"""A run of more rows is in no layer."""
 GROWTH = 2
 """A layer is merged with the one before it, if that is at most this many times as large."""
 ROW_BYTES = 100

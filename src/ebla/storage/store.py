@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from cachetools import LRUCache
 
 from ebla.base.caches import CacheName, Caches, Lru
-from ebla.base.ids import NodeId, RunId, TabletId, Version
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Version
 from ebla.base.precedence import PRECEDENCE
 from ebla.errors import CorruptRunError
 from ebla.model.relation import Column, Relation, Run
@@ -143,7 +143,7 @@ class Store:
         self._footers: Lru[Footer] = caches.cache(CacheName.FOOTERS)
         self._columns: Lru[pa.Array] = caches.cache(CacheName.COLUMNS)
         self._layers: Lru[Layer] = caches.cache(CacheName.LAYERS)
-        self._newest: LRUCache[Hashable, _Needed] = LRUCache(PATHS_MAX)
+        self._newest: LRUCache[tuple[RelationId, tuple[bool, ...]], _Needed] = LRUCache(PATHS_MAX)
         self.reserves: Lru[Reserve] = caches.cache(CacheName.RESERVES)
         """Rows behind views that show the first ones of their query, by the view's id and query."""
         self._pool: ThreadPoolExecutor | None = None
@@ -268,6 +268,19 @@ class Store:
         self._follow(building, cache)
         return found
 
+    def expect(self, roots: Mapping[NodeId, Root], runs: Sequence[Run], cache: rf.LevelZeroCache) -> None:
+        """Make what queries need of level 0 runs that are about to become visible, for the paths that they ask for."""
+        relations = {run.relation for run in runs}
+        with self._lock:
+            paths = [needed.path for (relation, _), needed in self._newest.items() if relation in relations]
+        for path, run in itertools.product(paths, runs):
+            PRECEDENCE.give_way()
+            if run.rows <= ly.LAYER_ROWS_MAX:
+                made = ly.layer_of(path, rf.read_copy(roots, run, cache))
+                self._layers.put(_layer_name([run], (), path), made, made.bytes)
+            elif path.identity != path.key:
+                self.rows_by_token(roots, run, path.relation.identity)
+
     def has_layers(self, path: AccessPath) -> bool:
         """Whether level 0 of the path was asked for before."""
         return (path.relation.id, _directions(path)) in self._newest
@@ -276,14 +289,15 @@ class Store:
         """Forget what a newer snapshot of a path does not need, nor the one before it: readers may be at that one."""
         snapshot = building.snapshot
         relation = snapshot.relation.id
-        name = relation, building.shape[-1]
+        name = relation, _directions(building.path)
         runs = {run.id: run for run in (*snapshot.level1, *snapshot.level0)}
         with self._lock:
             before = self._newest.get(name)
             if before is not None and before.version >= snapshot.version:
                 return
             last = frozenset() if before is None else before.layers
-            now = _Needed(version=snapshot.version, runs=runs, layers=frozenset(building.used), last_layers=last)
+            used = frozenset(building.used)
+            now = _Needed(version=snapshot.version, path=building.path, runs=runs, layers=used, last_layers=last)
             self._newest[name] = now
         if before is None:
             return
@@ -311,6 +325,7 @@ class _Needed:
     """What the newest snapshot of a path needs."""
 
     version: Version
+    path: AccessPath
     runs: Mapping[RunId, Run]
     layers: frozenset[Hashable]
     last_layers: frozenset[Hashable]
@@ -330,13 +345,11 @@ class _Building:
     ) -> None:
         self._kept = kept
         self._roots = roots
-        self._path = path
+        self.path = path
         self.snapshot = snapshot
         self._cache = cache
         self.used: set[Hashable] = set()
         """The names of the layers that were found or made."""
-        relation = path.relation
-        self.shape = relation.schema_version, relation.tablets, _directions(path)
 
     def layers(self, files: Collection[RunId]) -> list[Layer | Run]:
         found: list[Layer | Run] = []
@@ -347,7 +360,7 @@ class _Building:
     def _layer(self, runs: Sequence[Run]) -> Layer:
         found, name = self._find(runs), self._name(runs)
         if found is None:
-            found = ly.merged(self._path, self._parts(runs)) if len(runs) > 1 else self._of_run(runs[0])
+            found = ly.merged(self.path, self._parts(runs)) if len(runs) > 1 else self._of_run(runs[0])
             self._kept.put(name, found, found.bytes)
         self.used.add(name)
         return found
@@ -370,7 +383,7 @@ class _Building:
         name = self._named([run], ())
         found = self._kept.get(name)
         if found is None:
-            found = ly.layer_of(self._path, rf.read_copy(self._roots, run, self._cache))
+            found = ly.layer_of(self.path, rf.read_copy(self._roots, run, self._cache))
             if cutoffs:
                 self._kept.put(name, found, found.bytes)
         self.used.add(name)
@@ -383,11 +396,16 @@ class _Building:
         return self._named(runs, ly.folded(runs, self.snapshot))
 
     def _named(self, runs: Sequence[Run], cutoffs: ly.Folded) -> Hashable:
-        return tuple(run.id for run in runs), cutoffs, self.shape
+        return _layer_name(runs, cutoffs, self.path)
 
 
 def _directions(path: AccessPath) -> tuple[bool, ...]:
     return tuple(column.descending for column in path.key)
+
+
+def _layer_name(runs: Sequence[Run], cutoffs: ly.Folded, path: AccessPath) -> Hashable:
+    shape = path.relation.schema_version, path.relation.tablets, _directions(path)
+    return tuple(run.id for run in runs), cutoffs, shape
 
 
 def _cut(runs: Sequence[Run]) -> list[Sequence[Run]]:

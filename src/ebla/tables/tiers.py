@@ -102,6 +102,7 @@ def merge(context: Context, name: str) -> int:
             with rf.reading([snapshot], transaction.roots):
                 sink = _merged(transaction, snapshot, found)
             hit("merge.files_written")
+            context.store.expect(transaction.roots, sink.runs, context.cache)
             ended = [run for group in found for run in group]
             _commit(sink, snapshot, ended)
     except BaseException as error:
