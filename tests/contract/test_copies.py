@@ -105,6 +105,20 @@ def test_copies_are_added_where_they_belong_and_once(catalog: Catalog, target: R
         assert manifest.with_few_copies(connection, target) == []
 
 
+def test_what_other_nodes_have_makes_no_replica_complete(catalog: Catalog, target: Relation):
+    """A run of each tablet, folded, with a copy where the tablet was before."""
+    ids = [RunId(f"run{tablet}") for tablet in range(2)]
+    for tablet, name in enumerate(ids):
+        add(catalog, replace(run(target.id, id=name, tablet=tablet, nodes=THREE), level=1))
+    exclusively(catalog, c.SetPlacement(relation=target.id, placement=((NODE, B, D), (NODE, B, C))))
+    now = relation(catalog, "orders")
+    with catalog.reading() as connection:
+        assert [one.id for one in manifest.with_few_copies(connection, now)] == [ids[0]]
+    exclusively(catalog, c.SetPlacement(relation=target.id, placement=((NODE, B, C), (NODE, B, D))))
+    with catalog.reading() as connection:
+        assert [one.id for one in manifest.with_few_copies(connection, now)] == [ids[1]]
+
+
 def test_a_copy_of_a_relation_that_is_gone_is_not_added(catalog: Catalog, target: Relation):
     add(catalog, run(target.id, id="one", nodes=(NODE, B)))
     exclusively(catalog, c.DropRelation(relation=target.id))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import errno
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,10 @@ import pytest
 
 from ebla.base.caches import CacheName
 from ebla.errors import StorageError, UsageError
+from ebla.storage import copies
+from ebla.storage import runs as rf
+from ebla.storage.files import Root
+from ebla.tables import transaction
 from ebla.topology import streaming
 from ebla.topology.streaming import repair
 from support.warehouse import connect, eventually, live_runs, named, names_of, rows, stored
@@ -84,9 +89,9 @@ def test_a_dead_node_stops_neither_reads_nor_writes(db, tmp_path, dead):
     assert copied == {frozenset(NODES), frozenset(NODES) - {dead}}
     assert lacking(db) == {dead: 2}
     back()
-    assert repair(db.context) == 2
+    assert repair(db.context).made == 2
     assert lacking(db) == {}
-    assert repair(db.context) == 0
+    assert repair(db.context).made == 0
     assert stored(db) == named(db)
     back = kill(tmp_path, *(n for n in NODES if n != dead))  # what was dead has all of it
     forget(db)
@@ -105,7 +110,7 @@ def test_two_dead_nodes_stop_writes_and_not_reads(db, tmp_path):
     assert "min_copies = 1" in db.sql("SHOW CREATE TABLE careless").one()[0]
     db.table("careless").upsert([{"id": 1}])
     back()
-    assert repair(db.context) == 2
+    assert repair(db.context).made == 2
     write(db, 40, 41)
     assert ids(db) == list(range(41))
 
@@ -120,7 +125,7 @@ def test_a_process_starts_without_a_node(db, tmp_path):
         assert not (tmp_path / "node2").exists()
         assert lacking(again) == {"node2": 1}
         (tmp_path / "away").rename(tmp_path / "node2")
-        assert repair(again.context) == 1
+        assert repair(again.context).made == 1
 
 
 def test_what_a_node_missed_is_copied_in_the_background(tmp_path):
@@ -148,8 +153,102 @@ def test_a_sweep_spares_a_copy_that_no_commit_names_yet(db, tmp_path, monkeypatc
     back()
     swept: list[int] = []
     monkeypatch.setattr(streaming, "hit", lambda name: swept.append(db.vacuum().files))
-    assert repair(db.context) == 1
+    assert repair(db.context).made == 1
     assert swept == [0]
+    assert stored(db) == named(db)
+
+
+def test_a_copier_that_dies_leaves_a_registered_copy_as_it_is(db, tmp_path, monkeypatch):
+    """Two processes find the same copy missing; the second begins when the first has committed it."""
+    back = kill(tmp_path, "node3")
+    write(db, 40, 50)
+    back()
+    [(relation, late)] = streaming.lacking(db.context)
+    assert repair(db.context).made == 1
+    before = stored(db)
+
+    def dies(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(copies, "_summed", dies)
+    with pytest.raises(KeyboardInterrupt):
+        streaming.copy(db.context, relation, late, streaming.Copied())
+    assert stored(db) == before == named(db)
+    kill(tmp_path, "node1", "node2")
+    forget(db)
+    assert ids(db) == list(range(50))
+
+
+def test_a_full_disk_is_left_as_it_was_and_stops_no_other_node(db, tmp_path, monkeypatch):
+    db.sql("CREATE TABLE u (id BIGINT PRIMARY KEY) WITH (min_copies = 1)")
+    back = kill(tmp_path, "node2", "node3")
+    for n in range(3):
+        db.table("u").upsert([{"id": n}])
+    back()
+    tried: list[str] = []
+    real = copies.copy_checked
+
+    def some(source: Root, target: Root, path: str, size: int, beside: str) -> None:
+        if target.location.endswith("node3"):
+            tried.append(path)
+            with monkeypatch.context() as full:
+                full.setattr(copies, "_summed", no_room)
+                real(source, target, path, size, beside)
+        real(source, target, path, size, beside)
+
+    monkeypatch.setattr(copies, "copy_checked", some)
+    monkeypatch.setattr(rf, "in_threads", lambda function, items: [function(item) for item in items])
+    done = repair(db.context)
+    assert (done.made, len(done.full), len(tried)) == (3, 1, 1)
+    assert lacking(db) == {"node3": 3}
+    assert stored(db) == named(db)
+    [(request,)] = db.sql("ALTER CLUSTER REBUILD NODE 'node3'").rows()
+    with pytest.raises(UsageError, match="node node3: expected it to have all of its copies, found it without 3 "):
+        db.sql(f"WAIT FOR REQUEST {request}")
+
+
+def no_room(blocks: Iterable[bytes], then: Callable[[bytes], object] = lambda block: None) -> tuple[int, int]:
+    """The disk takes a part of a file."""
+    for block in blocks:
+        then(block[:100])
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_relation_that_cannot_be_repaired_stops_no_other(db, tmp_path, monkeypatch):
+    db.sql("CREATE TABLE u (id BIGINT PRIMARY KEY)")
+    back = kill(tmp_path, "node3")
+    write(db, 40, 50)
+    db.table("u").upsert([{"id": 1}])
+    back()
+    real = transaction.begin_of
+
+    def refused(context: Any, relation: Any, **given: Any) -> Any:
+        if relation.name == "t":
+            raise StorageError("t: the catalog said no")
+        return real(context, relation, **given)
+
+    monkeypatch.setattr(streaming, "begin_of", refused)
+    done = repair(db.context)
+    assert (done.made, [str(reason) for reason in done.failed.values()]) == (1, ["t: the catalog said no"])
+
+
+def test_files_that_vacuum_takes_during_a_rebuild_are_not_lost(db, tmp_path, monkeypatch):
+    db.sql("CREATE TABLE kept (id BIGINT PRIMARY KEY)")
+    db.table("kept").upsert([{"id": 1}])
+    for file in (tmp_path / "node3").rglob("*.parquet"):
+        file.unlink()
+    real = copies.copy_checked
+
+    def after_vacuum(source: Root, target: Root, path: str, size: int, beside: str) -> None:
+        if "t" in db.tables():
+            db.sql("DROP TABLE t")
+            db.vacuum(retain_s=0)
+        real(source, target, path, size, beside)
+
+    monkeypatch.setattr(copies, "copy_checked", after_vacuum)
+    [(request,)] = db.sql("ALTER CLUSTER REBUILD NODE 'node3'").rows()
+    assert db.sql(f"WAIT FOR REQUEST {request}").rows() == [(request, "node node3 has all of its copies")]
+    db.vacuum()
     assert stored(db) == named(db)
 
 

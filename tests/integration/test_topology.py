@@ -205,6 +205,6 @@ def test_a_rebuilt_node_has_its_files_again(tmp_path: Path):
         assert len(db.query("t", limit=100)) == 30
         lost[0].unlink()
         [(request,)] = db.sql("ALTER CLUSTER REBUILD NODE node2").rows()
-        with pytest.raises(UsageError, match="a sound copy of each of its files to copy from, found none of 1"):
+        with pytest.raises(UsageError, match="it to have all of its copies, found it without 1 "):
             db.sql(f"WAIT FOR REQUEST {request}")
         assert states(db) == [("node1", "normal"), ("node2", "normal")]

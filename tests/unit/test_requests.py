@@ -17,6 +17,7 @@ from ebla.model.topology import (
     Layout,
     Member,
     Outcome,
+    Rebuilt,
     Request,
     RequestKind,
     RequestState,
@@ -63,7 +64,7 @@ def topology(
     layouts: Iterable[Layout] = (layout("ab", "bc"),),
     seen: int = 100,
     transitions: Iterable[Transition] = (),
-    rebuilt: Mapping[int, int] | None = None,
+    rebuilt: Mapping[int, Rebuilt] | None = None,
 ) -> Topology:
     known = {m.id: m for m in members}
     alive = frozenset(node for node in known if node not in dead)
@@ -193,10 +194,13 @@ def test_a_rebuilt_node_lacks_nothing():
     running = request(K.REBUILD, state=RequestState.RUNNING)
     members = (member(A), member(B), member(C, N.REBUILDING))
     assert requests.next_step(topology(running, members=members)) is None
-    assert steps_of(decided(topology(running, members=members, rebuilt={9: 0}))) == [(C, N.NORMAL), RequestState.DONE]
-    lost = decided(topology(running, members=members, rebuilt={9: 2}))
+    assert steps_of(decided(topology(running, members=members, rebuilt={9: Rebuilt()}))) == [
+        (C, N.NORMAL),
+        RequestState.DONE,
+    ]
+    lost = decided(topology(running, members=members, rebuilt={9: Rebuilt(lacks=2, reason="no room")}))
     assert steps_of(lost) == [(C, N.NORMAL), Outcome.WENT_BACK]
-    assert lost.reason.endswith("expected a sound copy of each of its files to copy from, found none of 2; "
+    assert lost.reason.endswith("expected it to have all of its copies, found it without 2 (no room); "
                                 "CHECK TABLE names them")  # fmt: skip
 
 

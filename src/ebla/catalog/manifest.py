@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, func, literal, or_, select
 
 from ebla.base.ids import NodeId, RelationId, TransactionId
 from ebla.catalog import schema as s
 from ebla.catalog.reads import merge_replicas
 from ebla.model.relation import FOREVER, Relation, Run, RunState
+from ebla.model.tablets import bits_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +110,15 @@ def live(connection: Connection, index: Relation) -> tuple[int, int]:
 
 
 def with_few_copies(connection: Connection, relation: Relation) -> list[Run]:
-    """The runs of a relation, ended ones too, that may lack a copy: a run in one tablet has one for each replica."""
-    r = s.runs.c
-    few = select(r.run_id).where(r.relation_id == relation.id).group_by(r.run_id)
-    few = few.having(func.count() < relation.replication)
+    """The runs of a relation, ended ones too, that may lack a copy: a run in one tablet has one on each replica. What
+    other nodes have does not count."""
+    r, bits = s.runs.c, bits_of(relation.tablets)
+    place: ColumnElement[int] = r.token_min.op(">>")(64 - bits) + 2 ** (bits - 1) if bits else literal(0)
+    replica = and_(
+        s.tablets.c.relation_id == r.relation_id, s.tablets.c.tablet_id == place, s.tablets.c.host_id == r.host_id
+    )
+    few = select(r.run_id).outerjoin_from(s.runs, s.tablets, replica).where(r.relation_id == relation.id)
+    few = few.group_by(r.run_id).having(func.count(s.tablets.c.host_id) < relation.replication)
     those = select(s.runs).where(r.relation_id == relation.id, or_(r.level == 0, r.run_id.in_(few)))
     return merge_replicas(connection.execute(those), relation.tablets)
 
@@ -127,6 +133,7 @@ def recorded(connection: Connection, relation: RelationId, transaction: Transact
 class File:
     """The file of a run, and the nodes that have a copy of it."""
 
+    relation: RelationId
     path: str
     bytes: int
     hosts: frozenset[NodeId]
@@ -135,8 +142,12 @@ class File:
 def files_on(connection: Connection, node: NodeId) -> list[File]:
     """Every file that a node has by the manifest, by path."""
     mine = select(s.runs.c.run_id).where(s.runs.c.host_id == node)
-    query = select(s.runs.c.path, s.runs.c.bytes, s.runs.c.host_id).where(s.runs.c.run_id.in_(mine))
-    hosts: dict[tuple[str, int], set[NodeId]] = {}
+    r = s.runs.c
+    query = select(r.relation_id, r.path, r.bytes, r.host_id).where(r.run_id.in_(mine))
+    hosts: dict[tuple[str, int, RelationId], set[NodeId]] = {}
     for row in connection.execute(query):
-        hosts.setdefault((row.path, row.bytes), set()).add(NodeId(row.host_id))
-    return [File(path=path, bytes=size, hosts=frozenset(of)) for (path, size), of in sorted(hosts.items())]
+        hosts.setdefault((row.path, row.bytes, RelationId(row.relation_id)), set()).add(NodeId(row.host_id))
+    return [
+        File(relation=relation, path=path, bytes=size, hosts=frozenset(of))
+        for (path, size, relation), of in sorted(hosts.items())
+    ]

@@ -94,6 +94,16 @@ class Request:
     begun: Version | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuilt:
+    """What a node that was rebuilt has not."""
+
+    lacks: int = 0
+    """How many files and copies."""
+    reason: str = ""
+    """Why one of them could not be copied."""
+
+
 # ---- tablets --------------------------------------------------------------------------------------------
 
 
@@ -206,8 +216,8 @@ class Topology:
     requests: tuple[Request, ...]
     """Those that have not ended, the oldest first."""
     balancing: bool = True
-    rebuilt: Mapping[int, int] = field(default_factory=dict)
-    """The requests to rebuild a node whose node has what can be copied to it, each with how many files no node has."""
+    rebuilt: Mapping[int, Rebuilt] = field(default_factory=dict)
+    """The requests to rebuild a node whose node has what can be copied to it."""
     unpublished: tuple[str, ...] = ()
     """Generations of change streams that are committed and not published."""
     oldest_open: Version | None = None

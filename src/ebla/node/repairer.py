@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 
 from ebla.base.services import Rank
-from ebla.catalog import transactions as tx
-from ebla.relations.copies import all_missing
 from ebla.tables.context import Context
-from ebla.topology.streaming import repair
+from ebla.topology.streaming import REPAIR, lacking, repair
 
 log = logging.getLogger("ebla.topology")
 
-LEASE = "repair"
-"""Under which one process repairs in a period, whichever comes first."""
+WAIT_MAX = 16
+"""Where no copy can be made, the next try is after a period that doubles, up to this many."""
 
 
 class Repairer:
@@ -23,6 +21,7 @@ class Repairer:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._periods = 1
         context.services.add(self, rank=Rank.VACUUM)
 
     @property
@@ -35,12 +34,21 @@ class Repairer:
             self._context.services.wake_in(self.name, self._context.settings.repair_period_s)
 
     def step(self, now_s: float) -> float | None:
+        """Read first: the lease is taken only where a copy is missing, so that an idle warehouse is not written to."""
         context, period_s = self._context, self._context.settings.repair_period_s
-        if self._context.catalog.read(all_missing) and tx.lead(
-            context.catalog, LEASE, context.holder, int(period_s * 1e6)
-        ):
-            log.info("repair copies=%d", repair(context))
-        return context.services.clock() + period_s
+        self._periods = min(2 * self._periods, WAIT_MAX) if self._is_stuck() else 1
+        return context.services.clock() + period_s * self._periods
+
+    def _is_stuck(self) -> bool:
+        """Make good what is missing; whether something is, and nothing could be done about it."""
+        context = self._context
+        if not lacking(context) or context.leadership.take(REPAIR, from_the_gone=True) is None:
+            return False
+        with context.leadership.working(REPAIR):
+            done = repair(context, is_over=lambda: context.leadership.held(REPAIR) is None)
+        if done.made:
+            log.info("repair copies=%d", done.made)
+        return bool(done.failed) and not done.made
 
     def stop(self) -> None:
-        """The lease is not given back: another process repairs when the period is over."""
+        """The lease is given back with all others."""

@@ -83,8 +83,20 @@ def copy_checked(source: Root, target: Root, path: str, size: int, beside: str) 
     """Copy a file and read the copy again: it must have the bytes that were read, and as many as the manifest says.
 
     It is written under a name of the copier's own, `beside`, and then renamed: a reader, or another copier of the same
-    file, finds it whole.
+    file, finds it whole. Where that fails, what was there before is untouched, and nothing is left beside it.
     """
+    try:
+        _copy_beside(source, target, path, size, beside)
+        target.move(beside, path)
+    except BaseException:
+        with contextlib.suppress(StorageError):
+            target.remove(beside)
+        raise
+    with translated(target.full(path)):
+        target.flush(path)
+
+
+def _copy_beside(source: Root, target: Root, path: str, size: int, beside: str) -> None:
     target.make_place(beside)
     with translated(target.full(beside)):
         with (
@@ -96,13 +108,10 @@ def copy_checked(source: Root, target: Root, path: str, size: int, beside: str) 
         with target.filesystem.open_input_stream(target.inner(beside)) as again:
             stored = _summed(iter(lambda: again.read(BLOCK_BYTES), b""))
     if sent != stored or sent[0] != size:
-        target.remove(beside)
         raise StorageError(
             f"{target.full(path)}: expected a copy of {size} bytes with the checksum {sent[1]:08x}, "
             f"found {stored[0]} bytes with {stored[1]:08x}; it was removed: check the disk"
         )
-    target.move(beside, path)
-    target.flush(path)
 
 
 def _summed(blocks: Iterable[bytes], then: Callable[[bytes], object] = lambda block: None) -> tuple[int, int]:

@@ -136,9 +136,10 @@ def _rebuilt(topology: Topology, request: Request, node: NodeId) -> c.Decision |
     name = called(topology, node)
     if request.id not in topology.rebuilt:
         return None
-    if lost := topology.rebuilt[request.id]:
-        return _back(request, node, N.NORMAL, f"node {name}: expected a sound copy of each of its files to copy from, "
-                     f"found none of {lost}; CHECK TABLE names them")  # fmt: skip
+    found = topology.rebuilt[request.id]
+    if found.lacks:
+        return _back(request, node, N.NORMAL, f"node {name}: expected it to have all of its copies, found it without "
+                     f"{found.lacks} ({found.reason}); CHECK TABLE names them")  # fmt: skip
     return _done(request, f"node {name} has all of its copies", t.SetNodeState(node=node, state=N.NORMAL))
 
 

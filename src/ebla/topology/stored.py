@@ -9,10 +9,12 @@ from ebla.catalog import cdc, layouts, processes, topology, transitions
 from ebla.catalog import transactions as tx
 from ebla.catalog.rows import State
 from ebla.model.lifecycle.tablet import Stage
-from ebla.model.topology import Tablet, Topology, Transition
+from ebla.model.topology import Rebuilt, Tablet, Topology, Transition
 
 
-def load(state: State, now: int, own: Collection[NodeId] = (), rebuilt: Mapping[int, int] | None = None) -> Topology:
+def load(
+    state: State, now: int, own: Collection[NodeId] = (), rebuilt: Mapping[int, Rebuilt] | None = None
+) -> Topology:
     """All that a step is decided from. `own` are nodes of this process: it is alive, and sees what it reads."""
     version = topology.version(state)
     seen: dict[NodeId, Version] = dict(processes.seen(state, now)) | dict.fromkeys(own, version)

@@ -3,7 +3,7 @@
 Theory of operation. Runs never change, so a copy can be made at any time. It is made in a transaction (`copy …`), for
 the length of which no sweep takes files of the relation: the file of a copy has the name that the run's first
 transaction gave it. Several files are copied at a time. Each is read again before a commit names it, some of them in
-each commit, so that what was copied before a failure is not copied again.
+each commit, so that what was copied before a failure is not copied again. A node whose disk is full gets no more.
 
 Copies for a transition carry the session of its stage, and their commits require that it is open. A copier that was
 left behind by its transition is refused; its files are no run's, and a sweep takes them.
@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId, RunId
 from ebla.catalog import transactions as tx
 from ebla.catalog import transitions
-from ebla.errors import StorageError
+from ebla.errors import EblaError, StorageError, StorageFullError
 from ebla.model import changes as c
 from ebla.model.relation import Relation, Run
 from ebla.model.topology import Tablet
@@ -33,6 +33,8 @@ from ebla.tables.transaction import OpenTransaction, begin_of
 
 log = logging.getLogger("ebla.topology")
 
+REPAIR = "repair"
+"""The lease under which copies are made that nodes lack."""
 COMMIT_BYTES = 256 * 2**20
 COMMIT_FILES = 64
 """Copies are committed when they are so large or so many together."""
@@ -47,18 +49,40 @@ class Copied:
     made: int = 0
     failed: dict[NodeId, str] = field(default_factory=dict)
     """Why a node did not take one, or none could be made for it."""
+    full: set[NodeId] = field(default_factory=set)
+    """The nodes whose disks are full: nothing more is copied to them."""
 
 
-def repair(context: Context) -> int:
-    """Make good what nodes lack that can be written to; how many copies."""
-    with context.catalog.reading() as connection:
-        lacking = all_missing(connection)
-    roots = context.roots()
-    made = 0
-    for relation, found in lacking:
-        wanted = [(one.run, one.node) for one in found if one.node in roots and roots[one.node].is_writable]
-        made += copy(context, relation, wanted).made if wanted else 0
-    return made
+def lacking(context: Context) -> list[tuple[Relation, list[Copy]]]:
+    """The copies that nodes lack that can be written to."""
+    missing = context.catalog.read(all_missing)
+    nodes = {node for node, root in context.roots().items() if root.is_writable} if missing else set()
+    found = [(relation, [(one.run, one.node) for one in those if one.node in nodes]) for relation, those in missing]
+    return [(relation, wanted) for relation, wanted in found if wanted]
+
+
+def repair(
+    context: Context,
+    *,
+    only: NodeId | None = None,
+    sources: Collection[NodeId] | None = None,
+    is_over: Callable[[], bool] = lambda: False,
+) -> Copied:
+    """Make good what nodes lack that can be written to. What one relation lacks and cannot get stops no other.
+
+    `only`: on one node. `sources`: from these nodes alone. `is_over`: asked between files whether to stop.
+    """
+    done = Copied()
+    for relation, found in lacking(context):
+        wanted = [(run, node) for run, node in found if only in (None, node) and node not in done.full]
+        if not wanted or is_over():
+            continue
+        try:
+            copy(context, relation, wanted, done, sources=sources, is_over=is_over)
+        except EblaError as error:
+            log.warning("relation=%s expected its copies made, found reason=%s", relation.name, error)
+            done.failed |= dict.fromkeys({node for _, node in wanted}, str(error))
+    return done
 
 
 def stream(context: Context, tablet: Tablet, session: str, is_over: Callable[[], bool] = lambda: False) -> Copied:
@@ -73,8 +97,8 @@ def stream(context: Context, tablet: Tablet, session: str, is_over: Callable[[],
         those = [one for one in found if one[2] in roots and roots[one[2]].is_writable]
         if those:
             log.info("tablet=%d relation=%d copies=%d session=%s", tablet[1], number, len(those), session)
-            some = copy(context, those[0][0], [(run, node) for _, run, node in those], session=session, is_over=is_over)
-            done.made, done.failed = done.made + some.made, done.failed | some.failed
+            wanted = [(run, node) for _, run, node in those]
+            copy(context, those[0][0], wanted, done, session=session, is_over=is_over)
     return done
 
 
@@ -82,20 +106,23 @@ def copy(
     context: Context,
     relation: Relation,
     wanted: Sequence[Copy],
+    copied: Copied,
     *,
     session: str | None = None,
+    sources: Collection[NodeId] | None = None,
     is_over: Callable[[], bool] = lambda: False,
-) -> Copied:
-    """Make copies of runs, and commit them. What a node did not take is left out."""
+) -> None:
+    """Make copies of runs, commit them, and note what became of them. What a node did not take is left out."""
+    before = copied.made
     transaction = begin_of(context, relation, reason=f"{tx.COPY}{relation.name}", session=session)
     requires = () if session is None else (c.SessionOpen(session=session),)
-    copied, numbers = Copied(), itertools.count()
     try:
         with context.kept_alive(transaction.id), context.at_work(f"copies of {relation.name}"):
+            files = _Files(transaction, copied, sources, is_over)
             for part in _parts(wanted):
                 if is_over():
                     break
-                done = _copied(transaction, part, numbers, copied.failed)
+                done = files.copy(part)
                 hit("copy.files_written")
                 if done:
                     update = c.AddCopies(relation=relation.id, copies=done)
@@ -104,7 +131,7 @@ def copy(
                     copied.made += len(done)
     finally:
         tx.abort(context.catalog, transaction.id)  # what was committed stays
-    return copied
+    log.info("relation=%s copies=%d of=%d", relation.name, copied.made - before, len(wanted))
 
 
 def _parts(wanted: Sequence[Copy]) -> Iterator[list[Copy]]:
@@ -120,27 +147,42 @@ def _parts(wanted: Sequence[Copy]) -> Iterator[list[Copy]]:
         yield part
 
 
-def _copied(
-    transaction: OpenTransaction, wanted: Sequence[Copy], numbers: Iterator[int], failed: dict[NodeId, str]
-) -> tuple[tuple[RunId, NodeId], ...]:
-    roots: Mapping[NodeId, Root] = transaction.roots
+class _Files:
+    """The files that are copied in one transaction."""
 
-    def one(item: tuple[int, Copy]) -> tuple[RunId, NodeId] | None:
+    def __init__(
+        self,
+        transaction: OpenTransaction,
+        copied: Copied,
+        sources: Collection[NodeId] | None,
+        is_over: Callable[[], bool],
+    ) -> None:
+        self._transaction = transaction
+        self._roots: Mapping[NodeId, Root] = transaction.roots
+        self._copied = copied
+        self._from = {node: root for node, root in self._roots.items() if sources is None or node in sources}
+        self._is_over = is_over
+        self._numbers = itertools.count()
+
+    def copy(self, wanted: Sequence[Copy]) -> tuple[tuple[RunId, NodeId], ...]:
+        """Those that were made."""
+        found = rf.in_threads(self._one, list(zip(self._numbers, wanted, strict=False)))
+        return tuple(done for done in found if done is not None)
+
+    def _one(self, item: tuple[int, Copy]) -> tuple[RunId, NodeId] | None:
         number, (run, node) = item
-        source = rf.readable_node(roots, run)
-        if source is None:
-            failed[node] = f"{run.path}: expected a sound copy to copy from, found none"
+        if node in self._copied.full or self._is_over():
             return None
-        beside = copy_path(run.relation, transaction.id, number)
+        source = rf.readable_node(self._from, run)
+        beside = copy_path(run.relation, self._transaction.id, number)
         try:
-            copies.copy_checked(roots[source], roots[node], run.path, run.bytes, beside)
+            if source is None:
+                raise StorageError(f"{run.path}: expected a sound copy to copy from, found none")
+            copies.copy_checked(self._roots[source], self._roots[node], run.path, run.bytes, beside)
         except StorageError as error:
-            failed[node] = str(error)
-            roots[node].remove(beside)
+            if isinstance(error, StorageFullError):
+                self._copied.full.add(node)
+            self._copied.failed[node] = str(error)
+            log.warning("run=%s node=%s expected a copy, found none reason=%s", run.path, node, error)
             return None
         return run.id, node
-
-    found = rf.in_threads(one, list(zip(numbers, wanted, strict=False)))
-    for node, reason in failed.items():
-        log.warning("node=%s expected a copy, found none reason=%s", node, reason)
-    return tuple(done for done in found if done is not None)
