@@ -7,6 +7,7 @@ goes on where the last one ended, and a step that was lost is decided again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ebla.base.settings import TABLET_BYTES
@@ -26,19 +27,32 @@ def step(topology: Topology, tablet_bytes_target: int = TABLET_BYTES) -> c.Decis
         or _begin_moves(topology)
         or resize.step(topology, tablet_bytes_target)
         or _published(topology)
+        or _spread(topology)
     )
 
 
 def _begin_moves(topology: Topology) -> c.Decision | None:
     """Begin to make the replicas that a request needs."""
     running = next((request for request in topology.requests if request.state is RequestState.RUNNING), None)
-    moves = () if running is None else balancer.plan(replace(topology, balancing=False)).moves
-    if running is None or not moves:
+    return None if running is None else _begun(balancer.plan(replace(topology, balancing=False)).moves, running.id)
+
+
+def _spread(topology: Topology) -> c.Decision | None:
+    """Spread bytes over nodes, where nothing is asked for: a request lets the transitions that go on end first."""
+    moves = () if topology.requests else balancer.plan(topology).moves
+    return _begun([move for move in moves if not _is_within_node(move)], None)
+
+
+def _is_within_node(move: balancer.Move) -> bool:
+    """Whether a replica goes to another shard of its node; its files stay where they are."""
+    return move.leaving is not None and move.pending is not None and move.leaving.host == move.pending.host
+
+
+def _begun(moves: Sequence[balancer.Move], request: int | None) -> c.Decision | None:
+    if not moves:
         return None
     begun = [
-        t.BeginTransition(
-            tablet=one.tablet, kind=one.kind, leaving=one.leaving, pending=one.pending, request=running.id
-        )
+        t.BeginTransition(tablet=one.tablet, kind=one.kind, leaving=one.leaving, pending=one.pending, request=request)
         for one in moves
     ]
     return c.Decision(
