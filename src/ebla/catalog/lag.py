@@ -39,7 +39,8 @@ class Lag:
         self._catalog = catalog
         self._services = services
         self._max_lag_s = max_lag_s
-        self._published_here = False
+        self._published_at_s: float | None = None
+        """When this process last published; `None`: nothing of it stands in the catalog."""
         self._published_s, self._asked_s = 0.0, -math.inf
         self._lock = threading.Lock()
         self._unread: dict[str, float] = {}
@@ -82,6 +83,8 @@ class Lag:
     @property
     def elsewhere_s(self) -> float:
         """Of the epochs of other processes, where it is too great for them."""
+        if self._published_at_s is not None:
+            return 0.0  # what stands in the catalog is this process's
         now_s = self._services.clock()
         with self._lock:
             recent = now_s - self._asked_s < LOOK_S
@@ -97,11 +100,14 @@ class Lag:
 
     def publish(self) -> None:
         """Let other processes know the lag of this one's epochs while it is too great, and when it is not any more."""
-        if self.is_too_great:
-            publish(self._catalog, self.seconds)
-        elif self._published_here:
-            withdraw(self._catalog)
-        self._published_here = self.is_too_great
+        lag_s, now_s, last_s = self.seconds, self._services.clock(), self._published_at_s
+        if not is_too_great(lag_s, self._max_lag_s):
+            if last_s is not None:
+                withdraw(self._catalog)
+                self._published_at_s = None
+        elif last_s is None or now_s - last_s >= LOOK_S:
+            publish(self._catalog, lag_s)
+            self._published_at_s = now_s
 
     def hold(self) -> None:
         """Hold a write back while the lag is greater than `max_lag_s`, not longer than `HOLD_S_MAX`."""
@@ -127,13 +133,10 @@ class Lag:
 
 
 def publish(catalog: Catalog, lag_s: float) -> None:
-    """Epochs of this process are that far behind; of several processes the greatest lag holds."""
+    """Epochs of this process are that far behind; of several processes the one counts that has published last."""
     with catalog.writing() as connection:
-        now, counters = catalog.clock(), memory.counters(connection)
-        since = now - int(lag_s * 1e6)
-        if counters.get(UNTIL, 0) > now:
-            since = min(since, counters.get(SINCE, since))
-        memory.put(connection, SINCE, since)
+        now = catalog.clock()
+        memory.put(connection, SINCE, now - int(lag_s * 1e6))
         memory.put(connection, UNTIL, now + VALID_US)
 
 
@@ -146,7 +149,7 @@ def withdraw(catalog: Catalog) -> None:
 def published_s(catalog: Catalog) -> float:
     """The lag that a process has published, in seconds; 0 if none has lately, or if the catalog does not answer."""
     try:
-        with catalog.reading() as connection:
+        with catalog.patience.without(), catalog.reading() as connection:
             counters = memory.counters(connection)
             now = catalog.clock()
     except CatalogUnavailableError:

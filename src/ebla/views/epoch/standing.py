@@ -109,7 +109,10 @@ def standing(
 
 
 def written_between(connection: Connection, relations: Mapping[str, Relation], since: Version, until: Version) -> bool:
-    return any(
-        first is not None and first <= until
-        for first in (reads.first_write_after(connection, r.id, since) for r in relations.values())
-    )
+    """Whether an input may have changed. Below an input's horizon the manifest has forgotten whether it has."""
+    return since < until and any(_may_be_written(connection, r, since, until) for r in relations.values())
+
+
+def _may_be_written(connection: Connection, relation: Relation, since: Version, until: Version) -> bool:
+    first = reads.first_write_after(connection, relation.id, since)
+    return since < reads.horizon(connection, relation) if first is None else first <= until
