@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ebla.base.ids import NodeId, RunId
-from ebla.catalog import manifest
+from ebla.catalog import layouts, manifest
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
 from ebla.model import changes as c
@@ -60,6 +60,8 @@ def test_a_table_says_how_many_are_enough(catalog: Catalog):
         made = replace(new_relation(f"t{least}", nodes=THREE), options={"min_copies": least})
         exclusively(catalog, made)
         found = relation(catalog, f"t{least}")
+        with catalog.reading() as connection:
+            assert layouts.layouts(connection)[found.id].min_copies == found.min_copies == least
         add(catalog, run(found.id, nodes=nodes))
         with pytest.raises(ConflictError):
             add(catalog, run(found.id, nodes=(D, *nodes[1:])))

@@ -49,9 +49,9 @@ def test_a_resize_is_decided_reported_and_finalized(catalog: Catalog) -> None:
     with catalog.reading() as connection:
         assert topology.version(connection) == decided
     report(catalog, target, 0)
-    assert not layout(catalog, target).is_cut
+    assert not layout(catalog, target).is_cut({NODE})
     report(catalog, target, 1)
-    assert layout(catalog, target).is_cut
+    assert layout(catalog, target).is_cut({NODE})
     with catalog.reading() as connection:
         assert topology.version(connection) == decided, "a report does not change the shape of the cluster"
     exclusively(catalog, c.SetTabletMap(relation=target.id, tablets=4))

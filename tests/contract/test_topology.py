@@ -6,19 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from ebla.base.ids import NodeId, RelationId, TabletId, Version
-from ebla.catalog import processes, rows, topology
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Version
+from ebla.catalog import layouts, processes, rows, topology
 from ebla.catalog import schema as s
 from ebla.catalog.processes import Role
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, UnknownNameError
+from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import NodeState
 from ebla.model.lifecycle.tablet import Stage
 from ebla.model.tasks import Replica
 from ebla.model.topology import Outcome, Request, RequestKind, RequestState, TransitionKind
 from ebla.topology import stored
-from support.catalogs import NODE, SECOND_US, Clock, create, dump, exclusively, member
+from support.catalogs import NODE, SECOND_US, Clock, add, commit, create, dump, exclusively, member, run
 
 IN_MEMORY = True
 
@@ -51,6 +52,22 @@ def test_nodes_read_back_and_walk_through_their_states(catalog: Catalog):
     assert dump(catalog) == before
     with catalog.reading() as connection:
         assert topology.version(connection) == moved
+
+
+def test_a_node_that_has_the_only_copy_of_a_run_does_not_leave(catalog: Catalog):
+    exclusively(catalog, t.AddNode(node=member(NODE2)))
+    target = create(catalog, "orders", nodes=(NODE, NODE2))
+    exclusively(catalog, c.SetPlacement(relation=target.id, placement=((NODE2,), (NODE2,))))
+    add(catalog, run(target.id, id="only", nodes=(NODE2,)))
+    with catalog.reading() as connection:
+        assert layouts.unreached(connection, [NODE2], [NODE]) == {NODE2: {"orders": 1}}
+        assert layouts.unreached(connection, [NODE], [NODE2]) == {}
+    exclusively(catalog, t.SetNodeState(node=NODE2, state=NodeState.REMOVING))
+    with pytest.raises(ConflictError, match="copy of each of its 1 runs on another node, found none of 1"):
+        exclusively(catalog, t.SetNodeState(node=NODE2, state=NodeState.LEFT))
+    exclusively(catalog, c.SetPlacement(relation=target.id, placement=((NODE,), (NODE,))))
+    commit(catalog, c.AddCopies(relation=target.id, copies=((RunId("only"), NODE),)))
+    exclusively(catalog, t.SetNodeState(node=NODE2, state=NodeState.LEFT))
 
 
 def test_a_request_is_queued_begins_ends_and_stays_readable(catalog: Catalog, clock: Clock):

@@ -12,11 +12,12 @@ import pytest
 import ebla
 from ebla.base.ids import NodeId
 from ebla.catalog import topology
+from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import NodeConflictError, SqlError, UnknownNameError, UsageError
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import NodeState
-from ebla.model.topology import Member, RequestKind
+from ebla.model.topology import LEASE, Member, RequestKind
 from ebla.storage.files import MARKER
 from support.catalogs import dump, exclusively
 from support.warehouse import connect, eventually, host
@@ -136,13 +137,14 @@ def test_statements_about_nodes_and_requests(tmp_path: Path):
 
 def test_a_request_that_has_not_begun_is_cancelled(tmp_path: Path):
     with connect(tmp_path / "w", nodes={"node2": str(tmp_path / "two")}) as db:
-        running = t.AddRequest(kind=RequestKind.NEW_CDC_GENERATION, holder="test")
+        assert tx.lead(db.context.catalog, LEASE, "another", 60_000_000)  # which does nothing
+        running = t.AddRequest(kind=RequestKind.REBUILD, holder="test", node=db.context.node)
         first = exclusively(db.context.catalog, running).version
         exclusively(db.context.catalog, t.BeginRequest(request=first))
         [(request,)] = db.sql("ALTER CLUSTER REBUILD NODE node2").rows()
         shown = db.sql("SHOW REQUESTS").to_arrow().to_pylist()
         assert [(row["id"], row["state"]) for row in shown] == [(request, "queued"), (first, "running")]
-        assert shown[0]["waits_for"] == f"request {first} (new_cdc_generation)"
+        assert shown[0]["waits_for"] == f"request {first} (rebuild)"
         with pytest.raises(UsageError, match=f"found request {request} .rebuild.; WAIT FOR REQUEST {request}"):
             db.sql("ALTER CLUSTER DECOMMISSION NODE node2")
         assert db.sql(f"ALTER CLUSTER CANCEL REQUEST {request}").rows() == [(request,)]

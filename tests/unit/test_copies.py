@@ -71,6 +71,21 @@ def test_a_root_that_is_gone_takes_no_part(roots: dict[NodeId, Root], how: str):
         copies.write(ROWS, "r1/t3-0.parquet", roots, (A,), least=1)
 
 
+def test_a_node_that_is_left_out_is_named_once(roots: dict[NodeId, Root], caplog: pytest.LogCaptureFixture):
+    def write() -> list[str]:
+        caplog.clear()
+        copies.write(ROWS, "r1/t1-0.parquet", roots, (A, B, C), least=2)
+        return [record.levelname for record in caplog.records]
+
+    caplog.set_level("DEBUG", "ebla.storage")
+    lose(roots[A], "missing")
+    assert [write(), write()] == [["WARNING"], ["DEBUG"]]
+    Path(f"{roots[A].location}.away").rename(roots[A].location)
+    assert write() == []
+    lose(roots[A], "missing")
+    assert write() == ["WARNING"]
+
+
 def test_a_copy_is_compared_with_what_was_read(roots: dict[NodeId, Root]):
     size, _ = copies.write(ROWS, "r1/t1-0.parquet", roots, (A,), least=1)
     copies.copy_checked(roots[A], roots[B], "r1/t1-0.parquet", size, beside="r1/t2-copy0.parquet")

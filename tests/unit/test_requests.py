@@ -21,6 +21,8 @@ from ebla.model.topology import (
     Request,
     RequestKind,
     RequestState,
+    Resize,
+    ResizeType,
     Tablet,
     Topology,
     Transition,
@@ -322,6 +324,29 @@ def test_c9_remove_is_refused_when_rows_would_be_lost():
         "node node-c: expected a live copy of each of its 3 tablets, found none of 2 "
         "(the first is tablet 1 of orders); bring a node back that has one"
     )
+
+
+def test_c9_remove_is_refused_when_the_only_copy_of_a_run_would_be_lost():
+    """By the map the tablets have another replica, which missed the write."""
+    state = replace(topology(request(K.REMOVE), dead="c", layouts=[layout("bc")], members=map(member, (A, B, C))),
+                    unreached={C: {"orders": 3, "by_n": 1}})  # fmt: skip
+    assert refused(state) == (
+        "node node-c: expected a copy of each of its runs on a live node, found none of 4 (1 of by_n, 3 of orders); "
+        "bring node-c back, or another node that has them"
+    )
+    running = request(K.REMOVE, state=RequestState.RUNNING)
+    gone = topology(running, dead="c", members=(member(A), member(B), member(C, N.REMOVING)), layouts=[layout("ab")])
+    assert steps_of(decided(gone)) == [(C, N.LEFT), RequestState.DONE]
+    assert steps_of(decided(replace(gone, unreached={C: {"orders": 1}}))) == [(C, N.NORMAL), Outcome.WENT_BACK]
+
+
+def test_a_resize_stops_no_request_of_a_node():
+    resize = replace(request(K.RESIZE, state=RequestState.RUNNING, id=5, tablets=4), node=None, relation=ORDERS)
+    cutting = replace(layout("ab", "bc"), resize=Resize(type=ResizeType.SPLIT, number=1, tablets=4, request=5))
+    state = topology(resize, request(K.REMOVE), dead="c", layouts=[cutting])
+    assert requests.waits_for(state, resize) == "the runs of 2 tablets of orders to be cut, the first of which is 0"
+    assert requests.waits_for(state, state.requests[1]) is None
+    assert steps_of(decided(state)) == [(C, N.REMOVING), "begun"]
 
 
 def test_a_live_node_is_decommissioned_and_a_dead_one_removed():

@@ -23,6 +23,8 @@ from ebla.model.topology import (
     Transition,
     TransitionKind,
 )
+from ebla.topology import coordinator
+from ebla.topology.requests import waits_for
 from ebla.topology.resize import Decide, Finalize, ask, decide, next_step, refusal, step
 from support.topologies import layout, member, topology
 
@@ -194,6 +196,17 @@ def test_a_resize_is_finalized_when_every_replica_has_reported_its_number() -> N
     assert next_step(topology(nodes, cut(one, 5)), TARGET) == Finalize(relation=T, tablets=4, number=5)
 
 
+def test_a_dead_node_stops_no_resize_and_a_tablet_of_dead_nodes_does() -> None:
+    one = layout([["a", "b"]] * 2, sizes=2000, resize=Resize(type=SPLIT, number=5, tablets=2))
+    one = replace(one, reported={(TabletId(tablet), NodeId("a")): 5 for tablet in range(2)})
+    state = topology([member("a"), member("b")], one)
+    assert next_step(state, TARGET) is None
+    assert one.uncut(state.alive) == [0, 1]
+    alone = replace(state, alive=frozenset({NodeId("a")}))
+    assert next_step(alone, TARGET) == Finalize(relation=T, tablets=4, number=5)
+    assert next_step(replace(state, alive=frozenset()), TARGET) is None
+
+
 def test_a_resize_waits_for_the_transitions_of_its_tablets() -> None:
     nodes = [member("a"), member("b")]
     one = cut(layout([["a"]] * 2, sizes=2000, resize=Resize(type=SPLIT, number=5, tablets=2)), 5)
@@ -221,6 +234,19 @@ def test_tablets_that_are_apart_do_not_become_one() -> None:
     assert next_step(topology(nodes, apart), TARGET) is None
     together = cut(layout([["b"], ["b"]], sizes=1, resize=Resize(type=MERGE, number=1, tablets=1)), 1)
     assert next_step(topology(nodes, together), TARGET) == Finalize(relation=T, tablets=1, number=1)
+
+
+def test_tablets_of_a_merge_that_was_asked_for_are_brought_together() -> None:
+    asked = Request(id=3, kind=RequestKind.RESIZE, state=RequestState.RUNNING, relation=T, parameters={"tablets": 1})
+    apart = layout([["a"], ["b"]], sizes=1, resize=Resize(type=MERGE, number=1, tablets=1, request=3))
+    state = replace(topology([member("a"), member("b")], apart), requests=(asked,))
+    found = coordinator.step(state, TARGET)
+    assert found is not None
+    assert [type(update) for update in found.updates] == [t.BeginTransition]
+    assert (
+        waits_for(replace(state, layouts={T: cut(apart, 1)}), asked)
+        == "1 pairs of tablets of t1 to lie on the same nodes"
+    )
 
 
 def test_one_step_at_a_time_finalizations_first() -> None:

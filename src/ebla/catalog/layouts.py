@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ebla.base.ids import NodeId, RelationId, TabletId
@@ -41,7 +42,7 @@ def layouts(state: State) -> dict[RelationId, Layout]:
             relation=RelationId(row.relation_id),
             name=row.name,
             replication=row.replication,
-            min_copies=row.replication // 2 + 1,
+            min_copies=json.loads(row.options).get("min_copies") or row.replication // 2 + 1,
             replicas=tuple(map(tuple, replicas[row.relation_id])),
             bytes=sizes[RelationId(row.relation_id)],
             resize=resizes.of_relation(state, RelationId(row.relation_id)),
@@ -65,6 +66,23 @@ def _sizes(state: State, tablets: Mapping[RelationId, int]) -> dict[RelationId, 
         for tablet in over:
             sizes[tablet] += size // len(over)
     return {relation: tuple(sizes) for relation, sizes in found.items()}
+
+
+def unreached(state: State, dead: Collection[NodeId], alive: Collection[NodeId]) -> dict[NodeId, dict[str, int]]:
+    """Of each dead node, how many runs of each living relation it has that no live node has, ended ones too."""
+    found: dict[NodeId, dict[str, int]] = {}
+    if not dead:
+        return found
+    by = (s.runs.c.host_id, s.runs.c.run_id)
+    theirs = rows.extremes(state, s.runs.c.relation_id, by=by, host_id=frozenset(dead))
+    run_ids = frozenset(run for _, run in theirs)
+    reached = rows.values(state, s.runs.c.run_id, run_id=run_ids, host_id=frozenset(alive)) if alive else set()
+    names = {row.relation_id: row.name for row in rows.find(state, s.relations, dropped_version=None)}
+    for (host, run), (relation, _) in theirs.items():
+        if run not in reached and relation in names:
+            counts = found.setdefault(NodeId(host), {})
+            counts[names[relation]] = counts.get(names[relation], 0) + 1
+    return found
 
 
 def unready(state: State, relation: RelationId) -> set[TabletId]:

@@ -12,7 +12,7 @@ from ebla.catalog import schema as s
 from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError, UnknownNameError
 from ebla.model import topology_changes as t
-from ebla.model.lifecycle.node import LIFE, NodeState
+from ebla.model.lifecycle.node import LIFE, NodeState, is_member
 from ebla.model.lifecycle.tablet import Stage
 from ebla.model.tasks import Replica
 from ebla.model.topology import (
@@ -52,6 +52,8 @@ def _changes(state: State, update: t.Unreported, version: Version, now: int) -> 
         case t.SetNodeState(node=number, state=after):
             row = _node(state, number)
             LIFE.step(NodeState(row.node_state), after, row.name)
+            if after is NodeState.LEFT:
+                _refuse_loss(state, number, row.name)
             comes = (row.node_state, after) == (NodeState.BOOTSTRAPPING, NodeState.NORMAL)
             return (
                 rows.update(s.topology, {"node_state": after.value}, key=KEY, host_id=number),
@@ -147,6 +149,23 @@ def _node(state: State, node: NodeId) -> Any:
     if row is None:
         raise UnknownNameError(f"node {node}: expected a node of the cluster, found none of this id")
     return row
+
+
+def _refuse_loss(state: State, node: NodeId, name: str) -> None:
+    """A node may not leave while it has a run of a living relation that no other member has."""
+    mine = rows.find(state, s.runs, host_id=node)
+    if not mine:
+        return
+    others = frozenset(member.id for member in members(state).values() if is_member(member.state)) - {node}
+    run_ids = frozenset(row.run_id for row in mine)
+    reached = rows.values(state, s.runs.c.run_id, run_id=run_ids, host_id=others) if others else set()
+    living = rows.values(state, s.relations.c.relation_id, dropped_version=None)
+    lost = [row for row in mine if row.run_id not in reached and row.relation_id in living]
+    if lost:
+        raise ConflictError(
+            f"node {name}: expected a copy of each of its {len(mine)} runs on another node, found none of {len(lost)} "
+            f"(the first is {lost[0].path}); it cannot leave"
+        )
 
 
 def _require_open(state: State, request: int, *wanted: RequestState) -> Any:

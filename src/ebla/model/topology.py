@@ -6,7 +6,7 @@ Whatever a decision needs to know is in it; nothing here reads or writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -175,20 +175,23 @@ class Layout:
     def tablets(self) -> int:
         return len(self.replicas)
 
-    @property
-    def is_cut(self) -> bool:
-        """A resize is decided, and every replica has reported that its runs are cut for it; where tablets become one,
-        both have the same nodes."""
+    def is_cut(self, alive: Collection[NodeId]) -> bool:
+        """A resize is decided, and every live replica has reported that its runs are cut for it; where tablets become
+        one, both have the same nodes. What a dead node has of the cut runs is missing, and copied to it later."""
         if self.resize.type is ResizeType.NONE:
             return False
         if self.resize.type is ResizeType.MERGE and any(not is_together(a, b) for a, b in self.pairs()):
             return False
-        number = self.resize.number
-        return all(
-            self.reported.get((TabletId(tablet), replica.host), 0) >= number
-            for tablet, replicas in enumerate(self.replicas)
-            for replica in replicas
-        )
+        return not self.uncut(alive)
+
+    def uncut(self, alive: Collection[NodeId]) -> list[TabletId]:
+        """The tablets of which a live replica has not reported the resize that is decided, or no replica lives."""
+        number, found = self.resize.number, []
+        for tablet, replicas in enumerate(self.replicas):
+            live = [replica.host for replica in replicas if replica.host in alive]
+            if not live or any(self.reported.get((TabletId(tablet), host), 0) < number for host in live):
+                found.append(TabletId(tablet))
+        return found
 
     def pairs(self) -> Iterator[tuple[tuple[Replica, ...], tuple[Replica, ...]]]:
         """The replicas of each two tablets that a merge makes one."""
@@ -218,6 +221,8 @@ class Topology:
     balancing: bool = True
     rebuilt: Mapping[int, Rebuilt] = field(default_factory=dict)
     """The requests to rebuild a node whose node has what can be copied to it."""
+    unreached: Mapping[NodeId, Mapping[str, int]] = field(default_factory=dict)
+    """Of each dead node, how many runs of each relation it has that no live node has."""
     unpublished: tuple[str, ...] = ()
     """Generations of change streams that are committed and not published."""
     oldest_open: Version | None = None

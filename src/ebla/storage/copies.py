@@ -21,6 +21,10 @@ log = logging.getLogger("ebla.storage")
 
 BLOCK_BYTES = 4 * 2**20
 
+_left_out: set[str] = set()
+"""The roots that took no part in the last write that they should have had a copy of; said once, until one takes part
+again."""
+
 
 def write(
     table: pa.Table, path: str, roots: Mapping[NodeId, Root], nodes: Sequence[NodeId], least: int
@@ -65,7 +69,10 @@ def _reached(
     if len(done) < min(least, len(nodes)):
         raise _too_few(path, nodes, least, failed)
     for node, reason in failed.items():
-        log.debug("path=%s node=%s expected a copy, found none reason=%s", path, node, reason)
+        level = logging.DEBUG if roots[node].location in _left_out else logging.WARNING
+        log.log(level, "path=%s node=%s expected a copy, found none reason=%s", path, node, reason)
+    _left_out.difference_update(roots[node].location for node in done)
+    _left_out.update(roots[node].location for node in failed)
     return done
 
 

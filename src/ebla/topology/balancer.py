@@ -75,7 +75,7 @@ def plan(topology: Topology, limits: Limits = Limits()) -> Plan:  # noqa: B008  
     """The transitions to begin now. None, when everything is where it should be or on its way there."""
     scratch = _Scratch(load=Load(topology, limits.streams_per_shard), limits=limits)
     # A resize whose runs are cut waits for transitions to end: its tablets begin no more of them.
-    layouts = [layout for layout in topology.layouts.values() if not layout.is_cut]
+    layouts = [layout for layout in topology.layouts.values() if not layout.is_cut(topology.alive)]
     _make_due(scratch, layouts)
     if topology.balancing:
         merging = [layout for layout in layouts if layout.resize.type is ResizeType.MERGE]

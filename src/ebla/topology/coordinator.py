@@ -14,7 +14,7 @@ from ebla.base.settings import TABLET_BYTES
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.scopes import TOPOLOGY, of_relation
-from ebla.model.topology import RequestState, Topology
+from ebla.model.topology import RequestKind, RequestState, Topology
 from ebla.topology import balancer, relation_requests, requests, resize, tablets
 
 
@@ -33,13 +33,16 @@ def step(topology: Topology, tablet_bytes_target: int = TABLET_BYTES) -> c.Decis
 
 def _begin_moves(topology: Topology) -> c.Decision | None:
     """Begin to make the replicas that a request needs."""
-    running = next((request for request in topology.requests if request.state is RequestState.RUNNING), None)
+    at_work = (request for request in topology.requests if request.state is RequestState.RUNNING)
+    running = next((request for request in at_work if request.kind is not RequestKind.RESIZE), None)
     return None if running is None else _begun(balancer.plan(replace(topology, balancing=False)).moves, running.id)
 
 
 def _spread(topology: Topology) -> c.Decision | None:
-    """Spread bytes over nodes, where nothing is asked for: a request lets the transitions that go on end first."""
-    moves = () if topology.requests else balancer.plan(topology).moves
+    """Spread bytes over nodes, and bring tablets together that become one, where nothing is asked for but resizes: any
+    other request lets the transitions that go on end first."""
+    is_free = all(request.kind is RequestKind.RESIZE for request in topology.requests)
+    moves = balancer.plan(topology).moves if is_free else ()
     return _begun([move for move in moves if not _is_within_node(move)], None)
 
 

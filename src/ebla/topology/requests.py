@@ -25,7 +25,18 @@ from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import NodeState, is_member, may_receive
 from ebla.model.scopes import TOPOLOGY
-from ebla.model.topology import Layout, Member, Outcome, Request, RequestKind, RequestState, Tablet, Topology
+from ebla.model.topology import (
+    Layout,
+    Member,
+    Outcome,
+    Request,
+    RequestKind,
+    RequestState,
+    ResizeType,
+    Tablet,
+    Topology,
+    is_together,
+)
 from ebla.topology import barrier
 
 K, N = RequestKind, NodeState
@@ -43,7 +54,7 @@ def next_step(topology: Topology) -> c.Decision | None:
     for request in mine:
         if request.state is RequestState.RUNNING and (step := _go_on(topology, request)) is not None:
             return step
-    is_busy = bool(topology.transitions) or any(r.state is RequestState.RUNNING for r in topology.requests)
+    is_busy = bool(topology.transitions) or any(r.state is RequestState.RUNNING for r in mine)
     for request in mine:
         if request.state is RequestState.QUEUED and (request.kind is K.JOIN or not is_busy):
             return _begin(topology, request)
@@ -54,7 +65,8 @@ def waits_for(topology: Topology, request: Request) -> str | None:
     """What a request waits for, in words; `None`: the coordinator."""
     if request.state is RequestState.RUNNING:
         return _progress(topology, request)
-    before = next((r for r in topology.requests if r.id < request.id and r.kind is not K.JOIN), None)
+    ahead = (OF_NODES if request.kind in OF_NODES else frozenset(K)) - {K.JOIN}
+    before = next((r for r in topology.requests if r.id < request.id and r.kind in ahead), None)
     if request.kind is not K.JOIN and before is not None:
         return f"request {before.id} ({before.kind})"
     if request.kind is not K.JOIN and topology.transitions:
@@ -127,6 +139,8 @@ def _drained(topology: Topology, request: Request, node: NodeId) -> c.Decision |
         wrong = cannot_drain(topology, request)
         if wrong is None or any(_touches(topology, node)):
             return None
+        return _back(request, node, N.NORMAL, wrong)
+    if request.kind is K.REMOVE and (wrong := _unreached(topology, topology.members[node])) is not None:
         return _back(request, node, N.NORMAL, wrong)
     done = "left" if request.kind is K.LEAVE else "was removed"
     return _done(request, f"node {called(topology, node)} {done}", t.SetNodeState(node=node, state=N.LEFT))
@@ -300,12 +314,24 @@ def _lost(topology: Topology, node: Member, ignored: Collection[NodeId]) -> str 
         if not any(r.host in topology.alive and r.host not in ignored for r in layout.replicas[tablet])
     ]
     if not without:
-        return None
+        return _unreached(topology, node)
     layout, tablet = without[0]
     held = sum(1 for _ in held_by(topology, node.id))
     return (
         f"node {node.name}: expected a live copy of each of its {held} tablets, found none of {len(without)} "
         f"(the first is tablet {tablet} of {layout.name}); bring a node back that has one"
+    )
+
+
+def _unreached(topology: Topology, node: Member) -> str | None:
+    """Of a dead node: how many of its runs no live node has, though its tablets may have other replicas."""
+    found = topology.unreached.get(node.id, {})
+    if not found:
+        return None
+    what = ", ".join(f"{count} of {name}" for name, count in sorted(found.items()))
+    return (
+        f"node {node.name}: expected a copy of each of its runs on a live node, found none of {sum(found.values())} "
+        f"({what}); bring {node.name} back, or another node that has them"
     )
 
 
@@ -358,7 +384,22 @@ def _has_asked(topology: Topology, request: Request) -> bool:
     return node is not None and node.state is N.NONE
 
 
+def _resize_progress(topology: Topology, request: Request) -> str | None:
+    layout = None if request.relation is None else topology.layouts.get(request.relation)
+    if layout is None or layout.resize.type is ResizeType.NONE:
+        return None
+    if uncut := layout.uncut(topology.alive):
+        return f"the runs of {len(uncut)} tablets of {layout.name} to be cut, the first of which is {uncut[0]}"
+    if moving := sum(1 for relation, _ in topology.transitions if relation == layout.relation):
+        return f"{moving} tablets of {layout.name} in transition"
+    apart = sum(1 for one, other in layout.pairs() if not is_together(one, other))
+    merges = layout.resize.type is ResizeType.MERGE and apart
+    return f"{apart} pairs of tablets of {layout.name} to lie on the same nodes" if merges else None
+
+
 def _progress(topology: Topology, request: Request) -> str | None:
+    if request.kind is K.RESIZE:
+        return _resize_progress(topology, request)
     if request.node is None:
         return f"{len(topology.transitions)} tablets in transition" if topology.transitions else None
     match request.kind:

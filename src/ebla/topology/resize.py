@@ -119,7 +119,11 @@ def next_step(topology: Topology, target: int) -> Decide | Finalize | None:
     """What to do next for any relation; finalization first, since tablets begin no transitions until then."""
     moving = {relation for relation, _ in topology.transitions}
     for layout in topology.layouts.values():
-        if layout.resize.type is not ResizeType.NONE and layout.relation not in moving and layout.is_cut:
+        if (
+            layout.resize.type is not ResizeType.NONE
+            and layout.relation not in moving
+            and layout.is_cut(topology.alive)
+        ):
             after = tablets_after(layout.tablets, layout.resize.type)
             return Finalize(relation=layout.relation, tablets=after, number=layout.resize.number)
     for layout in topology.layouts.values():

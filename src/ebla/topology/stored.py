@@ -8,6 +8,7 @@ from ebla.base.ids import NodeId, Version
 from ebla.catalog import cdc, layouts, processes, topology, transitions
 from ebla.catalog import transactions as tx
 from ebla.catalog.rows import State
+from ebla.model.lifecycle.node import is_member
 from ebla.model.lifecycle.tablet import Stage
 from ebla.model.topology import Rebuilt, Tablet, Topology, Transition
 
@@ -19,9 +20,11 @@ def load(
     version = topology.version(state)
     seen: dict[NodeId, Version] = dict(processes.seen(state, now)) | dict.fromkeys(own, version)
     moving = topology.transitions(state)
+    members = topology.members(state)
+    dead = [node for node, member in members.items() if is_member(member.state) and node not in seen]
     return Topology(
         version=version,
-        members=topology.members(state),
+        members=members,
         alive=frozenset(seen),
         seen=seen,
         layouts=layouts.layouts(state),
@@ -29,6 +32,7 @@ def load(
         requests=topology.open_requests(state),
         balancing=topology.is_balancing(state),
         rebuilt=rebuilt or {},
+        unreached=layouts.unreached(state, dead, seen.keys()),
         unpublished=tuple(cdc.unpublished(state)),
         oldest_open=_oldest_open(state, moving, now) if moving else None,
         lacking={place: _lacking(state, one) for place, one in moving.items() if one.stage is Stage.STREAMING},
