@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from ebla.base.ids import NodeId, RelationId, RunId, TransactionId, Version
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TransactionId, Version
 from ebla.catalog import topology
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
@@ -18,11 +18,12 @@ from ebla.model import topology_changes as t
 from ebla.model.failure import Failure
 from ebla.model.lifecycle.index import Permission
 from ebla.model.lifecycle.node import NodeState
+from ebla.model.lifecycle.tablet import Stage
 from ebla.model.lifecycle.view import ViewState
 from ebla.model.relation import Constraint, Kind, RunState
 from ebla.model.tablets import token_range
-from ebla.model.tasks import Build
-from ebla.model.topology import RequestKind, RequestState
+from ebla.model.tasks import Build, Replica
+from ebla.model.topology import RequestKind, RequestState, Resize, ResizeType, TransitionKind
 from support.catalogs import (
     COLUMNS,
     NO_VIEW,
@@ -143,6 +144,10 @@ def every_update(catalog: Catalog) -> c.Decision:
             c.SetConstraints(relation=renamed, constraints=(Constraint(name="few", text="id < 9"),)),
             c.TruncateRelation(relation=truncated),
             c.SetHorizon(relation=vacuumed, horizon=catalog.version()),
+            *_every_transition_update(truncated),
+            t.SetResize(relation=vacuumed, resize=Resize(type=ResizeType.SPLIT, number=1, tablets=4)),
+            t.ReportCut(relation=vacuumed, tablets=(TabletId(1),), host=NODE, number=1),
+            t.PublishGenerations(),
             *_every_topology_update(catalog),
             c.SetPlacement(relation=orders, placement=((OTHER, NODE),) * 4),
             c.SetTabletMap(relation=renamed, tablets=1),
@@ -171,6 +176,21 @@ def _every_topology_update(catalog: Catalog) -> tuple[c.Update, ...]:
         t.BeginRequest(request=second.id),
         t.EndRequest(request=first.id, state=RequestState.DONE, result="it is rebuilt"),
         t.SetBalancing(on=False),
+    )
+
+
+def _every_transition_update(target: RelationId) -> tuple[c.Update, ...]:
+    """A tablet begins to move, and goes back."""
+    place = target, TabletId(0)
+    back = (Stage.ALLOW_WRITE_BOTH_READ_OLD, Stage.CLEANUP_TARGET, Stage.REVERT_MIGRATION)
+    ends = {"leaving": Replica(NODE, 0), "pending": Replica(OTHER, 0)}
+    return (
+        t.BeginTransition(tablet=place, kind=TransitionKind.MIGRATION, **ends),
+        t.FailTransition(tablet=place, stage=back[0], failure="the disk is full"),
+        t.AdvanceTransition(tablet=place, stage=back[0], to=back[1]),
+        t.AdvanceTransition(tablet=place, stage=back[1], to=back[2]),
+        t.EndTransition(tablet=place, stage=back[2]),
+        t.SetReplication(relation=target, replication=2),
     )
 
 
