@@ -183,9 +183,9 @@ def _every_transition_update(target: RelationId) -> tuple[c.Update, ...]:
     """A tablet begins to move, and goes back."""
     place = target, TabletId(0)
     back = (Stage.ALLOW_WRITE_BOTH_READ_OLD, Stage.CLEANUP_TARGET, Stage.REVERT_MIGRATION)
-    ends = {"leaving": Replica(NODE, 0), "pending": Replica(OTHER, 0)}
+    leaving, pending = Replica(NODE, 0), Replica(OTHER, 0)
     return (
-        t.BeginTransition(tablet=place, kind=TransitionKind.MIGRATION, **ends),
+        t.BeginTransition(tablet=place, kind=TransitionKind.MIGRATION, leaving=leaving, pending=pending),
         t.FailTransition(tablet=place, stage=back[0], failure="the disk is full"),
         t.AdvanceTransition(tablet=place, stage=back[0], to=back[1]),
         t.AdvanceTransition(tablet=place, stage=back[1], to=back[2]),

@@ -61,7 +61,7 @@ def test_a_commit_that_has_several_runs_is_merged_as_a_whole(tmp_path: Path) -> 
         db.sql("CREATE TABLE t (id BIGINT, n BIGINT, PRIMARY KEY (id))")
         for number in range(3):
             db.table("t").upsert([{"id": key, "n": number} for key in range(13)])
-        assert [run.rows for run in live_runs(db, "t")] == [7, 6, 7, 6, 7, 6]
+        assert sorted(run.rows for run in live_runs(db, "t")) == [6, 6, 6, 7, 7, 7]
         assert merge(db.context, "t") == 2
         assert db.query("t", order_by="id").rows() == [(key, 2) for key in range(13)]
 
