@@ -15,7 +15,6 @@ from ebla.catalog import reads
 from ebla.model.relation import RunSource
 from ebla.tables.tiers import merge
 from support.folding import fold, snapshot_rows
-from support.warehouse import tuned
 
 EXAMPLES = int(os.environ.get("EBLA_EXAMPLES", "25"))
 TABLETS = 4
@@ -70,7 +69,7 @@ def _take(db: ebla.Database, what: str, argument: object, rows: dict[int, int]) 
             db.table("t").delete([{"id": key} for key in argument])
             return len(argument)
         case "merge", int():
-            merge(tuned(db, level0_rows_max=argument).context, "t")
+            merge(db.context.tuned(level0_rows_max=argument), "t")
         case "fold", set():
             fold(db, "t", tablets=argument)
     return 0
