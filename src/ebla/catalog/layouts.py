@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from ebla.base.ids import NodeId, RelationId, TabletId
 from ebla.catalog import indexing, resizes, rows, runs
@@ -24,8 +25,13 @@ def report(state: State, update: t.ReportCut) -> tuple[Change, ...]:
     return resizes.changes(state, replace(update, tablets=ready))
 
 
-def layouts(state: State) -> dict[RelationId, Layout]:
-    """Where the tablets of each living table and view lie."""
+Sizes = Mapping[RelationId, tuple[int, ...]]
+"""The bytes of one copy of each tablet, by relation."""
+
+
+def layouts(state: State, measured: Sizes = MappingProxyType({})) -> dict[RelationId, Layout]:
+    """Where the tablets of each living table and view lie. `measured`: their sizes as they were a while ago; they are
+    taken anew where a relation has others."""
     relations = rows.find(
         state, s.relations, "relation_id", dropped_version=None, kind=frozenset({Kind.TABLE.value, Kind.VIEW.value})
     )
@@ -36,7 +42,9 @@ def layouts(state: State) -> dict[RelationId, Layout]:
         if row.relation_id in replicas:
             replicas[row.relation_id][row.tablet_id].append(Replica(NodeId(row.host_id), row.shard))
     reported = resizes.reports(state)
-    sizes = _sizes(state, {RelationId(row.relation_id): row.tablets for row in relations})
+    tablets = {RelationId(row.relation_id): row.tablets for row in relations}
+    same = all(len(measured.get(relation, ())) == count for relation, count in tablets.items())
+    sizes = measured if same else _sizes(state, tablets)
     return {
         RelationId(row.relation_id): Layout(
             relation=RelationId(row.relation_id),

@@ -28,7 +28,7 @@ from ebla.topology import stored
 
 log = logging.getLogger("ebla.topology")
 
-LOOK_S = 0.5
+LOOK_S = 1.0
 """How often a process looks whether anything is left to cut, while a resize is decided."""
 
 
@@ -41,6 +41,8 @@ class Segregation:
         """`own`: the nodes that live with this process."""
         self._context = context
         self._own = own
+        self._sizes: layouts.Sizes = {}
+        """Of tablets, as they were once: no cut depends on them."""
         context.services.add(self)
 
     @property
@@ -53,7 +55,8 @@ class Segregation:
         with self._context.catalog.reading() as connection:
             if not resizes.is_any_decided(connection):
                 return None
-            state = stored.load(connection, self._context.catalog.clock(), own)
+            state = stored.load(connection, self._context.catalog.clock(), own, sizes=self._sizes)
+            self._sizes = {relation: layout.bytes for relation, layout in state.layouts.items()}
         for layout in state.layouts.values():
             if layout.resize.type is not ResizeType.NONE:
                 self._look_after(state, layout, own)

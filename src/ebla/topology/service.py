@@ -19,11 +19,11 @@ from sqlalchemy import Connection
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId, Version
-from ebla.catalog import cdc, resizes
+from ebla.catalog import cdc, layouts, resizes
 from ebla.catalog import topology as stored_topology
 from ebla.errors import EblaError, StaleTermError
 from ebla.model import changes as c
-from ebla.model.topology import LEASE, Topology
+from ebla.model.topology import LEASE, RequestKind, Topology
 from ebla.tables.context import Context
 from ebla.topology import coordinator, stored
 from ebla.topology.migration import Migration
@@ -38,7 +38,7 @@ LOOK_S = 1.0
 SIZES_S = 30.0
 """how often at the sizes of tablets, which change without a version,"""
 POLL_S = 0.1
-"""and at all of it, while something has begun that waits for other processes."""
+"""and at first at all of it, while something has begun that waits for other processes; then less and less often."""
 
 
 class Coordination:
@@ -58,6 +58,9 @@ class Coordination:
         self.rounds = 0
         """How often the process has looked; grows behind each look."""
         self._sizes_due_s = self._opened_s + SIZES_S
+        self._sizes: layouts.Sizes = {}
+        """Of tablets, as they were when they were last due."""
+        self._pause_s = POLL_S
         self.seen = Version(0)
         """The version of the topology that this process follows."""
         self._rebuilding = Rebuilding(context, self.ask)
@@ -94,8 +97,10 @@ class Coordination:
         asked, self._is_asked = self._is_asked, False
         version = self._context.catalog.read(stored_topology.version)
         moved = self._follow(version)
+        if moved or asked:
+            self._pause_s = POLL_S
         if now_s >= self._sizes_due_s:
-            self._sizes_due_s = now_s + SIZES_S
+            self._sizes_due_s, self._sizes = now_s + SIZES_S, {}
             if self._context.catalog.read(self._is_due):
                 self._round(of_sizes=True)
         if self._is_quiet and not moved and not asked:
@@ -120,9 +125,21 @@ class Coordination:
         return True
 
     def _is_due(self, connection: Connection) -> bool:
-        """Whether the coordinator would decide anything; asked without the lease, which is a write."""
-        state = stored.load(connection, self._context.catalog.clock(), self.own(), self._rebuilding.done)
-        return coordinator.step(state, self._context.settings.tablet_bytes_target) is not None
+        """Whether the leader would decide or do anything; asked without the lease, which is a write."""
+        state = self._load(connection)
+        goes_on = bool(state.transitions) or any(one.kind is RequestKind.REBUILD for one in state.requests)
+        return goes_on or coordinator.step(state, self._context.settings.tablet_bytes_target) is not None
+
+    def _load(self, connection: Connection) -> Topology:
+        context = self._context
+        state = stored.load(connection, context.catalog.clock(), self.own(), self._rebuilding.done, self._sizes)
+        self._sizes = {relation: layout.bytes for relation, layout in state.layouts.items()}
+        return state
+
+    def _wait(self) -> float:
+        """How many seconds until the next look where nothing has changed: more each time."""
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, LOOK_S)
+        return pause_s
 
     def _round(self, *, of_sizes: bool = False) -> float:
         """Take one step of what is to be done; how many seconds until the next look. `of_sizes`: sizes alone may give
@@ -131,14 +148,16 @@ class Coordination:
         if self._is_quiet:
             self._context.leadership.give_back(LEASE)
             return LOOK_S
+        if not of_sizes and not self._context.catalog.read(self._is_due):
+            return self._wait()
         lease = self._context.leadership.take(LEASE, from_the_gone=True)
         if lease is None:
-            return POLL_S
+            return self._wait()
         term = c.TermIs(lease=LEASE, holder=lease.holder, term=lease.term)
-        own, reasons, states = self.own(), list[str](), list[Topology]()
+        reasons, states = list[str](), list[Topology]()
 
         def decide(connection: Connection, at: Version) -> c.Decision | None:
-            states.append(stored.load(connection, self._context.catalog.clock(), own, self._rebuilding.done))
+            states.append(self._load(connection))
             decision = coordinator.step(states[-1], self._context.settings.tablet_bytes_target)
             if decision is None:
                 return None
@@ -150,11 +169,12 @@ class Coordination:
             committed = self._context.catalog.decide(decide, node=self._context.node)
         except StaleTermError:
             self._context.leadership.lost(LEASE)
-            return POLL_S
+            return self._wait()
         if committed is None:
             self._rebuilding.act(states[-1])
             self._migration.act(states[-1])
-            return POLL_S
+            return self._wait()
+        self._pause_s = POLL_S
         hit("topology.committed")
         log.info("topology: version=%d %s", committed.version, reasons[-1])
         self._follow(committed.version)

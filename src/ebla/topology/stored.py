@@ -14,9 +14,16 @@ from ebla.model.topology import Rebuilt, Tablet, Topology, Transition
 
 
 def load(
-    state: State, now: int, own: Collection[NodeId] = (), rebuilt: Mapping[int, Rebuilt] | None = None
+    state: State,
+    now: int,
+    own: Collection[NodeId] = (),
+    rebuilt: Mapping[int, Rebuilt] | None = None,
+    sizes: layouts.Sizes | None = None,
 ) -> Topology:
-    """All that a step is decided from. `own` are nodes of this process: it is alive, and sees what it reads."""
+    """All that a step is decided from. `own` are nodes of this process: it is alive, and sees what it reads.
+
+    `sizes`: those of tablets as they were a while ago, which saves reading all runs.
+    """
     version = topology.version(state)
     seen: dict[NodeId, Version] = dict(processes.seen(state, now)) | dict.fromkeys(own, version)
     moving = topology.transitions(state)
@@ -27,7 +34,7 @@ def load(
         members=members,
         alive=frozenset(seen),
         seen=seen,
-        layouts=layouts.layouts(state),
+        layouts=layouts.layouts(state, sizes or {}),
         transitions=moving,
         requests=topology.open_requests(state),
         balancing=topology.is_balancing(state),
