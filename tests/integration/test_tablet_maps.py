@@ -172,7 +172,7 @@ def test_level_0_runs_are_cut_into_runs_of_one_tablet_each(db: ebla.Database) ->
     write(db, 1, 4, n=8)
     before, then = db.context.catalog.version(), rows(db, "t")
     spanning = [run for run in live_runs(db, "t") if run.level == 0]
-    assert cut_runs(db.context, "t", 2, lambda snapshot: crossing(snapshot.level0, 2)) == len(spanning) == 3
+    assert cut_runs(db.context, "t", 2, lambda snapshot: crossing(snapshot.level0, 2)) == len(crossing(spanning, 2)) > 0
     after = [run for run in live_runs(db, "t") if run.level == 0]
     assert all(tablet_around(run.tokens, 2) is not None for run in after)
     assert {run.begin_version for run in after} == {run.begin_version for run in spanning}
