@@ -78,6 +78,7 @@ def test_a_request_is_queued_begins_ends_and_stays_readable(catalog: Catalog, cl
         state=RequestState.QUEUED,
         node=NODE,
         parameters={"ignore_nodes": [NODE2]},
+        holder="test",
     )
     with catalog.reading() as connection:
         assert topology.open_requests(connection) == (queued,)
@@ -171,8 +172,8 @@ def test_a_node_lives_as_long_as_a_process_of_it_and_has_seen_what_all_of_them_h
     clock.advance(5 * SECOND_US)
     report("q", 5, NODE)
     with catalog.reading() as connection:
-        assert processes.seen(connection, clock()) == {NODE: 5, NODE2: 7}
+        assert processes.seen(processes.alive(connection, clock())) == {NODE: 5, NODE2: 7}
         assert stored.load(connection, clock()).alive == {NODE, NODE2}
     clock.advance(6 * SECOND_US)
     with catalog.reading() as connection:
-        assert processes.seen(connection, clock()) == {NODE: 5}
+        assert processes.seen(processes.alive(connection, clock())) == {NODE: 5}

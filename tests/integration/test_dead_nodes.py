@@ -13,8 +13,8 @@ from ebla.base.caches import CacheName
 from ebla.errors import StorageError, UsageError
 from ebla.storage import copies
 from ebla.storage import runs as rf
-from ebla.storage.files import Root
-from ebla.tables import transaction
+from ebla.storage.files import MARKER, Root
+from ebla.tables import transaction, vacuum
 from ebla.topology import streaming
 from ebla.topology.streaming import repair
 from support.warehouse import connect, eventually, live_runs, named, names_of, rows, stored
@@ -250,6 +250,95 @@ def test_files_that_vacuum_takes_during_a_rebuild_are_not_lost(db, tmp_path, mon
     assert db.sql(f"WAIT FOR REQUEST {request}").rows() == [(request, "node node3 has all of its copies")]
     db.vacuum()
     assert stored(db) == named(db)
+
+
+def test_a_sweep_spares_a_copy_that_a_repair_names_at_the_same_moment(db, tmp_path, monkeypatch):
+    """A repair that died has left the file; the next one finds it whole while a sweep has already seen it unnamed."""
+    back = kill(tmp_path, "node3")
+    write(db, 40, 50)
+    back()
+    monkeypatch.setattr(streaming, "hit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        repair(db.context)
+    monkeypatch.setattr(streaming, "hit", lambda name: None)
+    left = stored(db) - named(db)
+    assert len(left) == 1
+    made: list[int] = []
+    monkeypatch.setattr(
+        vacuum, "hit", lambda name: made.append(repair(db.context).made) if name == "sweep.read" else None
+    )
+    assert vacuum.sweep(db.context) == (0, 0, 0)
+    assert made == [1]
+    assert stored(db) == named(db)
+
+
+def interrupted(name: str) -> None:
+    raise KeyboardInterrupt(name)
+
+
+def test_what_a_repair_that_died_left_behind_is_swept(db, tmp_path, monkeypatch):
+    back = kill(tmp_path, "node3")
+    write(db, 40, 50)
+    back()
+    monkeypatch.setattr(streaming, "hit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        repair(db.context)
+    assert vacuum.sweep(db.context)[0] == 1
+    assert stored(db) == named(db)
+
+
+@pytest.mark.parametrize("node", ["node1", "node3"])
+def test_a_mount_point_without_its_disk_is_neither_marked_nor_written_to(db, tmp_path, node):
+    db.close()
+    (tmp_path / node).rename(tmp_path / "away")
+    (tmp_path / node).mkdir()
+    with opened(tmp_path) as again:
+        write(again, 40, 50)
+        assert list((tmp_path / node).iterdir()) == []
+        assert lacking(again) == {node: 1}
+        (tmp_path / node).rmdir()
+        (tmp_path / "away").rename(tmp_path / node)
+        assert repair(again.context).made == 1
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_disk_of_another_warehouse_is_neither_written_to_nor_swept(db, tmp_path, is_open):
+    with connect(tmp_path / "other", storage_root=str(tmp_path / "theirs")) as other:
+        other.sql("CREATE TABLE u (id BIGINT, PRIMARY KEY (id))")
+        for number in range(4):
+            other.table("u").upsert([{"id": number}])
+    if not is_open:
+        db.close()
+    (tmp_path / "node3").rename(tmp_path / "away")
+    (tmp_path / "theirs").rename(tmp_path / "node3")
+    before = sorted((tmp_path / "node3").rglob("*"))
+    again = db if is_open else opened(tmp_path)
+    with again:
+        write(again, 40, 50)
+        again.vacuum()
+        assert lacking(again) == {"node3": 1}
+    assert sorted((tmp_path / "node3").rglob("*")) == before
+
+
+def test_a_damaged_marker_makes_a_node_down(db, tmp_path):
+    db.close()
+    (tmp_path / "node1" / MARKER).write_text("")
+    with opened(tmp_path) as again:
+        write(again, 40, 50)
+        assert lacking(again) == {"node1": 1}
+
+
+def test_new_tables_are_placed_on_nodes_that_are_there(tmp_path):
+    nodes = {"node2": str(tmp_path / "node2")}
+    connect(tmp_path / "w", nodes=nodes).close()
+    back = kill(tmp_path, "node2")
+    with connect(tmp_path / "w", nodes=nodes) as db:
+        db.sql("CREATE TABLE t (id BIGINT, n INT, PRIMARY KEY (id))")
+        write(db, 0, 40)
+        assert ids(db) == list(range(40))
+        db.sql("CREATE TABLE u (id BIGINT PRIMARY KEY) WITH (replication = 2, min_copies = 1)")
+        back()
+        assert db.sql("SELECT count(DISTINCT host_id) FROM system.tablets").one() == (2,)
 
 
 @pytest.mark.spark

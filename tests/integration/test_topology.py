@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
+import threading
 import uuid
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,7 +22,7 @@ from ebla.errors import NodeConflictError, SqlError, UnknownNameError, UsageErro
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import NodeState
 from ebla.model.topology import LEASE, Member, RequestKind
-from ebla.storage.files import MARKER
+from ebla.storage.files import MARKER, Root
 from support.catalogs import dump, exclusively
 from support.warehouse import connect, eventually, host
 
@@ -73,6 +77,62 @@ def test_c7_a_removed_nodes_id_is_refused_and_its_name_is_free(tmp_path: Path):
     with connect(tmp_path / "w", nodes={"node2": str(tmp_path / "fresh")}) as db:
         assert host(db, "node2") != gone
         assert sorted(states(db)) == [("node1", "normal"), ("node2", "left"), ("node2", "normal")]
+
+
+@pytest.mark.parametrize("whose", ["the same node's name", "another warehouse"])
+def test_the_root_of_a_node_that_left_is_swept_for_no_one(tmp_path: Path, whose: str):
+    place, nodes = tmp_path / "two", {"node2": str(tmp_path / "two")}
+    with connect(tmp_path / "w", nodes=nodes) as db:
+        [(request,)] = db.sql("ALTER CLUSTER DECOMMISSION NODE node2").rows()
+        db.sql(f"WAIT FOR REQUEST {request}")
+    shutil.rmtree(place)
+    is_same = whose == "the same node's name"
+    with connect(tmp_path / "w", nodes=nodes) if is_same else connect(tmp_path / "x", storage_root=str(place)) as db:
+        db.sql("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        for number in range(3):
+            db.table("t").upsert([{"id": number * 100 + n} for n in range(100)])
+    files = sorted(place.rglob("*.parquet"))
+    assert files
+    with connect(tmp_path / "w") as db:
+        assert db.vacuum().files == 0
+    assert sorted(place.rglob("*.parquet")) == files
+
+
+def test_two_processes_of_a_new_node_are_one_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    place, both = tmp_path / "two", threading.Barrier(2)
+    connect(tmp_path / "w").close()
+    claim = Root.claim
+
+    def together(root: Root, claimed: Mapping[str, str]) -> dict[str, str]:
+        both.wait(30)
+        return claim(root, claimed)
+
+    monkeypatch.setattr(Root, "claim", together)
+    with ThreadPoolExecutor() as pool:
+        opened = list(pool.map(lambda _: connect(tmp_path / "w", nodes={"node2": str(place)}), range(2)))
+    with opened[0] as db, opened[1]:
+        assert states(db) == [("node1", "normal"), ("node2", "normal")]
+        assert asked(db) == [("join", "done")]
+        assert json.loads((place / MARKER).read_text())["node"] == host(db, "node2")
+
+
+@pytest.mark.parametrize("same", ["name", "storage root"])
+def test_a_name_and_a_root_belong_to_one_node(tmp_path: Path, same: str):
+    with connect(tmp_path / "w", nodes={"node2": str(tmp_path / "two")}) as db:
+        name, root = ("node2", tmp_path / "three") if same == "name" else ("node3", tmp_path / "two")
+        node = Member(id=NodeId("late"), name=name, root=str(root), state=NodeState.NONE)
+        with pytest.raises(NodeConflictError, match=f"expected a {same} of its own, found node node2"):
+            exclusively(db.context.catalog, t.AddNode(node=node))
+
+
+def test_a_node_joins_while_another_process_leads(tmp_path: Path):
+    """The leader reads in the row of the joining process that its node is alive, before it is a member."""
+    with connect(tmp_path / "w", nodes={"node2": str(tmp_path / "two")}) as db:
+        db.sql("CREATE TABLE t (id BIGINT PRIMARY KEY) WITH (tablets = 4)")
+        db.sql("ALTER CLUSTER DECOMMISSION NODE node2")
+        eventually(lambda: ("node2", "decommissioning") in states(db))
+        with connect(tmp_path / "w", nodes={"node3": str(tmp_path / "three")}) as other:
+            assert ("node3", "normal") in states(other)
 
 
 def test_a_host_id_lies_in_the_storage_root(tmp_path: Path):

@@ -15,7 +15,7 @@ from ebla.errors import StorageError
 from ebla.model import copies as model
 from ebla.model.tablets import spread_of, spread_over
 from ebla.storage import copies
-from ebla.storage.files import MARKER, Root
+from ebla.storage.files import MARKER, Owner, Root
 from support.manifests import run_of, table_of
 
 A, B, C = map(NodeId, "abc")
@@ -42,9 +42,9 @@ def test_a_node_lacks_a_run_of_its_tablets():
 
 @pytest.fixture
 def roots(tmp_path: Path) -> dict[NodeId, Root]:
-    found = {node: Root(str(tmp_path / node), fsync=False, claimed=True) for node in (A, B, C)}
+    found = {node: Root(str(tmp_path / node), fsync=False, owner=Owner("c", node)) for node in (A, B, C)}
     for node in found:
-        Root(str(tmp_path / node)).claim({"node": node})
+        Root(str(tmp_path / node)).claim({"cluster": "c", "node": node})
     return found
 
 

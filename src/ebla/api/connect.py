@@ -57,8 +57,8 @@ def connect(
     except BaseException:
         catalog.close()
         raise
-    nodes = None if registered is None else registered.nodes
-    opened = Database(Context.open(catalog, loaded, spark, EntryMaintainer(), nodes=nodes), Role(role))
+    node, own = (None, {}) if registered is None else (registered.node, registered.roots)
+    opened = Database(Context.open(catalog, loaded, spark, EntryMaintainer(), node=node, own=own), Role(role))
     try:
         opened.background.join(() if registered is None else registered.asking)
     except BaseException:

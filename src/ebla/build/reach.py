@@ -11,8 +11,6 @@ import threading
 import time
 
 from ebla.base.ids import NodeId
-from ebla.errors import EblaError
-from ebla.storage.files import Root
 from ebla.tables.context import Context
 
 LOOK_S = 1.0
@@ -24,7 +22,6 @@ class Reach:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._cluster: str | None = None
         self._lock = threading.Lock()
         self._looked_s = float("-inf")
         self._found: frozenset[NodeId] = frozenset()
@@ -33,18 +30,6 @@ class Reach:
         """The nodes whose tasks can be done in this process."""
         with self._lock:
             if time.monotonic() - self._looked_s >= LOOK_S:
-                if self._cluster is None:
-                    self._cluster = self._context.catalog.cluster_id()
-                roots = self._context.roots()
-                self._found = frozenset(node for node, root in roots.items() if is_of(root, self._cluster, node))
+                self._found = self._context.reached()
                 self._looked_s = time.monotonic()
             return self._found
-
-
-def is_of(root: Root, cluster: str, node: NodeId) -> bool:
-    """Whether a root is there, and is this node's."""
-    try:
-        owner = root.owner() or {}
-        return owner.get("cluster") == cluster and owner.get("node") == node
-    except (EblaError, OSError, ValueError):  # it cannot be read, or is no marker
-        return False

@@ -6,7 +6,7 @@ A process whose lease ran out is dead to the others. Its row goes when another p
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -108,10 +108,10 @@ def alive(state: State, now: int) -> list[Process]:
     ]
 
 
-def seen(state: State, now: int) -> dict[NodeId, Version]:
+def seen(living: Iterable[Process]) -> dict[NodeId, Version]:
     """The nodes that live, each with the oldest version of the topology that a process of it follows."""
     found: dict[NodeId, Version] = {}
-    for process in alive(state, now):
+    for process in living:
         for node in process.hosts:
             found[node] = min(process.seen, found.get(node, process.seen))
     return found

@@ -15,6 +15,7 @@ from ebla.catalog import schema as s
 from ebla.catalog.rows import Above, AtLeast, AtMost, Overlapping, State, Within
 from ebla.errors import SnapshotError, UnknownNameError, UsageError
 from ebla.model.copies import readable
+from ebla.model.lifecycle.node import may_hold
 from ebla.model.relation import (
     FOREVER,
     SPANS_TABLETS,
@@ -50,7 +51,8 @@ STAGED = {"state": RunState.STAGING.value, "end_version": FOREVER}
 
 
 def roots(state: State) -> dict[NodeId, str]:
-    return {node.id: node.root for node in topology.members(state).values()}
+    """Of the nodes that may hold replicas. The root of a node that left may be another's by now."""
+    return {node.id: node.root for node in topology.members(state).values() if may_hold(node.state)}
 
 
 # ---- relations ------------------------------------------------------------------------------------------
@@ -436,9 +438,10 @@ RUNS: Interned[tuple[int, Any], Run] = Interned("runs", _run, bytes_max=64 * 2**
 """Of this process: most rows of a manifest were read before, by the snapshot before this one."""
 
 
-def named_paths(state: State, node: NodeId) -> set[str]:
-    """Every file that the manifest names under a node's root."""
-    return rows.values(state, s.runs.c.path, host_id=node)
+def named_paths(state: State, node: NodeId, among: Iterable[str] | None = None) -> set[str]:
+    """The files that the manifest names under a node's root: all, or those of some paths."""
+    some: dict[str, object] = {} if among is None else {"path": frozenset(among)}
+    return rows.values(state, s.runs.c.path, host_id=node, **some)
 
 
 def newest_write(state: State, relation: RelationId) -> Version:

@@ -10,7 +10,7 @@ from ebla.base.ids import NodeId, RelationId, TabletId, Version
 from ebla.catalog import cdc, memory, resizes, rows
 from ebla.catalog import schema as s
 from ebla.catalog.rows import Change, State
-from ebla.errors import ConflictError, UnknownNameError
+from ebla.errors import ConflictError, NodeConflictError, UnknownNameError
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import LIFE, NodeState, is_member
 from ebla.model.lifecycle.tablet import Stage
@@ -82,6 +82,13 @@ def _add(state: State, node: Member, now: int) -> Change:
     found = rows.one(state, s.topology, key=KEY, host_id=node.id)
     if found is not None:
         raise ConflictError(f"node {node.name}: expected a host id of its own, found {node.id} {found.node_state}")
+    for other in _members(state).values():
+        if other.state is not NodeState.LEFT and (other.name == node.name or other.root == node.root):
+            what = "name" if other.name == node.name else "storage root"
+            raise NodeConflictError(
+                f"node {node.name} at {node.root}: expected a {what} of its own, found node {other.name} "
+                f"({other.id}) at {other.root}"
+            )
     row = {
         "key": KEY,
         "host_id": node.id,
@@ -261,6 +268,7 @@ def _request(row: Any) -> Request:
         relation=None if row.relation_id is None else RelationId(row.relation_id),
         parameters=parameters,
         begun=None if row.begun_version is None else Version(row.begun_version),
+        holder=row.holder,
     )
 
 

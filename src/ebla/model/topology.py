@@ -92,6 +92,8 @@ class Request:
     relation: RelationId | None = None
     parameters: Mapping[str, object] = field(default_factory=dict)
     begun: Version | None = None
+    holder: str = ""
+    """The process that asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +216,8 @@ class Topology:
     """Nodes whose process holds its lease."""
     seen: Mapping[NodeId, Version]
     """The topology version that each live node follows."""
+    holders: frozenset[str] = frozenset()
+    """The processes that hold their leases."""
     layouts: Mapping[RelationId, Layout]
     transitions: Mapping[Tablet, Transition]
     requests: tuple[Request, ...]

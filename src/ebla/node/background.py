@@ -13,7 +13,6 @@ from ebla.model.topology import Member
 from ebla.node.compactor import Compactor
 from ebla.node.preparer import PREPARATION, Preparer
 from ebla.node.presence import Presence
-from ebla.node.registration import living
 from ebla.node.repairer import Repairer
 from ebla.node.runner import Runner
 from ebla.node.vacuumer import Vacuumer
@@ -48,9 +47,9 @@ class Background:
     def __init__(self, context: Context, epochs: Epochs) -> None:
         let_threads_in(context.settings.thread_switch_s)
         self._context = context
-        self._segregation = Segregation(context, own=lambda: living(context))
+        self._segregation = Segregation(context, own=context.nodes.living)
         saw = lambda: context.services.wake(Presence.name, Segregation.name)  # noqa: E731
-        self.coordination = Coordination(context, own=lambda: living(context), saw=saw)
+        self.coordination = Coordination(context, own=context.nodes.living, saw=saw)
         self.handshake = Handshake(context, self.coordination)
         self.reader = Reader(context, self.wake_runner)
         self.compactor = Compactor(context)
@@ -73,7 +72,8 @@ class Background:
         if nodes:
             self._presence.appear()
         for request in [self.handshake.join(node) for node in nodes]:
-            self.handshake.wait(request)
+            if request is not None:
+                self.handshake.wait(request)
 
     def wake(self) -> None:
         """Look whether there is anything to build or to bring up to date."""

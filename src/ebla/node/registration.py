@@ -3,23 +3,24 @@
 A node is known by its host id, which lies in its storage root together with its name (`Root.owner`). A name may be
 given again when the node that had it has left; a host id never is. So the root of a node that left is refused, and that
 of a join that did not end: each begins anew with a fresh one.
+
+A root is marked before the catalog hears of its node, and never again: a member whose root does not name it is down.
+Its disk is gone, or another one is mounted in its place.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version as release
 from pathlib import Path
 
-from sqlalchemy import Connection
-
-from ebla.base.ids import NodeId, Version
+from ebla.base.ids import NodeId
 from ebla.base.settings import Settings
-from ebla.build.reach import is_of
 from ebla.catalog import topology
 from ebla.catalog.store import FILE, Catalog, is_postgres
 from ebla.errors import CatalogError, NodeConflictError
@@ -28,8 +29,7 @@ from ebla.model.lifecycle.node import NodeState, is_member, may_hold
 from ebla.model.scopes import TOPOLOGY
 from ebla.model.topology import FEATURES, Member
 from ebla.model.topology_changes import AddNode
-from ebla.storage.files import Root
-from ebla.tables.context import Context
+from ebla.storage.files import MARKER, Owner, Root
 
 log = logging.getLogger("ebla.topology")
 
@@ -38,11 +38,14 @@ DEFAULT_ROOT = "./data"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """The nodes of a process, by name."""
+    """The nodes of a process."""
 
-    nodes: Mapping[str, NodeId]
+    node: NodeId
+    """Its own, which the setting `node` names,"""
+    roots: Mapping[NodeId, str]
+    """all that live with it, with their storage roots as they are recorded,"""
     asking: tuple[Member, ...]
-    """Those that are no members yet."""
+    """and those that are no members yet."""
 
 
 def register(catalog: Catalog, settings: Settings) -> Registered:
@@ -51,41 +54,48 @@ def register(catalog: Catalog, settings: Settings) -> Registered:
     A node that is registered with another storage root is refused. A root belongs to one node of one catalog, and holds
     no other root: a file that is swept there belongs to no other catalog.
     """
-    wanted = _wanted(catalog, settings)
-    asking: list[Member] = []
-    before: set[str] = set()
-    """The names of nodes that were there."""
-
-    def decide(connection: Connection, at: Version) -> c.Decision | None:
-        stored = topology.members(connection)
-        before.update(member.name for member in stored.values() if may_hold(member.state))
-        asking[:] = _strangers(catalog, stored, wanted, settings)
+    wanted, cluster = _wanted(catalog, settings), catalog.cluster_id()
+    while True:
+        stored = catalog.read(topology.members)
         held = {member.name: member.root for member in stored.values() if may_hold(member.state)}
         _refuse_nested({name: catalog.located(root) for name, root in {**held, **wanted}.items()})
-        if stored or not asking:
-            return None
-        founders = [AddNode(node=replace(node, state=NodeState.NORMAL)) for node in asking]
-        reason = f"found the cluster with {', '.join(sorted(wanted))}"
-        return c.Decision(reason=reason, updates=tuple(founders), guards=frozenset({TOPOLOGY}))
-
-    if catalog.decide(decide) is not None:
-        asking.clear()
-    with catalog.reading() as connection:
-        nodes = {name: topology.host_id(connection, name) for name in wanted}
-    nodes |= {member.name: member.id for member in asking}
-    for name, root in wanted.items():
-        place = Root(catalog.located(root), mask=settings.file_mask)
-        if name != settings.node and name in before and not place.is_there:
-            log.warning("node=%s expected its storage root, found none at %s; the node is down", name, place.location)
-            continue
-        place.claim({"cluster": catalog.cluster_id(), "node": nodes[name], "name": name})
-    return Registered(nodes=nodes, asking=tuple(asking))
+        strangers = _strangers(catalog, cluster, stored, wanted, settings)
+        asking = [_claimed(catalog.located(node.root), cluster, node, settings.file_mask) for node in strangers]
+        if stored:
+            break
+        _found(catalog, asking)
+    by_name = {member.name: member for member in stored.values() if is_member(member.state)}
+    for name in wanted:
+        if name in by_name:
+            _warn_if_down(catalog.located(by_name[name].root), Owner(cluster, by_name[name].id), name)
+    nodes = by_name | {member.name: member for member in asking}
+    roots = {nodes[name].id: nodes[name].root for name in wanted}
+    return Registered(node=nodes[settings.node].id, roots=roots, asking=tuple(asking))
 
 
-def living(context: Context) -> frozenset[NodeId]:
-    """The nodes that live with a process: its own, if their storage roots are there."""
-    cluster, roots = context.catalog.cluster_id(), context.roots()
-    return frozenset(node for node in context.hosts if node in roots and is_of(roots[node], cluster, node))
+def _claimed(place: str, cluster: str, node: Member, mask: int) -> Member:
+    """A node whose root is marked as its own. An id that another process of it has put there first is its id."""
+    owner = Root(place, mask=mask).claim({"cluster": cluster, "node": node.id, "name": node.name})
+    if owner["cluster"] != cluster:
+        raise _of_its_own(node.name, place, "another warehouse")
+    return replace(node, id=NodeId(owner["node"]))
+
+
+def _found(catalog: Catalog, nodes: Sequence[Member]) -> None:
+    """Found the cluster with these nodes, unless others have."""
+    founders = tuple(AddNode(node=replace(node, state=NodeState.NORMAL)) for node in nodes)
+    reason = f"found the cluster with {', '.join(sorted(node.name for node in nodes))}"
+    decision = c.Decision(reason=reason, updates=founders, guards=frozenset({TOPOLOGY}))
+    catalog.decide(lambda connection, at: None if topology.members(connection) else decision)
+
+
+def _warn_if_down(place: str, owner: Owner, name: str) -> None:
+    if not Root(place, owner=owner).is_writable:
+        marker = json.dumps(owner._asdict())
+        log.warning(
+            "node=%s expected its storage root, found none of it at %s; the node is down: bring its disk back, or, if "
+            "the disk is there and lacks its file %s alone, write %s into that", name, place, MARKER, marker
+        )  # fmt: skip
 
 
 def _wanted(catalog: Catalog, settings: Settings) -> dict[str, str]:
@@ -104,15 +114,22 @@ def _wanted(catalog: Catalog, settings: Settings) -> dict[str, str]:
 
 
 def _strangers(
-    catalog: Catalog, stored: Mapping[NodeId, Member], wanted: Mapping[str, str], settings: Settings
+    catalog: Catalog, cluster: str, stored: Mapping[NodeId, Member], wanted: Mapping[str, str], settings: Settings
 ) -> list[Member]:
     """The nodes that the topology has not heard of; any other must be a member, with the same root."""
-    cluster, found = catalog.cluster_id(), []
+    found = []
     by_name = {member.name: member for member in stored.values() if member.state is not NodeState.LEFT}
     for name, root in wanted.items():
         member, place = by_name.get(name), catalog.located(root)
+        if member is not None and is_member(member.state):
+            if member.root != root:
+                raise NodeConflictError(
+                    f"node {name}: expected storage root {member.root}, found {root}; "
+                    "use the registered root, or another name for this node"
+                )
+            continue
         owner = None if "://" in place else Root(place).owner()
-        if owner is not None and owner.get("cluster") != cluster:
+        if owner is not None and owner["cluster"] != cluster:
             raise _of_its_own(name, place, "another warehouse")
         before = None if owner is None else stored.get(NodeId(owner["node"]))
         if before is not None and before.state is NodeState.LEFT:
@@ -122,18 +139,12 @@ def _strangers(
             )
         if before is not None and before != member:
             raise _of_its_own(name, place, f"node {before.name}")
-        if member is None:
-            found.append(_new(name, root, owner, stored, settings))
-        elif not is_member(member.state):
+        if member is not None:
             raise NodeConflictError(
                 f"node {name}: expected a fresh storage root, found {place} of a join that did not end; "
                 "begin anew with another root, under a name of its own"
             )
-        elif member.root != root:
-            raise NodeConflictError(
-                f"node {name}: expected storage root {member.root}, found {root}; "
-                "use the registered root, or another name for this node"
-            )
+        found.append(_new(name, root, owner, stored, settings))
     return found
 
 

@@ -50,9 +50,8 @@ def commit(
     emptied: bool,
 ) -> None:
     """Commit runs of tasks with the entries of all indexes that there are by now. `emptied`: they replace all rows."""
-    nodes = {origin.settings.node: origin.node}
     context = Context.open(
-        origin.catalog, origin.settings, maintainer=EntryMaintainer(), nodes=nodes, without_spark=NEEDS_SPARK
+        origin.catalog, origin.settings, maintainer=EntryMaintainer(), node=origin.node, without_spark=NEEDS_SPARK
     )
     added = (c.AddRuns(runs=tablets, level1_if_empty=True), c.AddRuns(runs=level0))
     attempts = origin.settings.write_attempts

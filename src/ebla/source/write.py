@@ -39,7 +39,7 @@ from ebla.source.commit import commit, refuse_what_needs_spark
 from ebla.source.options import Origin, Request
 from ebla.storage import copies
 from ebla.storage import runs as rf
-from ebla.storage.files import Root, owner, run_path
+from ebla.storage.files import Owner, Root, owner, run_path
 from ebla.tables import constraints
 from ebla.tables.batch import spread, tablet_run
 from ebla.tables.ddl import require_table
@@ -96,7 +96,8 @@ def begin_write(request: Request, schema: T.StructType, *, overwrite: bool) -> E
             reason=f"{'overwrite' if overwrite else 'append to'} {request.table} from Spark",
             lease_us=int(lease_s * 1e6),
         )
-    return EblaWriter(request, relation, transaction, roots, overwrite=overwrite)
+        cluster = origin.catalog.cluster_id()
+    return EblaWriter(request, relation, transaction, roots, cluster=cluster, overwrite=overwrite)
 
 
 def check_columns(schema: T.StructType, relation: Relation) -> None:
@@ -118,12 +119,14 @@ class EblaWriter(DataSourceArrowWriter):
         transaction: tx.Transaction,
         roots: Mapping[NodeId, str],
         *,
+        cluster: str,
         overwrite: bool,
     ) -> None:
         self.request = request
         self.relation = relation
         self.transaction = transaction
         self.roots = roots
+        self.cluster = cluster
         self.overwrite = overwrite
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
@@ -175,8 +178,8 @@ class EblaWriter(DataSourceArrowWriter):
             return
         with origin.catalog.reading() as connection:
             indexes = indexing.of_base(connection, self.relation.id)
-        for location in self.roots.values():
-            root = Root(location)
+        for node, location in self.roots.items():
+            root = Root(location, owner=Owner(self.cluster, node))
             for relation in (self.relation.id, *(one.index for one in indexes)):
                 for path, _, folder in root.listing(f"r{relation}"):
                     if not folder and owner(path) == self.transaction.id:
@@ -222,7 +225,7 @@ class PartitionWriter:
         self.relation = writer.relation
         self.transaction = writer.transaction.id
         self.roots = {
-            node: Root(location, fsync=settings.fsync, mask=settings.file_mask, claimed=True)
+            node: Root(location, fsync=settings.fsync, mask=settings.file_mask, owner=Owner(writer.cluster, node))
             for node, location in writer.roots.items()
         }
         self.key = [col.physical for col in writer.relation.key]

@@ -11,15 +11,17 @@ import errno
 import json
 import os
 import re
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from ebla.base.ids import RelationId, TransactionId
+from ebla.base.ids import NodeId, RelationId, TransactionId
 from ebla.base.rights import PRIVATE, make_directory, make_file, restrict
 from ebla.errors import StorageError, StorageFullError
 
@@ -27,6 +29,16 @@ _OWNER = re.compile(r"^r\d+/t(\d+)-")
 MARKER = "ebla-root.json"
 """The file in a storage root that says whose it is."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class Owner(NamedTuple):
+    """Whose a storage root is."""
+
+    cluster: str
+    """The id of the catalog,"""
+    node: NodeId
+    """and the node's host id."""
 
 
 def run_path(relation: RelationId, transaction: TransactionId, number: int) -> str:
@@ -79,10 +91,11 @@ def _may_be_nan(table: pa.Table, field: pa.Field) -> bool:
 class Root:
     """One node's storage root."""
 
-    def __init__(self, location: str, *, fsync: bool = True, mask: int = PRIVATE, claimed: bool = False) -> None:
+    def __init__(self, location: str, *, fsync: bool = True, mask: int = PRIVATE, owner: Owner | None = None) -> None:
         """`mask`: the rights that what is made here does not give; it counts for a local directory.
 
-        `claimed`: a node has made it its own. Where its marker is gone, so is the node's disk: nothing is written then.
+        `owner`: whose root it is. Where the marker does not say so, the node's disk is gone, or another one is in its
+        place: nothing is written or removed then.
         """
         if "://" not in location:
             location = str(Path(location).absolute())
@@ -91,7 +104,9 @@ class Root:
         self.local = isinstance(self.filesystem, fs.LocalFileSystem)
         self.fsync = fsync and self.local
         self.mask = mask
-        self._claimed = claimed and self.local
+        self._owner = owner
+        self._marked: tuple[int, ...] | None = None
+        """The marker, by what `stat` says of it, that named the owner when it was last read."""
         self._distrusted: dict[str, int | None] = {}
 
     def full(self, path: str) -> str:
@@ -102,19 +117,33 @@ class Root:
         return f"{self.base.rstrip('/')}/{path}"
 
     @property
-    def is_there(self) -> bool:
-        """Whether the directory is there; other file systems have none."""
-        return not self.local or os.path.isdir(self.base)
-
-    @property
     def is_writable(self) -> bool:
-        """Whether files may be written here: a root that a node has claimed has its marker."""
-        return not self._claimed or self.size(MARKER) is not None
+        """Whether files may be written and removed here: the marker names the owner."""
+        if self._owner is None:
+            return True
+        now = self._stat_of_marker() if self.local else ()
+        if now is not None and (not now or now != self._marked):
+            self._marked = now if self._names_owner() else None
+        return now is not None and now == self._marked
+
+    def _stat_of_marker(self) -> tuple[int, ...] | None:
+        try:
+            found = os.stat(self.inner(MARKER))
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _names_owner(self) -> bool:
+        try:
+            found = self.owner() or {}
+        except StorageError:
+            return False
+        return self._owner == (found.get("cluster"), found.get("node"))
 
     def make_parent(self, path: str) -> None:
         if not self.is_writable:
             raise StorageError(
-                f"{self.full(path)}: expected the storage root of a node, found no file {MARKER} in it; "
+                f"{self.full(path)}: expected the storage root of a node, found no file {MARKER} in it that says so; "
                 "bring its disk back, or remove the node"
             )
         parent = os.path.dirname(self.inner(path))
@@ -175,19 +204,51 @@ class Root:
         if self.size(MARKER) is None:
             return None
         with translated(self.full(MARKER)), self.filesystem.open_input_stream(self.inner(MARKER)) as file:
-            found: dict[str, str] = json.loads(file.read())
+            said = file.read()
+        try:
+            found = json.loads(said)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or not {"cluster", "node"} <= found.keys():
+            raise StorageError(
+                f"{self.full(MARKER)}: expected the ids of a catalog and a node, found {said[:80]!r}; bring the file "
+                "back from a backup, or use another storage root"
+            )
         return found
 
-    def claim(self, claimed: Mapping[str, str]) -> None:
-        """Mark the root as a node's own. A marker that is there already stays."""
+    def claim(self, claimed: Mapping[str, str]) -> dict[str, str]:
+        """Mark the root as a node's own, unless it is another's already; whose it is then.
+
+        The marker is there whole or not at all, and of two processes that claim a root at once one does.
+        """
         self.make_parent(MARKER)
-        if self.size(MARKER) is not None:
-            return
-        self.make_place(MARKER)
+        if (before := self.owner()) is not None:
+            return before
+        written = f".{MARKER}-{uuid.uuid4().hex}"
+        self.make_place(written)
         with translated(self.full(MARKER)):
-            with self.filesystem.open_output_stream(self.inner(MARKER)) as out:
+            with self.filesystem.open_output_stream(self.inner(written)) as out:
                 out.write(json.dumps(dict(claimed)).encode())
+            self.flush(written)
+            self._publish(written, MARKER)
             self.flush(MARKER)
+        return self.owner() or dict(claimed)
+
+    def _publish(self, written: str, name: str) -> None:
+        """Give a file its name, unless another file has it."""
+        try:
+            if not self.local:
+                raise OSError(errno.ENOTSUP, "no links")
+            os.link(self.inner(written), self.inner(name))
+        except FileExistsError:
+            pass
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            if self.size(name) is None:
+                self.filesystem.move(self.inner(written), self.inner(name))
+                return
+        self.filesystem.delete_file(self.inner(written))
 
     def flush(self, path: str) -> None:
         if not self.fsync:
@@ -223,6 +284,8 @@ class Root:
 
     def remove(self, path: str) -> bool:
         """Delete a file; one that is gone already is fine."""
+        if not self.is_writable:
+            return False
         try:
             self.filesystem.delete_file(self.inner(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -232,6 +295,8 @@ class Root:
         return True
 
     def remove_tree(self, path: str) -> None:
+        if not self.is_writable:
+            return
         with contextlib.suppress(FileNotFoundError, OSError):
             self.filesystem.delete_dir(self.inner(path))
 

@@ -8,6 +8,7 @@ import socket
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ebla.base.activities import Activities
@@ -72,9 +73,7 @@ class Context:
     tags: Tags
     holder: str
     node: NodeId
-    """The host id of the node that this process is,"""
-    hosts: frozenset[NodeId]
-    """and those of all nodes that live in it."""
+    """The host id of the node that this process is."""
     indexes: IndexCache = field(default_factory=IndexCache)
     activities: Activities = field(default_factory=Activities)
     lookups: Duck
@@ -90,14 +89,15 @@ class Context:
         spark: SparkSession | None = None,
         maintainer: IndexMaintainer | None = None,
         *,
-        nodes: Mapping[str, NodeId] | None = None,
+        node: NodeId | None = None,
+        own: Mapping[NodeId, str] = MappingProxyType({}),
         without_spark: str | None = None,
     ) -> Context:
-        """`nodes`: the host ids of the nodes of this process, by name. One that only reads may do without.
+        """`node`: the host id of this process's node; one that only reads may do without. `own`: the storage roots of
+        all nodes that live with it.
 
         `without_spark`: what an operation that needs Spark is answered, where none may be started.
         """
-        nodes = nodes or {settings.node: NodeId(settings.node)}
         caches = Caches(settings.read_cache_bytes)
         frames, plans = caches.cache(CacheName.FRAMES), caches.cache(CacheName.PLANS)
 
@@ -114,14 +114,13 @@ class Context:
             catalog=catalog,
             settings=settings,
             sessions=sessions,
-            nodes=Roots(catalog, settings),
+            nodes=Roots(catalog, settings, own),
             services=services,
             leadership=Leadership(catalog, holder, settings.leader_lease_s, services),
             leases=Leases(catalog, settings.transaction_lease_s, services),
             lag=Lag(catalog, services, settings.max_lag_s),
             holder=holder,
-            node=nodes[settings.node],
-            hosts=frozenset(nodes.values()),
+            node=NodeId(settings.node) if node is None else node,
             maintainer=maintainer,
             caches=caches,
             store=Store(caches),
@@ -200,6 +199,10 @@ class Context:
     def roots(self) -> dict[NodeId, Root]:
         with self.catalog.reading() as connection:
             return self.nodes.read(connection)
+
+    def reached(self) -> frozenset[NodeId]:
+        """The nodes whose storage roots are there, and theirs."""
+        return frozenset(node for node, root in self.roots().items() if root.is_writable)
 
     # ---- the end ----------------------------------------------------------------------------------------
 

@@ -55,10 +55,11 @@ def create_filled(context: Context, statement: CreateTable, rows: Callable[[tx.T
 def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]) -> Written | None:
     ddl.check_name(statement.name, "table")
     tablets, replication, kept = ddl.storage_options(context, statement.options)
+    reached = context.reached()
     with context.catalog.reading() as connection:  # a wrong request computes nothing
         if _replaced(connection, statement) is None:
             return None
-        placement = ddl.place(list(topology.members(connection).values()), tablets, replication)
+        placement = ddl.place(list(topology.members(connection).values()), reached, tablets, replication)
     transaction = tx.begin_new(
         context.catalog,
         node=context.node,

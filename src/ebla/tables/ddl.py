@@ -6,7 +6,7 @@ Column names in files never change (`Column.physical`), so adding, dropping, ren
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 
 import pyarrow as pa
@@ -37,19 +37,27 @@ POLL_S = 0.02
 # ---- deciding -------------------------------------------------------------------------------------------
 
 
-def place(nodes: Sequence[Member], tablets: int, replication: int) -> tuple[tuple[NodeId, ...], ...]:
-    """Spread tablets over the nodes in turn, copies of one tablet over different racks where there are enough."""
-    alive = [n for n in nodes if may_receive(n.state)]
-    if replication > len(alive):
+def place(
+    nodes: Sequence[Member], reached: Collection[NodeId], tablets: int, replication: int
+) -> tuple[tuple[NodeId, ...], ...]:
+    """Spread tablets over the nodes in turn, copies of one tablet over different racks where there are enough.
+
+    A node whose storage root is not reached has a copy only where the others are too few.
+    """
+    receivers = [n for n in nodes if may_receive(n.state)]
+    if replication > len(receivers):
         raise UsageError(
-            f"replication: expected at most the number of nodes ({len(alive)}), found {replication}; add nodes first"
+            f"replication: expected at most the number of nodes ({len(receivers)}), found {replication}; "
+            "add nodes first"
         )
+    up = [n for n in receivers if n.id in reached]
+    down = [n for n in receivers if n.id not in reached]
     placed = []
     for tablet in range(tablets):
-        turn = [alive[(tablet + i) % len(alive)] for i in range(len(alive))]
         chosen: list[Member] = []
-        for fresh_rack in (True, False):
-            for node in turn:
+        for some, fresh_rack in ((up, True), (up, False), (down, True), (down, False)):
+            for i in range(len(some)):
+                node = some[(tablet + i) % len(some)]
                 racks = {(n.datacenter, n.rack) for n in chosen}
                 new = (node.datacenter, node.rack) not in racks
                 if len(chosen) < replication and node not in chosen and (new or not fresh_rack):
@@ -170,6 +178,7 @@ def create_table(
     columns = new_columns(name, declared, primary_key)
     tablets, replication, rest = storage_options(context, options or {})
     rest |= kept_constraints(constraints)
+    reached = context.reached()
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         gone = replaced(connection, name, if_not_exists=if_not_exists, or_replace=or_replace)
@@ -182,7 +191,7 @@ def create_table(
             tablets=tablets,
             replication=replication,
             columns=columns,
-            placement=place(nodes, tablets, replication),
+            placement=place(nodes, reached, tablets, replication),
             comment=comment,
             options=rest,
         )

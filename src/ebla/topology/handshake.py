@@ -17,6 +17,7 @@ from ebla.catalog import topology as stored_topology
 from ebla.errors import UnknownNameError, UsageError
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
+from ebla.model.lifecycle.node import NodeState
 from ebla.model.scopes import TOPOLOGY, of_relation
 from ebla.model.topology import Member, Request, RequestKind, RequestState, Topology
 from ebla.tables.context import Context
@@ -31,17 +32,25 @@ class Handshake:
         self._context = context
         self._coordination = coordination
 
-    def join(self, node: Member) -> int:
-        """Ask that a node becomes a member; the request. Its process must live by now (`system.processes`)."""
+    def join(self, node: Member) -> int | None:
+        """Ask that a node becomes a member; the request. Its process must live by now (`system.processes`).
+
+        Another process of the same node may have asked at the same moment: then its request, `None` if it has ended.
+        """
+        before: list[int] = []
         kind = RequestKind.JOIN if node.replaced is None else RequestKind.REPLACE
         parameters = {} if node.replaced is None else {"replaced_id": node.replaced}
 
-        def decide(connection: Connection, at: Version) -> c.Decision:
+        def decide(connection: Connection, at: Version) -> c.Decision | None:
+            found = stored_topology.members(connection).get(node.id)
+            if found is not None and found.state is not NodeState.LEFT:
+                before[:] = [r.id for r in stored_topology.open_requests(connection) if r.node == node.id]
+                return None
             asked = t.AddRequest(kind=kind, holder=self._context.holder, node=node.id, parameters=parameters)
             reason = f"ask for {kind} of {node.name}"
             return c.Decision(reason=reason, updates=(t.AddNode(node=node), asked), guards=frozenset({TOPOLOGY}))
 
-        return self._commit(decide)
+        return self._commit(decide) or next(iter(before), None)
 
     def ask(self, kind: RequestKind, name: str, parameters: Mapping[str, object]) -> int:
         """Ask something of a node, by its name or id, or say why it is impossible; the request."""
@@ -56,7 +65,7 @@ class Handshake:
             asked = t.AddRequest(kind=kind, holder=self._context.holder, node=node.id, parameters=parameters)
             return c.Decision(reason=f"ask for {kind} of {name}", updates=(asked,), guards=frozenset({TOPOLOGY}))
 
-        return self._commit(decide)
+        return self._request(decide)
 
     def resize(self, table: str, tablets: int) -> int:
         """Ask that a table or a view has this number of tablets, or say why it is impossible; the request."""
@@ -72,7 +81,7 @@ class Handshake:
             reason = f"ask for {tablets} tablets of {relation.name}"
             return c.Decision(reason=reason, updates=(asked,), guards=frozenset({TOPOLOGY}))
 
-        return self._commit(decide)
+        return self._request(decide)
 
     def ask_of(self, kind: RequestKind, relation: RelationId, parameters: Mapping[str, object]) -> int:
         """Ask something of a table or a view, or say why it is impossible; the request."""
@@ -86,7 +95,7 @@ class Handshake:
             guards = frozenset({TOPOLOGY, of_relation(relation)})
             return c.Decision(reason=f"ask for {kind} of relation {relation}", updates=(asked,), guards=guards)
 
-        return self._commit(decide)
+        return self._request(decide)
 
     def cancel(self, request: int) -> None:
         """Take back a request that has not begun."""
@@ -112,11 +121,15 @@ class Handshake:
             lambda connection, at: c.Decision(reason=f"balancing {said}", updates=updates, guards=frozenset({TOPOLOGY}))
         )
 
-    def _commit(self, decide: Callable[[Connection, Version], c.Decision]) -> int:
+    def _commit(self, decide: Callable[[Connection, Version], c.Decision | None]) -> int | None:
         committed = self._context.catalog.decide(decide, node=self._context.node)
-        assert committed is not None
         self._coordination.ask()
-        return committed.version
+        return None if committed is None else committed.version
+
+    def _request(self, decide: Callable[[Connection, Version], c.Decision]) -> int:
+        request = self._commit(decide)
+        assert request is not None, "what always decides commits"
+        return request
 
     # ---- answers ----------------------------------------------------------------------------------------
 

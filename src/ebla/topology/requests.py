@@ -114,6 +114,8 @@ def _go_on(topology: Topology, request: Request) -> c.Decision | None:
 
 def _joined(topology: Topology, request: Request, node: NodeId) -> c.Decision | None:
     name = called(topology, node)
+    if node not in topology.alive and request.holder in topology.holders:
+        return None
     if node not in topology.alive:
         return _back(request, node, N.LEFT, f"node {name}: expected its process to stay alive, found it gone")
     if request.begun is None or barrier.blind(topology, request.begun):
@@ -129,7 +131,7 @@ def _replaced(topology: Topology, request: Request, node: NodeId) -> c.Decision 
     if not left:
         settled = (t.SetNodeState(node=node, state=N.NORMAL), t.SetNodeState(node=dead, state=N.LEFT))
         return _done(request, f"node {name} replaced {called(topology, dead)}", *settled)
-    if node not in topology.alive and not any(held_by(topology, node)):
+    if not {node, request.holder} & (topology.alive | topology.holders) and not any(held_by(topology, node)):
         return _back(request, node, N.LEFT, f"node {name}: expected its process to stay alive, found it gone")
     return None
 

@@ -25,7 +25,8 @@ def load(
     `sizes`: those of tablets as they were a while ago, which saves reading all runs.
     """
     version = topology.version(state)
-    seen: dict[NodeId, Version] = dict(processes.seen(state, now)) | dict.fromkeys(own, version)
+    living = processes.alive(state, now)
+    seen: dict[NodeId, Version] = processes.seen(living) | dict.fromkeys(own, version)
     moving = topology.transitions(state)
     members = topology.members(state)
     dead = [node for node, member in members.items() if is_member(member.state) and node not in seen]
@@ -34,6 +35,7 @@ def load(
         members=members,
         alive=frozenset(seen),
         seen=seen,
+        holders=frozenset(process.holder for process in living),
         layouts=layouts.layouts(state, sizes or {}),
         transitions=moving,
         requests=topology.open_requests(state),

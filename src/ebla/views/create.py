@@ -59,6 +59,7 @@ def create_view(
         query=query,
         checked=analyze_item(context, ScriptItem(source=source, statement=statement), query),
         storage=(tablets, replication),
+        reached=context.reached(),
         created={"refresh": refresh, "named": bool(names), **kept},
         build=Build(
             view=NO_RELATION,

@@ -32,6 +32,8 @@ class NewView:
     checked: ViewAnalysis
     storage: tuple[int, int]
     """How many tablets and replicas the view has."""
+    reached: frozenset[NodeId]
+    """The nodes whose storage roots its process reaches."""
     created: Mapping[str, object]
     """What of the statement the view keeps."""
     build: Build
@@ -74,7 +76,7 @@ def _relation(connection: Connection, new: NewView, name: str) -> c.CreateRelati
         tablets=tablets,
         replication=replication,
         columns=checked.columns,
-        placement=ddl.place(list(topology.members(connection).values()), tablets, replication),
+        placement=ddl.place(list(topology.members(connection).values()), new.reached, tablets, replication),
         comment=None,
         options=definition.options(
             new.query.text,
