@@ -97,3 +97,19 @@ def test_a_copy_is_compared_with_what_was_read(roots: dict[NodeId, Root]):
     with pytest.raises(StorageError):  # what is there already stays
         copies.copy_checked(roots[A], roots[B], "r1/t1-0.parquet", size + 1, beside="r1/t2-copy2.parquet")
     assert [file.read_bytes() for file in Path(roots[B].location).rglob("*.parquet")] == both[:1]
+
+
+def test_of_two_claims_the_first_counts_and_leaves_one_file(tmp_path: Path):
+    root = Root(str(tmp_path / "root"))
+    first = {"cluster": "c", "node": "a", "name": "x"}
+    assert root.claim(first) == first
+    assert root.claim({"cluster": "c", "node": "b", "name": "x"}) == first
+    assert [path for path, _, _ in root.listing()] == [MARKER]
+
+
+@pytest.mark.parametrize("said", ["", "{", "[]", '{"node": "a"}', "\x00"])
+def test_a_damaged_marker_names_no_owner(tmp_path: Path, said: str):
+    (tmp_path / MARKER).write_text(said)
+    with pytest.raises(StorageError, match=r"expected the ids of a catalog and a node, found .*; bring the file back"):
+        Root(str(tmp_path)).owner()
+    assert not Root(str(tmp_path), owner=Owner("c", A)).is_writable

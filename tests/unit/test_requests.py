@@ -144,6 +144,13 @@ def test_a_join_begins_is_seen_by_all_and_ends():
     assert steps_of(decided(topology(running, members=members, dead="d"))) == [(D, N.LEFT), Outcome.WENT_BACK]
 
 
+def test_a_join_waits_while_the_process_that_asked_lives():
+    running = replace(request(K.JOIN, D, RequestState.RUNNING), holder="process")
+    state = topology(running, members=(member(A), member(B), member(D, N.BOOTSTRAPPING)), dead="d")
+    assert requests.next_step(replace(state, holders=frozenset({"process"}))) is None
+    assert steps_of(decided(replace(state, holders=frozenset({"other"})))) == [(D, N.LEFT), Outcome.WENT_BACK]
+
+
 def test_a_node_that_is_down_is_not_waited_for():
     running = request(K.JOIN, D, RequestState.RUNNING)
     state = topology(running, members=(member(A), member(B), member(D, N.BOOTSTRAPPING)), dead="b")
