@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, and_, func, literal, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, func, literal, literal_column, or_, select
 
 from ebla.base.ids import NodeId, RelationId, TransactionId
 from ebla.catalog import schema as s
@@ -113,7 +113,9 @@ def with_few_copies(connection: Connection, relation: Relation) -> list[Run]:
     """The runs of a relation, ended ones too, that may lack a copy: a run in one tablet has one on each replica. What
     other nodes have does not count."""
     r, bits = s.runs.c, bits_of(relation.tablets)
-    place: ColumnElement[int] = r.token_min.op(">>")(64 - bits) + 2 ** (bits - 1) if bits else literal(0)
+    place: ColumnElement[int] = (
+        r.token_min.op(">>")(literal_column(str(64 - bits))) + 2 ** (bits - 1) if bits else literal(0)
+    )
     replica = and_(
         s.tablets.c.relation_id == r.relation_id, s.tablets.c.tablet_id == place, s.tablets.c.host_id == r.host_id
     )
