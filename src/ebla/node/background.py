@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 from collections.abc import Sequence
@@ -41,6 +42,7 @@ def shorten_collections() -> None:
     """
     gc.collect()
     gc.freeze()
+    atexit.register(gc.unfreeze)  # the interpreter's last collection frees it, or libraries report what is left
 
 
 class Background:
