@@ -23,6 +23,7 @@ from ebla.base.failpoint import EXIT_CODE
 from ebla.catalog import reads
 from ebla.catalog import schema as s
 from ebla.errors import DuplicateKeyError
+from ebla.model.relation import SPANS_TABLETS
 from ebla.storage import runs as rf
 from ebla.tables import writes as w
 from ebla.tables.sink import Sink
@@ -304,16 +305,32 @@ def test_a_writer_that_dies_at_any_failpoint(bare, processes):
 
 
 @pytest.mark.process
-def test_a_vacuum_that_dies_before_it_deletes_is_finished_by_the_next(bare, processes):
+@pytest.mark.parametrize("point", ["vacuum.horizon_set", "sweep.read"])
+def test_a_vacuum_that_dies_before_it_deletes_is_finished_by_the_next(bare, processes, point):
     for number in range(3):
         bare.table("t").upsert(tasks.batch(1, number))
         bare.sql("TRUNCATE TABLE t")
     bare.table("t").upsert(tasks.batch(1, 9))
     where = bare.context.catalog.where
-    assert processes.run("support.table_tasks:vacuum", where, failpoints="vacuum.horizon_set=exit") == EXIT_CODE
+    assert processes.run("support.table_tasks:vacuum", where, failpoints=f"{point}=exit") == EXIT_CODE
     assert len(stored(bare) - named(bare)) == 3
     assert content(bare) == {row["id"]: (1, 9) for row in tasks.batch(1, 0)}
     assert bare.vacuum(retain_s=0).files == 3
+    swept(bare)
+
+
+@pytest.mark.process
+def test_a_cut_of_runs_that_dies_leaves_them_as_they_were(bare, processes):
+    bare.table("t").upsert(tasks.batch(1, 0))
+    where, expected = bare.context.catalog.where, content(bare)
+    assert [run.tablet for run in live_runs(bare, "t")] == [SPANS_TABLETS]
+    assert processes.run("support.table_tasks:cut", where, failpoints="cut.files_written=exit") == EXIT_CODE
+    assert [run.tablet for run in live_runs(bare, "t")] == [SPANS_TABLETS]
+    assert stored(bare) - named(bare)
+    swept(bare)
+    assert processes.run("support.table_tasks:cut", where) == 0
+    assert content(bare) == expected
+    assert SPANS_TABLETS not in {run.tablet for run in live_runs(bare, "t")}
     swept(bare)
 
 
@@ -366,7 +383,8 @@ def test_a_process_that_dies_in_the_middle_of_sparks_work(db, bare, task, point,
 
 def test_every_failpoint_of_the_core_is_died_at():
     tested = {point.partition("@")[0] for point in FAILPOINTS}
-    tested |= {"vacuum.horizon_set", "write.tablets_written", "compact.files_written", "merge.files_written"}
+    tested |= {"vacuum.horizon_set", "sweep.read", "write.tablets_written", "compact.files_written"}
+    tested |= {"merge.files_written", "cut.files_written"}
     # Those of test_staging, test_index_crashes and test_constraints.
     tested |= {"staging.staged", "staging.before_flip", "staging.flipped", "write.indexes_written", "constraint.added"}
     commits = [ROOT / "src/ebla/catalog/store.py", ROOT / "src/ebla/catalog/apply.py"]

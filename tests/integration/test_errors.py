@@ -462,7 +462,7 @@ def test_tablets_that_are_not_there(db):
         ("tablets = 'x'", UsageError, ("tablets: expected a power of two", "found x")),
         ("replication = 2", UsageError, ("replication: expected at most the number of nodes (1), found 2",)),
         ("replication = 0", UsageError, ("replication: expected a whole number from 1, found 0",)),
-        ("shards = 2", UnknownNameError, ("WITH: expected tablets or replication, found shards",)),
+        ("shards = 2", UnknownNameError, ("WITH: expected tablets, replication or min_copies, found shards",)),
     ],
 )
 def test_bad_options_of_a_table(db, options, kind, parts):

@@ -9,7 +9,7 @@ import itertools
 from typing import Any
 
 import ebla
-from ebla.tables import tiers
+from ebla.tables import cutting, tiers
 
 BATCH_ROWS = 20
 
@@ -77,6 +77,14 @@ def compact(where: str) -> None:
     db = connect(where, spark_cores="1", spark_memory="1g")
     db.compact("t")
     say("compacted")
+    db.close()
+
+
+def cut(where: str) -> None:
+    """Runs that lie across tablets into runs of one tablet each, without Spark."""
+    db = connect(where)
+    cutting.cut_runs(db.context, "t", 4, lambda snapshot: cutting.crossing(snapshot.level0, 4))
+    say("cut")
     db.close()
 
 

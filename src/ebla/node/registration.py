@@ -58,8 +58,8 @@ def register(catalog: Catalog, settings: Settings) -> Registered:
     while True:
         stored = catalog.read(topology.members)
         held = {member.name: member.root for member in stored.values() if may_hold(member.state)}
-        _refuse_nested({name: catalog.located(root) for name, root in {**held, **wanted}.items()})
         strangers = _strangers(catalog, cluster, stored, wanted, settings)
+        _refuse_nested({name: catalog.located(root) for name, root in {**held, **wanted}.items()})
         asking = [_claimed(catalog.located(node.root), cluster, node, settings.file_mask) for node in strangers]
         if stored:
             break
