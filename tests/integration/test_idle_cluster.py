@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
 
 import ebla
 from ebla.model import topology_changes as t
 from ebla.model.topology import RequestKind
 from ebla.topology import service
-from support.catalogs import exclusively
+from support.catalogs import exclusively, statements
 from support.warehouse import connect, eventually
 
 READS = ("SELECT", "PRAGMA", "BEGIN", "COMMIT", "ROLLBACK")
-
-
-@contextmanager
-def statements() -> Iterator[list[str]]:
-    """Those that this process sends meanwhile."""
-    sent: list[str] = []
-
-    def seen(connection: object, cursor: object, statement: str, *rest: object) -> None:
-        sent.append(" ".join(statement.split()))
-
-    event.listen(Engine, "before_cursor_execute", seen)
-    try:
-        yield sent
-    finally:
-        event.remove(Engine, "before_cursor_execute", seen)
 
 
 def looked(db: ebla.Database, times: int) -> None:
@@ -59,7 +41,7 @@ def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ebla.Databas
 
 def test_an_idle_warehouse_is_not_written_to(db: ebla.Database):
     """Copies are looked for and sizes read, without any lease."""
-    with statements() as sent:
+    with statements(db.context.catalog) as sent:
         looked(db, 20)
     assert writes(sent) == []
 
@@ -72,7 +54,7 @@ def test_a_request_that_waits_is_looked_at_seldom_and_without_a_write(
     waiting = t.AddRequest(kind=RequestKind.NEW_CDC_GENERATION, holder="test")  # nothing answers it
     exclusively(db.context.catalog, waiting)
     looked(db, 10)
-    with statements() as sent:
+    with statements(db.context.catalog) as sent:
         looked(db, 10)
     assert writes(sent) == []
     assert not [one for one in sent if "GROUP BY runs.relation_id" in one], "sizes are read when they are due"
