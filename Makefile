@@ -5,24 +5,33 @@ WORKERS ?= 2
 SEEDS ?= 1000
 FIRST ?= 0
 HOURS ?= 1
+CHAOS ?= kills
+SEED ?= 0
 VIEW_TESTS := $(wildcard tests/integration/test_*view*.py tests/property/test_*view*.py) \
   $(foreach name,growing refreshes handlers tpch,tests/integration/test_$(name).py)
 
 export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-epochs simulate lint bench soak clean venv java
+.PHONY: help setup console demo demo-cluster test test-fast test-epochs simulate chaos lint bench soak clean venv java
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo '  make test PYTEST_ARGS="-k snapshot -x"   passes arguments to pytest'
 
-setup:  ## make .venv, check Java, install PostgreSQL where possible
+setup:  ## make .venv, check Java, install PostgreSQL and Chromium where possible
 	@scripts/setup.sh
+
+console:  ## compile the console again, from console/ into src/ebla/server/static
+	@scripts/setup.sh console
+	@cd console && npm run --silent build
 
 demo: venv java  ## watch a shop whose views follow its writers, then prove them
 	@$(PY) -m ebla.demo
+
+demo-cluster: setup  ## watch a cluster lose nodes and its leader while it is written to, then prove it
+	@$(PY) -m ebla.demo cluster
 
 test: setup  ## run all tests, on WORKERS processes, each with a Spark of its own
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
@@ -33,8 +42,11 @@ test-fast: venv  ## run the tests that need neither Spark nor PostgreSQL (under 
 test-epochs: setup  ## run the tests of views with every epoch on Spark
 	@EBLA_DRIVER_ROWS_MAX=0 $(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS) $(VIEW_TESTS)
 
-simulate: venv  ## build views under simulated faults: make simulate SEEDS=100000 FIRST=0
+simulate: venv  ## run building and a cluster under simulated faults: make simulate SEEDS=20000 FIRST=0
 	@PYTHONPATH=src:tests $(PY) -m simulation --seeds $(SEEDS) --first $(FIRST)
+
+chaos: setup  ## kill nodes, leaders and PostgreSQL: make chaos MINUTES=30 SEED=7, make chaos CHAOS="kills --procedure split"
+	@PYTHONPATH=src:tests $(PY) -m chaos $(if $(MINUTES),cluster --minutes $(MINUTES) --seed $(SEED),$(CHAOS))
 
 lint: venv  ## check style, format, types and layers
 	@$(PY) -m ruff check

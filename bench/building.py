@@ -19,7 +19,7 @@ import pyarrow as pa
 from bench.measure import ROOT, Result, seconds
 from bench.views import CARD, QUIET, _Bench
 from ebla.base.settings import load
-from ebla.spark.session import Started
+from ebla.spark.session import StartedSession
 
 sys.path.insert(0, str(Path(ROOT).parent / "tests"))
 
@@ -49,7 +49,7 @@ def decisions(scale: float) -> list[Result]:
 
 def building(scale: float) -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="ebla-bench-") as folder:
-        started = Started.start(load(spark_memory="6g"))
+        started = StartedSession.start(load(spark_memory="6g"))
         try:
             bench = _Bench(started.session, Path(folder), scale, QUIET)
             idle, plain = _in_turn(bench, writing=False)

@@ -26,7 +26,7 @@ from ebla.model import changes as c
 from ebla.model.relation import Column, Kind, Run
 from ebla.model.topology import Member
 from ebla.model.topology_changes import AddNode
-from ebla.spark.session import Started
+from ebla.spark.session import StartedSession
 from ebla.values.token import token_range
 
 KEY = ("l_orderkey", "l_linenumber")
@@ -40,7 +40,7 @@ QUERIES = {
 def run(scale: float = 1.0) -> list[Result]:
     file = tpch("lineitem", scale)
     with tempfile.TemporaryDirectory(prefix="ebla-bench-") as folder:
-        started = Started.start(load(spark_memory="4g"))
+        started = StartedSession.start(load(spark_memory="4g"))
         spark = started.session
         try:
             with ebla.connect(f"{folder}/warehouse", spark=spark, auto_compact=False) as db:
@@ -118,7 +118,7 @@ def _upserts(db: ebla.Database, spark: SparkSession, batch: pa.Table) -> list[Re
     spent: list[float] = []
     commit = catalog.commit
 
-    def timed(*arguments: Any, **named: Any) -> c.Committed:
+    def timed(*arguments: Any, **named: Any) -> c.CommitRecord:
         start = time.perf_counter()
         done = commit(*arguments, **named)
         spent.append(time.perf_counter() - start)

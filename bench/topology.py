@@ -1,15 +1,19 @@
-"""The decisions of the topology on model state: no data, no catalog."""
+"""The decisions of the topology on model state: no data, no catalog. What is done with files is in `bench.moves`."""
 
 from __future__ import annotations
 
 import random
+import statistics
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from bench.measure import ROOT, Result, median
-from ebla.base.ids import NodeId, TabletId
+from bench import moves
+from bench.measure import ROOT, Result, median, seconds
+from ebla.base.ids import NodeId, RelationId, TabletId
 from ebla.model.tasks import Replica
-from ebla.model.topology import TransitionKind
+from ebla.model.topology import Layout, TransitionKind
 from ebla.topology import coordinator
 from ebla.topology.balancer import Limits, Move, plan
 
@@ -21,12 +25,15 @@ GIB = 2**30
 
 
 def run(scale: float = 1.0) -> list[Result]:
-    return [*deciding(scale), *balancing(scale)]
+    return [*deciding(), *balancing(scale), *moves.run(scale)]
 
 
-def deciding(scale: float) -> list[Result]:
-    """1,000 nodes and as many tables of 100 tablets with three copies, a tablet of each in transition."""
-    nodes, tables, tablets = 1000, int(1000 * scale), 100
+def deciding() -> list[Result]:
+    """1,000 nodes and as many tables of 100 tablets with three copies, a tablet of each in transition.
+
+    It is measured at one size: with fewer tables nodes would be empty, and the step would plan moves to them.
+    """
+    nodes, tables, tablets = 1000, 1000, 100
     members = [member(f"n{number}", rack=f"r{number % 10}", shards=8) for number in range(nodes)]
     layouts = [
         layout(
@@ -49,7 +56,10 @@ def deciding(scale: float) -> list[Result]:
         for one in layouts
     ]
     state = topology(members, *layouts, transitions=moving)
+    first = seconds(lambda: coordinator.step(state))
     took = median(lambda: coordinator.step(state), times=20, warm=2)
+    changed = [replace(state, layouts=_with_a_change(state.layouts, layouts[n])) for n in range(20)]
+    after = statistics.median(seconds(lambda s=one: coordinator.step(s)) for one in changed)  # type: ignore[misc]
     return [
         Result(
             work="a step of the coordinator: 1,000 nodes, 100,000 tablets, 1,000 transitions",
@@ -57,8 +67,22 @@ def deciding(scale: float) -> list[Result]:
             bar=100,
             unit="ms",
             detail="median of 20; nothing is due, so that everything is looked at",
-        )
+        ),
+        Result(
+            work="the same when a tablet of one table has moved since the step before",
+            figure=after * 1000,
+            bar=100,
+            unit="ms",
+            detail=f"median of {len(changed)}; the first step of a new leader, once: {first * 1000:.0f} ms",
+        ),
     ]
+
+
+def _with_a_change(layouts: Mapping[RelationId, Layout], one: Layout) -> dict[RelationId, Layout]:
+    """The maps of another moment: the last tablet of a table has another replica."""
+    *same, last = one.replicas
+    moved = (*same, (Replica(NodeId("n1"), 1), *last[1:]))
+    return {**layouts, one.relation: replace(one, replicas=moved)}
 
 
 def balancing(scale: float) -> list[Result]:

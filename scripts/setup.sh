@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Makes a checkout ready to run. Each step looks first and is silent when there is nothing to do.
 #
-#   scripts/setup.sh [venv] [java] [postgres]      without arguments: all three
+#   scripts/setup.sh [venv] [java] [postgres] [chromium] [console]      without arguments: all of them
 #
 # venv      .venv with the packages of requirements.lock and Ebla itself, installed in place
 # java      says what to install when Java 17 or newer is not found
 # postgres  installs PostgreSQL for the tests where that is possible without asking
+# chromium  the same for the browser of the tests in tests/browser
+# console   the packages that the console is compiled with, of console/package-lock.json
 #
 # PYTHON=/path/to/python chooses the interpreter of a new .venv.
 set -euo pipefail
@@ -74,36 +76,66 @@ check_java() { # looks where Spark looks: JAVA_HOME first, then PATH
 
 has_postgres() { command -v initdb >/dev/null 2>&1 || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; }
 
-install_postgres() {
+install_package() { # of Debian, where that is possible without asking
   local as_root=()
   command -v apt-get >/dev/null 2>&1 || return 1
   if [ "$(id -u)" -ne 0 ]; then
     sudo -n true >/dev/null 2>&1 || return 1
     as_root=(sudo -n)
   fi
-  say "installing the Debian package postgresql"
+  say "installing the Debian package $1"
   ${as_root[@]+"${as_root[@]}"} apt-get update -qq &&
     ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive \
-      apt-get install -y -qq --no-install-recommends postgresql >/dev/null
+      apt-get install -y -qq --no-install-recommends "$1" >/dev/null
 }
 
 setup_postgres() {
   has_postgres && return
-  if install_postgres && has_postgres; then
+  if install_package postgresql && has_postgres; then
     return
   fi
   loud "PostgreSQL is not installed: the tests that need it will be SKIPPED (with CI=true they fail)." \
     "Debian: apt-get install postgresql; macOS: brew install postgresql; initdb must be on PATH."
 }
 
+# --- the console --------------------------------------------------------------------------------------------
+
+has_chromium() { command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1; }
+
+setup_chromium() {
+  has_chromium && return
+  if install_package chromium && has_chromium; then
+    return
+  fi
+  loud "Chromium is not installed: the tests of the console will be SKIPPED (with CI=true they fail)." \
+    "Debian: apt-get install chromium; chromium must be on PATH."
+}
+
+setup_console() {
+  local stamp=console/node_modules/.installed
+  if ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null || ! command -v npm >/dev/null; then
+    loud "Node.js 20 or newer with npm was not found: the console cannot be compiled, and the tests that compare it" \
+      "with its source will be SKIPPED (with CI=true they fail)."
+    return
+  fi
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(cksum <console/package-lock.json)" ]; then
+    return
+  fi
+  say "installing the packages of console/package-lock.json"
+  (cd console && npm ci --silent --no-audit --no-fund)
+  cksum <console/package-lock.json >"$stamp"
+}
+
 # --- steps --------------------------------------------------------------------------------------------------
 
-[ $# -gt 0 ] || set -- venv java postgres
+[ $# -gt 0 ] || set -- venv java postgres chromium console
 for step in "$@"; do
   case $step in
     venv) setup_venv ;;
     java) check_java ;;
     postgres) setup_postgres ;;
-    *) die "unknown step '$step'; expected venv, java or postgres" ;;
+    chromium) setup_chromium ;;
+    console) setup_console ;;
+    *) die "unknown step '$step'; expected venv, java, postgres, chromium or console" ;;
   esac
 done

@@ -44,7 +44,16 @@ MISSED = "NOT"
 MARKER_OF_FIXTURE = {"spark": "spark", "postgres_server": "postgres", "postgres_url": "postgres"}
 
 
-LONGEST = ("test_tpch.py", "test_guides.py", "test_faults.py", "test_demo_shop.py", "test_demo.py", "test_processes.py")
+LONGEST = (
+    "test_tpch.py",
+    "test_view_ways.py",
+    "test_guides.py",
+    "test_faults.py",
+    "test_demo_shop.py",
+    "test_demo.py",
+    "test_console.py",
+    "test_processes.py",
+)
 """Files whose single tests take longest: run first, so that no worker waits at the end for one that another began late,
 and not stolen, so that what a file prepares once is prepared once."""
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from ebla.base import lazy
 from ebla.errors import (
+    AccessError,
     CatalogError,
     CatalogUnavailableError,
     ConflictError,
@@ -12,15 +13,22 @@ from ebla.errors import (
     DuplicateKeyError,
     DuplicateNameError,
     EblaError,
+    LimitError,
     LoadError,
     MissingDependencyError,
     NodeConflictError,
+    NodeUnavailableError,
+    NoSparkError,
+    RateLimitError,
+    RequestCancelledError,
+    RightError,
     SnapshotError,
     SparkJobError,
     SqlError,
     StaleTermError,
     StorageError,
     StorageFullError,
+    TokenError,
     TransactionClosedError,
     TypeMismatchError,
     UnknownNameError,
@@ -31,6 +39,7 @@ from ebla.errors import (
 if TYPE_CHECKING:
     from ebla.api.connect import connect
     from ebla.api.database import Database
+    from ebla.api.restore import restore
     from ebla.api.table import Table
     from ebla.predicates.conditions import between, is_null, not_null, one_of, prefix
     from ebla.spark.result import Result
@@ -40,6 +49,7 @@ __getattr__ = lazy.exports(
     {
         "ebla.api.connect": ("connect",),
         "ebla.api.database": ("Database",),
+        "ebla.api.restore": ("restore",),
         "ebla.predicates.conditions": ("between", "is_null", "not_null", "one_of", "prefix"),
         "ebla.spark.result": ("Result",),
         "ebla.api.table": ("Table",),
@@ -47,6 +57,7 @@ __getattr__ = lazy.exports(
 )
 
 __all__ = [
+    "AccessError",
     "CatalogError",
     "CatalogUnavailableError",
     "ConflictError",
@@ -56,10 +67,16 @@ __all__ = [
     "DuplicateKeyError",
     "DuplicateNameError",
     "EblaError",
+    "LimitError",
     "LoadError",
     "MissingDependencyError",
+    "NoSparkError",
     "NodeConflictError",
+    "NodeUnavailableError",
+    "RateLimitError",
+    "RequestCancelledError",
     "Result",
+    "RightError",
     "SnapshotError",
     "SparkJobError",
     "SqlError",
@@ -67,6 +84,7 @@ __all__ = [
     "StorageError",
     "StorageFullError",
     "Table",
+    "TokenError",
     "TransactionClosedError",
     "TypeMismatchError",
     "UnknownNameError",
@@ -78,4 +96,5 @@ __all__ = [
     "not_null",
     "one_of",
     "prefix",
+    "restore",
 ]

@@ -10,7 +10,8 @@
     │   ├── ConstraintError        a row breaks a CHECK constraint
     │   ├── LoadError              a file to load is unreadable or does not fit
     │   ├── ViewStoppedError       a view's query fails on a row of its inputs
-    │   └── SnapshotError          the version or time asked for cannot be read
+    │   ├── SnapshotError          the version or time asked for cannot be read
+    │   └── LimitError             a request or its answer is larger than a node allows
     ├── CatalogError               the catalog is missing, foreign or too new          exit 3
     │   ├── CatalogUnavailableError its database does not answer, or is locked; try again
     │   └── NodeConflictError      a node id is in use with another storage root
@@ -21,7 +22,14 @@
     │   ├── CorruptRunError        a run is missing or damaged
     │   └── StorageFullError       no space left; the write was rolled back
     ├── MissingDependencyError     Java or another program is not installed            exit 6
-    └── SparkJobError              Spark lost a job; the work may be repeated          exit 7
+    ├── SparkJobError              Spark lost a job; the work may be repeated          exit 7
+    ├── AccessError                a node refuses the user of a request                exit 8
+    │   ├── TokenError             the token is missing, wrong or was replaced
+    │   └── RightError             the user lacks a right; the message names it
+    ├── NodeUnavailableError       no node answers, or it is stopping; try again       exit 9
+    │   ├── RateLimitError         a token asks more often than the node allows
+    │   └── NoSparkError           the node has no Spark, which the statement needs
+    └── RequestCancelledError      the request was cancelled, or ran out of time       exit 10
 
 The class decides whether to retry and the exit code of the command line. The message says what was
 expected, what was found, and what to do.
@@ -36,7 +44,7 @@ if TYPE_CHECKING:
     from ebla.base.issue import Issue
 
 SHOWN_MAX = 80
-"""So many characters of a value are shown."""
+"""The number of characters of a value that a message has."""
 
 
 class Culprit(NamedTuple):
@@ -94,12 +102,12 @@ class DuplicateNameError(UsageError):
 
 
 class TypeMismatchError(UsageError):
-    refused: Refused | None = None
+    refused: RefusedValue | None = None
     """The one value of the given rows that it is about, if it is about one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RefusedValue:
     """A value that its column does not take. `row` counts from 0, in what was given."""
 
     column: str
@@ -135,6 +143,10 @@ class ViewStoppedError(UsageError):
 
 
 class SnapshotError(UsageError):
+    pass
+
+
+class LimitError(UsageError):
     pass
 
 
@@ -200,3 +212,39 @@ class SparkJobError(EblaError):
         self.lost = lost
         """Whether a job, a stage, a worker or Spark itself is known to be gone."""
         self.code = code
+
+
+class AccessError(EblaError):
+    exit_code = 8
+
+
+class TokenError(AccessError):
+    pass
+
+
+class RightError(AccessError):
+    pass
+
+
+class NodeUnavailableError(EblaError):
+    """No node of the cluster could be asked, or the one that was asked is about to stop."""
+
+    exit_code = 9
+    retryable = True
+
+    retry_after_s: float | None = None
+    """When the node wants to be asked again."""
+
+
+class RateLimitError(NodeUnavailableError):
+    pass
+
+
+class NoSparkError(NodeUnavailableError):
+    """Another node may have it: a remote client asks all of its addresses before it raises this."""
+
+
+class RequestCancelledError(EblaError):
+    """Its jobs were cancelled. What it had committed before stays."""
+
+    exit_code = 10

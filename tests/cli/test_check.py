@@ -69,10 +69,10 @@ def test_a_clean_script_ends_with_0_and_says_nothing(shop, tmp_path, capsys):
 
 
 def test_warnings_end_with_1_and_with_2_if_strict(shop, tmp_path, monkeypatch, capsys):
-    from ebla.validate import Analysed
+    from ebla.validate import QueryAnalysis
     from ebla.validate.spark import SparkAnalyser
 
-    monkeypatch.setattr(SparkAnalyser, "analyse", lambda *_: Analysed(columns=(("id", "bigint"),)))
+    monkeypatch.setattr(SparkAnalyser, "analyse", lambda *_: QueryAnalysis(columns=(("id", "bigint"),)))
     file = script(tmp_path, f"CREATE MATERIALIZED VIEW v AS SELECT id FROM orders;\n{UNUSED}")
     assert run(["-w", shop, "check", file]) == 1
     assert capsys.readouterr().out.startswith("warning unused-input at line 2, column 58")

@@ -20,12 +20,12 @@ from rich.console import Console
 import ebla
 from ebla.catalog import reads
 from ebla.demo.shop import building, data, display, pages, report, run, schema, worker
-from ebla.demo.shop.building import Built, Killed
-from ebla.demo.shop.display import BuildSeen, Snapshot
+from ebla.demo.shop.building import FinishedBuild, KilledBuild
+from ebla.demo.shop.display import BuildRow, Snapshot
 from ebla.demo.shop.pages import PageCheck, Pages
 from ebla.demo.shop.proof import Proof, prove, prove_by_duckdb, recomputation, tables_of, unread
 from ebla.demo.shop.report import Report, Times
-from ebla.demo.shop.watch import EpochSeen, ViewSeen, Watch, percentile
+from ebla.demo.shop.watch import EpochRow, ViewRow, Watch, percentile
 from ebla.demo.shop.writers import Count, Writer, Writers
 from ebla.model import changes as c
 from support.warehouse import connect
@@ -65,7 +65,7 @@ def test_an_epoch_is_noticed_when_a_view_moves():
     watch.look(1.0, [seen()])
     watch.look(2.0, [seen()])
     watch.look(3.0, [seen(applied_version=9, last_epoch_s=0.75)])
-    expected = EpochSeen(at_s=3.0, view="card", plan="incremental", seconds=0.75, version=9, versions=4)
+    expected = EpochRow(at_s=3.0, view="card", plan="incremental", seconds=0.75, version=9, versions=4)
     assert watch.epochs == [expected]
     assert watch.seconds_of("card") == [0.75]
 
@@ -84,7 +84,7 @@ def test_a_watch_that_begins_after_the_writers_does_not_make_views_younger():
 
 
 def test_columns_of_show_views_are_taken_by_name():
-    assert ViewSeen.of({"handler": "h", "rows": 7, "status": "ready", "name": "card"}) == ViewSeen(
+    assert ViewRow.of({"handler": "h", "rows": 7, "status": "ready", "name": "card"}) == ViewRow(
         name="card", status="ready", rows=7
     )
 
@@ -104,11 +104,11 @@ SNAPSHOT = Snapshot(
     counts={"orders placed": Count(1200, 34567), "orders cancelled": Count(3, 9)},
     commits_per_s=41.7,
     views=[
-        ViewSeen(name="card", status="ready", applied_version=1300, behind=45, age_s=1.25, last_plan="incremental",
+        ViewRow(name="card", status="ready", applied_version=1300, behind=45, age_s=1.25, last_plan="incremental",
                  last_epoch_s=0.5),
-        ViewSeen(name="by_country", status="building"),
+        ViewRow(name="by_country", status="building"),
     ],
-    epochs=[EpochSeen(at_s=9.6, view="card", plan="incremental", seconds=0.5, version=1300, versions=60)],
+    epochs=[EpochRow(at_s=9.6, view="card", plan="incremental", seconds=0.5, version=1300, versions=60)],
     trails={"card": [0.0, 0.5, 1.0, 2.0]},
 )  # fmt: skip
 FRAME = """\
@@ -166,9 +166,9 @@ def test_a_line_says_the_same_in_plain_text():
 
 
 BUILDS = [
-    BuildSeen(name="card", phase="scanning", percent=24.6, rows=70358, tablets="1/4", rows_per_s=9351.0),
-    BuildSeen(name="revenue", phase="waiting", percent=0.0, tablets="0/4", detail="the build on lines"),
-    BuildSeen(name="by_country", phase="readable", percent=100.0),
+    BuildRow(name="card", phase="scanning", percent=24.6, rows=70358, tablets="1/4", rows_per_s=9351.0),
+    BuildRow(name="revenue", phase="waiting", percent=0.0, tablets="0/4", detail="the build on lines"),
+    BuildRow(name="by_country", phase="readable", percent=100.0),
 ]
 BUILD_FRAME = """\
   card              ━━━━━───────────────   25 %  scanning, 70,358 rows, tablets 1/4, 9,351 rows/s
@@ -327,7 +327,9 @@ def test_a_proof_counts_equal_rows(db):
 PROOF = Proof(view="card", engine="Spark", version=9, rows=5, expected_rows=5, extra=0, missing=0, seconds=1.0)
 
 
-BUILT = Built(killed=Killed(exit_code=-9, percent=24.6, rows=70), resumed_rows=70, seconds=12.0, commits=99)
+BUILT = FinishedBuild(
+    killed=KilledBuild(exit_code=-9, percent=24.6, rows=70), resumed_rows=70, seconds=12.0, commits=99
+)
 CHECKED = PageCheck(version=9, missing=0, spurious=0, different=0, seconds=1.0)
 PAGES = Pages(
     build_s=3.0,
@@ -340,7 +342,7 @@ PAGES = Pages(
 )
 
 
-def made_report(*proofs: Proof, built: Built = BUILT, pages: Pages = PAGES) -> Report:
+def made_report(*proofs: Proof, built: FinishedBuild = BUILT, pages: Pages = PAGES) -> Report:
     watch = Watch()
     watch.look(1.0, [seen()])
     watch.look(2.0, [seen(applied_version=9)])

@@ -9,13 +9,13 @@ import pytest
 
 from ebla import errors
 from ebla.cli import failure
-from ebla.cli.failure import Manner
+from ebla.cli.failure import ErrorFormat
 from ebla.sql.lex import StatementText
 from ebla.sql.parse import parse
 from ebla.validate import ScriptItem, Warehouse, refuse, statement_issues
 
-PLAIN = Manner(as_json=False, debug=False)
-JSON = Manner(as_json=True, debug=False)
+PLAIN = ErrorFormat(as_json=False, debug=False)
+JSON = ErrorFormat(as_json=True, debug=False)
 
 CODES = {
     errors.EblaError: 1,
@@ -25,6 +25,9 @@ CODES = {
     errors.StorageError: 5,
     errors.MissingDependencyError: 6,
     errors.SparkJobError: 7,
+    errors.AccessError: 8,
+    errors.NodeUnavailableError: 9,
+    errors.RequestCancelledError: 10,
 }
 
 
@@ -86,7 +89,7 @@ def test_debug_shows_the_traceback(capsys):
     try:
         raise ZeroDivisionError("oh")
     except ZeroDivisionError as error:
-        failure.report(error, Manner(as_json=False, debug=True))
+        failure.report(error, ErrorFormat(as_json=False, debug=True))
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
@@ -103,13 +106,13 @@ def test_an_error_behind_which_is_ctrl_c_is_an_interruption(capsys):
 @pytest.mark.parametrize(
     ("arguments", "environment", "expected"),
     [
-        (["status"], "", Manner(as_json=False, debug=False)),
-        (["status", "--json", "--debug"], "", Manner(as_json=True, debug=True)),
-        (["sql", "--", "--json"], "", Manner(as_json=False, debug=False)),
-        (["status"], "1", Manner(as_json=False, debug=True)),
-        (["status"], "0", Manner(as_json=False, debug=False)),
+        (["status"], "", ErrorFormat(as_json=False, debug=False)),
+        (["status", "--json", "--debug"], "", ErrorFormat(as_json=True, debug=True)),
+        (["sql", "--", "--json"], "", ErrorFormat(as_json=False, debug=False)),
+        (["status"], "1", ErrorFormat(as_json=False, debug=True)),
+        (["status"], "0", ErrorFormat(as_json=False, debug=False)),
     ],
 )
 def test_the_manner_is_known_before_the_arguments_are_understood(arguments, environment, expected, monkeypatch):
     monkeypatch.setenv("EBLA_DEBUG", environment)
-    assert Manner.of(arguments) == expected
+    assert ErrorFormat.of(arguments) == expected

@@ -10,6 +10,7 @@ import pytest
 
 from ebla.cli import output
 from ebla.cli.output import Sheet
+from ebla.values.json_values import to_json
 
 MOMENT = dt.datetime(2024, 5, 1, 12, 30, tzinfo=dt.timezone(dt.timedelta(hours=2)))
 
@@ -36,7 +37,7 @@ MOMENT = dt.datetime(2024, 5, 1, 12, 30, tzinfo=dt.timezone(dt.timedelta(hours=2
     ],
 )
 def test_json_of_a_value(value, expected):
-    assert output.to_json(value) == expected
+    assert to_json(value) == expected
 
 
 @pytest.mark.parametrize(

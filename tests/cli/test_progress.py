@@ -1,4 +1,4 @@
-"""What is told about builds where nobody watches a terminal."""
+"""What is printed about builds where no terminal is there."""
 
 from __future__ import annotations
 

@@ -41,6 +41,24 @@ def test_every_command_has_a_section_with_its_options(name):
                 assert mentions(text, option), f"expected {option} under ebla {name}"
 
 
+GROUPS = [
+    (name, of, command)
+    for name, group in sorted(COMMANDS.items())
+    for of, command in sorted(getattr(group, "commands", {}).items())
+]
+
+
+@pytest.mark.parametrize(("name", "of", "command"), GROUPS, ids=lambda one: str(getattr(one, "name", one)))
+def test_every_command_of_a_group_has_a_row_with_its_options(name, of, command):
+    lines = [line for line in sections()[f"`ebla {name}`"].splitlines() if line.startswith(f"| `{of}")]
+    assert len(lines) == 1, f"expected a row for ebla {name} {of}, found {lines}"
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            assert parameter.name.upper() in lines[0]
+        elif "--no-wait" not in parameter.opts and not GLOBAL.intersection(parameter.opts):
+            assert all(mentions(lines[0], option) for option in parameter.opts), f"expected {parameter.opts}"
+
+
 def test_the_options_of_every_command_are_described_once():
     text = sections()["Options of every command"]
     root = {option for parameter in typer.main.get_command(app).params for option in parameter.opts}

@@ -39,7 +39,7 @@ def modes(folder: Path) -> set[tuple[str, int]]:
 
 @pytest.fixture
 def wide_mask() -> Iterator[None]:
-    """A process that lets everybody read and write what it makes."""
+    """A process that lets every user read and write what it makes."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -143,7 +143,7 @@ for command in (["status", "--json"], ["query", "t", "-W", "name=n3"], ["metrics
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A warehouse that everybody may read and only its owner may write."""
+    """A warehouse that every user may read and only its owner may write."""
     with open_directory() as folder:
         warehouse = folder / "w"
         with ebla.connect(str(warehouse), file_umask="022") as db:

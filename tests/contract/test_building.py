@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId, TransactionId, Version
-from ebla.build import stored
+from ebla.build import build_store
 from ebla.catalog import building, migrations, reads, rows
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
@@ -292,7 +292,7 @@ def test_the_coordinators_state_is_read_whole(catalog: Catalog):
     position = Position(applied_version=Version(3), read={})
     commit(catalog, c.SetProgress(name=progress_name(view.id), value=position.text()))
     with catalog.reading() as connection:
-        state = stored.load(connection, [HERE.host])
+        state = build_store.load(connection, [HERE.host])
     assert list(state.tasks) == ["a0", "a1", "i0"]
     assert [(r, list(by)) for r, by in state.replicas(base.id)] == [(HERE, [(token_range(0, 2), TaskKind.BUILD_RANGE)])]
     assert (state.processing, state.spans) == (base.id, {view.id: (4, 4)})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
 from ebla.base.ids import NodeId, RelationId, Version
-from ebla.catalog import cdc, rows
+from ebla.catalog import cdc, rows, topology
 from ebla.catalog import schema as s
 from ebla.catalog.cdc import Stream
 from ebla.catalog.store import Catalog
@@ -18,7 +19,8 @@ from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import NodeState
 from ebla.model.tablets import ALL, TokenRange, joined, token_range, token_ranges
-from ebla.topology import coordinator, stored
+from ebla.model.topology import RequestKind
+from ebla.topology import coordinator, loader
 from support.catalogs import NOON_US, commit, create, create_index, exclusively, member
 
 
@@ -48,6 +50,64 @@ def resize(catalog: Catalog, relation: RelationId, tablets: int) -> Version:
     return exclusively(catalog, c.SetTabletMap(relation=relation, tablets=tablets)).version
 
 
+def test_a_generation_that_was_asked_for_is_announced_seen_committed_and_published(catalog: Catalog) -> None:
+    """The topology says what it is in the middle of, and the generation is the one that was announced."""
+    orders, _ = create(catalog, "orders", tablets=2), create(catalog, "other")
+    asked = t.AddRequest(kind=RequestKind.NEW_CDC_GENERATION, holder="h", relation=orders.id)
+    request = exclusively(catalog, asked).version
+    assert step(catalog) == f"announce generations of request {request}"
+    middle = state_of(catalog)
+    assert (middle.transition_state, middle.global_topology_request) == ("commit_cdc_generation", "new_cdc_generation")
+    assert step(catalog, seen=Version(request)) is None, "the node has not seen it"
+    assert len(generations(catalog, orders.id)) == 1
+    assert step(catalog) == "new generations of change streams of orders"
+    assert generations(catalog, orders.id)[-1].generation_id == middle.new_cdc_generation_data_uuid
+    after = state_of(catalog)
+    assert after.current_cdc_generation_uuid == middle.new_cdc_generation_data_uuid
+    assert (after.transition_state, after.global_topology_request, after.new_cdc_generation_data_uuid) == (None,) * 3
+    assert json.loads(after.unpublished_cdc_generations) == [middle.new_cdc_generation_data_uuid]
+    with catalog.reading() as connection:
+        answer = topology.answer(connection, request)
+    assert answer is not None
+    assert (answer.state, answer.result) == ("done", "new generations of change streams of orders")
+    assert step(catalog) == "publish 1 generations of change streams"
+    assert step(catalog) is None
+
+
+def test_a_generation_of_all_is_one_for_each_table_and_view(catalog: Catalog) -> None:
+    orders, other = create(catalog, "orders", tablets=2), create(catalog, "other")
+    exclusively(catalog, t.AddRequest(kind=RequestKind.NEW_CDC_GENERATION, holder="h"))
+    assert [step(catalog), step(catalog)][1] == "new generations of change streams of 2 tables and views"
+    assert [len(generations(catalog, one.id)) for one in (orders, other)] == [2, 2]
+
+
+def test_a_generation_of_a_table_that_was_dropped_meanwhile_ends_with_the_reason(catalog: Catalog) -> None:
+    orders = create(catalog, "orders")
+    asked = t.AddRequest(kind=RequestKind.NEW_CDC_GENERATION, holder="h", relation=orders.id)
+    request = exclusively(catalog, asked).version
+    step(catalog)
+    exclusively(catalog, c.DropRelation(relation=orders.id))
+    step(catalog)
+    with catalog.reading() as connection:
+        answer = topology.answer(connection, request)
+    assert answer is not None
+    assert (answer.state, answer.code) == ("failed", "went_back")
+    assert state_of(catalog).transition_state is None
+
+
+def step(catalog: Catalog, seen: Version | None = None) -> str | None:
+    """Let the coordinator take its next step: the reason. `seen`: the version that every node follows."""
+    with catalog.reading() as connection:
+        state = loader.load(connection, NOON_US)
+    nodes = frozenset(state.members)
+    follows = dict.fromkeys(nodes, state.version if seen is None else seen)
+    decision = coordinator.step(replace(state, alive=nodes, seen=follows))
+    if decision is None:
+        return None
+    commit(catalog, *decision.updates)
+    return decision.reason
+
+
 def test_a_table_begins_with_a_stream_for_each_tablet(catalog: Catalog) -> None:
     target = create(catalog, "orders", tablets=4)
     (first,) = generations(catalog, target.id)
@@ -68,14 +128,14 @@ def test_a_map_begins_a_generation_that_is_published_when_nothing_waits(catalog:
     assert now.current_cdc_generation_uuid == second.generation_id
     assert json.loads(now.unpublished_cdc_generations) == [second.generation_id]
     with catalog.reading() as connection:
-        decision = coordinator.step(stored.load(connection, NOON_US))
+        decision = coordinator.step(loader.load(connection, NOON_US))
     assert decision is not None
     assert decision.updates == (t.PublishGenerations(),)
     exclusively(catalog, *decision.updates)
     assert all(one.published for one in generations(catalog, target.id))
     assert state_of(catalog).unpublished_cdc_generations is None
     with catalog.reading() as connection:
-        assert coordinator.step(stored.load(connection, NOON_US)) is None
+        assert coordinator.step(loader.load(connection, NOON_US)) is None
 
 
 def test_the_streams_of_generations_follow_each_other_without_a_gap(catalog: Catalog) -> None:

@@ -25,7 +25,7 @@ from support.processes import Processes
 SECOND_US = 1_000_000
 
 
-def write(catalog: Catalog, target: RelationId, number: int, *requires: c.Requirement) -> Callable[[], c.Committed]:
+def write(catalog: Catalog, target: RelationId, number: int, *requires: c.Requirement) -> Callable[[], c.CommitRecord]:
     decision = c.Decision(
         reason=f"write {number}", relation=target, requires=requires, updates=(c.AddRuns(runs=(run(target),)),)
     )
@@ -43,10 +43,10 @@ def test_writes_that_wait_share_a_transaction_and_have_versions_of_their_own(cat
     done = tasks.together(catalog, [write(catalog, target.id, n) for n in range(5)])
     after = catalog.queue.counts
     assert (after.changes - before.changes, after.transactions - before.transactions) == (5, 1)
-    versions = [one.version for one in done if isinstance(one, c.Committed)]
+    versions = [one.version for one in done if isinstance(one, c.CommitRecord)]
     assert versions == list(range(version + 1, version + 6))
     assert [reasons(catalog)[v] for v in versions] == [f"write {n}" for n in range(5)]
-    times = [one.committed_at for one in done if isinstance(one, c.Committed)]
+    times = [one.committed_at for one in done if isinstance(one, c.CommitRecord)]
     assert times == sorted(set(times))
 
 
@@ -65,8 +65,8 @@ def test_one_that_is_refused_leaves_the_others_alone(catalog: Catalog) -> None:
             write(catalog, other.id, 3),
         ],
     )
-    assert [type(one) for one in done] == [c.Committed, ConflictError, TransactionClosedError, c.Committed]
-    assert [one.version for one in done if isinstance(one, c.Committed)] == [version + 1, version + 2]
+    assert [type(one) for one in done] == [c.CommitRecord, ConflictError, TransactionClosedError, c.CommitRecord]
+    assert [one.version for one in done if isinstance(one, c.CommitRecord)] == [version + 1, version + 2]
     assert catalog.version() == version + 2
     assert list(reasons(catalog).values())[-2:] == ["write 0", "write 3"]
 
@@ -96,7 +96,7 @@ def test_transactions_begin_and_relations_are_created_in_a_group(catalog: Catalo
     assert isinstance(last, tuple)
     assert (first[1].snapshot, first[2]) == (version, version)
     assert first[1].id != last[1].id
-    assert isinstance(written, c.Committed)
+    assert isinstance(written, c.CommitRecord)
     assert customers == relation(catalog, "customers")
     assert isinstance(refused, Exception)
     with catalog.reading() as connection:
@@ -118,7 +118,7 @@ def test_a_database_that_fails_in_a_group_fails_none_that_can_be_done(catalog: C
         catalog,
         [write(catalog, target.id, 0), lambda: catalog.change(broken), write(catalog, target.id, 1)],
     )
-    assert [isinstance(one, c.Committed) for one in done] == [True, False, True]
+    assert [isinstance(one, c.CommitRecord) for one in done] == [True, False, True]
     assert isinstance(done[1], Exception)
     assert catalog.version() == version + 2
     assert list(reasons(catalog).values())[-2:] == ["write 0", "write 1"]
@@ -141,7 +141,7 @@ def test_a_commit_whose_answer_was_lost_is_found_by_each_of_the_group(
 
     monkeypatch.setattr(catalog.queue, "_transaction", silent)
     done = tasks.together(catalog, [write(catalog, target.id, n) for n in range(3)])
-    assert [one.version for one in done if isinstance(one, c.Committed)] == [version + 1, version + 2, version + 3]
+    assert [one.version for one in done if isinstance(one, c.CommitRecord)] == [version + 1, version + 2, version + 3]
     assert catalog.version() == version + 3
 
 
@@ -214,7 +214,7 @@ def test_a_change_within_a_change_is_refused_and_stops_no_other(catalog: Catalog
     assert write(catalog, target.id, 2)().version == catalog.version()
 
 
-def _within_writing(catalog: Catalog, inner: Callable[[], c.Committed]) -> c.Committed:
+def _within_writing(catalog: Catalog, inner: Callable[[], c.CommitRecord]) -> c.CommitRecord:
     with catalog.writing():
         return inner()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ebla.base.ids import Term
+from ebla.base.services import Scheduler
 from ebla.catalog import transactions as tx
 from ebla.catalog.apply import require
+from ebla.catalog.leadership import Leadership
 from ebla.catalog.store import Catalog
 from ebla.errors import StaleTermError
 from ebla.model import changes as c
@@ -177,6 +180,24 @@ def test_a_holder_that_is_known_to_be_gone_is_followed_at_once(catalog: Catalog)
     assert second is not None
     assert (second.holder, second.term) == ("b", first.term + 1)
     assert not holds(catalog, first)
+
+
+def test_a_lease_is_elsewhere_while_a_process_holds_it_that_has_not_ended(catalog: Catalog, clock: Clock):
+    mine = Leadership(catalog, "me", 1, Scheduler(lambda: 0.0, threads=False))
+
+    def is_elsewhere() -> bool:
+        return catalog.read(lambda connection: mine.is_elsewhere(connection, "leader"))
+
+    assert not is_elsewhere(), "it is free"
+    taken(catalog, "other")
+    assert is_elsewhere()
+    clock.advance(LEASE_US + 1)
+    assert not is_elsewhere(), "it ran out"
+    taken(catalog, f"{socket.gethostname()}/999999999/1")
+    assert not is_elsewhere(), "its process has ended"
+    clock.advance(LEASE_US + 1)
+    taken(catalog, "me")
+    assert not is_elsewhere()
 
 
 def test_who_holds_a_lease_is_known_until_it_runs_out(catalog: Catalog, clock: Clock):

@@ -8,7 +8,7 @@ from ebla.base.ids import TabletId, Version
 from ebla.catalog import leftovers, reads, rows
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
-from ebla.errors import ConflictError
+from ebla.errors import ConflictError, TransactionClosedError
 from ebla.model import changes as c
 from ebla.model.relation import Relation
 from ebla.model.scopes import DROPPED, SCHEMA, of_relation, of_tablet
@@ -234,3 +234,21 @@ def test_the_relations_of_which_something_can_be_forgotten_are_found(catalog: Ca
     for target in (untouched, cut, altered, written):
         forget(catalog, target, catalog.version())
     assert found() == set()
+
+
+# ---- sessions -------------------------------------------------------------------------------------------
+
+
+def test_sessions_that_were_closed_are_forgotten_and_stay_closed(catalog: Catalog):
+    for name in ("first", "second", "third"):
+        commit(catalog, c.OpenSession(session=name, purpose="copy"))
+    commit(catalog, c.CloseSession(session="first"))
+    until = catalog.version()
+    commit(catalog, c.CloseSession(session="second"))
+    with catalog.writing() as connection:
+        assert leftovers.forget_sessions(connection, until) == 1
+    with catalog.reading() as connection:
+        assert {row.session_id for row in rows.find(connection, s.sessions)} == {"second", "third"}
+    late = c.Decision(reason="late", requires=(c.SessionOpen(session="first"),), updates=(), exclusive=True)
+    with pytest.raises(TransactionClosedError, match="session first: expected open, found closed"):
+        catalog.commit(late)

@@ -15,6 +15,7 @@ from sqlalchemy.engine import make_url
 
 import ebla
 from ebla.catalog import schema as s
+from ebla.catalog import store
 from ebla.catalog import transactions as tx
 from ebla.catalog.migrations import MIGRATIONS
 from ebla.catalog.patience import PAUSE_S, Patience
@@ -297,3 +298,35 @@ def wait_for_commits(database: ebla.Database, count: int, writers: Sequence[Futu
         assert time.monotonic() < deadline
         failed = [writer.exception() for writer in writers if writer.done()]
         assert not failed, failed
+
+
+@pytest.mark.postgres
+def test_the_time_is_that_of_the_server_whatever_clock_the_node_has(postgres_url: str, monkeypatch):
+    real_ns = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real_ns() + 60 * 10**9)
+    with contextlib.closing(Catalog.open(postgres_url)) as catalog:
+        assert abs(catalog.clock() - real_ns() // 1000) < 2_000_000
+        later = catalog.clock()
+        monkeypatch.setattr(time, "time_ns", lambda: 0)
+        assert catalog.clock() >= later
+
+
+@pytest.mark.postgres
+def test_a_process_that_is_stopped_does_not_keep_the_commit_lock(postgres_url: str, monkeypatch):
+    monkeypatch.setattr(store, "_LOCK", store._LOCK.replace(f"{store.LOCK_IDLE_S}s", "100ms"))
+    with (
+        contextlib.closing(Catalog.open(postgres_url)) as stopped,
+        contextlib.closing(Catalog.open(postgres_url)) as other,
+    ):
+        put_nodes(other)
+        before = other.version()
+
+        def change_late() -> None:
+            with stopped.writing() as connection:
+                create(other, "t")  # waits for the lock, and gets it
+                connection.execute(s.history.delete())
+
+        with pytest.raises(CatalogUnavailableError, match="idle-in-transaction"):
+            change_late()
+        assert other.version() > before
+        assert history(stopped) == history(other) != []

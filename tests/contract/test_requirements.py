@@ -252,17 +252,17 @@ def test_no_writes_since_does_not_see_a_staged_run(catalog: Catalog):
 
 
 def test_nobody_reads_below(catalog: Catalog, clock: Clock):
-    passes(catalog, c.NobodyReadsBelow(version=Version(100)))
+    passes(catalog, c.NoReaderBelow(version=Version(100)))
     identifier, at = tx.pin(catalog, None, holder="test", reason="test", lease_us=LEASE_US)
-    passes(catalog, c.NobodyReadsBelow(version=at))
-    above = c.NobodyReadsBelow(version=Version(at + 1))
+    passes(catalog, c.NoReaderBelow(version=at))
+    above = c.NoReaderBelow(version=Version(at + 1))
     fails(catalog, above, ConflictError, f"expected no reader below version {at + 1}, found one at {at}")
     tx.unpin(catalog, [identifier])
     passes(catalog, above)
     transaction = tx.begin(catalog, None, node=NODE, holder="test", reason="test", lease_us=LEASE_US)
-    beyond = c.NobodyReadsBelow(version=Version(transaction.snapshot + 1))
+    beyond = c.NoReaderBelow(version=Version(transaction.snapshot + 1))
     fails(catalog, beyond, ConflictError, f"found one at {transaction.snapshot}")
-    passes(catalog, c.NobodyReadsBelow(version=transaction.snapshot))
+    passes(catalog, c.NoReaderBelow(version=transaction.snapshot))
     tx.pin(catalog, Version(1), holder="test", reason="test", lease_us=LEASE_US)
     fails(catalog, beyond, ConflictError, "found one at 1")
     clock.advance(LEASE_US)

@@ -260,7 +260,7 @@ def test_vacuum_keeps_the_map_that_the_horizon_is_read_with(catalog: Catalog):
     assert maps(catalog, target) == [(second, 8)]
 
 
-def fold_all(catalog: Catalog, target: Relation) -> c.Committed:
+def fold_all(catalog: Catalog, target: Relation) -> c.CommitRecord:
     """What compaction commits, but for the new level 1 runs."""
     found = snapshot(catalog, target)
     touched = {t for one in found.level0 for t in found.tablets_of(one)}

@@ -18,7 +18,7 @@ from ebla.model.lifecycle.node import NodeState
 from ebla.model.lifecycle.tablet import Stage
 from ebla.model.tasks import Replica
 from ebla.model.topology import Outcome, Request, RequestKind, RequestState, TransitionKind
-from ebla.topology import stored
+from ebla.topology import loader
 from support.catalogs import NODE, SECOND_US, Clock, add, commit, create, dump, exclusively, member, run
 
 IN_MEMORY = True
@@ -60,13 +60,23 @@ def test_a_node_that_has_the_only_copy_of_a_run_does_not_leave(catalog: Catalog)
     exclusively(catalog, c.SetPlacement(relation=target.id, placement=((NODE2,), (NODE2,))))
     add(catalog, run(target.id, id="only", nodes=(NODE2,)))
     with catalog.reading() as connection:
-        assert layouts.unreached(connection, [NODE2], [NODE]) == {NODE2: {"orders": 1}}
-        assert layouts.unreached(connection, [NODE], [NODE2]) == {}
+        assert layouts.unreached_runs(connection, [NODE2], [NODE]) == {NODE2: {"orders": 1}}
+        assert layouts.unreached_runs(connection, [NODE], [NODE2]) == {}
     exclusively(catalog, t.SetNodeState(node=NODE2, state=NodeState.REMOVING))
     with pytest.raises(ConflictError, match="copy of each of its 1 runs on another node, found none of 1"):
         exclusively(catalog, t.SetNodeState(node=NODE2, state=NodeState.LEFT))
     exclusively(catalog, c.SetPlacement(relation=target.id, placement=((NODE,), (NODE,))))
     commit(catalog, c.AddCopies(relation=target.id, copies=((RunId("only"), NODE),)))
+    exclusively(catalog, t.SetNodeState(node=NODE2, state=NodeState.LEFT))
+
+
+def test_a_node_with_a_replica_does_not_leave_be_it_an_empty_one(catalog: Catalog):
+    exclusively(catalog, t.AddNode(node=replace(member(NODE2), state=NodeState.BOOTSTRAPPING)))
+    target = create(catalog, "orders", nodes=(NODE, NODE2))
+    exclusively(catalog, c.SetPlacement(relation=target.id, placement=((NODE,), (NODE2,))))
+    with pytest.raises(ConflictError, match=r"node2: expected no tablet on it, found 1 \(the first is tablet 1 of"):
+        exclusively(catalog, t.SetNodeState(node=NODE2, state=NodeState.LEFT))
+    exclusively(catalog, c.DropRelation(relation=target.id))
     exclusively(catalog, t.SetNodeState(node=NODE2, state=NodeState.LEFT))
 
 
@@ -149,7 +159,7 @@ def test_tablets_and_those_in_transition_read_as_the_coordinator_wants_them(cata
     with catalog.writing() as connection:
         rows.write(connection, rows.insert(s.tablet_transitions, [row]))
     with catalog.reading() as connection:
-        found = stored.load(connection, catalog.clock(), own=[NODE])
+        found = loader.load(connection, catalog.clock(), own=[NODE])
     [layout] = found.layouts.values()
     assert (layout.name, layout.replication, layout.tablets) == ("orders", 2, 2)
     assert layout.replicas[0] == (Replica(NODE, 0), Replica(NODE2, 0))
@@ -173,7 +183,12 @@ def test_a_node_lives_as_long_as_a_process_of_it_and_has_seen_what_all_of_them_h
     report("q", 5, NODE)
     with catalog.reading() as connection:
         assert processes.seen(processes.alive(connection, clock())) == {NODE: 5, NODE2: 7}
-        assert stored.load(connection, clock()).alive == {NODE, NODE2}
+        assert loader.load(connection, clock()).alive == {NODE, NODE2}
     clock.advance(6 * SECOND_US)
     with catalog.reading() as connection:
         assert processes.seen(processes.alive(connection, clock())) == {NODE: 5}
+    version = queue(catalog, RequestKind.LEAVE)
+    report("q", version - 1, NODE)
+    with catalog.reading() as connection:
+        found = loader.load(connection, clock(), holder="p", own=[NODE, NODE2])
+    assert found.seen == {NODE: version - 1, NODE2: version}, "a process speaks for itself alone"

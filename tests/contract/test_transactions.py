@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ebla.base.ids import RelationId, TransactionId, Version
@@ -11,6 +13,7 @@ from ebla.catalog import transactions as tx
 from ebla.catalog.sessions import oldest_needed
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, TransactionClosedError
+from ebla.model import barrier
 from ebla.model import changes as c
 from ebla.model.relation import Relation
 from support.catalogs import COLUMNS, NODE, Clock, add, commit, create, dump, exclusively, run
@@ -112,7 +115,7 @@ def test_reaping_aborts_those_whose_lease_ran_out(catalog: Catalog, clock: Clock
     clock.advance(LEASE_US - 1)
     assert tx.reap(catalog) == 0
     clock.advance(1)
-    assert open_now(catalog) == {late.id, living.id}  # its files are its own until somebody says that it is dead
+    assert open_now(catalog) == {late.id, living.id}  # its files are its own until a process finds that it is dead
     assert tx.reap(catalog) == 1
     assert open_now(catalog) == {living.id}
     assert states(catalog) == {1: "aborted", 2: "open", 3: "committed"}
@@ -131,22 +134,46 @@ def test_reaping_removes_pins_whose_lease_ran_out(catalog: Catalog, clock: Clock
     assert needed(catalog) == at
 
 
-def test_transactions_planned_before_a_schema(catalog: Catalog):
+def test_what_a_barrier_waits_for_was_planned_with_an_older_state(catalog: Catalog, clock: Clock):
     orders, customers = create(catalog, "orders"), create(catalog, "customers")
     old = begin(catalog, orders)
     begin(catalog, customers)
-    begin(catalog)
+    unnamed = begin(catalog)
     aborted = begin(catalog, orders)
     tx.abort(catalog, aborted.id)
     exclusively(catalog, c.SetColumns(relation=orders.id, columns=COLUMNS))
+    young = begin(catalog, replace(orders, schema_version=2))
+    now = clock.now_us
     with catalog.reading() as connection:
-        assert tx.planned_before(connection, orders.id, 1) == []
-        (waiting,) = tx.planned_before(connection, orders.id, 2)
-        assert tx.planned_before(connection, RelationId(99), 2) == []
-    assert waiting == tx.Waiting(transaction=old.id, holder="me", reason="a test", started_at=catalog.clock())
+        found = tx.planned_with(connection, orders.id, now)
+        assert [(one.transaction, one.began_under) for one in found] == [(old.id, 1), (young.id, 2)]
+        assert [str(one) for one in barrier.blockers(found, 2)] == [f"transaction {old.id} (a test, me)"]
+        assert barrier.blockers(found, 1) == []
+        assert tx.planned_with(connection, RelationId(99), now) == []
+        began = [one.transaction for one in tx.in_the_way(connection, {orders.id}, now, unnamed=False)]
+        assert began == [old.id, young.id]
+        every = tx.in_the_way(connection, {orders.id}, now)
+        assert [one.transaction for one in barrier.blockers(every, young.snapshot)] == [old.id, unnamed.id]
+        assert tx.in_the_way(connection, {orders.id}, now + LEASE_US) == []
     commit_it(catalog, old)
     with catalog.reading() as connection:
-        assert tx.planned_before(connection, orders.id, 2) == []
+        assert barrier.blockers(tx.planned_with(connection, orders.id, now), 2) == []
+
+
+def test_a_barrier_waits_for_work_whose_session_is_closed_and_not_while_it_is_open(catalog: Catalog, clock: Clock):
+    orders = create(catalog, "orders")
+    exclusively(catalog, c.OpenSession(session="one", purpose="copies"))
+    copies = tx.begin(
+        catalog, orders, node=NODE, holder="me", reason="copies", lease_us=LEASE_US, session="one"
+    )  # fmt: skip
+
+    def found() -> list[TransactionId]:
+        with catalog.reading() as connection:
+            return [one.transaction for one in tx.in_the_way(connection, {orders.id}, clock.now_us)]
+
+    assert found() == []
+    exclusively(catalog, c.CloseSession(session="one"))
+    assert found() == [copies.id]
 
 
 def test_ended_transactions_are_forgotten_after_a_while(catalog: Catalog, clock: Clock):
@@ -208,7 +235,7 @@ def test_a_pin_of_the_newest_version_cannot_miss_a_vacuum(catalog: Catalog):
     decision = c.Decision(
         reason="vacuum",
         updates=(c.SetHorizon(relation=target.id, horizon=horizon),),
-        requires=(c.NobodyReadsBelow(version=horizon),),
+        requires=(c.NoReaderBelow(version=horizon),),
     )
     before = dump(catalog)
     with pytest.raises(ConflictError, match=f"expected no reader below version {horizon}, found one at {at}"):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId
-from ebla.catalog import building, topology, transitions
+from ebla.catalog import building, layouts, topology, transitions
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, TransactionClosedError, UnknownNameError
 from ebla.model import changes as c
@@ -25,6 +25,7 @@ from support.catalogs import (
     create_index,
     dump,
     exclusively,
+    member,
     new_relation,
     put_nodes,
     relation,
@@ -224,7 +225,7 @@ def test_indexes_go_with_their_base(catalog: Catalog, target: Relation):
     add(catalog, run(index, id="entries", tablet=0, nodes=(A, B)))
     advance(catalog, place, S.STREAMING)
     with catalog.reading() as connection:
-        assert [(one.name, r.id, node) for one, r, node in transitions.lacking(connection, place)] == [
+        assert [(one.name, r.id, node) for one, r, node in transitions.missing_copies(connection, place)] == [
             ("by_total", "entries", C)
         ]
     with pytest.raises(ConflictError, match="of by_total: expected run entries on its new replicas"):
@@ -249,6 +250,39 @@ def test_one_copy_more_and_one_less(catalog: Catalog, target: Relation):
         end(catalog, place)
         now = relation(catalog, "orders")
         assert (now.placement[0], nodes_of(catalog, now)) == (nodes, {"one": set(nodes)})
+
+
+def shards_of(catalog: Catalog, target: Relation) -> list[list[Replica]]:
+    with catalog.reading() as connection:
+        found = layouts.layouts(connection, {})[target.id].replicas
+    return [list(one) for one in found]
+
+
+def test_tablets_begin_on_the_shards_of_their_nodes_in_turn(catalog: Catalog):
+    exclusively(catalog, t.AddNode(node=replace(member(B), shards=3)))
+    for number in range(2):
+        target = create(catalog, f"t{number}", tablets=4, nodes=(A, B))
+        placed = shards_of(catalog, target)
+        assert [a for a, _ in placed] == [Replica(A, 0)] * 4
+        assert [b.shard for _, b in placed] == [(target.id + tablet) % 3 for tablet in range(4)]
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_replica_goes_to_another_shard_of_its_node_and_its_files_stay(catalog: Catalog, back: bool):
+    exclusively(catalog, t.AddNode(node=replace(member(B), shards=2)))
+    target = create(catalog, "orders", nodes=(B, A))
+    add(catalog, run(target.id, id="one", tablet=0, nodes=(A, B)))
+    here = shards_of(catalog, target)[0][0]
+    there = Replica(B, 1 - here.shard)
+    with_tasks(catalog, target)
+    place = target.id, TabletId(0)
+    exclusively(catalog, t.BeginTransition(tablet=place, kind=TransitionKind.MIGRATION, leaving=here, pending=there))
+    for stage in (S.WRITE_BOTH_READ_OLD, S.CLEANUP_TARGET, S.REVERT_MIGRATION) if back else FORWARD[1:]:
+        assert relation(catalog, "orders").writes_to(TabletId(0)) == (B, A)
+        advance(catalog, place, stage)
+    end(catalog, place)
+    assert shards_of(catalog, target)[0] == [here if back else there, Replica(A, 0)]
+    assert nodes_of(catalog, target) == {"one": {A, B}}
 
 
 def test_a_replica_that_leaves_takes_no_run_along(catalog: Catalog):

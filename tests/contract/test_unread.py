@@ -16,7 +16,7 @@ from ebla.catalog.store import Catalog
 from ebla.model import changes as c
 from ebla.model.plans import Plan
 from ebla.model.relation import Kind
-from ebla.query.fresh import fresh, reached
+from ebla.query.view_freshness import fresh, reached
 from ebla.relations.freshness import Freshness, freshness, look_at_views
 from ebla.relations.views import advanced, progress_name
 from support.catalogs import SECOND_US, Clock, add, commit, create, exclusively, new_relation, relation, run

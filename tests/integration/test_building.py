@@ -589,7 +589,7 @@ def test_builds_go_on_in_the_background(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_a_view_of_another_node_is_named_in_the_error(db: ebla.Database) -> None:
-    term = tx.lead(db.context.catalog, LEASE, "somebody", 1)
+    term = tx.lead(db.context.catalog, LEASE, "another", 1)
     assert term is not None
     with pytest.raises(
         ebla.UnknownNameError, match="node nowhere: expected one whose storage root this process reaches"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from ebla.algebra.nodes import Computed, leaves
+from ebla.algebra.nodes import Computation, leaves
 from ebla.algebra.shape import shape
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
@@ -51,4 +51,4 @@ def _computed(text: str) -> str | None:
     query = parse(f"SELECT {text} AS k, count(DISTINCT x) AS n FROM t GROUP BY {text}")
     assert isinstance(query, Query)
     columns = [c for leaf in leaves(shape(query, TABLES).root) for c in leaf.columns.values()]
-    return next((column.text for column in columns if isinstance(column, Computed)), None)
+    return next((column.text for column in columns if isinstance(column, Computation)), None)

@@ -385,6 +385,7 @@ def test_every_failpoint_of_the_core_is_died_at():
     tested = {point.partition("@")[0] for point in FAILPOINTS}
     tested |= {"vacuum.horizon_set", "sweep.read", "write.tablets_written", "compact.files_written"}
     tested |= {"merge.files_written", "cut.files_written"}
+    tested |= {"backup.read", "backup.copied", "restore.copied"}  # in test_backup
     # Those of test_staging, test_index_crashes and test_constraints.
     tested |= {"staging.staged", "staging.before_flip", "staging.flipped", "write.indexes_written", "constraint.added"}
     commits = [ROOT / "src/ebla/catalog/store.py", ROOT / "src/ebla/catalog/apply.py"]

@@ -248,7 +248,7 @@ def test_a_writer_one_state_behind_still_commits(db):
 
 def test_a_change_waits_for_an_old_transaction_and_goes_on_when_it_ends(db):
     old = begin(db, "t")
-    db.sql("ALTER TABLE t ADD COLUMN x INT")  # `old` is one state behind, which nobody minds
+    db.sql("ALTER TABLE t ADD COLUMN x INT")  # `old` is one state behind, which is permitted
     waited: list[str] = []
     db.context.progress = lambda what, part: waited.append(what)
     with connect(db.context.catalog.where, db.spark, barrier_grace_s=60) as patient:

@@ -13,8 +13,9 @@ from ebla.base.caches import CacheName
 from ebla.errors import StorageError, UsageError
 from ebla.storage import copies
 from ebla.storage import runs as rf
+from ebla.storage.copying import CopyResult
 from ebla.storage.files import MARKER, Root
-from ebla.tables import transaction, vacuum
+from ebla.tables import vacuum
 from ebla.topology import streaming
 from ebla.topology.streaming import repair
 from support.warehouse import connect, eventually, live_runs, named, names_of, rows, stored
@@ -163,7 +164,7 @@ def test_a_copier_that_dies_leaves_a_registered_copy_as_it_is(db, tmp_path, monk
     back = kill(tmp_path, "node3")
     write(db, 40, 50)
     back()
-    [(relation, late)] = streaming.lacking(db.context)
+    [(relation, late)] = streaming.missing_copies(db.context)
     assert repair(db.context).made == 1
     before = stored(db)
 
@@ -172,7 +173,7 @@ def test_a_copier_that_dies_leaves_a_registered_copy_as_it_is(db, tmp_path, monk
 
     monkeypatch.setattr(copies, "_summed", dies)
     with pytest.raises(KeyboardInterrupt):
-        streaming.copy(db.context, relation, late, streaming.Copied())
+        streaming.copy(db.context, relation, late, CopyResult())
     assert stored(db) == before == named(db)
     kill(tmp_path, "node1", "node2")
     forget(db)
@@ -220,14 +221,14 @@ def test_a_relation_that_cannot_be_repaired_stops_no_other(db, tmp_path, monkeyp
     write(db, 40, 50)
     db.table("u").upsert([{"id": 1}])
     back()
-    real = transaction.begin_of
+    real = streaming.begin
 
-    def refused(context: Any, relation: Any, **given: Any) -> Any:
+    def refused(host: Any, relation: Any, *given: Any) -> Any:
         if relation.name == "t":
             raise StorageError("t: the catalog said no")
-        return real(context, relation, **given)
+        return real(host, relation, *given)
 
-    monkeypatch.setattr(streaming, "begin_of", refused)
+    monkeypatch.setattr(streaming, "begin", refused)
     done = repair(db.context)
     assert (done.made, [str(reason) for reason in done.failed.values()]) == (1, ["t: the catalog said no"])
 

@@ -281,7 +281,7 @@ def test_a_build_that_failed_on_a_row_goes_on_when_a_write_mends_it(db: ebla.Dat
 
 
 def insist(statement: Callable[[], object]) -> None:
-    """Whoever writes repeats what Spark lost the job of."""
+    """The writer repeats what Spark lost the job of."""
     while True:
         try:
             statement()

@@ -1,4 +1,4 @@
-"""Indexes are built as views are: by whoever leads, from one scan, with progress, at a pace, and validated."""
+"""Indexes are built as views are: by the leader, from one scan, with progress, at a pace, and validated."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_cancel_at_any_point_leaves_nothing(db: ebla.Database, steps: Steps, p
     cancelling: list[threading.Thread] = []
 
     def cancel(number: int) -> None:
-        if number == 0:  # it waits for the removal, which whoever is here carries out
+        if number == 0:  # it waits for the removal, which this process carries out
             cancelling.append(threading.Thread(target=db.sql, args=("CANCEL BUILD i",)))
             cancelling[0].start()
             while state(db, "i") in (Permission.BACKFILLING, Permission.WRITE_AND_DELETE, Permission.DELETE_ONLY):

@@ -1,4 +1,4 @@
-"""Processes that die at every step of an index: whoever comes next carries it on, and it is exact in the end."""
+"""Processes that die at every step of an index: the next process carries it on, and it is exact in the end."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_killed_while_it_is_built(db: ebla.Database, processes: Processes, spark
     run = processes.run if point == WITH_ITS_SPARK else spark_processes.run
     assert run("support.index_tasks:run", where, CREATE, failpoints=point) == EXIT_CODE
     before = left(db)
-    # Writers go on with an index that nobody carries on.
+    # Writers go on with an index that no process carries on.
     db.table("t").upsert([{"id": 3, "a": "changed", "n": 300}, {"id": 100, "a": "new", "n": 100}])
     db.table("t").delete([{"id": 7}])
     db.sql("BUILD INDEXES ON t")

@@ -167,7 +167,7 @@ def test_i3_a_writer_from_before_the_index_leaves_no_phantom(db: ebla.Database):
 
 
 def test_i3_a_writer_two_steps_behind_is_refused_by_its_commit(db: ebla.Database):
-    """Even if nobody aborted it: the commit itself knows the states that it was planned with."""
+    """Even if no process aborted it: the commit itself checks the states that it was planned with."""
     write(db, *range(10))
     sink = Sink(begin_write(db.context, "t", reason="old writer"))
     begin_index(db, "CREATE INDEX i ON t (n)")
@@ -215,7 +215,7 @@ def test_i5_a_conflicting_insert_after_the_read_version(db: ebla.Database):
     write(db, *range(8))
     begin_index(db, "CREATE UNIQUE INDEX u ON t (x)")
     step_until(db, "u", Permission.BACKFILLING)
-    write(db, 100, x=1.0)  # as row 2 has, which nobody has read yet
+    write(db, 100, x=1.0)  # as row 2 has, which no chunk has read yet
     with pytest.raises(DuplicateKeyError) as caught:
         db.sql("BUILD INDEXES ON t")
     assert str(caught.value) == (

@@ -1,159 +1,82 @@
-"""What Spark is asked to do, and how often: each job costs a tenth of a second before it reads a row."""
+"""Jobs of one process, and of two: what runs where, and what becomes of it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ebla.tables import sink
-from support.warehouse import connect, rows
+import ebla
+from ebla.catalog import jobs
+from ebla.model.jobs import COORDINATOR
+from support.catalogs import statements
+from support.warehouse import connect, eventually, rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    import ebla
-
-pytestmark = pytest.mark.spark
+    from pyspark.sql import SparkSession
 
 
-class Jobs:
-    """Counts the jobs that are started inside a block."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._scheduler: Any = spark.sparkContext._jsc.sc().dagScheduler()
-        self.count = 0
-
-    def __enter__(self) -> Jobs:
-        self._before = int(self._scheduler.numTotalJobs())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.count = int(self._scheduler.numTotalJobs()) - self._before
+def shown(db: ebla.Database, what: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = db.sql(f"SHOW {what}").to_arrow().to_pylist()
+    return found
 
 
-@pytest.fixture(params=[1, 16], ids=["1 tablet", "16 tablets"])
-def db(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[ebla.Database]:
-    with connect(tmp_path / "warehouse", spark, tablets=request.param) as db:
-        db.sql("CREATE TABLE t (id BIGINT, n INT, PRIMARY KEY (id))")
-        db.table("t").upsert([{"id": i, "n": i} for i in range(200)])
-        yield db
+def states(db: ebla.Database) -> dict[str, str]:
+    return {one["name"]: one["state"] for one in shown(db, "JOBS")}
 
 
-def plan(frame: DataFrame) -> str:
-    return str(frame._jdf.queryExecution().executedPlan().toString())
+@pytest.fixture
+def db(tmp_path: Path, spark: SparkSession) -> Any:
+    with connect(tmp_path / "w", spark) as database:
+        database.sql("CREATE TABLE t (id INT PRIMARY KEY); CREATE MATERIALIZED VIEW v AS SELECT id FROM t")
+        eventually(lambda: states(database) == {"default": "running", COORDINATOR: "running"})
+        yield database
 
 
-def operators(frame: DataFrame) -> list[str]:
-    """Names of the plan's operators that move or join rows, and its scans of files."""
-    return re.findall(r"\b(FileScan|Exchange|\w*Join|Window)\b", plan(frame))
+def test_a_process_alone_is_its_own_coordinator_and_runner(db: ebla.Database):
+    [runner] = shown(db, "RUNNERS")
+    assert (runner["alive"], runner["jobs"], runner["permanent"]) == (True, f"default, {COORDINATOR}", False)
+    assert [(one["type"], one["job"], one["status"]) for one in shown(db, "COMMANDS")] == [
+        ("START", "default", "SUCCESS")
+    ]
+    counted = db.context.catalog.read(jobs.changed)
+    with statements(db.context.catalog) as sent:
+        db.sql("INSERT INTO t VALUES (1)")
+        eventually(lambda: rows(db, "v") == [(1,)])
+    assert db.context.catalog.read(jobs.changed) == counted
+    assert not [one for one in sent if "mv_runner_jobs" in one or "mv_commands" in one], (
+        "no other process can change them"
+    )
 
 
-def test_counting_works(spark):
-    with Jobs(spark) as jobs:
-        spark.range(10).collect()
-        spark.range(10).collect()
-    assert jobs.count == 2
+def test_should_run_false_stops_a_job_and_true_starts_it(db: ebla.Database):
+    db.sql("ALTER HANDLER default SET (should_run = false)")
+    eventually(lambda: states(db)["default"] == "stopped")
+    assert "handler/default" not in db.context.services
+    db.sql("ALTER HANDLER default SET (should_run = true); INSERT INTO t VALUES (2)")
+    eventually(lambda: rows(db, "v") == [(2,)])
+    assert [one["type"] for one in shown(db, "COMMANDS")] == ["START", "STOP", "START"]
+    assert {one["status"] for one in shown(db, "COMMANDS")} == {"SUCCESS"}
 
 
-def test_rows_from_python_start_no_job(db, spark):
-    import pyarrow as pa
-
-    table = db.table("t")
-    with Jobs(spark) as jobs:
-        table.upsert([{"id": 1, "n": 5}])
-        table.upsert(pa.table({"id": [2], "n": pa.array([5], pa.int32())}))
-        table.delete([{"id": 3}])
-        db.sql("TRUNCATE TABLE t; ALTER TABLE t ADD COLUMN x INT; VACUUM")
-    assert jobs.count == 0
-
-
-def test_a_small_frame_starts_one_job(db, spark):
-    frame = spark.range(1000, 1100).selectExpr("id", "INT(id) AS n")
-    with Jobs(spark) as jobs:
-        db.table("t").upsert(frame)
-    assert jobs.count == 1
-    with Jobs(spark) as jobs:
-        db.table("t").delete(frame)
-    assert jobs.count == 1
+def test_the_jobs_of_a_process_that_ends_run_in_another(db: ebla.Database, spark: SparkSession):
+    [first] = [one["name"] for one in shown(db, "RUNNERS")]
+    with connect(db.context.catalog.where, spark) as other:
+        eventually(lambda: len(shown(other, "RUNNERS")) == 2)
+        assert "handler/default" not in other.context.services, "one process runs it"
+        db.close()
+        eventually(lambda: [one["jobs"] for one in shown(other, "RUNNERS")] == [f"default, {COORDINATOR}"])
+        assert first not in [one["name"] for one in shown(other, "RUNNERS")]
+        other.sql("INSERT INTO t VALUES (3)")
+        eventually(lambda: rows(other, "v") == [(3,)])
 
 
-def test_statements_start_one_job(db, spark):
-    for text, most in {
-        "INSERT INTO t VALUES (5000, 1), (5001, 2)": 1,
-        "UPDATE t SET n = n + 1 WHERE id = 5": 1,
-        "DELETE FROM t WHERE id = 6": 1,
-        "UPDATE t SET id = id + 10000 WHERE id = 7": 1,
-    }.items():
-        with Jobs(spark) as jobs:
-            db.sql(text)
-        assert jobs.count <= most, text
-
-
-def test_a_compacted_table_is_one_scan_and_one_job(db, spark):
-    db.compact("t")
-    scan = db.table("t").scan()
-    assert operators(scan) == ["FileScan"]
-    with Jobs(spark) as jobs:
-        assert len(rows(db, "t")) == 200
-    assert jobs.count == 1
-
-
-def test_level_0_is_a_broadcast_and_no_shuffle(db, spark):
-    db.compact("t")
-    db.table("t").upsert([{"id": i, "n": -1} for i in range(50)])
-    db.table("t").delete([{"id": 60}])
-    scan = db.table("t").scan()
-    assert sorted(set(operators(scan))) == ["BroadcastHashJoin", "FileScan"]
-    assert plan(scan).count("FileScan") == 1
-    assert "LeftAnti, BuildRight" in plan(scan)
-    with Jobs(spark) as jobs:
-        assert db.sql("SELECT count(*), sum(n) FROM t WHERE id < 100").one() == (99, sum(range(50, 100)) - 60 - 50)
-    assert jobs.count <= 3  # the broadcast, the scan, and the aggregation's second stage
-
-
-def test_filters_and_columns_reach_the_files(db, spark):
-    db.compact("t")
-    frame = db.table("t").scan().filter("id = 7").select("n")
-    assert "PushedFilters: [IsNotNull(id), EqualTo(id,7)]" in plan(frame)
-    assert "ReadSchema: struct<id:bigint,n:int>" in plan(frame)
-    assert [tuple(r) for r in frame.collect()] == [(7,)]
-
-
-def test_a_bulk_write_and_a_compaction_do_not_cost_by_the_tablet(db, spark):
-    with connect(db.context.catalog.where, spark, batch_rows_max=10) as bulk:
-        with Jobs(spark) as jobs:
-            bulk.table("t").upsert(spark.range(1000).selectExpr("id", "INT(id) AS n"))
-        assert jobs.count <= 3
-        with Jobs(spark) as jobs:
-            bulk.compact("t")
-        assert jobs.count <= 3
-    assert db.sql("SELECT count(*) FROM t").one() == (1000,)
-
-
-def test_a_bulk_statement_of_one_kind_is_one_shuffle(db, spark, monkeypatch):
-    """From the scan to the files. Few rows, which only the result tells, come to the driver as level 0."""
-    monkeypatch.setattr(sink, "SMALL_BYTES", 0)
-    with connect(db.context.catalog.where, spark, batch_rows_max=10) as bulk:
-        for text, count, total in (
-            ("UPDATE t SET n = n + 1000 WHERE id % 2 = 0", 200, 119_900),
-            ("UPDATE t SET n = 7 WHERE n = 1000", 200, 118_907),
-            ("UPSERT INTO t SELECT id + 1000, n FROM t WHERE id < 100", 300, 172_864),
-            ("DELETE FROM t WHERE id >= 1000 OR id % 2 = 0", 100, 10_000),
-        ):
-            bulk.compact("t")  # what is merged with level 0 is broadcast by a job of its own
-            with Jobs(spark) as jobs:
-                bulk.sql(text)
-            assert jobs.count <= 2, text  # adaptive execution counts the two sides of a shuffle
-            assert bulk.sql("SELECT count(*), sum(n) FROM t").one() == (count, total), text
-
-
-def test_a_query_that_is_asked_again_lists_no_files(db, spark):
-    db.compact("t")
-    first = db.table("t").scan()
-    assert db.table("t").scan() is first
-    db.table("t").upsert([{"id": 1, "n": 0}])
-    assert db.table("t").scan() is not first
+def test_a_process_that_was_taken_for_dead_ends_its_jobs_and_registers_anew(db: ebla.Database):
+    [first] = [one["name"] for one in shown(db, "RUNNERS")]
+    db.context.catalog.change(lambda state: jobs.remove(state, first))
+    eventually(lambda: states(db)["default"] == "running")
+    [second] = [one["name"] for one in shown(db, "RUNNERS")]
+    assert second != first
+    db.sql("INSERT INTO t VALUES (4)")
+    eventually(lambda: rows(db, "v") == [(4,)])

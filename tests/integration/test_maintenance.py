@@ -1,4 +1,4 @@
-"""Compaction folds level 0 away and changes no row; vacuum deletes what nobody needs, and only that."""
+"""Compaction folds level 0 away and changes no row; vacuum deletes what no reader needs, and only that."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_vacuum_deletes_what_was_replaced_and_nothing_else(db):
 
 
 def test_vacuum_sweeps_orphans_but_no_work_that_goes_on(db, monkeypatch):
-    """Files of an open transaction, and scratch folders of Spark, belong to somebody until the transaction ends."""
+    """Files of an open transaction, and scratch folders of Spark, belong to the writer until the transaction ends."""
     table = db.table("t")
     table.upsert([{"id": 1, "n": 1}])
     real = compaction._rewrite
@@ -275,7 +275,7 @@ def test_vacuum_sweeps_orphans_but_no_work_that_goes_on(db, monkeypatch):
     (folder / "t99999-scratch1").mkdir()
     (folder / "t99999-scratch1" / ".part.crc").write_bytes(b"x")
     (folder / "t99999-scratch1" / "part.parquet").write_bytes(b"rows")
-    (folder / "notes.txt").write_text("somebody's")
+    (folder / "notes.txt").write_text("a user's")
     done = db.vacuum(retain_s=0)
     assert done.orphans == 3
     assert done.files >= 3

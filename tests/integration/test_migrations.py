@@ -22,7 +22,7 @@ from ebla.model.topology import LEASE, Tablet, Topology, Transition, TransitionK
 from ebla.storage import copies
 from ebla.storage.files import Root
 from ebla.tables.tiers import merge
-from ebla.topology import stored, streaming, tablets
+from ebla.topology import loader, streaming, tablets
 from support.warehouse import connect, eventually, named, rows
 from support.warehouse import stored as files
 
@@ -102,7 +102,8 @@ def run(db: ebla.Database) -> None:
 
 def look(db: ebla.Database) -> Topology:
     with db.context.catalog.reading() as connection:
-        return stored.load(connection, db.context.catalog.clock(), db.background.coordination.own())
+        own = db.background.coordination.own()
+        return loader.load(connection, db.context.catalog.clock(), holder=db.context.holder, own=own)
 
 
 def step_to(db: ebla.Database, place: Tablet, stage: Stage) -> str | None:
@@ -254,7 +255,7 @@ def test_c7_a_full_disk_on_the_target_reverts(db, monkeypatch):
     assert placed(db, 0) == (target,)
 
 
-def test_c6_a_copier_that_was_left_behind_has_no_effect(db, monkeypatch):
+def test_c6_the_resurrection_of_deleted_rows_in_nine_steps_fails(db, monkeypatch):
     """The story of the deleted row that comes back, in nine steps, on real files."""
     source = placed(db, 0)[0]  # 1, 2: rows of a tablet are on its replica
     target = next(n for n in (A, B, C) if n != source)

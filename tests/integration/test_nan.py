@@ -1,4 +1,4 @@
-"""NaN, which the statistics of Parquet leave out: whoever believes them does not find it."""
+"""NaN, which the statistics of Parquet leave out: a reader that believes them does not find it."""
 
 from __future__ import annotations
 

@@ -13,14 +13,14 @@ from ebla.catalog import processes
 from ebla.catalog.processes import Process, Role
 from ebla.errors import UsageError
 from ebla.node import presence
-from ebla.node.presence import DOING_S, QUIET_S, Said, is_due
+from ebla.node.presence import DOING_S, QUIET_S, PresenceRow, is_due
 from support.warehouse import connect, eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-IDLE = Said(maintains=False, doing=())
-MAINTAINS = Said(maintains=True, doing=())
+IDLE = PresenceRow(maintains=False, doing=())
+MAINTAINS = PresenceRow(maintains=True, doing=())
 
 
 def alive(db: ebla.Database) -> list[Process]:
@@ -43,14 +43,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         (10.0, IDLE, 9.0, IDLE, False),
         (15.0, IDLE, 9.0, IDLE, True),
         (10.0, IDLE, 9.9, MAINTAINS, True),
-        (10.0, IDLE, 10.1 - DOING_S, Said(maintains=False, doing=("epoch of v",)), False),
-        (10.0, IDLE, 10.0 - DOING_S, Said(maintains=False, doing=("epoch of v",)), True),
+        (10.0, IDLE, 10.1 - DOING_S, PresenceRow(maintains=False, doing=("epoch of v",)), False),
+        (10.0, IDLE, 10.0 - DOING_S, PresenceRow(maintains=False, doing=("epoch of v",)), True),
     ],
 )
 def test_a_row_is_written_when_it_says_something_new_or_gets_old(
-    now: float, said: Said | None, said_s: float, is_now: Said, due: bool
+    now: float, said: PresenceRow | None, said_s: float, is_now: PresenceRow, due: bool
 ):
-    assert is_due(now, 0.0, 15.0, said, said_s, is_now) is due
+    assert is_due(now, 0.0, 5.0, said, said_s, is_now) is due
 
 
 def test_a_process_says_what_it_is_for_and_what_it_does_until_it_closes(
@@ -82,5 +82,5 @@ def test_a_process_maintains_once_it_has_spark(tmp_path: Path, spark: SparkSessi
 
 
 def test_an_unknown_role_is_refused(tmp_path: Path):
-    with pytest.raises(UsageError, match="role: expected one of python, command, run, found 'walk'"):
+    with pytest.raises(UsageError, match="role: expected one of python, command, run, node, found 'walk'"):
         connect(tmp_path / "w", role="walk")

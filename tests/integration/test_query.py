@@ -12,7 +12,7 @@ import pytest
 
 import ebla
 from ebla.predicates import conditions as c
-from ebla.predicates.values import Exact
+from ebla.predicates.values import ExactValue
 from ebla.query.answer import Answer
 from support.first_rows import costs
 from support.folding import fold
@@ -286,5 +286,5 @@ def test_a_scan_pages_through_both_ends_of_time(db, kind):
                     after = page.next
                 assert found == wanted, by
             for number, value in enumerate(values):
-                exact = ask(db, "e", where={"x": Exact(value)}, order_by=["x"])
+                exact = ask(db, "e", where={"x": ExactValue(value)}, order_by=["x"])
                 assert exact.table.column("id").to_pylist() == [number]

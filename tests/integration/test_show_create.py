@@ -154,7 +154,7 @@ def test_what_is_another_kind_is_named_with_its_statement(db: ebla.Database, sta
         ("CREATE VIEW x AS SELECT 1", "CREATE MATERIALIZED VIEW x"),
         ("ALTER VIEW card RENAME TO x", "ALTER MATERIALIZED VIEW card"),
         ("SHOW CREATE x", "expected TABLE, MATERIALIZED VIEW, INDEX or HANDLER, found x"),
-        ("SHOW SCHEMAS", "TABLETS, TRANSITIONS, REPLICATION, PROGRESS or CREATE behind SHOW"),
+        ("SHOW SCHEMAS", "REPLICATION, PROGRESS, USERS, GRANTS or CREATE behind SHOW"),
     ],
 )
 def test_a_view_that_is_not_called_materialized_is_told(db: ebla.Database, statement: str, message: str):

@@ -49,7 +49,7 @@ from ebla.source import read as source_read
 from ebla.source import write as source_write
 from ebla.source.data_source import EblaDataSource
 from ebla.storage.files import MARKER
-from ebla.tables import ddl
+from ebla.tables import truncation
 from ebla.tables.commit import Commit
 from ebla.values import types
 from support.indexes import assert_exact, begin_index, step_until
@@ -152,7 +152,7 @@ def test_every_state_of_the_runs_reads_as_scan_does(db: ebla.Database, parts: No
         lambda: db.compact("orders"),
         lambda: table.upsert([order(0, "c"), order(45, "c"), order(7, "c")]),
         lambda: table.delete([{"id": 45}, {"id": 8}]),
-        lambda: ddl.truncate(db.context, "orders"),
+        lambda: truncation.truncate(db.context, "orders"),
         lambda: table.upsert([order(1, "d"), order(2, "d")]),
     ):
         step()
@@ -388,7 +388,7 @@ class History:
                 self.db.compact(self.name)
                 keys = []
             case _:
-                ddl.truncate(self.db.context, self.name)
+                truncation.truncate(self.db.context, self.name)
                 keys = list(self.rows)
                 self.rows = {}
         for version in range(max(self.states) + 1, self.db.version + 1):

@@ -1,6 +1,6 @@
 """B15: files that are loaded while a view is being built are staged, and become visible exactly once.
 
-`begun` leaves a view with its first chunks covered and nobody who goes on: what a load finds while a build goes on.
+`begun` leaves a view with its first chunks covered and no process that goes on: what a load finds during a build.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def test_b15_entries_of_indexes_come_with_the_rows(
         db.sql("CREATE INDEX by_total ON orders (total)")
         begun(db, monkeypatch)
         assert db.sql(f"LOAD ASYNC INTO orders FROM '{file_of(tmp_path, LOADED)}'").one()[2] == 11
-        db.sql("CREATE ASYNC INDEX descending ON orders (total DESC)")  # after the rows; nobody builds it yet
+        db.sql("CREATE ASYNC INDEX descending ON orders (total DESC)")  # after the rows; no process builds it yet
         assert_index_exact(db, "by_total")
         db.table("orders").upsert([{"id": 100, "total": 7}, {"id": 3, "total": 8}])
         settle(db, spark)

@@ -9,7 +9,9 @@ import threading
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,7 @@ from ebla.errors import NodeConflictError, SqlError, UnknownNameError, UsageErro
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import NodeState
 from ebla.model.topology import LEASE, Member, RequestKind
+from ebla.node import registration
 from ebla.storage.files import MARKER, Root
 from support.catalogs import dump, exclusively
 from support.warehouse import connect, eventually, host
@@ -48,6 +51,31 @@ def test_the_nodes_of_the_first_process_found_the_cluster_and_others_ask(tmp_pat
             assert asked(other) == [("join", "done")]
         with connect(tmp_path / "w", nodes=nodes) as other:
             assert asked(other) == [("join", "done")], "a member does not ask again"
+
+
+def test_each_node_of_a_process_may_stand_elsewhere(tmp_path: Path):
+    """A node says for itself what is not that of its process; a storage root alone is the short form."""
+    nodes = {
+        "node2": {"root": str(tmp_path / "two"), "rack": "r2", "shards": 3},
+        "node3": {"root": str(tmp_path / "three"), "datacenter": "dc2"},
+        "node4": str(tmp_path / "four"),
+    }
+    with connect(tmp_path / "w", nodes=nodes, rack="r1", shards=2) as db:
+        places = db.sql("SELECT name, datacenter, rack, shard_count FROM system.topology ORDER BY name").rows()
+        assert places == [
+            ("node1", "dc1", "r1", 2),
+            ("node2", "dc1", "r2", 3),
+            ("node3", "dc2", "r1", 2),
+            ("node4", "dc1", "r1", 2),
+        ]
+    for wrong, says in (
+        ({"node5": {"rack": "r2"}}, "setting nodes.node5.root: Field required"),
+        ({"node5": {"root": "/x", "shards": 0}}, "setting nodes.node5.shards: .* greater than or equal to 1"),
+        ({"node5": {"root": "/x", "racks": 1}}, "setting nodes.node5.racks: Extra inputs are not permitted"),
+        ({"node5": 5}, "setting nodes.node5: "),
+    ):
+        with pytest.raises(UsageError, match=says):
+            connect(tmp_path / "w", nodes=wrong)
 
 
 def test_every_process_follows_the_topology(tmp_path: Path):
@@ -162,8 +190,13 @@ def test_a_catalog_whose_nodes_have_names_for_ids_keeps_them(tmp_path: Path):
 
 def test_a_node_that_lacks_a_feature_is_refused_and_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with connect(tmp_path / "w") as db:
-        monkeypatch.setattr("ebla.node.registration.FEATURES", frozenset({"topology_requests"}))
-        with pytest.raises(UsageError, match="found it without tablet_transitions; upgrade it"):
+        new = registration._new
+
+        def older(*given: Any) -> Member:
+            return replace(new(*given), features=frozenset({"topology_requests"}))
+
+        monkeypatch.setattr(registration, "_new", older)
+        with pytest.raises(UsageError, match="found it without building_calls, tablet_transitions; upgrade it"):
             connect(tmp_path / "w", nodes={"node2": str(tmp_path / "two")})
         assert states(db) == [("node1", "normal"), ("node2", "left")]
         assert asked(db) == [("join", "failed")]
@@ -241,6 +274,18 @@ def test_every_node_shows_what_holds_for_the_whole_cluster(tmp_path: Path):
     with connect(tmp_path / "w") as db:
         found = db.sql("SELECT name, node_state, transition_state, global_topology_request FROM system.topology")
         assert found.rows() == [("node1", "normal", None, None)]
+        db.sql("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+        request = db.sql("ALTER CLUSTER NEW CDC GENERATION OF t").one()[0]
+        db.sql(f"WAIT FOR REQUEST {request}")
+        [row] = db.sql("SELECT * FROM system.topology").to_arrow().to_pylist()
+        assert row.keys() >= {
+            "key", "host_id", "datacenter", "ignore_msb", "node_state", "num_tokens", "rack", "rebuild_option",
+            "release_version", "replaced_id", "ignore_nodes", "shard_count", "tokens", "topology_request",
+            "transition_state", "current_cdc_generation_timestamp", "current_cdc_generation_uuid",
+            "unpublished_cdc_generations", "global_topology_request", "new_cdc_generation_data_uuid",
+        }  # fmt: skip
+        assert row["current_cdc_generation_uuid"] is not None
+        assert row["current_cdc_generation_timestamp"] is not None
 
 
 def test_the_last_node_stays(tmp_path: Path):
@@ -270,3 +315,26 @@ def test_a_rebuilt_node_has_its_files_again(tmp_path: Path):
         with pytest.raises(UsageError, match="it to have all of its copies, found it without 1 "):
             db.sql(f"WAIT FOR REQUEST {request}")
         assert states(db) == [("node1", "normal"), ("node2", "normal")]
+
+
+def test_new_generations_and_truncations_are_requests_with_results(tmp_path: Path):
+    with connect(tmp_path / "w") as db:
+        db.sql("CREATE TABLE t (id BIGINT, PRIMARY KEY (id)); CREATE TABLE other (id BIGINT, PRIMARY KEY (id))")
+        db.sql("CREATE INDEX by_id ON t (id)")
+        db.table("t").upsert([{"id": 1}])
+        for of, result in (("OF t", "t"), ("", "2 tables and views")):
+            request = db.sql(f"ALTER CLUSTER NEW CDC GENERATION {of}").rows()[0][0]
+            assert db.sql(f"WAIT FOR REQUEST {request}").rows() == [
+                (request, f"new generations of change streams of {result}")
+            ]
+        count = "SELECT count(*) FROM system.cdc_generations g JOIN system.relations r USING (relation_id)"
+        assert db.sql(f"{count} WHERE r.name = 't'").rows() == [(3,)]
+        version = db.sql("TRUNCATE TABLE t").rows()[0][0]
+        done = "SELECT kind, state, result FROM system.topology_requests WHERE id = :id"
+        assert db.sql(done, id=version).rows() == [("truncate", "done", "t has no rows")]
+        before = asked(db)
+        with pytest.raises(UnknownNameError, match="nope"):
+            db.sql("ALTER CLUSTER NEW CDC GENERATION OF nope")
+        with pytest.raises(UsageError, match="expected a table or a view, found an index"):
+            db.sql("ALTER CLUSTER NEW CDC GENERATION OF by_id")
+        assert asked(db) == before

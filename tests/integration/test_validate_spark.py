@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import ebla
 from ebla.sql.refs import find
-from ebla.validate import Analysed, Code, script_issues
+from ebla.validate import Code, QueryAnalysis, script_issues
 from ebla.validate.spark import SparkAnalyser
 from support.valid_queries import KNOWN, TABLES, VALID
 from support.warehouse import connect, refused
@@ -38,7 +38,7 @@ def test_spark_accepts_the_valid_queries(analyser: SparkAnalyser, query: str) ->
     parsed = find(query)
     inputs = {r.name.lower(): list(TABLES[r.name.lower()][0].items()) for r in parsed.refs}
     found = analyser.analyse(parsed, inputs)
-    assert isinstance(found, Analysed), found
+    assert isinstance(found, QueryAnalysis), found
 
 
 def test_what_spark_refuses_is_shown_at_its_place_in_the_script(analyser: SparkAnalyser) -> None:
@@ -89,7 +89,7 @@ def test_spark_finds_what_changes_by_itself(analyser: SparkAnalyser, query: str)
     parsed = find(query)
     inputs = {r.name.lower(): list(TABLES[r.name.lower()][0].items()) for r in parsed.refs}
     said = analyser.analyse(parsed, inputs)
-    assert isinstance(said, Analysed)
+    assert isinstance(said, QueryAnalysis)
     assert not said.deterministic
 
 

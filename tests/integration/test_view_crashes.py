@@ -1,6 +1,6 @@
 """Processes that die in epochs, at every place and whichever way the epoch takes: rows and position move together.
 
-Whoever looks after a crash finds each view equal to its query at the versions that the view names; another process goes
+A reader finds after a crash each view equal to its query at the versions that the view names; another process goes
 on from there; nothing is left over in the end.
 """
 

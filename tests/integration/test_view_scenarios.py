@@ -325,7 +325,7 @@ def test_v11_nulls_in_join_keys_group_keys_predicates_and_aggregates(db: ebla.Da
     assert bag(db, "SELECT code, n, t, s FROM groups") == Counter([("a", 1, 1, 9), (None, 2, 1, 3), ("z", 1, 0, None)])
     assert bag(db, "SELECT * FROM unlisted") == Counter([(4,)])
     for text in (
-        "INSERT INTO customers VALUES (3, NULL, 'x')",  # now NOT IN lets nobody pass, and <=> finds a partner
+        "INSERT INTO customers VALUES (3, NULL, 'x')",  # now NOT IN lets no row pass, and <=> finds a partner
         "UPDATE orders SET code = NULL WHERE id = 1; UPDATE orders SET total = 7 WHERE id = 3",
         "UPDATE orders SET code = 'b', total = NULL WHERE id = 2; DELETE FROM orders WHERE id = 4",
         "DELETE FROM customers WHERE code IS NULL; UPDATE customers SET code = NULL WHERE id = 2",

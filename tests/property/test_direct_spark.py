@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
-from ebla.algebra.direct import direct
+from ebla.algebra.direct_query import direct
 from ebla.spark.query import over
 from ebla.spark.session import local_frame, view_session
 from ebla.sql.refs import find

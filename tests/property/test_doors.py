@@ -79,7 +79,7 @@ def json_number(text: str) -> str | None:
     return text if type(found) in (int, float) and text not in ("NaN", "Infinity", "-Infinity") else None
 
 
-def expected(sql_type: str, text: str, how: texts.How) -> pa.Array | None:
+def expected(sql_type: str, text: str, how: texts.TextFormat) -> pa.Array | None:
     """What the grammar says; `None` if it refuses."""
     tree = parse(sql_type)
     try:

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from ebla.algebra.direct import direct
+from ebla.algebra.direct_query import direct
 from ebla.spark.query import over
 from ebla.spark.session import local_frame, view_session
 from ebla.sql.query import Query

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, event, given, note, settings
 from hypothesis import strategies as st
 
-from ebla.algebra.nodes import First, NotUnderstood, Shape
-from ebla.algebra.plan import Difference, FirstRows, FullRefresh, Incremental, plan
+from ebla.algebra.nodes import NotUnderstood, OrderedLimit, Shape
+from ebla.algebra.plan import Difference, FirstRows, FullRefresh, IncrementalPlan, plan
 from ebla.algebra.shape import shape
 from ebla.sql.items import unordered
 from ebla.sql.parse import parse
@@ -103,10 +103,10 @@ def test_first_rows_are_as_recomputed(written: tuple[Sql, str], both: tuple[Stat
         assert _bag(kept.first_rows) == DuckEngine(new, old).evaluate(text, old)
 
 
-def _anew(engine: DuckEngine, sql: Sql, first: First, state: State) -> Reserve:
+def _anew(engine: DuckEngine, sql: Sql, first: OrderedLimit, state: State) -> Reserve:
     every = _table(sql, engine.evaluate(sql.text, state))
     ordered = reserve(engine.connection.cursor(), first, every, every.slice(0, 0)).rows
-    if ordered.num_rows < every.num_rows:  # only so many are kept: the order of the others does not matter
+    if ordered.num_rows < every.num_rows:  # the reserve has fewer rows: the order of the others does not matter
         ordered = pa.concat_tables([ordered, difference(every, ordered)[0]])
     wanted = first.end + 1  # so short that it ends before the last row of most results
     return reserve(engine.connection.cursor(), first, ordered.slice(0, wanted - 1), ordered.slice(wanted - 1, 1))
@@ -119,7 +119,7 @@ def _followed(engine: DuckEngine, understood: Shape, sql: Sql, kept: Reserve) ->
     assert isinstance(made, FirstRows)
     event(type(made.rows).__name__)
     cursor = engine.connection.cursor()
-    rows = _by_scope(engine, made.rows, sql, kept) if isinstance(made.rows, Incremental) else None
+    rows = _by_scope(engine, made.rows, sql, kept) if isinstance(made.rows, IncrementalPlan) else None
     if isinstance(made.rows, Difference):
         moved = [n for term in made.rows.terms for n in term.moved]
         came, went = Counter[tuple[object, ...]](), Counter[tuple[object, ...]]()
@@ -133,7 +133,7 @@ def _followed(engine: DuckEngine, understood: Shape, sql: Sql, kept: Reserve) ->
     return reserve(cursor, kept.first, rows, kept.beyond)
 
 
-def _by_scope(engine: DuckEngine, made: Incremental, sql: Sql, kept: Reserve) -> pa.Table:
+def _by_scope(engine: DuckEngine, made: IncrementalPlan, sql: Sql, kept: Reserve) -> pa.Table:
     bounds = bound(made, engine, rows_max=1000)
     if bounds.values.num_rows == 0:
         return kept.rows

@@ -10,7 +10,7 @@ import os
 from hypothesis import HealthCheck, assume, event, given, note, settings
 from hypothesis import strategies as st
 
-from ebla.algebra.driving import adding
+from ebla.algebra.build_method import adding
 from ebla.algebra.merge import Call, merge, settled, sketch
 from ebla.algebra.nodes import NotUnderstood, leaves
 from ebla.algebra.shape import shape

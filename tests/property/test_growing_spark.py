@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import ebla
-from ebla.algebra.driving import Growing, driving
+from ebla.algebra.build_method import GrowingBuild, driving
 from ebla.algebra.keys import view_key
 from ebla.algebra.merge import sketch
 from ebla.algebra.nodes import NotUnderstood
@@ -24,7 +24,7 @@ from ebla.build import chunks
 from ebla.catalog import building, reads
 from ebla.model.relation import Column
 from ebla.relations import views as definition
-from ebla.relations.shapes import how_built
+from ebla.relations.shapes import build_method
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
 from ebla.tables import scans
@@ -114,8 +114,8 @@ class Watched:
         with context.catalog.reading() as connection:
             view = definition.load(connection, "v")
             relations = {n: reads.relation(connection, n) for n in view.inputs}
-            how = how_built(view, relations)
-            assert isinstance(how, Growing)
+            how = build_method(view, relations)
+            assert isinstance(how, GrowingBuild)
             stretches = covered_stretches(building.segments(connection, view.relation.id))
             snapshot = reads.snapshot(connection, view.relation)
         engine = DuckEngine(self.now, self.now, STORED)
@@ -194,4 +194,4 @@ def grows(sql: Sql) -> bool:
     ]
     merges = sketch(query, understood, [n for n, _ in sql.columns]) is not None
     relations = {n: RELATIONS[n] for n in names}
-    return isinstance(driving(understood, names, relations, columns, merges=merges), Growing)
+    return isinstance(driving(understood, names, relations, columns, merges=merges), GrowingBuild)

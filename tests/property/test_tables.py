@@ -143,7 +143,7 @@ class Tables(RuleBasedStateMachine):
         self.model = Model(versions={self.db.version: {}})
 
     def teardown(self) -> None:
-        """At the end every version that is left is what it was, and no file is there that nobody owns."""
+        """At the end every version that is left is what it was, and no file is there without an owner."""
         sink.SMALL_BYTES = SMALL
         if not hasattr(self, "model"):
             return

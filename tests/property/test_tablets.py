@@ -62,9 +62,9 @@ def test_what_is_known_of_tablets_stays_where_they_were(before: int, after: int)
 def test_ranges_that_overlap_are_found_by_their_forks(stored: TokenRange, asked: TokenRange) -> None:
     node = fork(stored)
     assert stored.first <= node <= stored.last
-    near = asked.first <= node <= asked.last or node in above([asked])
+    near = asked.first <= node <= asked.last or node in above((asked,))
     assert near or not stored.overlaps(asked)
-    assert len(above([asked])) <= 2 * 64
+    assert len(above((asked,))) <= 2 * 64
     if asked.first <= node <= asked.last:
         assert stored.overlaps(asked)
 

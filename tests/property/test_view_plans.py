@@ -21,13 +21,15 @@ from hypothesis import strategies as st
 
 from ebla.algebra.merge import Call, Role, merge, settled, sketch
 from ebla.algebra.nodes import NotUnderstood, Shape
-from ebla.algebra.plan import Difference, Followed, FullRefresh, Incremental, Merge, Term, plan
+from ebla.algebra.plan import Difference, Followed, FullRefresh, IncrementalPlan, Merge, TailPlan, Term, plan
 from ebla.algebra.shape import shape
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
 from ebla.storage.rows import TooLarge, distinct
+from ebla.values import types
 from ebla.views.epoch.key_changes import needs_keys_alone
-from ebla.views.epoch.narrow import Side, bound, sides
+from ebla.views.epoch.narrow import Side, affected, bound, sides
+from ebla.views.epoch.tail import first_position, is_behind
 from support.duck import DuckEngine, Row, State
 from support.spellings import PLAIN, Naming, Spelled, naming, spelled
 from support.view_queries import KEYS, TABLES, Sql, queries
@@ -110,11 +112,13 @@ def check_plan(sql: Sql, written: Spelled, names: Naming, old: State, new: State
                 event("nothing is followed")
             case "unchanged":
                 assert engine.evaluate(sql.text, old) == engine.evaluate(sql.text, new)
-            case Incremental():
+            case IncrementalPlan():
                 check_incremental(engine, written, followed, old, new)
                 told = [t for t in engine.changed_tables() if needs_keys_alone(followed, t, names.keys[t])]
                 event(f"told by keys: {bool(told)}")
                 check_incremental(KeysAlone(engine, told), written, followed, old, new)
+            case TailPlan():
+                check_tail(engine, written, followed, old, new)
             case Difference():
                 change = difference(engine, sql.text, followed.terms)
                 before = engine.evaluate(sql.text, old)
@@ -172,7 +176,7 @@ def test_keys_alone_tell_which_rows_a_change_touches(text: str, both: tuple[Stat
     moved = [t for t in engine.changed_tables() if t in {ref.name for ref in query.refs}]
     assume(moved)
     made = plan(understood, moved, KEYS)
-    assert isinstance(made, Incremental)
+    assert isinstance(made, IncrementalPlan)
     told = [t for t in moved if needs_keys_alone(made, t, KEYS[t])]
     assume(told)
     columns = tuple((name, "") for name, _ in understood.outputs)
@@ -197,7 +201,7 @@ class KeysAlone(DuckEngine):
         return distinct(pa.concat_tables([found, self.stored(name, same[:1])]).select(list(self.naming.keys[table])))
 
 
-def check_incremental(engine: DuckEngine, written: Spelled, made: Incremental, old: State, new: State) -> None:
+def check_incremental(engine: DuckEngine, written: Spelled, made: IncrementalPlan, old: State, new: State) -> None:
     bounds = bound(made, engine, rows_max=1000)
     sql, places = written.plain, [[n for n, _ in written.columns].index(c) for c in bounds.scope]
     affected = set(zip(*[c.to_pylist() for c in bounds.values.columns], strict=True))
@@ -209,6 +213,81 @@ def check_incremental(engine: DuckEngine, written: Spelled, made: Incremental, o
     kept = Counter({row: n for row, n in engine.evaluate(sql.text, old).items() if not in_scope(row)})
     gained = Counter({row: n for row, n in fresh.items() if in_scope(row)})
     assert kept + gained == engine.evaluate(sql.text, new)
+
+
+def check_tail(engine: DuckEngine, written: Spelled, made: TailPlan, old: State, new: State) -> None:
+    """What lies before the first changed position stays; the rest is as the query gives it."""
+    values = affected(made, engine, rows_max=1000)
+    names, text = [n for n, _ in written.columns], written.plain.text
+    before, after = engine.evaluate(text, old), engine.evaluate(text, new)
+    if values.num_rows == 0:
+        assert before == after
+        return
+    kind = dict(written.columns)[made.column]
+    cursor = engine.connection.cursor()
+    cursor.register("position", first_position(cursor, values, descending=made.descending))
+
+    def behind(rows: Counter[tuple[object, ...]]) -> Counter[tuple[object, ...]]:
+        every = list(rows.items())
+        place = names.index(made.column)
+        shown = pa.table({"shown": pa.array([row[place] for row, _ in every], types.to_arrow(kind))})
+        cursor.register("rows_of_view", shown.append_column("number", pa.array(range(len(every)), pa.int64())))
+        condition = is_behind("shown", descending=made.descending)
+        found = cursor.sql(f"SELECT number FROM rows_of_view, position WHERE {condition}").fetchall()
+        return Counter({every[at][0]: every[at][1] for (at,) in found})
+
+    event(f"rows stay: {behind(before) != before}")
+    assert before - behind(before) + behind(after) == after
+
+
+WINDOWS = [
+    "SELECT id AS o1, row_number() OVER (ORDER BY id) AS o2 FROM a",
+    "SELECT id AS o1, row_number() OVER (ORDER BY id DESC) AS o2 FROM a",
+    "SELECT x AS o1, sum(y) OVER (ORDER BY x, id) AS o2 FROM a",
+    "SELECT x AS o1, rank() OVER (ORDER BY x DESC) AS o2 FROM a WHERE y > 0",
+    "SELECT x AS o1, dense_rank() OVER w + count(*) OVER (w ROWS BETWEEN 2 PRECEDING AND 1 PRECEDING) AS o2 FROM a "
+    "WINDOW w AS (ORDER BY x, id)",
+    "SELECT a.y AS o1, max(b.x) OVER (ORDER BY a.y, a.id, b.id) AS o2 FROM a LEFT JOIN b ON a.x = b.id",
+    "SELECT b.y AS o1, count(*) OVER (ORDER BY b.y DESC, a.id, b.id) AS o2 FROM a JOIN b ON a.x = b.x",
+    "SELECT x AS o1, sum(count(*)) OVER (ORDER BY x) AS o2 FROM a GROUP BY x",
+    "SELECT y AS o1, lag(x, 2) OVER (PARTITION BY s ORDER BY y, id) + lag(x) OVER (ORDER BY y, id) AS o2 FROM a",
+    "SELECT id AS o1, count(x) FILTER (WHERE y > 1) OVER (ORDER BY id ROWS 1 PRECEDING) AS o2 FROM a QUALIFY o2 > 0",
+]
+
+
+@pytest.mark.parametrize("text", WINDOWS)
+def test_windows_that_look_back_are_followed_from_a_position_on(text: str) -> None:
+    query, understood = shaped(text)
+    for table in {ref.name for ref in query.refs}:
+        assert isinstance(plan(understood, [table], KEYS), TailPlan), table
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT id, lead(x) OVER (ORDER BY id) AS n FROM a",
+        "SELECT id, lag(x, -1) OVER (ORDER BY id) AS n FROM a",
+        "SELECT id, ntile(4) OVER (ORDER BY id) AS n FROM a",
+        "SELECT id, percent_rank() OVER (ORDER BY id) AS n FROM a",
+        "SELECT id, sum(x) OVER () AS n FROM a",
+        "SELECT id, sum(x) OVER (ORDER BY id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS n FROM a",
+        "SELECT id, sum(x) OVER (ORDER BY id RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS n FROM a",
+        "SELECT id, sum(x) OVER (ORDER BY id NULLS LAST) AS n FROM a",
+        "SELECT id, sum(x) OVER (ORDER BY id) + sum(x) OVER (ORDER BY y) AS n FROM a",
+        "SELECT id, sum(x) OVER (ORDER BY y) AS n FROM a",
+        "SELECT DISTINCT id, sum(x) OVER (ORDER BY id) AS n FROM a",
+        "SELECT x, rank() OVER (ORDER BY sum(y)) AS n FROM a GROUP BY x",
+    ],
+)
+def test_other_windows_over_all_rows_are_recomputed(text: str) -> None:
+    assert isinstance(plan(shaped(text)[1], ["a"], KEYS), FullRefresh)
+
+
+@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(text=st.sampled_from(WINDOWS), both=states())
+def test_rows_before_the_first_changed_position_stay(text: str, both: tuple[State, State]) -> None:
+    sql = Sql(text, (("o1", "bigint"), ("o2", "bigint")))
+    check_plan(sql, Spelled(text, sql, sql.columns), PLAIN, *both)
 
 
 def all_sides(engine: DuckEngine, terms: tuple[Term, ...]) -> list[Side]:
@@ -315,7 +394,7 @@ def test_inputs_are_narrowed_in_whatever_order_the_text_lists_them(text: str) ->
     understood = shape(query, TABLES)
     for table in {ref.name for ref in query.refs}:
         made = plan(understood, [table], KEYS)
-        assert isinstance(made, Incremental), table
+        assert isinstance(made, IncrementalPlan), table
         assert made.whole == (), table
 
 
@@ -336,7 +415,7 @@ def test_groups_of_several_sets_are_merged(text: str) -> None:
     shown = {n for n, _ in understood.outputs}
     assert (drawn is None) == ("s" not in shown)
     made = plan(understood, ["a"], KEYS, merges=drawn is not None)
-    assert isinstance(made, Incremental if drawn is None else Merge)
+    assert isinstance(made, IncrementalPlan if drawn is None else Merge)
 
 
 def test_sets_that_repeat_are_not_followed() -> None:

@@ -89,12 +89,7 @@ def process_staging(catalog: Catalog, tasks: list[Task]) -> None:
     for task in tasks:
         base = catalog.bases[task.base]
         for number in base.staged_in(task.tokens):
-            catalog.commit((), (c.TasksOpen(tasks=frozenset([task.id])),))
-            catalog.count("staged runs")
-            known = {index.id: index.state for index in catalog.indexes.values()}
-            _, rows = base.staged.pop(number)
-            for key, value in rows.items():
-                catalog.put_row(base, key, value, known)
+            catalog.flip(base, number, (c.TasksOpen(tasks=frozenset([task.id])),))
 
 
 def epoch(catalog: Catalog, view: View, behind: int) -> Commit:

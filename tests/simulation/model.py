@@ -34,6 +34,7 @@ Row = tuple[int, int]
 Rows = Mapping[int, Row | None]
 Places = dict[tuple[RelationId | None, TokenRange], list[TaskId]]
 WORDS = 3
+OF_SCHEMA = c.CreateRelation | c.CreateIndex | c.SetIndexState
 BUILDING = (s.view_building_tasks, s.view_building_segments, s.view_builds, s.built_views, s.relations)
 
 
@@ -131,7 +132,10 @@ class Index:
 class Catalog:
     """The catalog's own rules, on dictionaries; beside it what relations hold, and what must be true of both."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], int] = lambda: 0) -> None:
+        self.clock = clock
+        self.has_guards = False
+        """Whether commits of the schema are exclusive: others decide from it."""
         self.tables = Tables()
         self.version = Version(1)
         memory.put(self.tables, "version", self.version)
@@ -225,22 +229,26 @@ class Catalog:
     # ---- commits ----------------------------------------------------------------------------------------
 
     def lead(self, holder: str) -> None:
-        """A process takes the lease. Its term is new, whoever had it before."""
+        """A process takes the lease. Its term is new, also for the holder before."""
         self.holder, self.term = holder, Term(self.term + 1)
         self.tables.write(rows.put(s.leases, name=LEASE, holder=holder, term=self.term, expires_at=FOREVER))
         self.tables.keep()
 
     def commit(
         self,
-        updates: Iterable[c.Update],
+        updates: Collection[c.Update],
         requires: Iterable[c.Requirement] = (),
         rows: Mapping[RelationId, Rows] | None = None,
     ) -> Version:
-        decision = c.Decision(reason="simulated", updates=tuple(updates), requires=tuple(requires))
-        after = [note for update in decision.updates for note in self._expect(update)]
+        decision = c.Decision(
+            reason="simulated",
+            updates=tuple(updates),
+            requires=tuple(requires),
+            exclusive=self.has_guards and any(isinstance(update, c.RelationUpdate | OF_SCHEMA) for update in updates),
+        )
+        watched = self.watch(decision)
         with self.tables.changing():
-            self.version, _ = carry_out(self.tables, decision, 0)
-        self.changed += 1
+            version, _ = carry_out(self.tables, decision, self.clock())
         for view, changes in (rows or {}).items():
             into = self.views[view].rows
             self._suspects.add(view)
@@ -249,9 +257,20 @@ class Catalog:
                     into.pop(key, None)
                 else:
                     into[key] = row
-        for note in after:
-            note()
-        return self.version
+        watched(version)
+        return version
+
+    def watch(self, decision: c.Decision) -> Callable[[Version], None]:
+        """Look at a commit: as things are before it, and, with what is returned, as they are behind it."""
+        after = [note for update in decision.updates for note in self._expect(update)]
+
+        def committed(version: Version) -> None:
+            self.version = version
+            self.changed += 1
+            for note in after:
+                note()
+
+        return committed
 
     def _expect(self, update: c.Update) -> list[Callable[[], None]]:
         """What must be true of an update, as things are before it, to be looked at if its commit succeeds."""
@@ -358,6 +377,19 @@ class Catalog:
                 index.level0[before, key] = False
             if value is not None and writer_inserts(state):
                 index.level0[value, key] = True
+
+    def flip(self, base: Base, number: int, requires: Iterable[c.Requirement]) -> None:
+        """Staged rows become visible, with the index entries, in one commit."""
+        self.commit((), requires)
+        self.count("staged runs")
+        self.put_staged(base, number)
+
+    def put_staged(self, base: Base, number: int) -> None:
+        """A part of the newest commit."""
+        known = {index.id: index.state for index in self.indexes.values()}
+        _, rows = base.staged.pop(number)
+        for key, value in rows.items():
+            self.put_row(base, key, value, known)
 
     # ---- invariants -------------------------------------------------------------------------------------
 

@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ebla.base.ids import NodeId, RelationId, TaskId
 from ebla.base.services import Scheduler
-from ebla.build.coordinator import Answered, Call, CallFailed, Event, Limits, TermRefused
+from ebla.build.coordinator import Call, CallFailed, Event, Limits, TermRefused, WorkerAnswer
 from ebla.build.loop import Loop, Ports
 from ebla.build.state import State
 from ebla.build.trouble import Failures
@@ -142,10 +142,21 @@ class Store:
         return False
 
 
+class Caller(Protocol):
+    """A process that calls nodes."""
+
+    alive: bool
+
+    @property
+    def world(self) -> World: ...
+
+    def run(self) -> None: ...
+
+
 class Calls:
     """Calls to nodes over the simulated network."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Caller) -> None:
         self.process = process
         self.world = process.world
 
@@ -243,7 +254,7 @@ class Node:
                         self.batches[shard].pop(task, None)
                 case Reply(call=call, answer=answer):
                     hear, replica = self.callers.pop(call)
-                    event = Answered(
+                    event = WorkerAnswer(
                         replica=replica, finished=answer.finished, failed=answer.failed, waits_us=answer.waits_us
                     )
                     self.world.network.send(partial(hear, event))

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from typing import TypeVar
 
 from ebla.base.ids import NodeId, RelationId, TabletId, TaskId
 from ebla.build.state import State
@@ -28,14 +29,18 @@ from simulation.processes import Node, Process
 
 FAULTS_US = 12 * SECOND
 HEALED_US = 60 * SECOND
-STEPS_MAX = 20_000
-"""Some twenty times what a run takes: more is a retry without a pause."""
 KEYS = 12
 SHARDS = 2
 TABLETS_MAX = 8
 
 
+AnyWorld = TypeVar("AnyWorld", bound="World")
+
+
 class World:
+    steps_max = 20_000
+    """Some twenty times what a run takes: more is a retry without a pause."""
+
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
@@ -44,8 +49,8 @@ class World:
         self.healed = False
         self.catalog = Catalog()
         self.network = Network(self)
-        self.nodes = {NodeId(n): Node(self, NodeId(n)) for n in ("a", "b", "c")[: self.chance.choice([1, 2, 3])]}
-        self.processes = [Process(self, name) for name in ("x", "y")]
+        self.nodes: dict[NodeId, Node] = {}
+        self.processes: list[Process] = []
         self.leased_until = 0
         self.transactions: dict[int, None] = {}
         self.relations = 0
@@ -53,6 +58,11 @@ class World:
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._seen: tuple[int, frozenset[NodeId], State] | None = None
         self.steps = 0
+        self.populate()
+
+    def populate(self) -> None:
+        self.nodes |= {NodeId(n): Node(self, NodeId(n)) for n in ("a", "b", "c")[: self.chance.choice([1, 2, 3])]}
+        self.processes += [Process(self, name) for name in ("x", "y")]
 
     # ---- time -------------------------------------------------------------------------------------------
 
@@ -81,7 +91,7 @@ class World:
             before = self.catalog.changed
             action()
             self.steps += 1
-            invariant("INV-BUILD-9", self.steps < STEPS_MAX, "it does not come to rest")
+            invariant("INV-BUILD-9", self.steps < self.steps_max, "it does not come to rest")
             if self.catalog.changed != before:
                 self.catalog.check()
 
@@ -363,13 +373,16 @@ class World:
 
 def run(seed: int) -> World:
     """Run a seed; a failure says how to see it again."""
-    world = World(seed)
+    return run_in(World(seed), "building")
+
+
+def run_in(world: AnyWorld, what: str) -> AnyWorld:
     try:
         world.run()
     except Exception as error:
         raise AssertionError(
-            f"seed {seed} at {world.now / SECOND:.3f} s, step {world.steps}: {error}\n"
+            f"seed {world.seed} at {world.now / SECOND:.3f} s, step {world.steps}: {error}\n"
             f"faults: {asdict(world.faults)}\n"
-            f"again: PYTHONPATH=src:tests python -m simulation --seed {seed}"
+            f"again: PYTHONPATH=src:tests python -m simulation {what} --seed {world.seed}"
         ) from error
     return world

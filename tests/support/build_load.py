@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ebla.base.ids import NodeId, RelationId, TaskId, Term, Version
-from ebla.build.coordinator import Answered, Coordinator
+from ebla.build.coordinator import Coordinator, WorkerAnswer
 from ebla.build.state import State
 from ebla.model import changes as c
 from ebla.model.tablets import token_range
@@ -41,7 +41,7 @@ class Load:
         self.load_s = time.perf_counter() - begun
         self.coordinator = Coordinator("leader", Term(1))
         self.now_us = 0
-        self.answers: list[Answered] = []
+        self.answers: list[WorkerAnswer] = []
 
     def decide_s(self) -> float:
         """Seconds of one decision; what it decides is done, except that no task leaves the state's hundred thousand."""
@@ -49,7 +49,7 @@ class Load:
         begun = time.perf_counter()
         decision = self.coordinator.step(self.state, self.answers, self.now_us)
         took = time.perf_counter() - begun
-        self.answers = [Answered(replica=call.replica, finished=frozenset(call.ids[:5])) for call in decision.calls]
+        self.answers = [WorkerAnswer(replica=call.replica, finished=frozenset(call.ids[:5])) for call in decision.calls]
         for update in decision.updates:
             if isinstance(update, c.SetProcessingBase):
                 self.state.processing = update.base

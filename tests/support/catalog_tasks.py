@@ -15,6 +15,7 @@ from ebla.catalog.store import Catalog
 from ebla.errors import DuplicateNameError
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
+from ebla.model.access import PutGrant, PutUser, RemoveUser, Right, UserRole
 from ebla.model.failure import Failure
 from ebla.model.lifecycle.index import Permission
 from ebla.model.lifecycle.node import NodeState
@@ -46,7 +47,7 @@ from support.catalogs import (
 OTHER = NodeId("node2")
 STOPPED = RelationId(7)
 BUILT, MOVING, AGAIN = (RelationId(n) for n in (91, 92, 93))
-"""Views that are being built. That they are no relations matters to nobody here."""
+"""Views that are being built. That they are no relations changes nothing here."""
 INDEX = RelationId(6)
 
 
@@ -160,6 +161,9 @@ def every_update(catalog: Catalog) -> c.Decision:
             ),
             c.ForgetDictionaryChanges(relation=orders, version=Version(8)),
             *_every_building_update(orders),
+            PutUser(name="ada", role=UserRole.READER, token_digest="0"),
+            PutGrant(user="ada", relation=orders, right=Right.WRITE),
+            RemoveUser(name="bob"),
             c.CreateIndex(base=orders),
             c.SetIndexState(index=INDEX, state=Permission.BACKFILLING),
         ),
@@ -171,9 +175,11 @@ def _every_topology_update(catalog: Catalog) -> tuple[c.Update, ...]:
         first, second = topology.open_requests(connection)
     return (
         t.AddNode(node=member("node3", rack="rack2")),
+        t.SetNodeBuild(node=OTHER, release="9.9", features=frozenset({"new"}), address="http://other:7601"),
         t.SetNodeState(node=OTHER, state=NodeState.REBUILDING),
         t.AddRequest(kind=RequestKind.NEW_CDC_GENERATION, holder="test"),
         t.BeginRequest(request=second.id),
+        t.BeginGenerations(request=second.id, relation=RelationId(1)),
         t.EndRequest(request=first.id, state=RequestState.DONE, result="it is rebuilt"),
         t.SetBalancing(on=False),
     )

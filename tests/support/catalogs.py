@@ -156,11 +156,11 @@ def segment(up_to: str | None, since: int, rows: int = 1) -> Segment[str]:
 # ---- commits --------------------------------------------------------------------------------------------
 
 
-def commit(catalog: Catalog, *updates: c.Update, reason: str = "test") -> c.Committed:
+def commit(catalog: Catalog, *updates: c.Update, reason: str = "test") -> c.CommitRecord:
     return catalog.commit(c.Decision(reason=reason, updates=updates))
 
 
-def exclusively(catalog: Catalog, *updates: c.Update, reason: str = "test") -> c.Committed:
+def exclusively(catalog: Catalog, *updates: c.Update, reason: str = "test") -> c.CommitRecord:
     """A schema or topology commit, as `Catalog.decide` makes them."""
     committed = catalog.decide(lambda connection, at: c.Decision(reason=reason, updates=updates))
     assert committed is not None

@@ -11,7 +11,7 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from ebla.algebra.nodes import Column, Computed
+from ebla.algebra.nodes import Column, Computation
 from ebla.sql.lex import quote
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
@@ -52,7 +52,7 @@ def _translated(text: str) -> tuple[str, tuple[str, ...]]:
 @lru_cache(maxsize=1024)
 def _expression(column: Column) -> str:
     """A column of stored rows, or what is computed of them, for DuckDB."""
-    text = column.text if isinstance(column, Computed) else quote(column)
+    text = column.text if isinstance(column, Computation) else quote(column)
     return sqlglot.transpile(text, read="spark", write="duckdb")[0]
 
 

@@ -26,7 +26,7 @@ PLACES = (
     "fresh", "nul\0", "", "a" * 300, "\ud800", "ftp://x", "postgresql://", "postgresql://u@127.0.0.1:1/x?connect_timeout=1",
 )  # fmt: skip
 FRESH_CASES = 40
-"""After so many cases the tables that statements may have dropped are made again."""
+"""After this number of cases the tables that statements may have dropped are made again."""
 
 
 def run(where: str, door: str, first: int, count: int) -> None:

@@ -43,7 +43,7 @@ def state(db: ebla.Database, name: str) -> Permission | None:
 
 
 def step_until(db: ebla.Database, name: str, wanted: Permission) -> None:
-    """Walk until the index is in a state; to be readable it is filled, by whoever leads."""
+    """Walk until the index is in a state; to be readable it is filled, by the leader."""
     if wanted is Permission.READ_WRITE_AND_DELETE:
         db.sql(f"WAIT FOR {name}")
     while state(db, name) is not wanted:
@@ -93,7 +93,7 @@ def assert_exact(db: ebla.Database, *names: str) -> None:
 
 
 def damage(db: ebla.Database, name: str, wrong: list[tuple[dict[str, Any], str]]) -> None:
-    """Write rows (physical names) and tombstones into an index or a view, as nobody but the system may."""
+    """Write rows (physical names) and tombstones into an index or a view, as only the system may."""
     sink = Sink(begin(db.context, name, reason="damage"))
     table = pa.Table.from_pylist([row for row, _ in wrong], schema=rf.physical_schema(sink.relation.columns))
     kinds = pa.chunked_array([pa.array([kind for _, kind in wrong], pa.string())])

@@ -151,7 +151,7 @@ class Level0:
 
 
 def store_of(layers_bytes_max: int = 2**28) -> Store:
-    """Caches of which layers have so many bytes."""
+    """Caches of which layers have `layers_bytes_max` bytes."""
     return Store(Caches(-(-layers_bytes_max * sum(SHARES.values()) // SHARES[CacheName.LAYERS])))
 
 

@@ -26,6 +26,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from ebla.cluster.postgres import programs
+from ebla.errors import MissingDependencyError
+
 USER = "ebla"
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
@@ -39,18 +42,11 @@ class PostgresError(RuntimeError):
 
 
 def find_binaries() -> Path | None:
-    """The directory with `initdb` and `pg_ctl`: the one on PATH, else Debian's newest, else None."""
-    on_path = shutil.which("initdb")
-    debian = sorted(
-        Path("/usr/lib/postgresql").glob("*/bin"),
-        key=lambda path: [int(part) for part in path.parent.name.split(".") if part.isdigit()],
-        reverse=True,
-    )
-    candidates = [Path(on_path).parent, *debian] if on_path else debian
-    for directory in candidates:
-        if all(os.access(directory / program, os.X_OK) for program in ("initdb", "pg_ctl")):
-            return directory
-    return None
+    """The directory with `initdb` and `pg_ctl`, if there is one."""
+    try:
+        return programs()
+    except MissingDependencyError:
+        return None
 
 
 class PostgresServer:
@@ -127,10 +123,11 @@ class PostgresServer:
         return f"postgresql://{USER}:{self._password}@127.0.0.1:{self.port}/{database}"
 
     @contextmanager
-    def database(self) -> Iterator[str]:
-        """Create an empty database, yield its URL, and drop it with whatever is still connected."""
+    def database(self, template: str = "template1") -> Iterator[str]:
+        """Create an empty database or a copy of one, yield its URL, and drop it with whatever is still connected."""
         name = f"ebla_{secrets.token_hex(6)}"
-        self._administer(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        create = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+        self._administer(create.format(sql.Identifier(name), sql.Identifier(template)))
         try:
             yield self.url(name)
         finally:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -175,6 +176,11 @@ class Sharing:
 
 
 def _serve() -> None:
+    import ebla
+
+    for package in pkgutil.walk_packages(ebla.__path__, "ebla."):  # each child would load them anew, for a second
+        if not package.name.endswith("__main__"):
+            importlib.import_module(package.name)
     for module in MODULES:
         importlib.import_module(f"support.{module}")
     for line in sys.stdin:

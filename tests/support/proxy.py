@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Iterator
 from enum import Enum, auto
 from types import TracebackType
 
@@ -33,6 +34,7 @@ class Proxy:
         self._lock = threading.Lock()
         self._due: list[Cut] = []
         self.cuts = 0
+        self._is_silent = False
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
@@ -41,6 +43,16 @@ class Proxy:
         """Cut the connections of the next commits, one after the other."""
         with self._lock:
             self._due.extend(how)
+
+    @contextlib.contextmanager
+    def silence(self) -> Iterator[None]:
+        """No connection is passed on until the block ends."""
+        self._is_silent = True
+        _close(*self._sockets)
+        try:
+            yield
+        finally:
+            self._is_silent = False
 
     def _start(self, target: object, *args: object) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)  # type: ignore[arg-type]
@@ -53,6 +65,9 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            if self._is_silent:
+                client.close()
+                continue
             try:
                 server = socket.create_connection(("127.0.0.1", self._server_port))
             except OSError:

@@ -77,7 +77,8 @@ class Saboteur:
         if fault == "worker":
             found = workers(self._spark)
             for pid in found:
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                    os.kill(pid, signal.SIGKILL)
             return bool(found) and bool(tracker.getActiveJobsIds())
         jobs, stages = (set(), set()) if self._hold is None else self._hold.own()
         if fault == "stage":

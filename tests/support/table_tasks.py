@@ -28,7 +28,7 @@ def batch(writer: int, number: int) -> list[dict[str, Any]]:
 
 
 def write_forever(where: str, writer: int) -> None:
-    """Batch after batch, until somebody kills it."""
+    """Batch after batch, until the test kills it."""
     table = connect(where).table("t")
     for number in itertools.count(1):
         table.upsert(batch(writer, number))
@@ -94,3 +94,15 @@ def merge(where: str) -> None:
     tiers.merge(db.context, "t")
     say("merged")
     db.close()
+
+
+def backup(where: str, place: str) -> None:
+    db = connect(where)
+    db.backup(place)
+    say("copied")
+    db.close()
+
+
+def restore(place: str, where: str) -> None:
+    ebla.restore(place, where)
+    say("restored")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cache
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection, Table
 
@@ -19,7 +19,15 @@ from ebla.catalog import schema as s
 from ebla.catalog.rows import Change, Delete, Insert, Put, Update, Where
 from ebla.catalog.store import Catalog
 
-COUNTERS = ("version", "exclusive_version", "relation", "transaction", "shape", "history")
+Found = TypeVar("Found")
+
+OF_ROWS = frozenset(
+    {s.runs, s.folds, s.history, s.counters, s.guards, s.transactions, s.pins, s.leases, s.processes, s.progress,
+     s.view_building_tasks, s.view_building_segments}
+)  # fmt: skip
+"""Tables that change with rows, positions, tasks and those who are at work. Nothing is remembered of them."""
+
+COUNTERS = ("version", "exclusive_version", "relation", "transaction", "shape", "history", "jobs")
 
 
 class Kind:
@@ -44,12 +52,24 @@ class Tables:
         self._undo: list[tuple[Table, Any, Any]] = []
         self.moves = dict.fromkeys(self._rows, 0)
         """How often each table has changed."""
+        self._found: dict[Table, dict[Hashable, list[Any]]] = {table: {} for table in self._rows}
+        """What was found in each table since it has changed last."""
+        self._shape = 0
+        self._remembered: dict[Hashable, tuple[int, Any]] = {}
         self.write(rows.insert(s.counters, [{"name": name, "value": 0} for name in COUNTERS]))
         self.write(rows.insert(s.meta, [{"key": "cluster_id", "value": "memory"}]))
         self.write(rows.insert(s.topology_state, [{"key": "topology", "topology_version": 0, "balancing": True}]))
         self.keep()
 
-    def find(self, table: Table, where: Where) -> list[Any]:
+    def find(self, table: Table, where: Where) -> Sequence[Any]:
+        asked = tuple((name, frozenset(v) if isinstance(v, set) else v) for name, v in where.items())
+        known = self._found[table]
+        found = known.get(asked)
+        if found is None:
+            found = known[asked] = self._look(table, where)
+        return found
+
+    def _look(self, table: Table, where: Where) -> list[Any]:
         known, of = self._rows[table], kind(table)
         if isinstance(key := where.get(of.only_key), int | str):  # type: ignore[arg-type]
             found = [known[key]] if key in known else []
@@ -75,12 +95,12 @@ class Tables:
                 self._set(table, key_of(row), row)
                 return 1
             case Update(values=changed, where=where):
-                met = self.find(table, where)
+                met = self._look(table, where)
                 for row in met:
                     self._set(table, key_of(row), row._replace(**changed))
                 return len(met)
             case Delete(where=where):
-                met = self.find(table, where)
+                met = self._look(table, where)
                 for row in met:
                     self._set(table, key_of(row), None)
                 return len(met)
@@ -97,10 +117,19 @@ class Tables:
 
     def _replace(self, table: Table, key: Any, row: Any) -> None:
         self.moves[table] += 1
+        self._found[table].clear()
+        if table not in OF_ROWS:
+            self._shape += 1
         if row is None:
             del self._rows[table][key]
         else:
             self._rows[table][key] = row
+
+    def remembered(self, key: Hashable, read: Callable[[], Found]) -> Found:
+        if key not in self._remembered or self._remembered[key][0] != self._shape:
+            self._remembered[key] = (self._shape, read())
+        found: Found = self._remembered[key][1]
+        return found
 
     # ---- transactions -----------------------------------------------------------------------------------
 

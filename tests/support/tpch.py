@@ -147,7 +147,7 @@ UNION (
 
 
 def canonical(rows: Iterable[Sequence[Any]], *, places: int | None = None) -> list[tuple[Any, ...]]:
-    """Rows in one order. Numbers exact; with `places`, rounded to so many significant digits."""
+    """Rows in one order. Numbers exact; with `places`, rounded to this number of significant digits."""
 
     def one(value: Any) -> Any:
         if isinstance(value, Decimal | float | int) and not isinstance(value, bool):

@@ -41,7 +41,7 @@ def flush(where: str, settings: dict[str, Any]) -> None:
 
 
 def maintain(where: str, settings: dict[str, Any]) -> None:
-    """Epochs and builds in the background, until somebody kills it."""
+    """Epochs and builds in the background, until the test kills it."""
     db = connect(where, **{"auto_refresh": True, "epoch_period_s": 0.0, **settings})
     db.sql("SELECT 1").rows()  # with Spark, they begin
     db.wake()
@@ -50,7 +50,7 @@ def maintain(where: str, settings: dict[str, Any]) -> None:
 
 
 def write_and_refresh_forever(where: str, seed: int) -> None:
-    """Random writes to orders and customers, and epochs in the background, until somebody kills it."""
+    """Random writes to orders and customers, and epochs in the background, until the test kills it."""
     db = connect(where, auto_refresh=True, epoch_period_s=0.0, dictionary_period_s=0.0)
     db.sql("SELECT 1").rows()  # with Spark, epochs begin
     chance = random.Random(seed)

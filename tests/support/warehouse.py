@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 HOUR_US = 3_600_000_000
 # What a request that fails may leave: the row of its aborted transaction, its number, pins, and why it failed. The
 # process has a row.
-_TRACES = ("transactions", "counters", "pins", "processes", "troubles")
+_TRACES = ("transactions", "counters", "pins", "processes", "troubles", "mv_runners", "mv_runner_jobs", "mv_commands")
 
 
 def connect(where: Path | str, spark: SparkSession | None = None, **settings: Any) -> ebla.Database:
@@ -123,7 +123,7 @@ def open_transactions(db: ebla.Database) -> set[TransactionId]:
 
 
 def begin(db: ebla.Database, table: str, reason: str = "test") -> tx.Transaction:
-    """A transaction that somebody else has open."""
+    """A transaction that another process has open."""
     with db.context.catalog.reading() as connection:
         relation = reads.relation(connection, table)
     return tx.begin(db.context.catalog, relation, node=db.context.node, holder="test", reason=reason, lease_us=HOUR_US)
@@ -157,13 +157,19 @@ def refused(
     db: ebla.Database, kind: type[ebla.EblaError], *parts: str
 ) -> Iterator[pytest.ExceptionInfo[ebla.EblaError]]:
     """The block raises this error, its message holds these parts, and catalog and files are as before."""
-    before, pinned = _state(db), pins(db)
-    with pytest.raises(kind) as caught:
+    with unchanged(db), pytest.raises(kind) as caught:
         yield caught
     message = str(caught.value)
     assert type(caught.value) is kind, f"expected {kind.__name__}, found {type(caught.value).__name__}: {message}"
     missing = [part for part in parts if part not in message]
     assert not missing, f"expected {missing} in: {message}"
+
+
+@contextlib.contextmanager
+def unchanged(db: ebla.Database) -> Iterator[None]:
+    """Catalog and files are after the block as before, and nothing is left open."""
+    before, pinned = _state(db), pins(db)
+    yield
     after = _state(db)
     changed = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
     assert not changed, f"expected catalog and files as before, found changed: {changed}"

@@ -8,6 +8,8 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 EBLA = ROOT / "src" / "ebla"
 PAGE = ROOT / "docs" / "internals" / "architecture.md"
@@ -78,6 +80,17 @@ def test_the_walks_name_modules_that_are_there():
     assert named
     missing = [name for name in named if not (EBLA / name).exists()]
     assert not missing, f"no such modules: {missing}"
+
+
+MODULE_PAGES = {"catalog": "catalog.md", "query": "read-path.md"}  # test_build_docs.py looks at building.md
+
+
+@pytest.mark.parametrize("package", MODULE_PAGES)
+def test_the_page_of_a_package_names_its_modules(package: str):
+    page = (PAGE.parent / MODULE_PAGES[package]).read_text(encoding="utf-8")
+    named = set(re.findall(r"`(?:\w+/)*(\w+\.py)`", page))
+    missing = sorted({file.name for file in (EBLA / package).glob("*.py")} - named - {"__init__.py"})
+    assert not missing, f"{MODULE_PAGES[package]} does not name {missing}"
 
 
 def test_no_module_imports_too_many_others():

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ebla.base.ids import NodeId, RelationId, TabletId
 from ebla.model.lifecycle.node import NodeState
 from ebla.model.tasks import Replica
 from ebla.model.topology import Member, Resize, ResizeType, TransitionKind
+from ebla.model.topology_changes import BeginTransition
+from ebla.topology import census, coordinator
 from ebla.topology.balancer import Limits, plan
 from support.topologies import begun, bytes_of, end, layout, member, moves_of, settle, start, topology, turn_back
 
@@ -18,6 +22,23 @@ MANY = Limits(streams_per_shard=100)
 
 def nodes(*names: str, dc: str = "dc1", rack: str = "r1", shards: int = 1) -> list[Member]:
     return [member(name, dc=dc, rack=rack, shards=shards) for name in names]
+
+
+# ---- sums -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changed", [1, 3])
+def test_sums_follow_the_maps_that_change(changed: int) -> None:
+    before = {RelationId(n): layout([["a", "b"], ["b", "c"]], relation=n, sizes=[100, 7]) for n in range(1, 7)}
+    racks = {NodeId("a"): 1, NodeId("b"): 2, NodeId("c"): 3, NodeId("d"): 1}
+    assert (census.of(before).odd, census.crowded(before, racks)) == (frozenset(), frozenset())
+    other = {RelationId(n): layout([["a", "d"], ["c"]], relation=n, sizes=[9, 7]) for n in range(1, 1 + changed)}
+    after = {n: one for n, one in (before | other).items() if n != 6}
+    found, crowded = census.of(after), census.crowded(after, racks)
+    alone = census._count(after, None)
+    assert ({n: size for n, size in found.bytes.items() if size}, +found.replicas) == (alone.bytes, alone.replicas)
+    assert found.odd == alone.odd == frozenset(other)
+    assert crowded == frozenset(other)
 
 
 # ---- bytes ----------------------------------------------------------------------------------------------
@@ -208,6 +229,14 @@ def test_a_resize_that_is_cut_begins_no_transitions() -> None:
 
 
 # ---- shards ---------------------------------------------------------------------------------------------
+
+
+def test_the_coordinator_begins_moves_between_the_shards_of_a_node() -> None:
+    state = topology(nodes("a", shards=2), layout([[("a", 0)]] * 4))
+    decision = coordinator.step(state)
+    assert decision is not None
+    moves = [(one.leaving, one.pending) for one in decision.updates if isinstance(one, BeginTransition)]
+    assert moves == [(Replica(NodeId("a"), 0), Replica(NodeId("a"), 1))] * 2
 
 
 def test_tablets_are_spread_over_the_shards_of_a_node() -> None:

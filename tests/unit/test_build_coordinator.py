@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ebla.base.ids import NodeId, RelationId, TaskId, Term, Version
-from ebla.build.coordinator import Answered, Call, CallFailed, Coordinator, Decision, Event, Limits, TermRefused
+from ebla.build.coordinator import Call, CallFailed, Coordinator, Decision, Event, Limits, TermRefused, WorkerAnswer
 from ebla.build.state import Span, State
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
@@ -87,13 +87,13 @@ def call(replica: Replica, *names: str) -> Call:
     return Call(replica=replica, term=TERM, ids=tuple(map(TaskId, names)))
 
 
-def answer(replica: Replica, *names: str, failed: Iterable[str] = ()) -> Answered:
-    return Answered(replica=replica, finished=ids(*names), failed=dict.fromkeys(map(TaskId, failed), "why"))
+def answer(replica: Replica, *names: str, failed: Iterable[str] = ()) -> WorkerAnswer:
+    return WorkerAnswer(replica=replica, finished=ids(*names), failed=dict.fromkeys(map(TaskId, failed), "why"))
 
 
-def gives_way(replica: Replica, **waits_ms: int) -> Answered:
+def gives_way(replica: Replica, **waits_ms: int) -> WorkerAnswer:
     waits_us = {TaskId(name): ms * MS for name, ms in waits_ms.items()}
-    return Answered(replica=replica, finished=frozenset(), waits_us=waits_us)
+    return WorkerAnswer(replica=replica, finished=frozenset(), waits_us=waits_us)
 
 
 # ---- batches --------------------------------------------------------------------------------------------

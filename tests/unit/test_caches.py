@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from ebla.base.caches import ENTRY_BYTES, ROOM_MIN, CacheName, Caches, Interned, Lru
+from ebla.base.caches import ENTRY_BYTES, ROOM_MIN, CacheName, Caches, InternTable, Lru
 from ebla.base.ids import RelationId
 from ebla.storage.runs import LevelZeroCache, table_bytes
 from support.catalogs import run
@@ -62,7 +62,7 @@ def test_rows_that_are_asked_for_again_stay_and_others_go():
         made.append(row[0])
         return row[0]
 
-    kept: Interned[tuple[int], int] = Interned("numbers", make, bytes_max=2**40, each=0)
+    kept: InternTable[tuple[int], int] = InternTable("numbers", make, bytes_max=2**40, each=0)
     for number in range(5 * ROOM_MIN):
         assert kept.of([(-1,), (number,)]) == [-1, number]
         assert kept.usage.entries <= 2 * ROOM_MIN
@@ -74,7 +74,7 @@ def test_rows_that_are_asked_for_again_stay_and_others_go():
 
 
 def test_the_bound_of_rows_counts_before_what_is_asked_for():
-    kept: Interned[tuple[int], int] = Interned("numbers", lambda row: row[0], bytes_max=100 * ENTRY_BYTES, each=0)
+    kept: InternTable[tuple[int], int] = InternTable("numbers", lambda row: row[0], bytes_max=100 * ENTRY_BYTES, each=0)
     for turn in range(3):
         before = kept.usage.hits
         kept.of([(number,) for number in range(1_000)])

@@ -12,12 +12,12 @@ from ebla.errors import CatalogUnavailableError, ConflictError
 from ebla.node import compactor
 from ebla.node.compactor import Compactor
 from ebla.tables import compaction
-from ebla.tables.compaction import Compacted
+from ebla.tables.compaction import CompactionResult
 from ebla.tables.tiers import Due, merge
 from support import folding
 from support.warehouse import connect
 
-PART = Compacted(relation="t", tablets=1, folded_runs=0, version=None, ended=False)
+PART = CompactionResult(relation="t", tablets=1, folded_runs=0, version=None, ended=False)
 
 
 @pytest.fixture

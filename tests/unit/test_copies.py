@@ -10,12 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebla.base.ids import NodeId
-from ebla.errors import StorageError
+from ebla.base.ids import NodeId, RelationId, TabletId, TransactionId
+from ebla.errors import StorageError, StorageFullError
 from ebla.model import copies as model
-from ebla.model.tablets import spread_of, spread_over
+from ebla.model.lifecycle.tablet import Stage
+from ebla.model.relation import Move
+from ebla.model.tablets import spread_of, spread_over, token_range
 from ebla.storage import copies
+from ebla.storage.copying import Copier, Lack
 from ebla.storage.files import MARKER, Owner, Root
+from ebla.storage.node_files import NodeFiles
 from support.manifests import run_of, table_of
 
 A, B, C = map(NodeId, "abc")
@@ -38,6 +42,21 @@ def test_a_node_lacks_a_run_of_its_tablets():
     assert model.missing(table, every) == {C: 1}
     assert model.missing(table, replace(every, spread=spread_of([0, 3], 4))) == {}
     assert model.missing(table, replace(every, spread=spread_of([2], 4))) == {C: 2}
+
+
+def test_a_run_from_before_a_split_is_in_the_tablets_of_its_tokens_alone():
+    table = replace(table_of(4), placement=((A,), (A,), (B,), (C,)))
+    first, last = token_range(2, 4).first, token_range(3, 4).first
+    run = replace(run_of(table, "one", 1), token_min=first, token_max=last, spread=spread_of([0], 1), nodes=(B,))
+    assert model.tablets_with_rows(table, run) == [2, 3]
+    assert model.missing(table, run) == {C: 3}
+
+
+def test_the_halves_of_a_tablet_in_transition_are_written_where_it_is():
+    moves = {TabletId(1): Move(Stage.USE_NEW, leaving=A, pending=C)}
+    table = replace(table_of(2), placement=((A, B), (A, B)), moves=moves)
+    coming = table.in_map(4)
+    assert [coming.writes_to(TabletId(one)) for one in range(4)] == [(A, B), (A, B), (C, B), (C, B)]
 
 
 @pytest.fixture
@@ -113,3 +132,40 @@ def test_a_damaged_marker_names_no_owner(tmp_path: Path, said: str):
     with pytest.raises(StorageError, match=r"expected the ids of a catalog and a node, found .*; bring the file back"):
         Root(str(tmp_path)).owner()
     assert not Root(str(tmp_path), owner=Owner("c", A)).is_writable
+
+
+# ---- files that nodes lack ------------------------------------------------------------------------------
+
+
+def test_lacking_files_are_copied_from_a_sound_node_and_the_rest_is_said(roots: dict[NodeId, Root]):
+    paths = [f"r1/t1-{number}.parquet" for number in range(20)]
+    sizes = [copies.write(ROWS, path, roots, (A, B), least=2)[0] for path in paths]
+    roots[A].remove(paths[0])
+    for node in (A, B):
+        roots[node].remove(paths[1])
+    copier = Copier(NodeFiles(roots), TransactionId(9))
+    made = copier.copy([Lack(RelationId(1), p, n, C, (A, B)) for p, n in zip(paths, sizes, strict=True)])
+    assert made == [path != paths[1] for path in paths]
+    assert copier.copied.failed == {C: f"{paths[1]}: expected a sound copy to copy from, found none"}
+    assert sorted(path for path, _, is_directory in roots[C].listing("r1") if not is_directory) == sorted(
+        path for path in paths if path != paths[1]
+    )
+
+
+def test_a_node_whose_disk_is_full_gets_no_more_and_keeps_what_it_has(
+    roots: dict[NodeId, Root], monkeypatch: pytest.MonkeyPatch
+):
+    paths = [f"r1/t1-{number}.parquet" for number in range(3)]
+    [size, *_] = [copies.write(ROWS, path, roots, (A,), least=1)[0] for path in paths]
+    damaged = Path(roots[C].location) / paths[0]
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(b"damaged")
+
+    def full(source: Root, target: Root, path: str, size: int, beside: str) -> None:
+        raise StorageFullError(f"{target.location}: no space left")
+
+    monkeypatch.setattr(copies, "_copy_beside", full)
+    with pytest.raises(StorageFullError, match=f"node {C}: .* no space left"):
+        Copier(NodeFiles(roots), TransactionId(9)).require([Lack(RelationId(1), path, size, C, (A,)) for path in paths])
+    assert damaged.read_bytes() == b"damaged"
+    assert [file.name for file in Path(roots[C].location).rglob("*.parquet")] == [damaged.name]

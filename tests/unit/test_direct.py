@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebla.algebra.direct import Direct, direct
+from ebla.algebra.direct_query import DirectQuery, direct
 from ebla.sql.refs import find
 
 TABLES = {
@@ -14,7 +14,7 @@ TABLES = {
 ANSI = {"spark.sql.ansi.enabled": "true", "spark.sql.caseSensitive": "false"}
 
 
-def made(text: str, *outputs: str, settings: dict[str, str] = ANSI) -> Direct | None:
+def made(text: str, *outputs: str, settings: dict[str, str] = ANSI) -> DirectQuery | None:
     return direct(find(text), TABLES, outputs, settings)
 
 

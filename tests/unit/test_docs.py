@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,6 +104,34 @@ def test_metrics_are_those_of_the_code(tmp_path: Path):
     names = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
     section = sections(REFERENCE / "cli.md")["`ebla metrics`"]
     assert set(named_rows(section)) == names
+
+
+def expressions() -> list[str]:
+    """What the dashboard and the alerts ask Prometheus for."""
+    panels = json.loads(text_of(ROOT / "deploy" / "grafana.json"))["panels"]
+    shown = [target["expr"] for panel in panels for target in panel["targets"]]
+    return shown + re.findall(r"^ +expr: (.+)$", text_of(ROOT / "deploy" / "alerts.yml"), re.MULTILINE)
+
+
+def test_the_dashboard_and_the_alerts_ask_for_metrics_and_labels_that_there_are():
+    metrics = named_rows(sections(REFERENCE / "cli.md")["`ebla metrics`"])
+    labels = {name: {*filter(None, re.split(r", *", cells[0])), "instance", "le"} for name, cells in metrics.items()}
+    asked = expressions()
+    assert len(asked) > 25
+    for expression in asked:
+        names = re.findall(r"\bebla_\w+", expression)
+        known = {name: labels.get(name) or labels.get(re.sub(r"_bucket$", "", name)) for name in names}
+        assert names, expression
+        assert None not in known.values(), expression
+        used = set(re.findall(r"(\w+)=\"", expression)) | {
+            label for group in re.findall(r"\bby \(([^)]*)\)", expression) for label in re.split(r", *", group)
+        }
+        assert all(used <= (of or set()) for of in known.values()), expression
+
+
+def test_every_alert_is_explained():
+    alerts = re.findall(r"alert: (\w+)", text_of(ROOT / "deploy" / "alerts.yml"))
+    assert list(named_rows(sections(DOCS / "guides" / "monitoring.md")["Dashboard and alerts"])) == alerts
 
 
 def error_classes() -> dict[str, type[EblaError]]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ebla.algebra.driving import Driving, Growing, HowBuilt, InOnePiece, driving, one_by_one
+from ebla.algebra.build_method import BuildMethod, DrivenBuild, GrowingBuild, OnePieceBuild, driving, one_by_one
 from ebla.algebra.merge import sketch
 from ebla.algebra.nodes import NotUnderstood
 from ebla.algebra.shape import understood
@@ -30,7 +30,7 @@ LOG = replace(
 RELATIONS = {r.name: r for r in (ORDERS, LINES, CUSTOMERS, PARTS, replace(CARD, kind=Kind.VIEW), LOG)}
 
 
-def how(text: str, key: str) -> HowBuilt:
+def how(text: str, key: str) -> BuildMethod:
     """Of a view with this query and these columns in its key; columns have the types of those they come from."""
     query = find(text)
     names = list(dict.fromkeys(ref.name.lower() for ref in query.refs))
@@ -67,7 +67,7 @@ def test_rows_that_hang_on_one_row_of_the_base_are_built_in_chunks(
     text: str, key: str, leaf: int, scope: tuple[str, ...]
 ) -> None:
     found = how(text, key)
-    assert isinstance(found, Driving), found
+    assert isinstance(found, DrivenBuild), found
     assert (found.leaf, found.scope) == (leaf, scope)
 
 
@@ -92,7 +92,7 @@ def test_rows_that_hang_on_one_row_of_the_base_are_built_in_chunks(
 )
 def test_other_views_grow_and_say_why_they_are_not_driven(text: str, key: str, reason: str) -> None:
     found = how(text, key)
-    assert isinstance(found, Growing), found
+    assert isinstance(found, GrowingBuild), found
     assert reason in found.reason
 
 
@@ -109,7 +109,7 @@ def test_other_views_grow_and_say_why_they_are_not_driven(text: str, key: str, r
 )
 def test_what_a_change_touches_everywhere_is_built_in_one_piece(text: str, key: str, reason: str) -> None:
     found = how(text, key)
-    assert isinstance(found, InOnePiece), found
+    assert isinstance(found, OnePieceBuild), found
     assert reason in found.reason
 
 

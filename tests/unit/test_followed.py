@@ -11,8 +11,8 @@ import pytest
 from ebla.algebra.explain import steps
 from ebla.algebra.keys import identity
 from ebla.algebra.merge import sketch
-from ebla.algebra.nodes import Computed, NotUnderstood, Shape, leaves
-from ebla.algebra.plan import FullRefresh, Incremental, plan
+from ebla.algebra.nodes import Computation, NotUnderstood, Shape, leaves
+from ebla.algebra.plan import FullRefresh, IncrementalPlan, Merge, plan
 from ebla.algebra.shape import shape
 from ebla.relations.views import View
 from ebla.sql.items import unordered
@@ -41,7 +41,7 @@ def understood(text: str) -> Shape:
 def computed(expression: str) -> list[str]:
     """The expressions that a view which groups by this one follows as columns."""
     found = understood(f"SELECT {expression} AS k, count(DISTINCT x) AS n FROM a GROUP BY {expression}")
-    return [str(c) for leaf in leaves(found.root) for c in leaf.columns.values() if isinstance(c, Computed)]
+    return [str(c) for leaf in leaves(found.root) for c in leaf.columns.values() if isinstance(c, Computation)]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_query_without_its_end_is_told_only_where_nothing_else_stands_there(qu
 )
 def test_tables_that_commas_join_are_narrowed_under_lateral(lateral: str) -> None:
     made = plan(understood(f"SELECT a.id, b.id AS other, w FROM a, b {lateral} WHERE a.x = b.x"), ["b"], KEYS)
-    assert isinstance(made, Incremental)
+    assert isinstance(made, IncrementalPlan)
     assert not made.whole
 
 
@@ -143,7 +143,7 @@ def test_explain_says_why_grouping_sets_are_recomputed(end: str) -> None:
 @pytest.mark.parametrize("column", ["id", "x"])
 def test_a_null_in_the_list_of_not_in_touches_every_row(column: str) -> None:
     made = plan(understood(f"SELECT id FROM a WHERE {column} NOT IN (SELECT x FROM b)"), ["b"], KEYS)
-    assert isinstance(made, Incremental)
+    assert isinstance(made, IncrementalPlan)
     assert "WithoutNull" in repr(made.affected)
 
 
@@ -174,3 +174,15 @@ def test_a_table_that_the_tree_does_not_have_makes_the_view_not_understood(text:
     """A change of it would be taken for one that no row of the view depends on."""
     with pytest.raises(NotUnderstood, match="a subquery in GROUP BY, ORDER BY or WINDOW"):
         understood(text)
+
+
+@pytest.mark.parametrize(("changed", "by"), [("lines", ("o", "n")), ("orders", ("o",))])
+def test_a_merge_takes_changed_rows_by_their_key_and_not_their_neighbours(changed: str, by: tuple[str, ...]) -> None:
+    """All lines of an order would be read and evaluated twice, as they were and as they are, to tell one line's sum."""
+    tables = {"lines": {"o": "bigint", "n": "bigint", "price": "bigint"}, "orders": {"o": "bigint", "c": "bigint"}}
+    query = "SELECT c, sum(price) AS s FROM lines l JOIN orders r ON l.o = r.o GROUP BY c"
+    keys = {"lines": ["o", "n"], "orders": ["o"]}
+    made = plan(shape(read(query), tables), [changed], keys, merges=True)
+    assert isinstance(made, Merge)
+    (term,) = made.terms
+    assert [one.by for one in term.narrowed if one.table == changed] == [by]

@@ -21,7 +21,7 @@ DECISION_MODULES = [
     "query/plan.py",
 ]
 # Of building, all but what reads the catalog and runs the loops. Time, chance and identifiers are given to it.
-BUILD_EFFECTS = {"__init__", "stored", "cuts", "engine", "batch", "node", "pace", "reach", "loop", "trouble"}
+BUILD_EFFECTS = {"__init__", "build_store", "cuts", "engine", "batch", "node", "pace", "reach", "loop", "trouble"}
 BUILD_DECISIONS = [path.stem for path in sorted((EBLA / "build").glob("*.py")) if path.stem not in BUILD_EFFECTS]
 EFFECTS = {"pyspark", "sqlalchemy"}
 GIVEN = {"time", "datetime", "random", "uuid", "threading"}
@@ -147,7 +147,7 @@ def test_package_files_only_reexport():
 
 
 NAMES_OF_NOTHING = {"told", "dear", "wide", "shown", "known"}
-NO_ACTOR = re.compile(r"\b(?:whoever|somebody|nobody|anybody)\b", re.IGNORECASE)
+NO_ACTOR = re.compile(r"\b(?:whoever|somebody|nobody|anybody|so many)\b", re.IGNORECASE)
 
 
 def names(node: ast.AST) -> str:
@@ -177,7 +177,7 @@ def test_texts_name_the_actor():
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
         if NO_ACTOR.search(line)
     ]
-    assert not found, f"{found}: name the writer, the reader, the leader, the process"
+    assert not found, f"{found}: name the writer, the reader, the leader, the process; name the number"
 
 
 def test_the_glossarys_words_are_one_class_each():

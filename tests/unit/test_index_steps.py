@@ -10,14 +10,14 @@ import pytest
 
 from ebla.base.ids import RelationId, TransactionId, Version
 from ebla.errors import SqlError
-from ebla.model.index_steps import Advance, Standing, Wait, next_step, not_yet, version_to_keep, version_to_read
+from ebla.model.index_steps import Advance, IndexStanding, Wait, next_step, not_yet, version_to_keep, version_to_read
 from ebla.model.lifecycle.index import LIFE, Permission
 from ebla.predicates import values as v
 from ebla.predicates.select import normalized
 from ebla.sql import statements as st
 from ebla.sql.parse import parse
 from ebla.storage.runs import in_order
-from ebla.tables.chunk_scan import Reading, version_of
+from ebla.tables.chunk_scan import ChunkReading, version_of
 
 GRACE = 100
 
@@ -30,8 +30,8 @@ def standing(
     since: int = 1,
     began: int = 0,
     read: int | None = None,
-) -> Standing:
-    return Standing(
+) -> IndexStanding:
+    return IndexStanding(
         index=RelationId(index),
         base=RelationId(base),
         state=state,
@@ -42,7 +42,7 @@ def standing(
     )
 
 
-def step(*indexes: Standing, now: int = 0) -> Advance | Wait | None:
+def step(*indexes: IndexStanding, now: int = 0) -> Advance | Wait | None:
     return next_step(indexes, now_us=now, grace_us=GRACE)
 
 
@@ -71,7 +71,7 @@ def test_indexes_of_one_state_go_on_together():
 
 
 def test_a_barrier_is_for_the_youngest_and_ends_with_the_grace():
-    """Counted from the commit that began the state, whoever looks."""
+    """Counted from the commit that began the state, in every process."""
     old, young = standing(1, Permission.DELETE_ONLY, 5, began=10), standing(2, Permission.DELETE_ONLY, 5, 6, began=30)
     assert step(old, young, now=129) == Wait(until_us=130, blockers=(TransactionId(5), TransactionId(6)))
     assert step(old, young, now=130) == Advance(
@@ -138,7 +138,7 @@ def test_the_newest_version_is_read_and_the_oldest_is_kept():
 )
 def test_a_chunk_is_read_at_one_version(ats: tuple[int | None, ...], not_before: tuple[int, ...], expected: int | None):
     readings = [
-        Reading(columns=frozenset(), jobs=1, not_before=Version(least), at=None if at is None else Version(at))
+        ChunkReading(columns=frozenset(), jobs=1, not_before=Version(least), at=None if at is None else Version(at))
         for at, least in zip(ats, not_before, strict=True)
     ]
     assert version_of(readings) == expected

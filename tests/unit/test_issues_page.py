@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ebla.validate import Analysed, Analyser, Code, Refused, script_issues
+from ebla.validate import Analyser, Code, QueryAnalysis, QueryRefusal, script_issues
 from support.valid_queries import KNOWN
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "issues.md"
@@ -20,8 +20,8 @@ SECTION = re.compile(
 class Refusing:
     """Stands in for Spark."""
 
-    def analyse(self, *_: object) -> Analysed | Refused:
-        return Refused(message="no plus", at=12)
+    def analyse(self, *_: object) -> QueryAnalysis | QueryRefusal:
+        return QueryRefusal(message="no plus", at=12)
 
 
 SECTIONS = {found[1]: found for found in SECTION.finditer(PAGE.read_text(encoding="utf-8"))}

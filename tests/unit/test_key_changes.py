@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ebla.algebra.plan import Incremental, plan
+from ebla.algebra.plan import IncrementalPlan, plan
 from ebla.algebra.shape import shape
 from ebla.model.relation import TOKEN
 from ebla.sql.parse import parse
@@ -32,7 +32,7 @@ def test_keys_tell_a_change_where_nothing_else_of_it_names_rows(text: str, table
     query = parse(text)
     assert isinstance(query, Query)
     made = plan(shape(query, TABLES), [table], KEYS)
-    assert isinstance(made, Incremental)
+    assert isinstance(made, IncrementalPlan)
     assert needs_keys_alone(made, table, KEYS[table]) is told
 
 
@@ -42,7 +42,7 @@ def test_keys_tell_a_change_where_nothing_else_of_it_names_rows(text: str, table
         (6_000_000, 6_000, True),
         (12_000_000, 6_000, True),
         (12_000_000, 60_000, True),
-        (12_000_000, 600_000, False),  # to compute so many again costs more
+        (12_000_000, 600_000, False),  # to compute all of them again costs more
         (500_000, 100, False),  # so few are read in a moment
         (6_000_000, 1, False),  # one key, one row group
         (0, 10, False),

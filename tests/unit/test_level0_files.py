@@ -12,7 +12,8 @@ from ebla.model.relation import TOKEN, Relation
 from ebla.predicates import conditions as c
 from ebla.query.fetch import fetch
 from ebla.query.overlay import Source
-from ebla.query.plan import fit
+from ebla.query.plan import fit, plan
+from ebla.query.row_search import RowSearch
 from ebla.query.streams import Seek
 from ebla.storage import runs as rf
 from ebla.storage.layers import Key
@@ -90,6 +91,22 @@ def _asked(level0: Level0, store: Store, without: int | None = None, **asked: ob
     assert keys_of(found) == [key(n) for n in wanted]
     assert found["x"].to_pylist() == [n + (2 * ROWS if n % 3 == 0 else 0 if n % 2 else ROWS) for n in wanted]
     return seek.examined
+
+
+def test_no_row_is_looked_up_behind_the_last_that_is_shown(tmp_path: Path, caches: Caches) -> None:
+    """The first batch of lookups has a row more than are shown, and no more: a second one would double the cost."""
+    level0, store = Level0(tmp_path, INDEX), Store(caches)
+    level0.begin({key(n): n for n in range(ROWS)})
+    first_batch, gone = 48, 17
+    level0.append_tablets({key(n): ROWS + n for n in (*range(gone), *range(100, 1_000 - gone))})
+    source, path = level0.source(level0.snapshot(), store, rows_max=0), path_of(INDEX)
+    request = c.request(INDEX, order_by=[k.path for k in path.key], limit=first_batch - gone - 1)
+    fitted = fit(path, request)
+    assert fitted is not None
+    seek = Seek(source, fitted, request.order)
+    found = RowSearch((source, path), plan(request, fitted, seek.selection.extent()), seek).rows()
+    assert found["x"].to_pylist() == list(range(gone, first_batch))
+    assert seek.examined == first_batch
 
 
 def test_rows_by_key_read_the_row_groups_that_have_them(tmp_path: Path, caches: Caches) -> None:

@@ -63,7 +63,7 @@ def test_so_many_rows_take_at_least_their_time_and_say_how_far_they_are():
 
     context = cast(Context, SimpleNamespace(progress=lambda what, part: said.append((what, part))))
     given = pace(rate=600)
-    assert list(paced(context, "checking x", [100, 50], given, clock=lambda: now_us, sleep=sleep)) == [0, 1]
+    assert list(paced(context.progress, "checking x", [100, 50], given, clock=lambda: now_us, sleep=sleep)) == [0, 1]
     assert slept == pytest.approx(150 / 600 * 60)
     assert ("checking x: part 2 of 2, 100 of 150 rows", 100 / 150) in said
     assert ("checking x: 100 of 150 rows, waiting for its rate", 100 / 150) in said

@@ -16,7 +16,7 @@ from ebla.predicates import values as v
 from ebla.predicates.access import AccessPath, base_path
 from ebla.query import explain, plan
 from ebla.query.paths import index_path
-from ebla.query.plan import Extent, Fitted
+from ebla.query.plan import Extent, FittedPath
 from support.relations import relation
 
 ORDERS = relation("orders", "id", "id bigint", "status string", "total int", "note string")
@@ -25,7 +25,7 @@ PATH = index_path(ORDERS, INDEX)
 DOWN = index_path(ORDERS, INDEX, descending=["total"])
 
 
-def fitted(path: AccessPath, **asked: object) -> Fitted:
+def fitted(path: AccessPath, **asked: object) -> FittedPath:
     found = plan.fit(path, c.request(ORDERS, **asked))  # type: ignore[arg-type]
     assert found is not None
     return found

@@ -146,7 +146,7 @@ def test_a_condition_is_taken_apart(text: str, compared: list[str], as_text: lis
 def asked(where: str, *promises: str, relation: str = "t") -> c.Request:
     found = select.recognize(find(f"SELECT id FROM {relation} WHERE {where} LIMIT 5"), {})
     assert found is not None, where
-    return select.bound(found, T, select.Spoken(promises=frozenset(f"={one}" for one in promises)))
+    return select.bound(found, T, select.IndexVocabulary(promises=frozenset(f"={one}" for one in promises)))
 
 
 def test_what_an_index_promises_is_taken_in_its_own_words():

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ebla.base.ids import NodeId, RelationId, TabletId, Version
+from ebla.errors import UsageError
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import NodeState
 from ebla.model.lifecycle.tablet import Stage
@@ -22,8 +23,9 @@ from ebla.model.topology import (
     Transition,
     TransitionKind,
 )
-from ebla.sql import statements as st
+from ebla.sql import cluster_statements as cs
 from ebla.sql.parse import parse
+from ebla.tables.ddl import place
 from ebla.topology import coordinator, relation_requests
 
 A, B, C = map(NodeId, "abc")
@@ -152,6 +154,18 @@ def test_refusals(asked: Request, wrong: str | None):
     assert (found is None) if wrong is None else (wrong in str(found))
 
 
+def test_more_copies_than_racks_are_refused_with_the_numbers():
+    state = topology()
+    racked = {n: replace(m, rack=f"r{n == A}") for n, m in state.members.items()}
+    asked = replace(COPIES, parameters={"replication": 3})
+    found = relation_requests.refusal(replace(state, members=racked), asked)
+    assert "of at most 2, the number of racks with live nodes that take replicas, found 3; add racks first" in str(
+        found
+    )
+    with pytest.raises(UsageError, match=r"at most the number of racks .2., found 3; add racks first"):
+        place(list(racked.values()), list(racked), 4, 3)
+
+
 def test_a_move_to_a_dead_node_is_refused():
     down = replace(topology(), alive=frozenset({A, B}))
     assert "found node c, it down" in str(relation_requests.refusal(down, MOVE))
@@ -160,11 +174,11 @@ def test_a_move_to_a_dead_node_is_refused():
 
 
 def test_statements():
-    moved = st.MoveTablet(tablet=3, table="orders", source="a", target="b")
+    moved = cs.MoveTablet(tablet=3, table="orders", source="a", target="b")
     assert parse("MOVE TABLET 3 OF orders FROM 'a' TO b") == moved
-    assert parse("ALTER TABLE orders SET (replication = 3)") == st.SetTableOptions(
+    assert parse("ALTER TABLE orders SET (replication = 3)") == cs.SetTableOptions(
         table="orders", options={"replication": 3}
     )
-    assert parse("SHOW TABLETS") == st.ShowTablets()
-    assert parse("SHOW TABLETS OF orders") == st.ShowTablets(table="orders")
-    assert parse("SHOW TRANSITIONS") == st.ShowTransitions()
+    assert parse("SHOW TABLETS") == cs.ShowTablets()
+    assert parse("SHOW TABLETS OF orders") == cs.ShowTablets(table="orders")
+    assert parse("SHOW TRANSITIONS") == cs.ShowTransitions()

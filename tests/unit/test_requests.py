@@ -17,7 +17,7 @@ from ebla.model.topology import (
     Layout,
     Member,
     Outcome,
-    Rebuilt,
+    RebuildResult,
     Request,
     RequestKind,
     RequestState,
@@ -66,7 +66,7 @@ def topology(
     layouts: Iterable[Layout] = (layout("ab", "bc"),),
     seen: int = 100,
     transitions: Iterable[Transition] = (),
-    rebuilt: Mapping[int, Rebuilt] | None = None,
+    rebuilt: Mapping[int, RebuildResult] | None = None,
 ) -> Topology:
     known = {m.id: m for m in members}
     alive = frozenset(node for node in known if node not in dead)
@@ -144,6 +144,16 @@ def test_a_join_begins_is_seen_by_all_and_ends():
     assert steps_of(decided(topology(running, members=members, dead="d"))) == [(D, N.LEFT), Outcome.WENT_BACK]
 
 
+def test_a_node_that_dies_while_it_joins_keeps_the_tablets_that_it_got():
+    running = request(K.JOIN, D, RequestState.RUNNING)
+    members = (member(A), member(B), member(D, N.BOOTSTRAPPING))
+    state = topology(running, members=members, dead="d", layouts=(layout("d", replication=1),))
+    found = decided(state)
+    assert steps_of(found) == [(D, N.NORMAL), Outcome.WENT_BACK]
+    assert "found it gone, with 1 tablets; start it again, or REMOVE NODE 'node-d'" in str(found.updates[-1])
+    assert requests.next_step(topology(running, members=members, dead="d", transitions=[moving(A, D)])) is None
+
+
 def test_a_join_waits_while_the_process_that_asked_lives():
     running = replace(request(K.JOIN, D, RequestState.RUNNING), holder="process")
     state = topology(running, members=(member(A), member(B), member(D, N.BOOTSTRAPPING)), dead="d")
@@ -203,11 +213,11 @@ def test_a_rebuilt_node_lacks_nothing():
     running = request(K.REBUILD, state=RequestState.RUNNING)
     members = (member(A), member(B), member(C, N.REBUILDING))
     assert requests.next_step(topology(running, members=members)) is None
-    assert steps_of(decided(topology(running, members=members, rebuilt={9: Rebuilt()}))) == [
+    assert steps_of(decided(topology(running, members=members, rebuilt={9: RebuildResult()}))) == [
         (C, N.NORMAL),
         RequestState.DONE,
     ]
-    lost = decided(topology(running, members=members, rebuilt={9: Rebuilt(lacks=2, reason="no room")}))
+    lost = decided(topology(running, members=members, rebuilt={9: RebuildResult(lacks=2, reason="no room")}))
     assert steps_of(lost) == [(C, N.NORMAL), Outcome.WENT_BACK]
     assert lost.reason.endswith("expected it to have all of its copies, found it without 2 (no room); "
                                 "CHECK TABLE names them")  # fmt: skip

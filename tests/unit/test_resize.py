@@ -243,10 +243,24 @@ def test_tablets_of_a_merge_that_was_asked_for_are_brought_together() -> None:
     found = coordinator.step(state, TARGET)
     assert found is not None
     assert [type(update) for update in found.updates] == [t.BeginTransition]
+    assert coordinator.step(replace(state, balancing=False), TARGET) == found, "it was asked for"
     assert (
         waits_for(replace(state, layouts={T: cut(apart, 1)}), asked)
         == "1 pairs of tablets of t1 to lie on the same nodes"
     )
+
+
+def test_a_request_that_waits_for_a_merge_does_not_keep_its_tablets_apart() -> None:
+    asked = Request(id=3, kind=RequestKind.RESIZE, state=RequestState.RUNNING, relation=T, parameters={"tablets": 1})
+    move = {"tablet": 0, "source": "a", "target": "b"}
+    behind = Request(id=4, kind=RequestKind.MOVE, state=RequestState.QUEUED, relation=T, parameters=move)
+    apart = layout([["a"], ["b"]], sizes=1, resize=Resize(type=MERGE, number=1, tablets=1, request=3))
+    state = replace(topology([member("a"), member("b")], apart), requests=(asked, behind))
+    found = coordinator.step(state, TARGET)
+    assert found is not None
+    assert [type(update) for update in found.updates] == [t.BeginTransition]
+    before = replace(state, requests=(replace(behind, id=2, state=RequestState.RUNNING), asked))
+    assert coordinator._leaves_free(before, before.requests[0]) is False
 
 
 def test_one_step_at_a_time_finalizations_first() -> None:

@@ -402,7 +402,7 @@ def test_explain():
     [
         ("", "expected a statement, found an empty text"),
         ("SELECT 1; SELECT 2", "expected one statement, found 2"),
-        ("GRANT x TO y", "expected a statement, found GRANT; supported are SELECT, .* and VACUUM"),
+        ("CALL x", "expected a statement, found CALL; supported are SELECT, .* and VACUUM"),
         ("`SHOW` TABLES", "expected a statement, found `SHOW`"),
         ("CREATE VIEW v AS SELECT 1", "expected TABLE, MATERIALIZED VIEW, INDEX or HANDLER behind CREATE, found VIEW"),
         ("CREATE TABLE system.t (a INT)", "found system.t; system tables can only be read"),

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from ebla.base.ids import NodeId, RelationId, TabletId, TransactionId, Version
 from ebla.model import topology_changes as t
+from ebla.model.barrier import Open, late
 from ebla.model.lifecycle.node import NodeState
 from ebla.model.lifecycle.tablet import LIFE, Replicas, Stage, reads_from, requires_of, writes_to
 from ebla.model.relation import Move
 from ebla.model.scopes import TOPOLOGY, of_relation
 from ebla.model.tasks import Replica
 from ebla.model.topology import Layout, Member, Topology, Transition, TransitionKind
-from ebla.topology import barrier, coordinator, tablets
+from ebla.storage.copying import CopyResult
+from ebla.topology import barrier, coordinator, migration, tablets
 
 A, B, C = map(NodeId, "abc")
 ORDERS = RelationId(1)
@@ -102,6 +105,56 @@ def test_c2_a_dead_node_takes_a_transition_back_until_readers_have_gone_over(sta
     assert step is not None
 
 
+def test_a_replica_is_kept_where_a_dead_node_would_stay_that_lacks_copies():
+    one = replace(moving(S.STREAMING), pending=None)
+    found = replace(topology(one), lacking={one.tablet: 2}, alive=frozenset({A, C}))
+    why = "node b, which the tablet stays on, is down, and copies are missing"
+    back = t.AdvanceTransition(tablet=one.tablet, stage=S.STREAMING, to=S.CLEANUP_TARGET, failure=why)
+    assert tablets.step_of(found, one) == back
+    assert tablets.step_of(replace(found, alive=frozenset({A, B})), one) is None, "they are copied"
+
+
+@pytest.mark.parametrize(("result", "news"), [(CopyResult(), 0), (CopyResult(made=1), 1)])
+def test_the_leader_looks_again_at_once_only_where_copies_were_made(
+    monkeypatch: pytest.MonkeyPatch, result: CopyResult, news: int
+):
+    class Here:
+        def begin(self, work):
+            work()
+
+    monkeypatch.setattr(migration, "stream", lambda *_: result)
+    one, calls = replace(moving(S.STREAMING), session="s"), []
+    migration.Migration(None, Here(), lambda: calls.append(1)).act(  # type: ignore[arg-type]
+        replace(topology(one), lacking={one.tablet: 2})
+    )
+    assert len(calls) == news
+
+
+def test_tablets_of_a_relation_that_come_to_one_node_are_copied_one_after_the_other(monkeypatch: pytest.MonkeyPatch):
+    begun: list[Callable[[], None]] = []
+
+    class Later:
+        def begin(self, work):
+            begun.append(work)
+
+    sessions: list[str] = []
+
+    def stream(host, tablet, session, is_over):
+        sessions.append(session)
+        return CopyResult()
+
+    monkeypatch.setattr(migration, "stream", stream)
+    both = [replace(moving(S.STREAMING, tablet), session=f"s{tablet}") for tablet in (0, 1)]
+    state = replace(topology(*both), lacking={one.tablet: 2 for one in both})
+    copies = migration.Migration(None, Later(), lambda: None)  # type: ignore[arg-type]
+    copies.act(state)
+    assert len(begun) == 1, "a run that spans both is copied once"
+    begun.pop()()
+    copies.act(replace(state, lacking={both[1].tablet: 1}))
+    begun.pop()()
+    assert sessions == ["s0", "s1"]
+
+
 def test_one_source_of_several_may_die():
     one = moving(S.STREAMING)
     assert tablets.step_of(replace(topology(one), alive=frozenset({B, C})), one) == t.AdvanceTransition(
@@ -134,9 +187,9 @@ def test_the_barrier_waits_for_members_that_live():
 
 
 def test_a_transaction_that_keeps_a_barrier_waiting_is_aborted_after_a_while():
-    found = [barrier.Open(TransactionId(1), Version(9)), barrier.Open(TransactionId(2), SINCE)]
-    assert barrier.late(found, SINCE, stepped_at=100, now=109, grace_us=10) == []
-    assert barrier.late(found, SINCE, stepped_at=100, now=110, grace_us=10) == [1]
+    found = [Open(TransactionId(1), Version(9)), Open(TransactionId(2), SINCE)]
+    assert late(found, SINCE, stepped_us=100, now_us=109, grace_us=10) == []
+    assert late(found, SINCE, stepped_us=100, now_us=110, grace_us=10) == [1]
 
 
 def test_no_step_changes_readers_and_writers_at_once():
@@ -155,3 +208,24 @@ def test_no_step_changes_readers_and_writers_at_once():
 )
 def test_the_new_replicas_of_a_move(leaving: NodeId | None, pending: NodeId | None, after: tuple[NodeId, ...]):
     assert Move(S.STREAMING, leaving, pending).after((A, B)) == after
+
+
+class Counted(dict[NodeId, Member]):
+    """Nodes that count how often all of them are looked at."""
+
+    looks = 0
+
+    def values(self):
+        self.looks += 1
+        return super().values()
+
+
+def test_how_many_tablets_move_does_not_say_how_often_every_node_is_looked_at():
+    """With 1,000 nodes and 1,000 transitions that is a million looks in a step."""
+    looks = []
+    for moves in (1, 2):
+        found = topology(*(moving(S.USE_NEW, tablet) for tablet in range(moves)), seen=SINCE - 1)
+        nodes = Counted(found.members)
+        assert coordinator.step(replace(found, members=nodes)) is None
+        looks.append(nodes.looks)
+    assert looks[0] == looks[1]

@@ -23,7 +23,7 @@ DAY = (dt.date(2024, 1, 5) - EPOCH).days
 NOON = DAY * calendar.DAY_US + 12 * 3_600_000_000
 
 
-def refusal(text: str, sql_type: str, how: texts.How = texts.FILES) -> str:
+def refusal(text: str, sql_type: str, how: texts.TextFormat = texts.FILES) -> str:
     with pytest.raises(Unfit) as caught:
         texts.value(text, parse(sql_type), how)
     return str(caught.value)
@@ -131,8 +131,8 @@ def test_a_text_that_says_none(sql_type: str, text: str, why: str):
 def test_bytes_are_base64_in_files_the_text_itself_in_literals_and_hexadecimal_when_typed():
     assert texts.value("QUI=", parse("binary")) == b"AB"
     assert texts.value("QUI=é", parse("binary"), texts.LITERALS) == "QUI=é".encode()
-    assert texts.value("0x4142", parse("binary"), texts.How(binary="hex")) == b"AB"
-    assert refusal("AB=", "binary", texts.How(binary="hex")) == "not hexadecimal"
+    assert texts.value("0x4142", parse("binary"), texts.TextFormat(binary="hex")) == b"AB"
+    assert refusal("AB=", "binary", texts.TextFormat(binary="hex")) == "not hexadecimal"
 
 
 def test_a_literal_is_a_scalar_in_the_zone_of_its_session():
@@ -171,7 +171,7 @@ def test_a_time_in_a_zone_is_the_one_that_its_clocks_show(moment: dt.datetime, z
         assert found < micros
     else:
         assert found == micros
-        assert texts.value(text, parse("timestamp"), texts.How(zone=zone)) == micros
+        assert texts.value(text, parse("timestamp"), texts.TextFormat(zone=zone)) == micros
 
 
 SPELLED = {
@@ -255,7 +255,7 @@ SPELLINGS = {
 @given(st.data())
 def test_many_texts_say_what_each_says(sql_type: str, data: st.DataObject):
     found = data.draw(st.lists(st.one_of(st.none(), st.sampled_from(SPELLINGS[sql_type])), max_size=6))
-    how = texts.How(zone=data.draw(st.sampled_from(["UTC", "America/New_York"])))
+    how = texts.TextFormat(zone=data.draw(st.sampled_from(["UTC", "America/New_York"])))
     tree = parse(sql_type)
     try:
         each = texts.as_array([None if text is None else texts.value(text, tree, how) for text in found], tree)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ebla.algebra.direct import direct
-from ebla.algebra.follow import Changed
+from ebla.algebra.direct_query import direct
+from ebla.algebra.follow import ChangedValues
 from ebla.algebra.nodes import NotUnderstood, leaves
-from ebla.algebra.plan import FullRefresh, Incremental, plan
+from ebla.algebra.plan import FullRefresh, IncrementalPlan, plan
 from ebla.algebra.shape import shape
 from ebla.sql.refs import find
 
@@ -42,9 +42,9 @@ def test_plans_speak_of_stored_names(text: str) -> None:
     for table in {ref.name.lower() for ref in query.refs}:
         made = plan(understood, [table], KEYS)
         assert not isinstance(made, FullRefresh)
-        if isinstance(made, Incremental):
+        if isinstance(made, IncrementalPlan):
             starts = [one.values for one in made.affected]
-            assert all(set(s.columns) <= stored[s.table] for s in starts if isinstance(s, Changed))
+            assert all(set(s.columns) <= stored[s.table] for s in starts if isinstance(s, ChangedValues))
 
 
 def test_rows_on_the_driver_are_asked_for_by_stored_names() -> None:

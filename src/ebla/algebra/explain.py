@@ -11,9 +11,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from ebla.algebra.driving import Driving, Growing, HowBuilt, InOnePiece
-from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
-from ebla.algebra.plan import Affected, Difference, EpochPlan, FirstRows, FullRefresh, Incremental, Merge, Term
+from ebla.algebra.build_method import BuildMethod, DrivenBuild, GrowingBuild, OnePieceBuild
+from ebla.algebra.follow import (
+    ChangedValues,
+    LookupValues,
+    NarrowedLeaf,
+    PickedValues,
+    Scope,
+    Values,
+    ValueUnion,
+    WithoutNull,
+)
+from ebla.algebra.plan import (
+    AffectedValues,
+    Difference,
+    EpochPlan,
+    FirstRows,
+    FullRefresh,
+    IncrementalPlan,
+    Merge,
+    TailPlan,
+    Term,
+)
 from ebla.model.lifecycle.view import LIFE, RIGHTS, ViewState
 from ebla.model.plans import Plan
 
@@ -52,7 +71,7 @@ def steps(made: EpochPlan) -> list[Step]:
                 *followed,
                 Step(kind="full refresh", text=f"if a subquery gives something else: {reason}"),
             ]
-        case Incremental(scope=scope, affected=affected, narrowed=narrowed, whole=whole):
+        case IncrementalPlan(scope=scope, affected=affected, narrowed=narrowed, whole=whole):
             sync = f"recompute rows whose ({', '.join(scope)}) is affected, and write the difference"
             return [*_collecting(affected), *_reading(narrowed, whole), Step(kind="sync", text=sync, columns=scope)]
         case Difference(terms=terms):
@@ -61,6 +80,10 @@ def steps(made: EpochPlan) -> list[Step]:
         case Merge(terms=terms):
             how = "aggregate these rows before and after the change; subtract, add, and write the groups that differ"
             return [*_terms(terms), Step(kind="sync", text=how)]
+        case TailPlan(column=column, descending=descending, affected=affected, whole=whole):
+            order = f"{column} DESC" if descending else column
+            sync = f"recompute rows from the first affected {order} on, and write the difference"
+            return [*_collecting(affected), *_reading((), whole), Step(kind="sync", text=sync, columns=(column,))]
         case FirstRows(rows=rows, first=first):
             *before, _ = steps(rows)
             among = f"put these rows among the first {first.end} and the reserve beyond, and write the difference"
@@ -78,11 +101,11 @@ def _terms(terms: Sequence[Term]) -> list[Step]:
     return found
 
 
-def _collecting(affected: Sequence[Affected]) -> list[Step]:
+def _collecting(affected: Sequence[AffectedValues]) -> list[Step]:
     return [step for one in affected for step in _way(one.values, "find")]
 
 
-def _reading(narrowed: Sequence[Narrowed], whole: Sequence[str]) -> list[Step]:
+def _reading(narrowed: Sequence[NarrowedLeaf], whole: Sequence[str]) -> list[Step]:
     found: list[Step] = []
     for one in narrowed:
         found += _way(one.source, "fetch")
@@ -98,11 +121,11 @@ def _reading(narrowed: Sequence[Narrowed], whole: Sequence[str]) -> list[Step]:
 def _way(values: Values, phase: str) -> list[Step]:
     """What is done to have these values, first step first."""
     match values:
-        case Changed(table=table, columns=columns):
+        case ChangedValues(table=table, columns=columns):
             names = tuple(map(str, columns))
             text = f"({', '.join(names)}) of the changed rows of {table}, old and new"
             return [Step(kind="transform", phase=phase, text=text, input=table, columns=names, broadcast=True)]
-        case Looked(table=table, by=by, columns=columns, source=source):
+        case LookupValues(table=table, by=by, columns=columns, source=source):
             names, keys = tuple(map(str, columns)), tuple(map(str, by))
             text = f"({', '.join(names)}) of {table} by ({', '.join(keys)})"
             stored = all(isinstance(column, str) for column in by)
@@ -110,9 +133,9 @@ def _way(values: Values, phase: str) -> list[Step]:
                 kind="grab", phase=phase, text=text, input=table, columns=names, by=keys, pruned=stored, broadcast=True
             )
             return [*_way(source, phase), step]
-        case Picked(source=source) | WithoutNull(source=source):
+        case PickedValues(source=source) | WithoutNull(source=source):
             return _way(source, phase)
-        case Either(sources=sources):
+        case ValueUnion(sources=sources):
             return [step for source in sources for step in _way(source, phase)]
         case Scope():
             return []
@@ -122,14 +145,14 @@ def name_of(made: EpochPlan) -> Plan:
     return Plan.FULL_REFRESH if isinstance(made, FullRefresh) else Plan.INCREMENTAL
 
 
-def built(how: HowBuilt) -> str:
+def built(how: BuildMethod) -> str:
     """How the view is built, in words."""
     match how:
-        case Driving(base=base, scope=scope):
+        case DrivenBuild(base=base, scope=scope):
             return f"in chunks of {base}, by ({', '.join(scope)})"
-        case Growing(base=base, reason=reason):
+        case GrowingBuild(base=base, reason=reason):
             return f"in chunks of {base}, each an epoch: {reason}"
-        case InOnePiece(reason=reason):
+        case OnePieceBuild(reason=reason):
             return f"in one chunk: {reason}"
         case _:
             assert_never(how)
@@ -155,7 +178,7 @@ class Dictionaries:
 def as_text(
     name: str,
     plans: Mapping[str, EpochPlan],
-    how: HowBuilt,
+    how: BuildMethod,
     *,
     direct: bool,
     dictionaries: Dictionaries | None = None,
@@ -181,15 +204,15 @@ def as_text(
 def as_json(
     name: str,
     plans: Mapping[str, EpochPlan],
-    how: HowBuilt,
+    how: BuildMethod,
     *,
     direct: bool,
     dictionaries: Dictionaries | None = None,
     state: ViewState | None = None,
 ) -> dict[str, object]:
     inputs = {table: _value(made) for table, made in sorted(plans.items())}
-    build: dict[str, object] = {"base": how.base, "chunks": not isinstance(how, InOnePiece)}
-    build |= {"by": list(how.scope)} if isinstance(how, Driving) else {"reason": how.reason}
+    build: dict[str, object] = {"base": how.base, "chunks": not isinstance(how, OnePieceBuild)}
+    build |= {"by": list(how.scope)} if isinstance(how, DrivenBuild) else {"reason": how.reason}
     found: dict[str, object] = {"view": name, "build": build, "few_rows": "driver" if direct else "spark"}
     if dictionaries is not None:
         found["dictionaries"] = dictionaries.value()
@@ -198,13 +221,21 @@ def as_json(
     return found | {"inputs": inputs}
 
 
+_WAYS = {
+    IncrementalPlan: "scope",
+    Difference: "difference",
+    Merge: "merge",
+    FirstRows: "first rows",
+    TailPlan: "from a position on",
+}
+
+
 def _value(made: EpochPlan) -> dict[str, object]:
     found: dict[str, object] = {"plan": name_of(made)}
     if isinstance(made, FullRefresh):
         spared = {} if made.unless is None else {"steps": [step.value() for step in steps(made)]}
         return found | {"reason": made.reason, **spared}
-    ways = {Incremental: "scope", Difference: "difference", Merge: "merge", FirstRows: "first rows"}
-    return found | {"way": ways[type(made)], "steps": [step.value() for step in steps(made)]}
+    return found | {"way": _WAYS[type(made)], "steps": [step.value() for step in steps(made)]}
 
 
 def as_mermaid(name: str, plans: Mapping[str, EpochPlan]) -> str:

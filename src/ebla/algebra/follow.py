@@ -19,13 +19,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
-from ebla.algebra.nodes import Branches, Column, Computed, Group, Join, JoinKind, Leaf, Node, Pass, Value, holds
+from ebla.algebra.nodes import Branches, Column, Computation, Group, Join, JoinKind, Leaf, Node, Pass, Value, holds
 
 # ---- where values come from -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
+class ChangedValues:
     """Values of a leaf's changed rows, old and new: *transform*, nothing is read."""
 
     leaf: int
@@ -34,7 +34,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class LookupValues:
     """Values of the rows of a leaf that have `by` among `source`: *grab*, a lookup in the newest state."""
 
     leaf: int
@@ -45,7 +45,7 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picked:
+class PickedValues:
     """Some columns of other values, by position."""
 
     source: Values
@@ -53,7 +53,7 @@ class Picked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Either:
+class ValueUnion:
     sources: tuple[Values, ...]
 
 
@@ -74,23 +74,23 @@ class WithoutNull:
     source: Values
 
 
-Values = Changed | Looked | Picked | Either | Scope | WithoutNull
+Values = ChangedValues | LookupValues | PickedValues | ValueUnion | Scope | WithoutNull
 
 
 def picked(source: Values, positions: tuple[int, ...], width: int) -> Values:
-    return source if positions == tuple(range(width)) else Picked(source=source, positions=positions)
+    return source if positions == tuple(range(width)) else PickedValues(source=source, positions=positions)
 
 
 def computes(values: Values) -> bool:
     """Whether expressions are evaluated to have these values."""
     match values:
-        case Changed(columns=columns):
-            return any(isinstance(column, Computed) for column in columns)
-        case Looked(by=by, columns=columns, source=source):
-            return any(isinstance(column, Computed) for column in (*by, *columns)) or computes(source)
-        case Picked(source=source) | WithoutNull(source=source):
+        case ChangedValues(columns=columns):
+            return any(isinstance(column, Computation) for column in columns)
+        case LookupValues(by=by, columns=columns, source=source):
+            return any(isinstance(column, Computation) for column in (*by, *columns)) or computes(source)
+        case PickedValues(source=source) | WithoutNull(source=source):
             return computes(source)
-        case Either(sources=sources):
+        case ValueUnion(sources=sources):
             return any(map(computes, sources))
         case Scope():
             return False
@@ -106,11 +106,11 @@ def reach(node: Node, leaf: Leaf, wanted: tuple[Value, ...]) -> Values | None:
     match node:
         case Leaf():
             names = node.names(wanted) if node is leaf else None
-            return None if names is None else Changed(leaf=leaf.number, table=leaf.table, columns=names)
+            return None if names is None else ChangedValues(leaf=leaf.number, table=leaf.table, columns=names)
         case Pass(child=child):
             return reach(child, leaf, wanted)
         case Group(child=child, by=by):
-            # A change touches its whole group, so only the values that the group shares can be told.
+            # A change touches its whole group, so only the values that the group shares can be computed.
             return reach(child, leaf, wanted) if wanted and set(wanted) <= by else None
         case Branches(children=children):
             found = [reach(child, leaf, node.into(i, wanted)) for i, child in enumerate(children) if holds(child, leaf)]
@@ -142,7 +142,7 @@ def _reach_join(node: Join, leaf: Leaf, wanted: tuple[Value, ...]) -> Values | N
     beyond = _translated(wanted, far, to_far)
     if beyond is None or not to_far:
         return None
-    # All equated values together if they can be told, else one of them.
+    # All equated values together if they can be computed, else one of them.
     for pairs in (list(to_far.items()), *([p] for p in to_far.items())):
         source = reach(near, leaf, tuple(a for a, _ in pairs))
         if source is not None:
@@ -170,7 +170,7 @@ def find(node: Node, by: tuple[Value, ...], source: Values, wanted: tuple[Value,
             keys, names = node.names(by), node.names(wanted)
             if keys is None or names is None:
                 return None
-            return Looked(leaf=node.number, table=node.table, by=keys, source=source, columns=names)
+            return LookupValues(leaf=node.number, table=node.table, by=keys, source=source, columns=names)
         case Pass(child=child):
             return find(child, by, source, wanted)
         case Group(child=child, by=shared, keeps_rows=keeps):
@@ -179,7 +179,7 @@ def find(node: Node, by: tuple[Value, ...], source: Values, wanted: tuple[Value,
         case Branches(children=children):
             found = [find(c, node.into(i, by), source, node.into(i, wanted)) for i, c in enumerate(children)]
             parts = tuple(f for f in found if f is not None)
-            return Either(sources=parts) if len(parts) == len(found) else None
+            return ValueUnion(sources=parts) if len(parts) == len(found) else None
         case Join():
             return _find_join(node, by, source, wanted)
         case _:
@@ -211,7 +211,7 @@ def _find_join(node: Join, by: tuple[Value, ...], source: Values, wanted: tuple[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Narrowed:
+class NarrowedLeaf:
     """Only rows of the leaf that have `by` among the source can matter."""
 
     leaf: int
@@ -222,10 +222,10 @@ class Narrowed:
     @property
     def is_scan(self) -> bool:
         """Whether the whole input is read to find rows by what is computed of them."""
-        return any(isinstance(column, Computed) for column in self.by)
+        return any(isinstance(column, Computation) for column in self.by)
 
 
-def narrow(node: Node, by: tuple[Value, ...], source: Values) -> list[Narrowed]:
+def narrow(node: Node, by: tuple[Value, ...], source: Values) -> list[NarrowedLeaf]:
     """For each leaf that can be bounded, which of its rows can matter if only rows with `by` in the source do."""
     match node:
         case Leaf():
@@ -235,7 +235,7 @@ def narrow(node: Node, by: tuple[Value, ...], source: Values) -> list[Narrowed]:
             if not names:
                 return []
             kept = picked(source, tuple(by.index(v) for v in found), len(by))
-            return [Narrowed(leaf=node.number, table=node.table, by=names, source=kept)]
+            return [NarrowedLeaf(leaf=node.number, table=node.table, by=names, source=kept)]
         case Pass(child=child):
             return _narrow_by(child, by, source, child.values)
         case Group(child=child, by=shared):
@@ -248,14 +248,14 @@ def narrow(node: Node, by: tuple[Value, ...], source: Values) -> list[Narrowed]:
             assert_never(node)
 
 
-def _narrow_by(child: Node, by: tuple[Value, ...], source: Values, columns: frozenset[Value]) -> list[Narrowed]:
+def _narrow_by(child: Node, by: tuple[Value, ...], source: Values, columns: frozenset[Value]) -> list[NarrowedLeaf]:
     kept = tuple(v for v in by if v in columns)
     if not kept:
         return []
     return narrow(child, kept, picked(source, tuple(by.index(v) for v in kept), len(by)))
 
 
-def _narrow_join(node: Join, by: tuple[Value, ...], source: Values) -> list[Narrowed]:
+def _narrow_join(node: Join, by: tuple[Value, ...], source: Values) -> list[NarrowedLeaf]:
     if node.kind is JoinKind.FULL:
         return _narrow_full(node, by, source)
     if node.kind is JoinKind.RIGHT:
@@ -283,7 +283,7 @@ def _narrow_join(node: Join, by: tuple[Value, ...], source: Values) -> list[Narr
     return found if middle is None else found + narrow(second, tuple(b for _, b in pairs), middle)
 
 
-def _narrow_full(node: Join, by: tuple[Value, ...], source: Values) -> list[Narrowed]:
+def _narrow_full(node: Join, by: tuple[Value, ...], source: Values) -> list[NarrowedLeaf]:
     """A row of either side may stand alone, so only what both sides have in common says which rows matter."""
     kept = tuple(v for v in by if v in node.fused)
     if not kept:

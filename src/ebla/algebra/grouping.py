@@ -113,7 +113,35 @@ def windows(symbols: Symbols, tree: exp.Select, node: Node, scope: Scope, values
         found = [symbols.plain(p, scope, values) for p in partition]
         by = frozenset(v for v in found if v is not None)
         shared = by if shared is None else shared & by
-    return Group(child=node, by=shared or frozenset(), keeps_rows=True, what="window function")
+    orders = {_onward(symbols, _with_named(window, named), scope, values) for window in every}
+    onward = orders.pop() if len(orders) == 1 else None
+    return Group(child=node, by=shared or frozenset(), keeps_rows=True, what="window function", onward=onward)
+
+
+_LOOK_BACK = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.Sum, exp.Count, exp.Avg, exp.Min, exp.Max, exp.FirstValue)
+
+
+def _onward(
+    symbols: Symbols, parts: Sequence[exp.Expr], scope: Scope, values: Mapping[str, Value]
+) -> tuple[Value, bool] | None:
+    """The first column of a window's order, and whether it goes downwards, if the window looks back alone.
+
+    `parts`: the window and those that it goes on from. NULLs must lie where Spark puts them by itself.
+    """
+    call = parts[0].this
+    looks_back = isinstance(call.this if isinstance(call, exp.Filter) else call, _LOOK_BACK)
+    if isinstance(call, exp.Lag):
+        offset = call.args.get("offset")
+        looks_back = offset is None or (isinstance(offset, exp.Literal) and str(offset.this).isdecimal())
+    frames = [part.args["spec"] for part in parts if part.args.get("spec") is not None]
+    ends = [frame for frame in frames if frame.args.get("end") not in (None, "CURRENT ROW")]
+    if not looks_back or any(frame.args.get("end_side") != "PRECEDING" for frame in ends):
+        return None
+    ordered = [one for part in parts if part.args.get("order") for one in part.args["order"].expressions]
+    if not ordered or bool(ordered[0].args.get("nulls_first")) == bool(ordered[0].args.get("desc")):
+        return None
+    value = symbols.plain(ordered[0].this, scope, values)
+    return None if value is None else (value, bool(ordered[0].args.get("desc")))
 
 
 def _with_named(window: exp.Expr, named: Mapping[str, exp.Expr]) -> list[exp.Expr]:

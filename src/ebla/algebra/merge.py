@@ -4,7 +4,7 @@ A view that is one aggregation of counts, sums, averages, minima and maxima is s
 a group has, and for each aggregate how many of them counted. The query run on the rows that came, and on those that
 went, gives two small results; they are added to and subtracted from the stored groups. A group without rows disappears;
 one without counted values shows NULL. Numbers are exact: whole numbers and decimals only. A minimum whose rows left
-cannot be told from the rest, so its group is *stale* and is computed again from its rows.
+cannot be computed from the rest, so its group is *stale* and is computed again from its rows.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def settled(roles: Sequence[Role], kinds: Sequence[str]) -> tuple[Role, ...] | N
 
 
 @dataclass(slots=True, kw_only=True)
-class Merged:
+class MergeResult:
     """Groups as they are now (`rows`, only those that differ), groups that are gone, groups to compute again."""
 
     rows: list[dict[str, Any]]
@@ -168,7 +168,7 @@ class Merged:
 
 def merge(
     roles: Sequence[Role], stored: Sequence[Row], came: Sequence[Row], went: Sequence[Row], *, steps: int = 1
-) -> Merged:
+) -> MergeResult:
     """Stored groups, plus the groups of what came, less the groups of what went.
 
     With several `steps`, a row may come in one and go in the next, so that what came need not be there now.
@@ -179,7 +179,7 @@ def merge(
     for place, rows in enumerate((came, went)):
         for row in rows:
             parts.setdefault(tuple(row[c] for c in by), ([], []))[place].append(row)
-    result = Merged(rows=[], gone=[], stale=[])
+    result = MergeResult(rows=[], gone=[], stale=[])
     for group, (plus, minus) in parts.items():
         before = groups.get(group)
         count = _sum(ROWS, before, plus, minus)

@@ -82,18 +82,18 @@ class Mention:
     number: int
     table: str
     columns: Mapping[str, StoredColumn]
-    """By folded name, in order."""
+    """Columns by folded name, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Qualified:
+class QualifiedQuery:
     """A query's tree with folded names, and the mentions of inputs, which it calls `leaf_0`, `leaf_1`, …"""
 
     tree: exp.Expr
     mentions: Mapping[str, Mention]
 
 
-def qualified(query: Query, inputs: Mapping[str, Types], *, case_sensitive: bool = False) -> Qualified:
+def qualified(query: Query, inputs: Mapping[str, Types], *, case_sensitive: bool = False) -> QualifiedQuery:
     """The tree of a query over inputs of these names (in lower case) and columns."""
     fold = folding(case_sensitive)
     if any(token.key == "|>" for token in lex(query.text)):
@@ -111,7 +111,7 @@ def qualified(query: Query, inputs: Mapping[str, Types], *, case_sensitive: bool
         tree = qualify(parsed, schema=schema, dialect=dialect, identify=True, validate_qualify_columns=True)
     except (SqlglotError, RecursionError) as error:
         raise NotUnderstood(f"the query could not be analysed ({str(error).splitlines()[0]})") from error
-    return Qualified(tree=tree, mentions=mentions)
+    return QualifiedQuery(tree=tree, mentions=mentions)
 
 
 def _marked(query: Query, inputs: Mapping[str, Types], fold: Fold) -> tuple[str, dict[str, Mention]]:

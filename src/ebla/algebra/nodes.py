@@ -33,8 +33,8 @@ class JoinKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Computed:
-    """An expression over columns of one input, in Spark's words (`ebla.algebra.computed`)."""
+class Computation:
+    """An expression over columns of one input, in Spark's words (`ebla.algebra.computations`)."""
 
     text: str
     columns: tuple[str, ...]
@@ -44,12 +44,12 @@ class Computed:
         return self.text.replace("`", "")
 
 
-Column = str | Computed
+Column = str | Computation
 
 
 def stored(columns: Sequence[Column]) -> list[str]:
     """The columns of an input that these are made of."""
-    parts = [column.columns if isinstance(column, Computed) else (column,) for column in columns]
+    parts = [column.columns if isinstance(column, Computation) else (column,) for column in columns]
     return list(dict.fromkeys(name for part in parts for name in part))
 
 
@@ -138,6 +138,9 @@ class Group:
     computed: frozenset[Value] = frozenset()
     keeps_rows: bool = False
     what: str = "aggregation"
+    onward: tuple[Value, bool] | None = None
+    """Of windows that look back alone, all in one order: its first column, and whether it goes downwards. A row depends
+    on no row that is behind it there."""
 
     @property
     def values(self) -> frozenset[Value]:
@@ -196,7 +199,7 @@ class Ordering:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class First:
+class OrderedLimit:
     """`ORDER BY … LIMIT count OFFSET offset` at the end of a query."""
 
     order: tuple[Ordering, ...]
@@ -210,7 +213,7 @@ class First:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Closed:
+class ClosedSubquery:
     """A subquery that reads nothing of what stands around it, in the user's own text.
 
     While it gives what it gave, changes of its inputs mean nothing to the query.
@@ -227,9 +230,9 @@ class Shape:
 
     root: Node
     outputs: tuple[tuple[str, Value], ...]
-    first: First | None = None
+    first: OrderedLimit | None = None
     """Only these rows of what the tree gives are the query's."""
-    closed: tuple[Closed, ...] = ()
+    closed: tuple[ClosedSubquery, ...] = ()
     """Subqueries of which every row may depend on every row that they read."""
     used: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The columns of each input that the query mentions."""

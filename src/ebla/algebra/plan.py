@@ -7,10 +7,12 @@ Three ways to follow a change, each exact:
   have them, and writes the difference. Any scope gives the right answer; a good one is cheap and bounds the inputs.
 - **Difference**, by the query before and after. The scope may be values that the view does not show. The query runs on
   the input rows that can matter, once as they were and once as they are; what one result has and the other has not is
-  the change. Rows outside the scope come out the same on both sides. Where no scope can be told for all inputs at
+  the change. Rows outside the scope come out the same on both sides. Where no scope can be computed for all inputs at
   once, the inputs change one after the other (*terms*), and the differences are added.
 - **Merge**, for sums and counts. As `Difference` below the aggregation; the two partial results are added to and
   subtracted from the groups that the view has (`ebla.algebra.merge`).
+
+Rows of windows without `PARTITION BY` that look back alone are followed **from the first changed position on**.
 
 **First rows**, in some order and up to a limit, are followed by one of the first two: what comes of the query without
 its limit is put among the rows that are kept, those that the view has and some beyond.
@@ -25,17 +27,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull, narrow, reach
+from ebla.algebra.follow import (
+    ChangedValues,
+    LookupValues,
+    NarrowedLeaf,
+    PickedValues,
+    Scope,
+    Values,
+    ValueUnion,
+    WithoutNull,
+    narrow,
+    reach,
+)
 from ebla.algebra.nodes import (
     GROUPING_SETS,
     Branches,
-    Closed,
-    First,
+    ClosedSubquery,
+    Column,
     Group,
     Join,
     JoinKind,
     Leaf,
     Node,
+    OrderedLimit,
     Pass,
     Shape,
     Value,
@@ -46,10 +60,12 @@ from ebla.algebra.nodes import (
 
 Cost = tuple[int, ...]
 Keys = Mapping[str, Sequence[str]]
+AtHand = Mapping[int, frozenset[str]]
+"""The keys of the mentions that moved, by number: what they have now, and what they had, is known by key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Affected:
+class AffectedValues:
     """How the scope's values are collected from one changed mention of an input."""
 
     leaf: int
@@ -58,11 +74,11 @@ class Affected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Incremental:
+class IncrementalPlan:
     scope: tuple[str, ...]
     """Output columns, in order."""
-    affected: tuple[Affected, ...]
-    narrowed: tuple[Narrowed, ...]
+    affected: tuple[AffectedValues, ...]
+    narrowed: tuple[NarrowedLeaf, ...]
     """Mentions of inputs of which only some rows are read. The others are read whole."""
     whole: tuple[str, ...]
 
@@ -75,8 +91,8 @@ class Term:
     """What names the affected rows, as table.column; for people."""
     moved: tuple[int, ...]
     done: tuple[int, ...]
-    affected: tuple[Affected, ...]
-    narrowed: tuple[Narrowed, ...]
+    affected: tuple[AffectedValues, ...]
+    narrowed: tuple[NarrowedLeaf, ...]
     whole: tuple[str, ...]
     unread: tuple[int, ...] = ()
     """Mentions in other branches of `UNION ALL`: they add the same rows to both sides, so they are left out."""
@@ -96,18 +112,37 @@ class Merge:
 class FirstRows:
     """The first rows in an order: the query without its limit is followed, and what comes of it put among them."""
 
-    rows: Incremental | Difference
-    first: First
-
-
-Followed = Incremental | Difference | Merge | FirstRows
+    rows: IncrementalPlan | Difference
+    first: OrderedLimit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unless:
+class TailPlan:
+    """Windows over all rows that look back alone: rows from the first changed position on are computed again.
+
+    The position is the first of the values that changed rows have, old and new, in the column that windows are ordered
+    by. The query runs over its whole inputs; what is compared and written lies from there on.
+    """
+
+    column: str
+    """Of the output."""
+    descending: bool
+    affected: tuple[AffectedValues, ...]
+    whole: tuple[str, ...]
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        return (self.column,)
+
+
+Followed = IncrementalPlan | Difference | Merge | FirstRows | TailPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubqueryGuard:
     """While these subqueries give what they gave, the change is followed as if their inputs had not changed."""
 
-    subqueries: tuple[Closed, ...]
+    subqueries: tuple[ClosedSubquery, ...]
     rows: Followed | None
     """`None`: nothing else changed."""
 
@@ -115,7 +150,7 @@ class Unless:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullRefresh:
     reason: str
-    unless: Unless | None = None
+    unless: SubqueryGuard | None = None
 
 
 EpochPlan = Followed | FullRefresh
@@ -143,7 +178,7 @@ def _plan(
     fixed = {number for part in parts for number in part.leaves}
     others = [leaf for leaf in moved if leaf.number not in fixed]
     rows = _followed(shape, others, keys, merges=merges) if others else None
-    unless = None if not parts or isinstance(rows, str) else Unless(subqueries=parts, rows=rows)
+    unless = None if not parts or isinstance(rows, str) else SubqueryGuard(subqueries=parts, rows=rows)
     return FullRefresh(reason=made, unless=unless)
 
 
@@ -163,11 +198,27 @@ def _followed(shape: Shape, moved: Sequence[Leaf], keys: Keys, *, merges: bool) 
         if terms is not None:
             found.append((terms[0], Difference(terms=terms[1])))
     if not found:
-        return _every_row(shape.root, moved) or blocked
+        return _tail(shape, moved) or _every_row(shape.root, moved) or blocked
     best = min(found, key=lambda one: one[0])[1]
-    if shape.first is not None and isinstance(best, Incremental | Difference):
+    if shape.first is not None and isinstance(best, IncrementalPlan | Difference):
         return FirstRows(rows=best, first=shape.first)
     return best
+
+
+def _tail(shape: Shape, moved: Sequence[Leaf]) -> TailPlan | None:
+    """From the first changed position on, if windows end the query and the column that they follow is shown."""
+    top = shape.root
+    while isinstance(top, Pass):
+        top = top.child
+    if not isinstance(top, Group) or top.onward is None or shape.first is not None:
+        return None
+    value, descending = top.onward
+    column = next((name for name, output in shape.outputs if output == value), None)
+    affected = _affected(top.child, moved, (value,))
+    if column is None or isinstance(affected, Leaf):
+        return None
+    whole = tuple(dict.fromkeys(leaf.table for leaf in leaves(top) if leaf.number >= 0))
+    return TailPlan(column=column, descending=descending, affected=affected, whole=whole)
 
 
 def _every_row(root: Node, moved: Sequence[Leaf]) -> str | None:
@@ -181,14 +232,21 @@ def _every_row(root: Node, moved: Sequence[Leaf]) -> str | None:
                     "aggregates that are added and subtracted exactly"
                 )
             if isinstance(node, Group) and not node.by and holds(node, leaf):
-                what = f"a {node.what} without PARTITION BY" if node.keeps_rows else "an aggregate over all rows"
-                return f"every row depends on every row of {leaf.table}: {what}"
+                return f"every row depends on every row of {leaf.table}: {_depending(node)}"
             if isinstance(node, Join) and node.kind is JoinKind.SEMI and not node.pairs and holds(node.right, leaf):
                 return f"every row depends on every row of {leaf.table}: a subquery that no condition ties to a row"
     return None
 
 
-def by_scope(shape: Shape, changed: Iterable[str], keys: Keys) -> Incremental | None:
+def _depending(node: Group) -> str:
+    if not node.keeps_rows:
+        return "an aggregate over all rows"
+    if node.onward is None:  # windows in different orders look ahead in that of the others
+        return "a window over all rows that looks ahead"
+    return "a window over all rows, along a column that is not shown or that the change does not tell"
+
+
+def by_scope(shape: Shape, changed: Iterable[str], keys: Keys) -> IncrementalPlan | None:
     """The best plan by the rows in scope, if there is one. Which rows are the first, no rows alone tell."""
     if shape.first is not None:
         return None
@@ -197,17 +255,17 @@ def by_scope(shape: Shape, changed: Iterable[str], keys: Keys) -> Incremental | 
     return None if found is None else found[1]
 
 
-def of_groups(shape: Shape, by: Sequence[str]) -> Incremental | None:
+def of_groups(shape: Shape, by: Sequence[str]) -> IncrementalPlan | None:
     """How to compute groups that are known: the inputs' rows that can belong to them."""
     outputs = dict(shape.outputs)
     values = tuple(outputs[name] for name in by if name in outputs)
     if len(values) != len(by):
         return None
     bounded, whole = _bounded(shape.root, values)
-    return Incremental(scope=tuple(by), affected=(), narrowed=bounded, whole=whole)
+    return IncrementalPlan(scope=tuple(by), affected=(), narrowed=bounded, whole=whole)
 
 
-def of_scope(shape: Shape, changed: Iterable[str], scope: Sequence[str]) -> Incremental | None:
+def of_scope(shape: Shape, changed: Iterable[str], scope: Sequence[str]) -> IncrementalPlan | None:
     """The plan by the rows in a given scope, if changes of these inputs can be followed to it."""
     if shape.first is not None:
         return None
@@ -217,14 +275,14 @@ def of_scope(shape: Shape, changed: Iterable[str], scope: Sequence[str]) -> Incr
     if isinstance(affected, Leaf):
         return None
     bounded, whole = _bounded(shape.root, values)
-    return Incremental(scope=tuple(scope), affected=affected, narrowed=bounded, whole=whole)
+    return IncrementalPlan(scope=tuple(scope), affected=affected, narrowed=bounded, whole=whole)
 
 
 # ---- by the rows in scope -------------------------------------------------------------------------------
 
 
-def _by_scope(shape: Shape, moved: Sequence[Leaf], keys: Keys) -> tuple[tuple[Cost, Incremental] | None, str]:
-    best: tuple[Cost, Incremental] | None = None
+def _by_scope(shape: Shape, moved: Sequence[Leaf], keys: Keys) -> tuple[tuple[Cost, IncrementalPlan] | None, str]:
+    best: tuple[Cost, IncrementalPlan] | None = None
     blocked = "no output column names the rows that a change touches"
     for scope in _candidates(shape, keys):
         values = tuple(value for _, value in scope)
@@ -233,8 +291,8 @@ def _by_scope(shape: Shape, moved: Sequence[Leaf], keys: Keys) -> tuple[tuple[Co
             blocked = f"a change of {affected.table} cannot be followed to {', '.join(n for n, _ in scope)}"
             continue
         bounded, whole = _bounded(shape.root, values)
-        made = Incremental(scope=tuple(n for n, _ in scope), affected=affected, narrowed=bounded, whole=whole)
-        cost = _cost(shape.root, values, keys, affected, bounded, whole)
+        made = IncrementalPlan(scope=tuple(n for n, _ in scope), affected=affected, narrowed=bounded, whole=whole)
+        cost = _cost(shape.root, values, keys, moved, affected, bounded, whole)
         if best is None or cost < best[0]:
             best = (cost, made)
     return best, blocked
@@ -325,7 +383,7 @@ def _term(
         if affected is None or isinstance(affected, Leaf):
             continue
         bounded, whole = _bounded(top, values, scans=True)
-        cost = _cost(top, values, keys, affected, bounded, whole)
+        cost = _cost(top, values, keys, moved, affected, bounded, whole)
         if best is None or cost < best[0]:
             term = Term(
                 scope=tuple(_place_of(top, v) for v in values),
@@ -376,20 +434,20 @@ def _place_of(top: Node, value: Value) -> str:
 # ---- what both need -------------------------------------------------------------------------------------
 
 
-def _affected(top: Node, moved: Sequence[Leaf], values: tuple[Value, ...]) -> tuple[Affected, ...] | Leaf:
+def _affected(top: Node, moved: Sequence[Leaf], values: tuple[Value, ...]) -> tuple[AffectedValues, ...] | Leaf:
     """How to collect the affected values of each changed mention, or a mention that cannot be followed."""
-    affected: list[Affected] = []
+    affected: list[AffectedValues] = []
     for leaf in moved:
         found = reach(top, leaf, values)
         if found is None:
             return leaf
-        affected.append(Affected(leaf=leaf.number, table=leaf.table, values=found))
+        affected.append(AffectedValues(leaf=leaf.number, table=leaf.table, values=found))
     return tuple(affected)
 
 
 def _bounded(
     top: Node, values: tuple[Value, ...], *, scans: bool = False
-) -> tuple[tuple[Narrowed, ...], tuple[str, ...]]:
+) -> tuple[tuple[NarrowedLeaf, ...], tuple[str, ...]]:
     """Which mentions are read in part, and which tables whole.
 
     `scans`: rows are found by what is computed of them, too. Where the scope is shown, the query itself leaves out all
@@ -410,15 +468,17 @@ def _cost(
     top: Node,
     values: tuple[Value, ...],
     keys: Keys,
-    affected: Sequence[Affected],
-    narrowed: Sequence[Narrowed],
+    moved: Sequence[Leaf],
+    affected: Sequence[AffectedValues],
+    narrowed: Sequence[NarrowedLeaf],
     whole: Sequence[str],
 ) -> Cost:
     """Inputs read whole, then how vague the scope is, then lookups. Beside a key more columns say no more."""
+    at_hand = {leaf.number: frozenset(keys.get(leaf.table, ())) for leaf in moved}
     vague = _vagueness(top, values, keys)
     width = len(values) if vague == 0 else -len(values)
     scans = sum(one.is_scan for one in narrowed)
-    return (len(whole) + scans, vague, _lookups_of(affected, narrowed), width)
+    return (len(whole) + scans, vague, _lookups_of(affected, narrowed, at_hand), width)
 
 
 def _vagueness(top: Node, values: tuple[Value, ...], keys: Keys) -> int:
@@ -436,17 +496,24 @@ def _vagueness(top: Node, values: tuple[Value, ...], keys: Keys) -> int:
     return 1 if scope & compared else 2
 
 
-def _lookups_of(affected: Sequence[Affected], narrowed: Sequence[Narrowed]) -> int:
-    return sum(_lookups(a.values) for a in affected) + sum(_lookups(n.source) for n in narrowed)
+def _lookups_of(affected: Sequence[AffectedValues], narrowed: Sequence[NarrowedLeaf], at_hand: AtHand) -> int:
+    return sum(_lookups(a.values, at_hand) for a in affected) + sum(
+        _read(n.leaf, n.by, at_hand) + _lookups(n.source, at_hand) for n in narrowed
+    )
 
 
-def _lookups(values: Values) -> int:
+def _lookups(values: Values, at_hand: AtHand) -> int:
     match values:
-        case Looked(source=source):
-            return 1 + _lookups(source)
-        case Picked(source=source) | WithoutNull(source=source):
-            return _lookups(source)
-        case Either(sources=sources):
-            return sum(_lookups(s) for s in sources)
-        case Changed() | Scope():
+        case LookupValues(leaf=leaf, by=by, source=source):
+            return _read(leaf, by, at_hand) + _lookups(source, at_hand)
+        case PickedValues(source=source) | WithoutNull(source=source):
+            return _lookups(source, at_hand)
+        case ValueUnion(sources=sources):
+            return sum(_lookups(s, at_hand) for s in sources)
+        case ChangedValues() | Scope():
             return 0
+
+
+def _read(leaf: int, by: Sequence[Column], at_hand: AtHand) -> int:
+    """Changed rows are at hand under their keys: to look them up reads no file."""
+    return 0 if at_hand.get(leaf) and at_hand[leaf] == frozenset(by) else 1

@@ -11,8 +11,7 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from ebla.algebra.closed import closed_parts
-from ebla.algebra.first import cut_first, first_rows
+from ebla.algebra.closed_subqueries import closed_parts
 from ebla.algebra.grouping import (
     generates,
     generator,
@@ -24,6 +23,7 @@ from ebla.algebra.grouping import (
 )
 from ebla.algebra.names import Mention, Types, is_case_sensitive, qualified
 from ebla.algebra.nodes import Branches, Group, Join, JoinKind, Leaf, Node, NotUnderstood, Pass, Shape, Value, leaves
+from ebla.algebra.ordered_limit import cut_first, first_rows
 from ebla.algebra.symbols import Scope, Symbols, conjuncts
 from ebla.model.relation import Relation
 from ebla.sql.query import Query

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from ebla.algebra.computed import computed
+from ebla.algebra.computations import computed
 from ebla.algebra.nodes import Column, Join, JoinKind, Leaf, Node, NotUnderstood, Pass, Value
 
 _INTEGERS = frozenset({"tinyint", "smallint", "int", "bigint"})

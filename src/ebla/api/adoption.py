@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from ebla.algebra.driving import Driving
-from ebla.base.ids import Version
+from ebla.algebra.build_method import DrivenBuild
+from ebla.base.ids import NodeId, Version
 from ebla.catalog import building, reads
 from ebla.model import changes as c
 from ebla.model.tasks import Build
 from ebla.relations import views as definition
-from ebla.relations.shapes import how_built
+from ebla.relations.shapes import build_method
 from ebla.relations.tasks import NO_RELATION, first_tasks
 from ebla.relations.views import View
 from ebla.tables.context import Context
@@ -25,16 +25,16 @@ def adopt(context: Context) -> None:
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         builds = building.builds(connection)
         views = [v for v in definition.all_views(connection) if v.building and v.relation.id not in builds]
-        updates = tuple(_tasks_of(context, connection, view) for view in views)
+        updates = tuple(_tasks_of(context.node, connection, view) for view in views)
         return c.Decision(reason="views from before there were building tasks", updates=updates) if updates else None
 
     context.catalog.decide(decide, node=context.node)
     replace_views.exchange(context)
 
 
-def _tasks_of(context: Context, connection: Connection, view: View) -> c.CreateBuild:
-    how = how_built(view, {n: reads.relation(connection, n) for n in view.inputs})
+def _tasks_of(node: NodeId, connection: Connection, view: View) -> c.CreateBuild:
+    how = build_method(view, {n: reads.relation(connection, n) for n in view.inputs})
     base = None if how.base is None else reads.relation(connection, how.base)
-    tasks = first_tasks(connection, base, context.node, together=not isinstance(how, Driving))
+    tasks = first_tasks(connection, base, node, together=not isinstance(how, DrivenBuild))
     build = Build(view=view.relation.id, base=NO_RELATION if base is None else base.id)
     return c.CreateBuild(build=build, tasks=tuple(replace(task, view=view.relation.id) for task in tasks))

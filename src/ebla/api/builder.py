@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 
 from ebla.api.settler import Settler
 from ebla.base.ids import NodeId, RelationId
+from ebla.build.build_store import BuildStore
 from ebla.build.loop import BUILDING, Loop, Ports
 from ebla.build.node import LocalNode, LocalNodes
 from ebla.build.pace import Paces
 from ebla.build.ports import Filler
 from ebla.build.reach import Reach
 from ebla.build.settling import Settling
-from ebla.build.stored import BuildStore
 from ebla.build.trouble import Failures
 from ebla.indexes import walk
 from ebla.indexes.filler import IndexFiller
@@ -37,6 +37,8 @@ class Builder:
         settler = Settler(context, epochs, written)
         settling = Settling(context, settler, lambda: context.services.wake(BUILDING), self._failures.note)
         self.nodes = LocalNodes(Reach(context).nodes, self._node)
+        self.called = LocalNodes(Reach(context).nodes, self._node)
+        """What other processes ask this one to build: it goes on while this process does not lead."""
         self._store = BuildStore(context, lambda: self.nodes.alive, settling.checked, settler.forgive)
         self.loop = Loop(
             context.holder,

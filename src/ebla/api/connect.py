@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from ebla.api.database import OPEN, Database
-from ebla.base import settings as settings_module
-from ebla.catalog.processes import Role
-from ebla.catalog.store import Catalog, is_postgres
-from ebla.errors import CatalogError, UsageError
-from ebla.indexes.maintainer import EntryMaintainer
-from ebla.node.registration import refuse_foreign_root, register
-from ebla.spark.session import require_classic
-from ebla.tables.context import Context
+from ebla.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from ebla.api.database import Database
+
+REMOTE = ("http://", "https://")
 
 
 def connect(
@@ -25,44 +20,34 @@ def connect(
     spark: SparkSession | None = None,
     *,
     create: bool = True,
-    role: Role | str = Role.PYTHON,
+    role: str = "python",
+    token: str | None = None,
+    ca_file: str | None = None,
     **settings: object,
 ) -> Database:
     """Open the warehouse at a directory, or the one whose catalog is at a `postgresql://` address.
 
     A given Spark session is used and left as it was; otherwise one is started when it is first needed, and stopped at
     close. `role` says in `system.processes` what the process is for. Settings are described in `ebla.base.settings`.
+
+    Of an `http://` or `https://` address, or several with commas between them, the nodes of a cluster are asked. That
+    needs no Spark and no Java, and what needs them is refused (`ebla.remote.database`). `token` is the user's; by
+    default it is `$EBLA_TOKEN`, or in the file `$EBLA_TOKEN_FILE`. `ca_file` (`$EBLA_CA_FILE`) has the certificates
+    that those of the nodes are checked against.
     """
-    loaded = settings_module.load(**settings)
-    if role not in set(Role):
-        raise UsageError(f"role: expected one of {', '.join(Role)}, found {role!r}")
-    if spark is not None:
-        require_classic(spark)
     url = os.fspath(url)
-    embedded = not is_postgres(url)
-    if not embedded and loaded.storage_root is None:
-        raise CatalogError(
-            "storage_root: expected a path that all nodes' Spark can reach, found none; "
-            "pass connect(url, storage_root=…) or set EBLA_STORAGE_ROOT"
-        )
-    where = str(Path(url).absolute()) if embedded else url
-    refuse_foreign_root(where, loaded)
-    catalog = Catalog.open(where, create=create, retry_s=loaded.catalog_retry_s, mask=loaded.file_mask)
-    registered = None
-    try:
-        if catalog.read_only:
-            loaded = loaded.model_copy(update={"auto_compact": False, "auto_refresh": False})
-        else:
-            registered = register(catalog, loaded)
-    except BaseException:
-        catalog.close()
-        raise
-    node, own = (None, {}) if registered is None else (registered.node, registered.roots)
-    opened = Database(Context.open(catalog, loaded, spark, EntryMaintainer(), node=node, own=own), Role(role))
-    try:
-        opened.background.join(() if registered is None else registered.asking)
-    except BaseException:
-        opened.close()
-        raise
-    OPEN.add(opened)
-    return opened
+    if not url.startswith(REMOTE):
+        if token is not None or ca_file is not None:
+            raise UsageError("token, ca_file: expected an http:// or https:// address with them, found another")
+        from ebla.api.opening import open_database
+
+        return open_database(url, spark, create=create, role=role, **settings)
+    if spark is not None:
+        raise UsageError("spark: expected none for a cluster that is asked over HTTP, found a session")
+    from ebla.base.settings import load
+    from ebla.remote.database import RemoteDatabase
+    from ebla.remote.transport import Transport, token_of
+
+    retry_s = load(**settings).catalog_retry_s
+    ca_file = ca_file or os.environ.get("EBLA_CA_FILE")
+    return cast("Database", RemoteDatabase(Transport(url, token=token_of(token), ca_file=ca_file, retry_s=retry_s)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -20,8 +21,8 @@ from ebla.predicates import conditions
 from ebla.predicates.conditions import LIMIT_DEFAULT
 from ebla.relations.builds import BuildProgress
 from ebla.spark.result import Result
-from ebla.tables import compaction, vacuum
-from ebla.tables.context import Context
+from ebla.tables import backup, compaction, vacuum
+from ebla.tables.context import Context, Progress
 from ebla.tables.scans import Pins
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 class Database:
     """An open warehouse. Safe to use from several threads; close it, or use it as a context manager."""
+
+    is_remote = False
 
     def __init__(self, context: Context, role: Role = Role.PYTHON) -> None:
         self.context = context
@@ -103,14 +106,40 @@ class Database:
         """How fresh the views are and what it costs, in Prometheus' text format."""
         return self._maintenance.metrics.text()
 
+    @contextlib.contextmanager
+    def telling(self, tell: Progress) -> Iterator[None]:
+        """Say what statements do while they run."""
+        before, self.context.progress = self.context.progress, tell
+        try:
+            yield
+        finally:
+            self.context.progress = before
+
+    def statement(self) -> contextlib.AbstractContextManager[None]:
+        """Ctrl-C inside cancels the Spark jobs of what runs inside, and no others."""
+        return self.context.tags.statement()
+
+    def words(self) -> list[str]:
+        """The names of relations and columns, for those who complete what a user types."""
+        with self.context.catalog.reading() as connection:
+            found = [reads.relation(connection, name) for name in reads.relation_names(connection)]
+        return sorted({one.name for one in found} | {column.name for one in found for column in one.visible})
+
     # ---- upkeep -----------------------------------------------------------------------------------------
 
-    def compact(self, name: str) -> compaction.Compacted:
+    def compact(self, name: str) -> compaction.CompactionResult:
         return compaction.compact(self.context, name)
 
-    def vacuum(self, name: str | None = None, *, retain_s: float | None = None) -> vacuum.Vacuumed:
+    def vacuum(self, name: str | None = None, *, retain_s: float | None = None) -> vacuum.VacuumResult:
         self.pins.tidy()
         return vacuum.vacuum(self.context, name, retain_s=retain_s)
+
+    def backup(self, place: str) -> backup.Backup:
+        """Copy the warehouse as it is now into a directory; one with an earlier backup of it is brought up to date.
+
+        Writers and readers go on meanwhile. `ebla.restore` makes a warehouse of it.
+        """
+        return backup.backup(self.context, self.pins, os.fspath(place))
 
     def close(self) -> None:
         """Finish background work, release pins, and stop Spark if Ebla started it."""
@@ -131,7 +160,7 @@ class Database:
 
 
 OPEN: weakref.WeakSet[Database] = weakref.WeakSet()
-"""Those that were opened and not closed yet."""
+"""The databases of this process that are open."""
 
 
 @atexit.register

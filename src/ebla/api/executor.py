@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from ebla.api import checks
-from ebla.api.statements import cluster
+from ebla.api.statements import access, cluster
 from ebla.api.statements import handlers as jobs
 from ebla.api.statements.changes import Changes
-from ebla.api.statements.filling import Filling
+from ebla.api.statements.filling import FillStatements
 from ebla.api.statements.indexes import Indexes
 from ebla.api.statements.queries import Queries
 from ebla.api.statements.tables import Tables
@@ -33,7 +33,7 @@ class Executor:
         self._context = database.context
         self.queries = Queries(database)
         self._changes = Changes(database, self.queries.snapshots)
-        self._filling = Filling(database, self.queries.snapshots)
+        self._filling = FillStatements(database, self.queries.snapshots)
         self.views = Views(database)
         self._indexes = Indexes(database)
         self._tables = Tables(database)
@@ -42,18 +42,23 @@ class Executor:
         """Run statements in order; return the last one's result. All are parsed before the first one runs."""
         if not isinstance(text, str):
             raise UsageError(f"sql: expected a text, found {type(text).__name__}")
-        parsed = [(parse(part), part) for part in split(text)]
-        if not parsed:
-            raise SqlError("expected a statement, found none")
+        parsed = self.parsed(text)
         with self._context.tags.statement():
-            result = self._insisted(*parsed[0], parameters)
+            result = self.carry_out(*parsed[0], parameters)
             for statement, part in parsed[1:]:
-                result = self._insisted(statement, part, parameters)
+                result = self.carry_out(statement, part, parameters)
             return result
 
-    def _insisted(self, statement: st.Statement, source: StatementText, parameters: Parameters) -> Result:
+    def parsed(self, text: str) -> list[tuple[st.Statement, StatementText]]:
+        """The statements of a text, at least one, each with its place."""
+        found = [(parse(part), part) for part in split(text)]
+        if not found:
+            raise SqlError("expected a statement, found none")
+        return found
+
+    def carry_out(self, statement: st.Statement, source: StatementText, parameters: Parameters) -> Result:
         """One statement, again where the catalog fell silent before anything was committed."""
-        again = isinstance(statement, st.Flush | st.WaitFor | st.WaitForRequest)
+        again = isinstance(statement, st.WaitStatement)
         patience = self._context.catalog.patience
         try:
             return patience.insist(lambda: self._one(statement, source, parameters), twice=again)
@@ -62,9 +67,17 @@ class Executor:
                 raise
             raise faults.of_spark(error, "statement") from error
 
-    def _one(self, statement: st.Statement, source: StatementText, parameters: Parameters) -> Result:
-        if isinstance(statement, st.ClusterStatement):
-            return cluster.run(self._database, statement)
+    def _one(self, statement: st.Statement, source: StatementText, parameters: Parameters) -> Result:  # noqa: C901
+        if isinstance(statement, st.ViewStatement):
+            return self.views.run(statement)
+        if isinstance(statement, st.IndexStatement):
+            return self._indexes.run(statement)
+        if isinstance(statement, st.HandlerStatement):
+            return jobs.run(self._database, statement)
+        if isinstance(statement, st.CheckStatement):
+            return checks.run(self._database, statement)
+        if isinstance(statement, st.UserStatement):
+            return access.run(self._database, statement)
         match statement:
             case Query():
                 return self.queries.query(statement, parameters)
@@ -82,43 +95,11 @@ class Executor:
                 return self._tables.show_replication(like)
             case st.ShowCreate(what=what, name=name):
                 return self._tables.show_create(what, name)
-            case st.CreateHandler() | st.DropHandler() | st.AlterHandler() | st.ShowHandlers():
-                return jobs.run(self._database, statement)
-            case (
-                st.CreateView()
-                | st.DropView()
-                | st.RenameView()
-                | st.ShowViews()
-                | st.Flush()
-                | st.WaitFor()
-                | st.ExplainView()
-                | st.AlterBuild()
-                | st.CancelBuild()
-                | st.ShowProgress()
-            ):
-                return self.views.run(statement)
-            case st.CreateIndex() | st.DropIndex() | st.BuildIndexes() | st.ShowIndexes() | st.ExplainIndex():
-                return self._indexes.run(statement)
-            case st.Check() | st.Repair():
-                return checks.run(self._database, statement)
             case st.Describe(name=name, system=is_system):
                 return self._tables.describe(name, is_system=is_system)
             case st.CreateTable(query=Query()):
                 return self._filling.create_filled(statement, parameters)
-            case (
-                st.CreateTable()
-                | st.DropTable()
-                | st.RenameTable()
-                | st.AddColumns()
-                | st.AddConstraint()
-                | st.DropConstraint()
-                | st.DropColumns()
-                | st.RenameColumn()
-                | st.AlterColumnType()
-                | st.SetDefault()
-                | st.SetTableComment()
-                | st.SetColumnComment()
-            ):
+            case _ if isinstance(statement, st.TableDefinition):
                 return self._tables.define(statement)
             case _:
-                assert_never(statement)
+                return cluster.run(self._database, statement)

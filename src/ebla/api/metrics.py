@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ebla.api.cluster_metrics import ClusterMetrics
 from ebla.catalog.manifest import Size
 from ebla.catalog.store import Catalog
 from ebla.model.lifecycle.view import Status
@@ -31,6 +32,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.registry.register(_Views(catalog))
         self.registry.register(_Warehouse(catalog))
+        self.registry.register(ClusterMetrics(catalog))
         self._seconds = Histogram(
             "ebla_view_epoch_seconds",
             "How long epochs of this process took.",
@@ -45,11 +47,11 @@ class Metrics:
             self._seconds.labels(view=done.view, plan=done.plan).observe(done.seconds)
 
     def text(self) -> str:
-        """In Prometheus' text format."""
+        """All samples in Prometheus' text format."""
         return generate_latest(self.registry).decode()
 
     def samples(self) -> list[dict[str, object]]:
-        """The same as values."""
+        """All samples as values."""
         return [
             {"name": sample.name, "labels": dict(sample.labels), "value": sample.value}
             for metric in self.registry.collect()

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from ebla.base.caches import Usage
 from ebla.base.precedence import PRECEDENCE
-from ebla.base.services import Spent
+from ebla.base.services import ServiceUsage
 from ebla.tables.context import Context
 
 
@@ -39,7 +39,7 @@ class ProcessMetrics(Collector):
         yield from of_caches(self._context.caches.usage())
 
 
-def of_services(spent: Iterable[Spent]) -> Iterator[Metric]:
+def of_services(spent: Iterable[ServiceUsage]) -> Iterator[Metric]:
     found = list(spent)
     amounts: Mapping[str, tuple[str, Mapping[str, float]]] = {
         "steps": ("Steps of services in the background.", {one.name: one.steps for one in found}),

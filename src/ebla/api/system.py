@@ -17,20 +17,20 @@ from sqlalchemy import BigInteger, Boolean, Connection, Integer
 
 from ebla.base.caches import Usage
 from ebla.base.issue import Code
-from ebla.base.services import Spent
+from ebla.base.services import ServiceUsage
 from ebla.catalog import tables as catalog_tables
 from ebla.catalog.tables import TABLES
 from ebla.errors import UnknownNameError
 from ebla.model.relation import Kind
 from ebla.relations import builds as build_progress
-from ebla.relations import copies, freshness
+from ebla.relations import copies, freshness, jobs
 from ebla.relations import handlers as stored
 from ebla.relations import index_table as indexes
 from ebla.validate.facts import RelationFacts
 from ebla.values import types
 
 if TYPE_CHECKING:
-    from ebla.api.system_select import Translated
+    from ebla.api.system_select import TranslatedQuery
     from ebla.sql.query import Query
     from ebla.tables.context import Context
 
@@ -42,6 +42,7 @@ COMPUTED: dict[str, tuple[Mapping[str, str], Callable[[Connection, int], pa.Tabl
     "build_progress": (build_progress.COLUMNS, build_progress.table),
     "under_replicated": (copies.UNDER_REPLICATED, lambda connection, now: copies.table(connection)),
     "handlers": (stored.COLUMNS, lambda connection, now: stored.table(connection)),
+    "jobs": (jobs.JOBS, jobs.jobs_table),
 }
 """What is worked out from the catalog's rows and the time."""
 
@@ -61,11 +62,11 @@ SERVICES = {
     "stepped_s": "double",
     "gave_way_s": "double",
 }
-OF_PROCESS: dict[str, tuple[Mapping[str, str], Callable[[Context], Sequence[Usage | Spent]]]] = {
+OF_PROCESS: dict[str, tuple[Mapping[str, str], Callable[[Context], Sequence[Usage | ServiceUsage]]]] = {
     "caches": (CACHES, lambda context: context.caches.usage()),
     "services": (SERVICES, lambda context: context.services.spent()),
 }
-"""What is known of this process alone."""
+"""Tables with rows of this process alone."""
 
 
 def names() -> Sequence[str]:
@@ -175,7 +176,7 @@ _ARROW = {
 }
 
 
-def _as_spark(rows: pa.Table, translated: Translated) -> pa.Table:
+def _as_spark(rows: pa.Table, translated: TranslatedQuery) -> pa.Table:
     """DuckDB's rows under Spark's names, in Spark's types."""
     columns = [
         _durations(column) if kind == "interval" else column.cast(_ARROW[kind])

@@ -28,7 +28,7 @@ class Unlike(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Translated:
+class TranslatedQuery:
     """SQL over tables `leaf_0`, `leaf_1`, …, one for each mention of a table; and the names of its columns in order.
 
     Timestamps are taken for those of UTC and have no zone in them.
@@ -78,7 +78,7 @@ def translate(
     now: dt.datetime,
     *,
     is_utc: bool,
-) -> Translated:
+) -> TranslatedQuery:
     """The query for DuckDB, or `Unlike`. `tables` are the types of columns, by the names of tables in lower case."""
     if "\\" in query.text:
         raise Unlike("a backslash, which the engines read in different ways")
@@ -94,7 +94,7 @@ def translate(
     for node in tree.walk():
         _require_alike(node, is_utc=is_utc)
     types = tuple(_type(one) for one in _selects(tree))
-    return Translated(sql=tree.transform(_for_duckdb).sql(dialect="duckdb"), names=names, types=types)
+    return TranslatedQuery(sql=tree.transform(_for_duckdb).sql(dialect="duckdb"), names=names, types=types)
 
 
 def _qualified(query: Query, schema: MappingSchema) -> exp.Expr:
@@ -166,7 +166,7 @@ def _type(node: exp.Expr) -> str:
     return kind
 
 
-def _require_alike(node: exp.Expr, *, is_utc: bool) -> None:
+def _require_alike(node: exp.Expr, *, is_utc: bool) -> None:  # noqa: C901 dispatch by match
     """Raise `Unlike` for what is not on the list."""
     if not is_utc and isinstance(node, _ZONED):
         raise Unlike("the session's time zone")

@@ -15,7 +15,7 @@ from ebla.storage import runs as rf
 from ebla.tables import batch as b
 from ebla.tables import loads, scans
 from ebla.tables.transaction import OpenTransaction
-from ebla.tables.writes import Written, write
+from ebla.tables.writes import WriteResult, write
 from ebla.values import types
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Table:
 
     # ---- writing ----------------------------------------------------------------------------------------
 
-    def upsert(self, rows: Any) -> Written:
+    def upsert(self, rows: Any) -> WriteResult:
         """Write rows; one whose key is there already replaces it.
 
         Takes a Spark DataFrame, an Arrow table, a pandas frame or a list of dicts. Of several rows with one key the
@@ -42,7 +42,7 @@ class Table:
         """
         return self._write(lambda relation: self._batch(relation, rows, b.UPSERT), f"upsert into {self.name}")
 
-    def delete(self, rows: Any) -> Written:
+    def delete(self, rows: Any) -> WriteResult:
         """Delete the rows that have these keys; keys that are not there are no error. Other columns are ignored."""
 
         def make(relation: Relation) -> b.ArrowBatch | b.FrameBatch:
@@ -61,7 +61,7 @@ class Table:
         format: str | None = None,
         options: Mapping[str, object] | None = None,
         wait: bool = True,
-    ) -> Written:
+    ) -> WriteResult:
         """Upsert the rows of files: a path, a directory or a glob of Parquet, CSV or JSON lines.
 
         While a view of the table is being built the rows are staged first. `wait=False` returns without waiting until
@@ -77,7 +77,7 @@ class Table:
         self._database.background.written(written.relation.name)
         return visible
 
-    def _write(self, make: Callable[[Relation], b.ArrowBatch | b.FrameBatch], reason: str) -> Written:
+    def _write(self, make: Callable[[Relation], b.ArrowBatch | b.FrameBatch], reason: str) -> WriteResult:
         def of_transaction(transaction: OpenTransaction) -> b.ArrowBatch | b.FrameBatch:
             return make(transaction.relation)
 

@@ -9,7 +9,7 @@ from ebla.api.builder import Builder
 from ebla.api.index_waits import IndexWaits
 from ebla.api.retries import forgive, still_trying
 from ebla.base.ids import Version
-from ebla.build.stored import positions
+from ebla.build.build_store import positions
 from ebla.catalog import building, reads, troubles
 from ebla.catalog.troubles import Activity
 from ebla.errors import CorruptRunError
@@ -18,8 +18,8 @@ from ebla.relations import builds as build_progress
 from ebla.relations import views as definition
 from ebla.relations.views import View
 from ebla.tables.context import Context
-from ebla.tables.writes import Written
-from ebla.views.fill.filler import Stopped
+from ebla.tables.writes import WriteResult
+from ebla.views.fill.filler import ViewStopped
 
 
 class Waits:
@@ -58,10 +58,10 @@ class Waits:
             for error in errors.get(view.relation.id, ()):
                 if isinstance(error, CorruptRunError):
                     raise error  # another try finds the same damage
-                if not isinstance(error, Stopped) and not has_stopped:
+                if not isinstance(error, ViewStopped) and not has_stopped:
                     raise still_trying("view", view.relation.name, error) from error
 
-    def wait_visible(self, written: Written) -> Written:
+    def wait_visible(self, written: WriteResult) -> WriteResult:
         """Return when rows that a write has staged are visible, with the version at which all of them are."""
         transaction, base = written.transaction, written.relation.id
         assert transaction is not None, "only a staged write is waited for"

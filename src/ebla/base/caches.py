@@ -73,7 +73,7 @@ class Lru(Generic[Kept]):
             return found
 
     def names(self) -> list[Any]:
-        """Of the things that are kept."""
+        """The names of the things that the cache has."""
         with self._lock:
             return list(self._kept)
 
@@ -118,11 +118,11 @@ class Lru(Generic[Kept]):
 
 
 Row = TypeVar("Row", bound=Iterable[object])
-_of_process: list[Interned[Any, Any]] = []
-"""Those that all connections of a process share."""
+_of_process: list[InternTable[Any, Any]] = []
+"""The caches that all connections of a process share."""
 
 
-class Interned(Generic[Row, Kept]):
+class InternTable(Generic[Row, Kept]):
     """Values that equal rows stand for, all of about one size.
 
     Two generations: a row that is asked for lies in the younger one. When that is full, it becomes the older one before
@@ -204,7 +204,7 @@ SHARES = {
     CacheName.PLANS: 1,
     CacheName.RESERVES: 1,
 }
-"""Of the budget."""
+"""The weight of each cache in the budget."""
 
 
 class Caches:

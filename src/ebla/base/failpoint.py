@@ -2,12 +2,13 @@
 
 Production code calls `hit("catalog.commit.applied")`; nothing happens unless the environment variable
 `EBLA_FAILPOINTS` names it, as in `catalog.commit.applied=exit` or `write.files_written=exit@3` (the third time).
-`exit` is `os._exit(77)`, the nearest thing to a power cut that a process can do to itself.
+`exit` is `os._exit(77)`, `kill` is SIGKILL: the nearest things to a power cut that a process can do to itself.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import threading
 
 EXIT_CODE = 77
@@ -39,4 +40,6 @@ def hit(name: str) -> None:
         return
     if verb == "exit":
         os._exit(EXIT_CODE)
+    if verb == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
     raise RuntimeError(f"failpoint {name}")

@@ -143,7 +143,7 @@ class Issue:
 
 
 def ordered(issues: Iterable[Issue]) -> tuple[Issue, ...]:
-    """By place; the same thing is said once."""
+    """The issues by place; equal ones once."""
     return tuple(sorted(set(issues)))
 
 

@@ -37,7 +37,7 @@ class Module:
         return getattr(self._module, name)
 
 
-class Absent:
+class AbsentPackage:
     """Makes a package look as if it were not installed, for others that would use it if it were."""
 
     def __init__(self, package: str) -> None:

@@ -94,4 +94,4 @@ class Precedence:
 
 
 PRECEDENCE = Precedence()
-"""Of this process."""
+"""The precedence of all threads of this process."""

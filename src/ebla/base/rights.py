@@ -35,5 +35,5 @@ def make_file(file: Path, mask: int, *, new: bool = False) -> None:
 
 
 def restrict(file: Path, mask: int) -> None:
-    """The same for a file that another program has written."""
+    """Take the masked rights from a file that another program has written."""
     os.chmod(file, 0o666 & ~mask)

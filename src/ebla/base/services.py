@@ -121,13 +121,13 @@ class _Lane:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class ServiceUsage:
     """What a service has done since it was added."""
 
     name: str
     stepping: bool
     failures: int
-    """In a row; 0 if the last step went well."""
+    """The number of failures in a row; 0 if the last step went well."""
     steps: int
     stepped_s: float
     gave_way_s: float
@@ -303,11 +303,11 @@ class Scheduler:
             entry = self._entries.get(service.name)
             return entry is not None and entry.service is service
 
-    def spent(self) -> list[Spent]:
+    def spent(self) -> list[ServiceUsage]:
         """What each service has done, by name."""
         with self._lock:
             return [
-                Spent(
+                ServiceUsage(
                     name=name,
                     stepping=e.stepping,
                     failures=e.failures,

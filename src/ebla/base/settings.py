@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ebla.errors import UnknownNameError, UsageError
 
@@ -19,19 +19,39 @@ TABLET_BYTES = 5 * 2**30
 """The bytes that a tablet should have at most."""
 
 
+class NodeSettings(BaseModel):
+    """A node that lives in a process beside its own. A storage root alone stands for a node with nothing else said."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    root: str
+    datacenter: str | None = None
+    rack: str | None = None
+    shards: int | None = Field(None, ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def of_root(cls, given: object) -> object:
+        return {"root": given} if isinstance(given, str) else given
+
+
 class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     node: str = Field("node1", description="The name of the node that this process is.")
     storage_root: str | None = Field(None, description="Where this node's runs lie; default: <warehouse>/data.")
-    nodes: dict[str, str] = Field(
-        default_factory=dict, description="More nodes that live in this process: name to storage root."
+    nodes: dict[str, NodeSettings] = Field(
+        default_factory=dict,
+        description="More nodes that live in this process: name to storage root, or to a mapping with `root` and, "
+        "where they are not those of the process, `datacenter`, `rack` and `shards`.",
     )
     replaces: dict[str, str] = Field(
         default_factory=dict, description="Of new nodes: name to the dead node in whose place it comes."
     )
     datacenter: str = Field("dc1", description="Where new nodes of this process stand.")
     rack: str = Field("rack1", description="The rack of new nodes of this process: copies go to different ones.")
+    shards: int = Field(1, ge=1, description="Shards of new nodes of this process: each builds and copies by itself.")
+    address: str | None = Field(None, description="Where the node of this process serves its API.")
     tablets: int = Field(16, description="Tablets of a new table, a power of two.")
     replication: int = Field(1, description="Copies of every tablet of a new table.")
     level0_rows_max: int = Field(
@@ -60,7 +80,7 @@ class Settings(BaseModel):
         description="A write is held back, 5 s at most, while epochs of any process are further behind than this.",
     )
     driver_rows_max: int = Field(
-        10_000, ge=0, description="Epochs of at most so many changed rows may do without Spark; 0: none does."
+        10_000, ge=0, description="Largest number of changed rows for an epoch without Spark; 0: all run on Spark."
     )
     driver_memory_bytes: int = Field(
         2**30,
@@ -79,6 +99,9 @@ class Settings(BaseModel):
     retention_s: float = Field(
         86_400.0, ge=0, description="How long vacuum keeps what newer versions replaced, and the history."
     )
+    audit_retention_s: float = Field(
+        2_592_000.0, ge=0, description="How long vacuum keeps the audit log of what users changed over HTTP."
+    )
     vacuum_period_s: float = Field(
         600.0,
         ge=0,
@@ -91,8 +114,17 @@ class Settings(BaseModel):
     )
     transaction_lease_s: float = Field(60.0, gt=0, description="A writer silent for this long is taken for dead.")
     leader_lease_s: float = Field(5.0, gt=0, description="A leader silent for this long is followed by another one.")
+    runner_lease_s: float = Field(
+        15.0, gt=0, description="A process that runs jobs and is silent for this long is dead: its jobs run elsewhere."
+    )
+    command_timeout_s: float = Field(
+        30.0, gt=0, description="A command to start or stop a job that waits for this long is given to another process."
+    )
     barrier_grace_s: float = Field(
-        10.0, ge=0, description="How long a schema change waits for old transactions before it aborts them."
+        10.0,
+        ge=0,
+        description="How long a new state of a table, an index or a tablet waits for old transactions before it aborts "
+        "them.",
     )
     catalog_retry_s: float = Field(
         30.0, ge=0, description="How long reads and writes wait for a catalog whose database does not answer."
@@ -111,7 +143,7 @@ class Settings(BaseModel):
         768 * 2**20, ge=0, description="What a process keeps in memory of runs and snapshots, all caches together."
     )
     index_tablets_per_job: int = Field(
-        8, gt=0, description="So many tablets of a table are read by one Spark job that fills its indexes."
+        8, gt=0, description="The number of tablets of a table that one Spark job reads to fill its indexes."
     )
     check_rows_per_minute: int | None = Field(
         None, gt=0, description="`CHECK` and `REPAIR` look at no more rows a minute than this, unless they say so."
@@ -132,6 +164,15 @@ class Settings(BaseModel):
     )
     spark_memory: str = Field("4g", description="Memory of a Spark session that Ebla starts.")
     spark_cores: str = Field("*", description="Cores of a Spark session that Ebla starts.")
+    spark_master: str | None = Field(
+        None,
+        description="Where Spark runs that Ebla starts, such as spark://host:7077; default: in this process; `none`: "
+        "Ebla starts none, and what needs Spark is refused.",
+    )
+    spark_executor_memory: str = Field("1g", description="Memory of this process's executor on spark://….")
+    spark_executor_cores: int = Field(
+        1, gt=0, description="Cores that this process takes on spark://…; the others are left to other processes."
+    )
 
     @property
     def file_mask(self) -> int:

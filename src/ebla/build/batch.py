@@ -38,7 +38,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class BatchState:
     """What the catalog says about a batch at one moment."""
 
     base: Relation | None
@@ -50,7 +50,7 @@ class Sight:
     version: Version
 
     @classmethod
-    def of(cls, catalog: Catalog, tasks: Mapping[TaskId, Task]) -> Sight:
+    def of(cls, catalog: Catalog, tasks: Mapping[TaskId, Task]) -> BatchState:
         views = sorted({task.view for task in tasks.values() if task.view is not None})
         base = next(iter(tasks.values())).base
         with catalog.reading() as connection:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, TaskId
-from ebla.build.batch import Sight
+from ebla.build.batch import BatchState
 from ebla.build.cuts import Cuts
 from ebla.build.pace import Paces
 from ebla.build.ports import Filler
@@ -44,7 +44,7 @@ class Chunks:
         self._paces = paces
         self._clock_us = clock_us
 
-    def filler_of(self, view: RelationId, seen: Sight) -> Filler | None:
+    def filler_of(self, view: RelationId, seen: BatchState) -> Filler | None:
         kind = seen.kinds.get(view)
         return None if kind is None else self._fillers.get(kind)
 
@@ -53,7 +53,7 @@ class Chunks:
         """The kinds of relations that can be filled."""
         return list(self._fillers)
 
-    def wait_us(self, view: RelationId, seen: Sight) -> int:
+    def wait_us(self, view: RelationId, seen: BatchState) -> int:
         """How long the build of a view must not go on, by its rate; 0: it may."""
         build = seen.builds.get(view)
         if build is None:
@@ -61,7 +61,7 @@ class Chunks:
         wait_us = self._paces.wait_us(view, build.rate, self._clock_us())
         return PAUSE_US if wait_us is None else wait_us
 
-    def fill(self, due: Mapping[TaskId, Task], seen: Sight) -> Failed:
+    def fill(self, due: Mapping[TaskId, Task], seen: BatchState) -> Failed:
         """One chunk of these tasks, or a relation that is filled in one piece."""
         ranges: dict[RelationId, list[TokenRange]] = {}
         for task in due.values():
@@ -80,7 +80,7 @@ class Chunks:
             return self._fill_whole(first, due, seen)
         return self._fill_next({v: r for v, r in ranges.items() if not whole[v]}, due, seen)
 
-    def _fill_whole(self, view: RelationId, due: Mapping[TaskId, Task], seen: Sight) -> Failed:
+    def _fill_whole(self, view: RelationId, due: Mapping[TaskId, Task], seen: BatchState) -> Failed:
         try:
             with self._context.at_work(f"build of {seen.names[view]}"):
                 self._fillers[seen.kinds[view]].fill_whole(view)
@@ -90,7 +90,7 @@ class Chunks:
         return {}
 
     def _fill_next(
-        self, ranges: Mapping[RelationId, list[TokenRange]], due: Mapping[TaskId, Task], seen: Sight
+        self, ranges: Mapping[RelationId, list[TokenRange]], due: Mapping[TaskId, Task], seen: BatchState
     ) -> Failed:
         chunk = self._next(ranges, seen)
         if chunk is None:
@@ -106,7 +106,7 @@ class Chunks:
                 troubles.clear(self._context.catalog, view, Activity.BUILD)
         return {view: (ids_of[view], error) for view, error in errors.items()}
 
-    def _next(self, ranges: Mapping[RelationId, list[TokenRange]], seen: Sight) -> chunks.Chunk | None:
+    def _next(self, ranges: Mapping[RelationId, list[TokenRange]], seen: BatchState) -> chunks.Chunk | None:
         """Which stretch of the base is read next. Where the smallest chunk holds the ranges, they are cut evenly."""
         assert seen.base is not None, "only a view in one piece has no base"
         cuts = Cuts(self._context, seen.base)
@@ -117,14 +117,14 @@ class Chunks:
         cut = cuts.evenly if fits else cuts.exactly
         return chunks.next_chunk(seen.covered, ranges, rows_max, cut, min(bounds, default=None))
 
-    def _rows_max(self, view: RelationId, seen: Sight, filler: Filler) -> int:
+    def _rows_max(self, view: RelationId, seen: BatchState, filler: Filler) -> int:
         rows = seen.builds[view].chunk_rows
         if rows is None:
             rows = filler.chunk_rows(view, sum(map(sg.rows, seen.covered[view].values())))
         return self._paces.rows_now(view, rows)
 
     def _scan(
-        self, seen: Sight, chunk: chunks.Chunk, ids_of: Mapping[RelationId, frozenset[TaskId]]
+        self, seen: BatchState, chunk: chunks.Chunk, ids_of: Mapping[RelationId, frozenset[TaskId]]
     ) -> dict[RelationId, Exception]:
         """One scan for all kinds of relations that take part; what went wrong, by relation."""
         assert seen.base is not None

@@ -62,7 +62,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class WorkerAnswer:
     """A worker's answer: which of the tasks that it was asked for are finished, and which failed, with the reason."""
 
     replica: Replica
@@ -87,7 +87,7 @@ class TermRefused:
     term: Term
 
 
-Event = Answered | CallFailed | TermRefused
+Event = WorkerAnswer | CallFailed | TermRefused
 
 
 # ---- decisions ------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Coordinator:
 
     def _take_in(self, event: Event, state: State, now_us: int) -> None:
         match event:
-            case Answered():
+            case WorkerAnswer():
                 self._answered(event, state, now_us)
             case CallFailed(replica=replica):
                 self._flights.pop(replica, None)
@@ -198,7 +198,7 @@ class Coordinator:
             case _:
                 assert_never(event)
 
-    def _answered(self, answer: Answered, state: State, now_us: int) -> None:
+    def _answered(self, answer: WorkerAnswer, state: State, now_us: int) -> None:
         self._pauses.answered(answer.replica)
         flight = self._flights.get(answer.replica)
         # An answer that comes late or twice is as true as the first: a finished task stays finished.

@@ -26,7 +26,7 @@ from ebla.base.backoff import Backoff
 from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId, RelationId, TaskId
 from ebla.build import trouble
-from ebla.build.batch import Batch, Sight
+from ebla.build.batch import Batch, BatchState
 from ebla.build.chunks import Chunks
 from ebla.build.pace import Paces
 from ebla.build.ports import Filler
@@ -41,7 +41,7 @@ from ebla.tables.context import Context
 log = logging.getLogger("ebla.build")
 
 CONFLICTS_MAX = 10
-"""So many races lost in a row are a failure; the coordinator will ask again."""
+"""After this number of lost races in a row a task has failed; the coordinator will ask again."""
 CONFLICT_S = Backoff(0.02, 1.0)
 
 
@@ -144,7 +144,7 @@ class Shard:
     def _once(self, batch: Batch) -> None:
         """Report what is covered, then one chunk of what is not."""
         tasks = batch.left()
-        seen = Sight.of(self._context.catalog, tasks)
+        seen = BatchState.of(self._context.catalog, tasks)
         gone = tasks.keys() - seen.open
         # A filler may have ended a task in the commit of its last chunk; who aborted or dropped the others knows.
         self._finish(batch, [i for i in gone if seen.is_covered(tasks[i])])
@@ -184,7 +184,7 @@ class Shard:
             self._finish(batch, list(tasks))
         troubles.clear(self._context.catalog, base, Activity.BUILD)
 
-    def _refuse_unknown(self, batch: Batch, tasks: Mapping[TaskId, Task], seen: Sight) -> bool:
+    def _refuse_unknown(self, batch: Batch, tasks: Mapping[TaskId, Task], seen: BatchState) -> bool:
         """Tasks without a filler fail at once, with an error that says so."""
         for task in tasks.values():
             if task.view is None or self._chunks.filler_of(task.view, seen) is None:
@@ -198,7 +198,7 @@ class Shard:
     # ---- failures ---------------------------------------------------------------------------------------
 
     def _went_wrong(
-        self, batch: Batch, view: RelationId, ids: Collection[TaskId], error: Exception, seen: Sight
+        self, batch: Batch, view: RelationId, ids: Collection[TaskId], error: Exception, seen: BatchState
     ) -> None:
         if isinstance(error, ConflictError):
             if len(ids) == len(batch.left()):

@@ -23,7 +23,7 @@ from ebla.base.ids import RelationId, Term
 from ebla.base.services import Scheduler
 from ebla.build.coordinator import Limits
 from ebla.build.leader import Leader
-from ebla.build.ports import Leases, Nodes, Settling, Store, Walked
+from ebla.build.ports import Leases, Nodes, Settling, Store, WalkResult
 from ebla.build.state import State
 from ebla.build.trouble import Failures
 from ebla.errors import EblaError, StaleTermError
@@ -54,7 +54,7 @@ class Ports:
     clock_us: Callable[[], int]
     maintains: Callable[[], bool]
     """Whether this process builds in the background, whether or not a statement waits."""
-    walk: Callable[[Sequence[c.Requirement]], Walked]
+    walk: Callable[[Sequence[c.Requirement]], WalkResult]
     """Take indexes one step on."""
     built: Callable[[Collection[RelationId]], None]
     """Called when relations were marked built."""
@@ -202,7 +202,7 @@ class Loop:
             return 0 if walked is not None and walked.moved else self._leader.limits.poll_us
         return 0 if walked.moved else walked.wait_us
 
-    def _walk_on(self, state: State, term: Term) -> Walked | None:
+    def _walk_on(self, state: State, term: Term) -> WalkResult | None:
         """Take indexes one step on, under this leader's term."""
         if not state.walking:
             return None

@@ -1,9 +1,10 @@
 """The nodes whose tasks are done in this process: a worker and an engine for each, and calls without a network.
 
 Theory of operation. These are the nodes whose storage roots the process reaches (`ebla.build.reach`), whichever node it
-is itself: so nothing waits for another process that is not needed. What a cluster does by RPC is a function call here,
-with the same words: a call waits until the worker answers it, and an older term is refused. The worker decides
-(`ebla.build.worker`); here its effects are carried out.
+is itself: so nothing waits for another process that is not needed. A node whose process builds, too, is called there
+(`LocalNodes.remote`, by `ebla.cluster.peers`). Any other call is a function call here, with the same words: it waits
+until the worker answers it, and an older term is refused. The worker decides (`ebla.build.worker`); here its effects
+are carried out.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from concurrent.futures import Future
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId, RelationId, TaskId, Term
-from ebla.build.coordinator import Answered, Call, CallFailed, Event
+from ebla.build.coordinator import Call, CallFailed, Event, WorkerAnswer
 from ebla.build.coordinator import TermRefused as Refused
 from ebla.build.engine import SparkEngine
 from ebla.build.pace import Paces
@@ -120,7 +121,7 @@ def _event(call: Call, future: Future[Answer]) -> Event:
         return Refused(term=refused.term)
     except BaseException as error:  # a cancelled call, too: the node is closing
         return CallFailed(replica=call.replica, error=str(error))
-    return Answered(replica=call.replica, finished=answer.finished, failed=answer.failed, waits_us=answer.waits_us)
+    return WorkerAnswer(replica=call.replica, finished=answer.finished, failed=answer.failed, waits_us=answer.waits_us)
 
 
 class LocalNodes:
@@ -132,6 +133,8 @@ class LocalNodes:
         self._lock = threading.Lock()
         self._nodes: dict[NodeId, LocalNode] = {}
         self._sent: set[Call] = set()
+        self.remote: Callable[[Call], Future[Answer] | None] = lambda call: None
+        """Sends a call to the process of a node, if that does its tasks itself."""
 
     @property
     def alive(self) -> frozenset[NodeId]:
@@ -139,7 +142,11 @@ class LocalNodes:
 
     def work_on_view_building_tasks(self, host: NodeId, term: Term, shard: int, ids: Collection[TaskId]) -> Answer:
         """Call a worker and wait for its answer."""
-        return self._node(host).call(term, shard, ids).result()
+        return self.call(host, term, shard, ids).result()
+
+    def call(self, host: NodeId, term: Term, shard: int, ids: Collection[TaskId]) -> Future[Answer]:
+        """The same without waiting."""
+        return self._node(host).call(term, shard, ids)
 
     def send(self, call: Call, answered: Callable[[Event], None]) -> None:
         """Call a worker. A call that it has not answered yet is not sent again: here no message is lost."""
@@ -154,7 +161,7 @@ class LocalNodes:
             answered(_event(call, future))
 
         try:
-            future = self._node(call.replica.host).call(call.term, call.replica.shard, call.ids)
+            future = self.remote(call) or self.call(call.replica.host, call.term, call.replica.shard, call.ids)
         except Exception as error:
             future = Future()
             future.set_exception(error)

@@ -19,26 +19,26 @@ from ebla.model.tasks import Replica, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Failed:
+class _FailedTask:
     failures: int
     until_us: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Paced:
+class _PacedTask:
     """A task that gave way."""
 
     until_us: int
     rate: int | None
-    """Of its build at that time: with another one it need not wait."""
+    """The rate of the build at that time: with another rate the task need not wait."""
 
 
 class Pauses:
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
-        self._replicas: dict[Replica, _Failed] = {}
-        self._tasks: dict[TaskId, _Failed] = {}
-        self._paced: dict[TaskId, _Paced] = {}
+        self._replicas: dict[Replica, _FailedTask] = {}
+        self._tasks: dict[TaskId, _FailedTask] = {}
+        self._paced: dict[TaskId, _PacedTask] = {}
 
     # ---- what happens -----------------------------------------------------------------------------------
 
@@ -47,7 +47,7 @@ class Pauses:
 
     def was_busy(self, replica: Replica, now_us: int) -> None:
         """A worker answered that none of the tasks runs."""
-        self._replicas[replica] = _Failed(failures=0, until_us=now_us + int(self._backoff.first))
+        self._replicas[replica] = _FailedTask(failures=0, until_us=now_us + int(self._backoff.first))
 
     def answered(self, replica: Replica) -> None:
         self._replicas.pop(replica, None)
@@ -59,7 +59,7 @@ class Pauses:
         self._tasks.pop(task, None)
 
     def gave_way(self, task: TaskId, until_us: int, rate: int | None) -> None:
-        self._paced[task] = _Paced(until_us=until_us, rate=rate)
+        self._paced[task] = _PacedTask(until_us=until_us, rate=rate)
 
     def called(self, tasks: Iterable[TaskId]) -> None:
         for task in tasks:
@@ -74,9 +74,9 @@ class Pauses:
         for replica in [r for r in self._replicas if r.host not in state.alive]:
             del self._replicas[replica]  # it starts afresh when it comes back
 
-    def _longer(self, before: _Failed | None, now_us: int) -> _Failed:
+    def _longer(self, before: _FailedTask | None, now_us: int) -> _FailedTask:
         failures = 1 if before is None else before.failures + 1
-        return _Failed(failures=failures, until_us=now_us + int(self._backoff.after(failures)))
+        return _FailedTask(failures=failures, until_us=now_us + int(self._backoff.after(failures)))
 
     # ---- questions --------------------------------------------------------------------------------------
 
@@ -111,5 +111,5 @@ class Pauses:
             yield from (pause.until_us for pause in pauses.values())
 
 
-def _waits(pause: _Failed | _Paced | None, now_us: int) -> bool:
+def _waits(pause: _FailedTask | _PacedTask | None, now_us: int) -> bool:
     return pause is not None and now_us < pause.until_us

@@ -18,7 +18,7 @@ from ebla.model.relation import Relation
 from ebla.model.tasks import Task
 
 if TYPE_CHECKING:
-    from ebla.tables.chunk_scan import Reading, Scan
+    from ebla.tables.chunk_scan import ChunkReading, Scan
 
 
 class Rpc(Protocol):
@@ -84,7 +84,7 @@ class Settling(Protocol):
     def forget(self) -> None: ...
 
 
-class Walked(Protocol):
+class WalkResult(Protocol):
     """What came of a step of indexes from state to state."""
 
     @property
@@ -116,7 +116,7 @@ class Filler(Protocol):
 
     @property
     def tablets_max(self) -> int | None:
-        """So many tablets are filled at once, if there is a bound besides the number of rows."""
+        """The number of tablets that are filled at once, if there is a bound besides the number of rows."""
         ...
 
     def in_one_piece(self, relation: RelationId) -> bool:
@@ -131,7 +131,7 @@ class Filler(Protocol):
         """Fill a relation that is filled in one piece: one commit covers all tablets of the base."""
         ...
 
-    def reading(self, base: Relation, relations: Collection[RelationId]) -> Reading:
+    def reading(self, base: Relation, relations: Collection[RelationId]) -> ChunkReading:
         """What filling them with a chunk reads of the base."""
         ...
 

@@ -78,7 +78,7 @@ class State:
     retry_us: Mapping[RelationId, int] = field(default_factory=dict)
     """When work for a relation that something went wrong with is tried again."""
     names: Mapping[RelationId, str] = field(default_factory=dict)
-    """Of relations that are built or read, for reasons that people read."""
+    """The names of relations that are built or read, for messages."""
 
     @classmethod
     def of(
@@ -97,7 +97,7 @@ class State:
         retry_us: Mapping[RelationId, int] | None = None,
         names: Mapping[RelationId, str] | None = None,
     ) -> State:
-        """From tasks in the order of their turns."""
+        """The state of tasks, which come in the order of their turns."""
         state = cls(
             builds=builds or {},
             spans=spans or {},
@@ -156,7 +156,7 @@ class State:
         return is_open(self.state_of(task_id))
 
     def state_of(self, task_id: TaskId) -> TaskState:
-        """As far as the catalog knows."""
+        """The state of a task that the catalog has."""
         task = self.tasks.get(task_id)
         return TaskState.GONE if task is None else task.state
 

@@ -10,8 +10,8 @@ Theory of operation. The worker of a node has one batch at a time on each shard.
 
 Finished ids are remembered until the catalog no longer has the task; so a leader whose predecessor lost the answer
 gets it at once. A restart forgets them, and then the engine finds the position at the end and finishes at once too. A
-failure is told once: asking again is how the task is tried again. So is a wait: a task that may not go on yet, by the
-rate of its build, leaves the batch and says for how long, so that the shard is free for others.
+failure is reported once: asking again is how the task is tried again. So is a wait: a task that may not go on yet, by
+the rate of its build, leaves the batch and says for how long, so that the shard is free for others.
 
 The worker looks at the catalog itself. A task that was aborted, that is gone or paused, or that is one too many on this
 node for its view's `concurrency`, is stopped, whatever any leader says. Stopping is only fast; what makes it safe is

@@ -11,6 +11,7 @@ from typing import assert_never
 from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, Version
 from ebla.catalog import (
+    access,
     building,
     ddl,
     guards,
@@ -27,7 +28,6 @@ from ebla.catalog import (
 from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError, UnknownNameError
 from ebla.model import changes as c
-from ebla.model.lifecycle.index import Permission
 from ebla.model.topology_changes import ReportCut, TopologyUpdate, TransitionUpdate
 
 
@@ -71,11 +71,13 @@ def changes(
     if isinstance(update, c.SetIndexState):
         step = indexing.advance(state, update, version)
         gone = c.DropRelation(relation=update.index)
-        return (*step, *ddl.changes(state, gone, version, now)) if update.state is Permission.ABSENT else step
+        return (*step, *ddl.changes(state, gone, version, now)) if indexing.is_removal(update) else step
+    if isinstance(update, c.UserUpdate):
+        return access.changes(state, update, now)
     if isinstance(update, ReportCut):
         return layouts.report(state, update)
     if isinstance(update, TransitionUpdate):
-        return (*transitions.changes(state, update, version), topology.moved(version))
+        return (*transitions.changes(state, update, version), topology.new_version(version))
     if isinstance(update, TopologyUpdate):
         return topology.changes(state, update, version, now)
     assert_never(update)

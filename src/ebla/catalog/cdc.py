@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ebla.base.ids import RelationId, Version
@@ -46,9 +46,11 @@ class Stream:
 # ---- changes --------------------------------------------------------------------------------------------
 
 
-def begin(relation: RelationId, tablets: int, version: Version, now: int, *, published: bool) -> tuple[Change, ...]:
-    """The generation of a relation that has so many tablets from this version on."""
-    generation = generation_id(relation, version)
+def begin(
+    relation: RelationId, tablets: int, version: Version, now: int, *, published: bool, generation: str | None = None
+) -> tuple[Change, ...]:
+    """The generation of a relation that has this number of tablets from this version on."""
+    generation = generation or generation_id(relation, version)
     row = {
         "relation_id": relation,
         "begin_version": version,
@@ -73,25 +75,55 @@ def generation_id(relation: RelationId, version: Version) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"cdc generation of {relation} at {version}"))
 
 
-def resized(state: State, relation: RelationId, tablets: int, version: Version, now: int) -> tuple[Change, ...]:
+def after_resize(state: State, relation: RelationId, tablets: int, version: Version, now: int) -> tuple[Change, ...]:
     """A relation has another tablet map."""
-    return (*begin(relation, tablets, version, now, published=False), _noted(state, {relation: version}, now))
+    begun = begin(relation, tablets, version, now, published=False)
+    return (*begun, _note(state, [generation_id(relation, version)], now))
 
 
-def renewed(state: State, version: Version, now: int) -> tuple[Change, ...]:
+def after_join(state: State, version: Version, now: int) -> tuple[Change, ...]:
     """A node has come: every relation begins a generation."""
+    return _generations(state, {one: generation_id(one, version) for one in _living(state)}, version, now)
+
+
+def after_request(
+    state: State, request: int, relation: RelationId | None, version: Version, now: int
+) -> tuple[Change, ...]:
+    """A new generation was asked for: of one relation, or of all."""
+    return _generations(state, announcement(state, request, relation), version, now)
+
+
+def announcement(state: State, request: int, relation: RelationId | None) -> dict[RelationId, str]:
+    """The generations that a request will begin; their ids are known before they are committed."""
+    return {
+        one: str(uuid.uuid5(uuid.NAMESPACE_OID, f"cdc generation of {one} by request {request}"))
+        for one in _living(state)
+        if relation in (None, one)
+    }
+
+
+def _living(state: State) -> dict[RelationId, int]:
+    """The tables and views, with their tablets."""
     kinds = frozenset({Kind.TABLE.value, Kind.VIEW.value})
     living = rows.find(state, s.relations, "relation_id", dropped_version=None, kind=kinds)
-    new = {RelationId(row.relation_id): row.tablets for row in living}
+    return {RelationId(row.relation_id): row.tablets for row in living}
+
+
+def _generations(state: State, new: Mapping[RelationId, str], version: Version, now: int) -> tuple[Change, ...]:
     if not new:
         return ()
-    begun = (change for one, tablets in new.items() for change in begin(one, tablets, version, now, published=False))
-    return (*begun, _noted(state, dict.fromkeys(new, version), now))
+    tablets = _living(state)
+    begun = (
+        change
+        for one, generation in new.items()
+        for change in begin(one, tablets[one], version, now, published=False, generation=generation)
+    )
+    return (*begun, _note(state, list(new.values()), now))
 
 
-def _noted(state: State, begun: Mapping[RelationId, Version], now: int) -> Change:
+def _note(state: State, begun: Sequence[str], now: int) -> Change:
     """What the topology says of the newest generation, and of those that are not published."""
-    waiting = [*unpublished(state), *(generation_id(relation, version) for relation, version in begun.items())]
+    waiting = [*unpublished_generations(state), *begun]
     newest = {"current_cdc_generation_timestamp": now, "current_cdc_generation_uuid": waiting[-1]}
     return rows.update(s.topology_state, {**newest, "unpublished_cdc_generations": json.dumps(waiting)}, key=KEY)
 
@@ -117,7 +149,7 @@ def forget(state: State, relation: RelationId, horizon: Version) -> tuple[Change
 # ---- reads ----------------------------------------------------------------------------------------------
 
 
-def unpublished(state: State) -> list[str]:
+def unpublished_generations(state: State) -> list[str]:
     """The generations that are committed and not published, in order."""
     row = rows.one(state, s.topology_state, key=KEY)
     return [] if row is None else json.loads(row.unpublished_cdc_generations or "[]")

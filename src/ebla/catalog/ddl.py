@@ -7,7 +7,18 @@ from dataclasses import asdict
 from typing import Any, assert_never
 
 from ebla.base.ids import NodeId, RelationId, Version
-from ebla.catalog import building, cdc, indexing, leftovers, memory, resizes, rows, runs, transitions, view_states
+from ebla.catalog import (
+    building,
+    cdc,
+    indexing,
+    leftovers,
+    memory,
+    resizes,
+    rows,
+    runs,
+    transitions,
+    view_states,
+)
 from ebla.catalog import schema as s
 from ebla.catalog.reads import called
 from ebla.catalog.rows import Change, State
@@ -66,7 +77,7 @@ def create(state: State, new: c.CreateRelation, relation: RelationId, version: V
         rows.insert(s.relations, [row]),
         _insert_map(relation, new.tablets, version),
         _insert_columns(relation, new.columns, version),
-        _insert_placement(relation, new.placement),
+        _insert_placement(state, relation, new.placement),
         *((view_states.create(relation, version),) if new.kind is Kind.VIEW else ()),
         *(() if new.kind is Kind.INDEX else cdc.begin(relation, new.tablets, version, now, published=True)),
         rows.insert(s.dependencies, [{"relation_id": relation, "input_id": one} for one in sorted({*new.reads})]),
@@ -105,7 +116,7 @@ def changes(state: State, update: c.RelationUpdate, version: Version, clock: int
         case c.SetPlacement(placement=placement):
             gone = rows.delete(s.tablets, relation_id=relation)
             moved = this(placement_version=now.placement_version + 1)
-            return gone, _insert_placement(relation, placement), moved
+            return gone, _insert_placement(state, relation, placement), moved
         case c.SetTabletMap(tablets=tablets):
             bits_of(tablets)  # refuses what is no power of two
             if now.kind == Kind.INDEX.value:
@@ -115,8 +126,8 @@ def changes(state: State, update: c.RelationUpdate, version: Version, clock: int
             return (
                 *_resize(state, relation, placed, version),
                 *building.resize(state, relation, placed, version),
-                *resizes.finalized(relation, version),
-                *cdc.resized(state, relation, tablets, version, clock),
+                *resizes.finalization(relation, version),
+                *cdc.after_resize(state, relation, tablets, version, clock),
             )
         case _:
             assert_never(update)
@@ -223,8 +234,8 @@ def _insert_map(relation: RelationId, tablets: int, version: Version) -> Change:
     return rows.insert(s.tablet_maps, [{"relation_id": relation, "begin_version": version, "tablets": tablets}])
 
 
-def _insert_placement(relation: RelationId, placement: tuple[tuple[NodeId, ...], ...]) -> Change:
-    return _insert_replicas(relation, tuple(tuple(Replica(node, 0) for node in nodes) for nodes in placement))
+def _insert_placement(state: State, relation: RelationId, placement: tuple[tuple[NodeId, ...], ...]) -> Change:
+    return _insert_replicas(relation, transitions.on_shards(state, relation, placement))
 
 
 def _insert_replicas(relation: RelationId, replicas: tuple[tuple[Replica, ...], ...]) -> Change:

@@ -23,12 +23,13 @@ from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from ebla.base.rights import make_directory, make_file
 from ebla.catalog import migrations
 from ebla.catalog.failures import BUSY_TIMEOUT_S, FILE, unavailable, without_password
+from ebla.catalog.server_clock import ServerClock
 from ebla.errors import CatalogError
 
 PATIENCE = {
@@ -139,7 +140,7 @@ def _prepared(engine: Engine) -> Engine:
     return engine
 
 
-class Still(sqlite3.Connection):
+class StillConnection(sqlite3.Connection):
     """A connection to a file that no writer had open. What it read counts if the file is still the same."""
 
     file: Path
@@ -154,7 +155,7 @@ def require_still(connection: Connection, where: str) -> None:
     if connection.invalidated or connection.closed:
         return
     raw = connection.connection.driver_connection
-    if isinstance(raw, Still) and raw.moved():
+    if isinstance(raw, StillConnection) and raw.moved():
         raise unavailable(
             f"{where}/{FILE}: expected no writer while a user without write permission reads, found one; retry"
         )
@@ -173,7 +174,7 @@ def _open_to_read(file: Path) -> sqlite3.Connection:
     while abs(time.time() - file.stat().st_mtime) < SETTLE_S:
         time.sleep(POLL_S)
         before = stamp(file)
-    still = sqlite3.connect(f"{address}&immutable=1", uri=True, check_same_thread=False, factory=Still)
+    still = sqlite3.connect(f"{address}&immutable=1", uri=True, check_same_thread=False, factory=StillConnection)
     still.file, still.stamp = file, before
     return still
 
@@ -181,7 +182,9 @@ def _open_to_read(file: Path) -> sqlite3.Connection:
 # ---- an address -----------------------------------------------------------------------------------------
 
 
-def postgres_engine(url: str) -> Engine:
+def postgres_engine(url: str) -> tuple[Engine, ServerClock]:
+    """An engine, and the server's time: taken with each new connection, and now and then with a used one."""
+    clock = ServerClock()
     try:
         parsed = make_url(url).set(drivername="postgresql+psycopg")
     except (ArgumentError, ValueError):  # neither quoted nor chained: the text may hold a password
@@ -191,15 +194,27 @@ def postgres_engine(url: str) -> Engine:
     patience = {name: value for name, value in PATIENCE.items() if name not in parsed.query}
     # A ping before use costs a round trip and hides a restart of the server from the next statement.
     engine = create_engine(parsed, connect_args=patience, pool_pre_ping=True)
+    dialect: Any = engine.dialect
 
     @event.listens_for(engine, "connect")
     def _on_connect(dbapi: Any, _record: ConnectionPoolEntry) -> None:
         try:
             with dbapi.cursor() as cursor:
-                cursor.execute(f"SET search_path TO {migrations.NAMESPACE}")
+                clock.measure(cursor, before=f"SET search_path TO {migrations.NAMESPACE}; ")
             dbapi.commit()
         except BaseException:
             dbapi.close()  # the pool does not know it yet, so it would stay open
             raise
 
-    return engine
+    @event.listens_for(engine, "checkout")
+    def _on_checkout(dbapi: Any, _record: ConnectionPoolEntry, _proxy: object) -> None:
+        if not clock.is_due:
+            return
+        try:
+            with dbapi.cursor() as cursor:
+                clock.measure(cursor)
+            dbapi.commit()
+        except dialect.dbapi.Error as error:
+            raise DisconnectionError(str(error)) from error  # the pool takes another one
+
+    return engine, clock

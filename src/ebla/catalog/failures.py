@@ -1,7 +1,7 @@
 """What a database says when something is wrong, as one of our errors: the cause, whether waiting helps, what to do.
 
 SQLite gives a result code. PostgreSQL gives an SQLSTATE to a statement that fails, but a connection that cannot be made
-has only its words, so those that waiting cannot mend are told by them. Any other refusal to connect may be a restart.
+has only its words, by which Ebla recognizes what waiting cannot mend. Any other refusal to connect may be a restart.
 """
 
 from __future__ import annotations

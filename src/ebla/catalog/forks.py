@@ -10,7 +10,7 @@ ends say so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import lru_cache
 
 from ebla.model.tablets import TokenRange
 
@@ -26,7 +26,8 @@ def fork(tokens: TokenRange) -> int:
     return (last >> height << height) - _ZERO
 
 
-def above(ranges: Iterable[TokenRange]) -> frozenset[int]:
+@lru_cache(maxsize=1024)
+def above(ranges: tuple[TokenRange, ...]) -> frozenset[int]:
     """The nodes above the ends of ranges, outside the range itself."""
     return frozenset(
         node

@@ -31,7 +31,7 @@ Done = TypeVar("Done")
 
 
 @dataclass(slots=True, eq=False)
-class _Queued:
+class _QueuedChange:
     change: Callable[[Connection], Any]
     over: bool = False
     value: Any = None
@@ -55,7 +55,7 @@ class Queue:
     def __init__(self, transaction: Callable[[], AbstractContextManager[Connection]]) -> None:
         self._transaction = transaction
         self._changed = threading.Condition()
-        self._waiting: list[_Queued] = []
+        self._waiting: list[_QueuedChange] = []
         self._leader: int | None = None
         """The thread that carries out changes."""
         self._changes = self._transactions = 0
@@ -87,8 +87,8 @@ class Queue:
     def run(self, change: Callable[[Connection], Done]) -> Done:
         """Carry out a change, with those of others that wait at the same moment; what it returns or raises."""
         self._require_outside()
-        mine = _Queued(change)
-        group: list[_Queued] = []
+        mine = _QueuedChange(change)
+        group: list[_QueuedChange] = []
         try:
             with self._changed:
                 self._waiting.append(mine)
@@ -110,7 +110,7 @@ class Queue:
         if self._leader == threading.get_ident():
             raise RuntimeError("expected one change of the catalog at a time, found one that begins within another")
 
-    def _leave(self, group: Sequence[_Queued] = ()) -> None:
+    def _leave(self, group: Sequence[_QueuedChange] = ()) -> None:
         """If this thread leads, another one may. What an interrupted leader did not come to in its group is queued."""
         with self._changed:
             self._waiting = [one for one in (*group, *self._waiting) if not one.over]
@@ -118,7 +118,7 @@ class Queue:
                 self._leader = None
                 self._changed.notify_all()
 
-    def _carry_out(self, group: Sequence[_Queued]) -> None:
+    def _carry_out(self, group: Sequence[_QueuedChange]) -> None:
         if len(group) > 1 and self._share(group):
             return
         unavailable: CatalogUnavailableError | None = None
@@ -129,7 +129,7 @@ class Queue:
             else:
                 one.end(error=unavailable)  # the others need not ask one after the other
 
-    def _share(self, group: Sequence[_Queued]) -> bool:
+    def _share(self, group: Sequence[_QueuedChange]) -> bool:
         """Carry out a group in one transaction; whether the database did it."""
         try:
             with self._transaction() as connection:
@@ -142,7 +142,7 @@ class Queue:
             one.end(value, refusal)
         return True
 
-    def _by_itself(self, one: _Queued) -> None:
+    def _by_itself(self, one: _QueuedChange) -> None:
         try:
             with self._transaction() as connection:
                 value = one.change(connection)
@@ -157,7 +157,7 @@ class Queue:
             self._transactions += 1
 
 
-def _in_savepoint(connection: Connection, one: _Queued) -> tuple[Any, Exception | None]:
+def _in_savepoint(connection: Connection, one: _QueuedChange) -> tuple[Any, Exception | None]:
     """Carry out a change of a group: what it returns, or why it was refused and left nothing behind."""
     savepoint = connection.begin_nested()
     try:

@@ -15,7 +15,7 @@ from ebla.catalog import schema as s
 from ebla.catalog.rows import Change, State
 from ebla.errors import ConflictError
 from ebla.model import changes as c
-from ebla.model.scopes import EVERYTHING, HANDLERS, SCHEMA, TOPOLOGY, Scope, around, of_relation
+from ebla.model.scopes import ACCESS, EVERYTHING, HANDLERS, SCHEMA, TOPOLOGY, Scope, around, of_relation
 from ebla.model.topology_changes import SetReplication, TopologyUpdate, TransitionUpdate
 
 
@@ -59,6 +59,8 @@ def _moved(update: c.Update) -> Iterator[Scope]:
             yield of_relation(index)
         case c.PutHandler() | c.RemoveHandler():
             yield HANDLERS
+        case _ if isinstance(update, c.UserUpdate):
+            yield ACCESS
         case SetReplication(relation=relation):
             yield from (TOPOLOGY, of_relation(relation))
         case _ if isinstance(update, TransitionUpdate):

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, case, delete, func, insert, select, union_all
 
 from ebla.base import lazy
 from ebla.base.ids import NodeId, RelationId, Version
-from ebla.catalog import memory, rows
+from ebla.base.user_requests import UserRequest
+from ebla.catalog import audit, memory, rows
 from ebla.catalog import schema as s
 from ebla.catalog.rows import AtMost, State
 
@@ -38,8 +39,12 @@ def record(
     created: RelationId | None,
     node: NodeId,
     commit_id: str,
-) -> c.Committed:
-    """Write the row of a commit. Its time is this one, or the first that is later than the commit before."""
+    request: UserRequest | None = None,
+) -> c.CommitRecord:
+    """Write the row of a commit. Its time is this one, or the first that is later than the commit before.
+
+    A commit of a user's request is in the audit log as well, and refused if the request was cancelled or done before.
+    """
     row = {
         "version": version,
         "kind": "exclusive" if decision.exclusive else "data",
@@ -58,17 +63,19 @@ def record(
         last = commit(state, version - 1)
         at = now if last is None else max(now, last.committed_at + 1)
         rows.write(state, rows.insert(s.history, [{**row, "committed_at": at}]))
-    return c.Committed(version=version, committed_at=at, relation=created)
+    if request is not None:
+        audit.record(state, request, version, at, created or decision.relation, decision.reason)
+    return c.CommitRecord(version=version, committed_at=at, relation=created)
 
 
-def committed_as(state: State, commit_id: str) -> c.Committed | None:
+def committed_as(state: State, commit_id: str) -> c.CommitRecord | None:
     """The commit of this id, if it happened. A relation that was created by it says so itself."""
     row = rows.one(state, s.history, commit_id=commit_id)
     if row is None:
         return None
     made = rows.one(state, s.relations, relation_id=row.relation_id, created_version=row.version)
     relation = None if made is None else RelationId(made.relation_id)
-    return c.Committed(version=Version(row.version), committed_at=row.committed_at, relation=relation)
+    return c.CommitRecord(version=Version(row.version), committed_at=row.committed_at, relation=relation)
 
 
 def commit(state: State, version: int) -> Any | None:

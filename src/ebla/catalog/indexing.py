@@ -90,6 +90,11 @@ def advance(state: State, step: c.SetIndexState, version: Version) -> tuple[Chan
     )
 
 
+def is_removal(update: c.SetIndexState) -> bool:
+    """Whether the index is gone with this step."""
+    return update.state is Permission.ABSENT
+
+
 def truncate(state: State, base: RelationId, version: Version) -> tuple[list[RelationId], list[Change]]:
     """The indexes of a base that is emptied. One that is being filled is filled from what comes after."""
     found = of_base(state, base)

@@ -75,14 +75,14 @@ class Lag:
 
     @property
     def seconds(self) -> float:
-        """Of the epochs of this process."""
+        """The lag of the epochs that this process runs."""
         with self._lock:
             since_s = min((*self._unread.values(), *self._being_read.values()), default=None)
         return 0.0 if since_s is None else max(0.0, self._services.clock() - since_s)
 
     @property
     def elsewhere_s(self) -> float:
-        """Of the epochs of other processes, where it is too great for them."""
+        """The lag of the epochs of other processes, where it is too great for them."""
         if self._published_at_s is not None:
             return 0.0  # what stands in the catalog is this process's
         now_s = self._services.clock()
@@ -95,7 +95,7 @@ class Lag:
 
     @property
     def is_too_great(self) -> bool:
-        """Of the epochs of this process."""
+        """The lag of the epochs that this process runs."""
         return is_too_great(self.seconds, self._max_lag_s)
 
     def publish(self) -> None:

@@ -76,7 +76,7 @@ def _sizes(state: State, tablets: Mapping[RelationId, int]) -> dict[RelationId, 
     return {relation: tuple(sizes) for relation, sizes in found.items()}
 
 
-def unreached(state: State, dead: Collection[NodeId], alive: Collection[NodeId]) -> dict[NodeId, dict[str, int]]:
+def unreached_runs(state: State, dead: Collection[NodeId], alive: Collection[NodeId]) -> dict[NodeId, dict[str, int]]:
     """Of each dead node, how many runs of each living relation it has that no live node has, ended ones too."""
     found: dict[NodeId, dict[str, int]] = {}
     if not dead:

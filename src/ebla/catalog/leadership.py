@@ -16,6 +16,7 @@ import socket
 import threading
 from collections.abc import Iterator
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from ebla.base.services import HEARTS, Scheduler
@@ -63,6 +64,11 @@ class Leadership:
         """The lease as this process took it last; another process may have taken it since."""
         with self._lock:
             return self._held.get(name)
+
+    def is_elsewhere(self, connection: Connection, name: str) -> bool:
+        """Whether another process has a lease, as far as is known."""
+        holder = tx.leader(connection, name, self._catalog.clock())
+        return holder is not None and holder != self._holder and not is_gone(holder)
 
     def take(self, name: str, *, from_the_gone: bool = False) -> tx.Lease | None:
         """Take or prolong a lease; `None` while another process has it.
@@ -112,6 +118,11 @@ class Leadership:
                 self._busy[name] -= 1
                 if not self._busy[name]:
                     del self._busy[name]
+
+    def is_working(self, name: str) -> bool:
+        """Whether work under a lease goes on in this process."""
+        with self._lock:
+            return name in self._busy
 
     def step(self, now_s: float) -> float | None:
         """Prolong the leases under which work goes on."""

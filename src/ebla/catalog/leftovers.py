@@ -141,3 +141,11 @@ def forget_dropped(state: State, until: Version, progress_name: Callable[[Relati
         rows.write(state, rows.delete(table, relation_id=gone))
     rows.write(state, rows.delete(s.progress, name=frozenset(map(progress_name, gone))))
     return gone
+
+
+# ---- sessions -------------------------------------------------------------------------------------------
+
+
+def forget_sessions(state: State, until: Version) -> int:
+    """Forget sessions that were closed up to a version. One that is not there counts as closed to every commit."""
+    return rows.write(state, rows.delete(s.sessions, closed_version=AtMost(until)))

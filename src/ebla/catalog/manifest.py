@@ -5,13 +5,17 @@ A run has a row in the manifest for each of its copies.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, func, literal, literal_column, or_, select
 
 from ebla.base.ids import NodeId, RelationId, TransactionId
+from ebla.catalog import rows
 from ebla.catalog import schema as s
 from ebla.catalog.reads import merge_replicas
+from ebla.catalog.rows import State
 from ebla.model.relation import FOREVER, Relation, Run, RunState
 from ebla.model.tablets import bits_of
 
@@ -25,9 +29,9 @@ class Size:
     level0_runs: int = 0
     level1_runs: int = 0
     bytes: int = 0
-    """Of the newest version, all copies."""
+    """Bytes of the newest version, in all copies."""
     old_bytes: int = 0
-    """Of what newer versions replaced and vacuum has not removed yet."""
+    """Bytes that newer versions replaced and vacuum has not removed yet."""
 
     @property
     def exact(self) -> bool:
@@ -109,9 +113,11 @@ def live(connection: Connection, index: Relation) -> tuple[int, int]:
     return max(0, int(entries or 0)), int(size or 0)
 
 
-def with_few_copies(connection: Connection, relation: Relation) -> list[Run]:
+def with_few_copies(state: State, relation: Relation) -> list[Run]:
     """The runs of a relation, ended ones too, that may lack a copy: a run in one tablet has one on each replica. What
     other nodes have does not count."""
+    if not isinstance(state, Connection):
+        return merge_replicas(rows.find(state, s.runs, relation_id=relation.id), relation.tablets)
     r, bits = s.runs.c, bits_of(relation.tablets)
     place: ColumnElement[int] = (
         r.token_min.op(">>")(literal_column(str(64 - bits))) + 2 ** (bits - 1) if bits else literal(0)
@@ -122,7 +128,7 @@ def with_few_copies(connection: Connection, relation: Relation) -> list[Run]:
     few = select(r.run_id).outerjoin_from(s.runs, s.tablets, replica).where(r.relation_id == relation.id)
     few = few.group_by(r.run_id).having(func.count(s.tablets.c.host_id) < relation.replication)
     those = select(s.runs).where(r.relation_id == relation.id, or_(r.level == 0, r.run_id.in_(few)))
-    return merge_replicas(connection.execute(those), relation.tablets)
+    return merge_replicas(state.execute(those), relation.tablets)
 
 
 def recorded(connection: Connection, relation: RelationId, transaction: TransactionId) -> set[str]:
@@ -141,15 +147,31 @@ class File:
     hosts: frozenset[NodeId]
 
 
-def files_on(connection: Connection, node: NodeId) -> list[File]:
+def files_on(state: State, node: NodeId) -> list[File]:
     """Every file that a node has by the manifest, by path."""
-    mine = select(s.runs.c.run_id).where(s.runs.c.host_id == node)
+    return _files(_copies_of(state, node))
+
+
+def files(connection: Connection) -> list[File]:
+    """Every file that the manifest names, by path."""
     r = s.runs.c
-    query = select(r.relation_id, r.path, r.bytes, r.host_id).where(r.run_id.in_(mine))
+    return _files(connection.execute(select(r.relation_id, r.path, r.bytes, r.host_id)))
+
+
+def _files(copies: Iterable[Any]) -> list[File]:
     hosts: dict[tuple[str, int, RelationId], set[NodeId]] = {}
-    for row in connection.execute(query):
+    for row in copies:
         hosts.setdefault((row.path, row.bytes, RelationId(row.relation_id)), set()).add(NodeId(row.host_id))
     return [
         File(relation=relation, path=path, bytes=size, hosts=frozenset(of))
         for (path, size, relation), of in sorted(hosts.items())
     ]
+
+
+def _copies_of(state: State, node: NodeId) -> Iterable[Any]:
+    """All copies of the runs of which a node has one."""
+    r = s.runs.c
+    if not isinstance(state, Connection):
+        return rows.find(state, s.runs, run_id=frozenset(rows.values(state, r.run_id, host_id=node)))
+    mine = select(r.run_id).where(r.host_id == node)
+    return state.execute(select(r.relation_id, r.path, r.bytes, r.host_id).where(r.run_id.in_(mine)))

@@ -35,7 +35,7 @@ class Shape:
         self.found: dict[Hashable, Any] = {}
 
 
-class Seen:
+class TransactionMemory:
     """What one transaction has seen. Another transaction may use the same database connection later: see `owner`."""
 
     def __init__(self, owner: Connection) -> None:
@@ -50,7 +50,7 @@ _newest: weakref.WeakKeyDictionary[Engine, Shape] = weakref.WeakKeyDictionary()
 
 def begin(connection: Connection) -> None:
     """A transaction of the catalog begins on this connection."""
-    connection.info[_SEEN] = Seen(connection)
+    connection.info[_SEEN] = TransactionMemory(connection)
 
 
 def undone(connection: Connection) -> None:
@@ -60,10 +60,10 @@ def undone(connection: Connection) -> None:
         seen.counters = None
 
 
-def _seen(state: State) -> Seen | None:
+def _seen(state: State) -> TransactionMemory | None:
     """`None` for tables in memory and for a connection that the catalog did not begin: nothing is kept of them."""
     seen = state.info.get(_SEEN) if isinstance(state, Connection) else None
-    return seen if isinstance(seen, Seen) and seen.owner() is state else None
+    return seen if isinstance(seen, TransactionMemory) and seen.owner() is state else None
 
 
 # ---- counters -------------------------------------------------------------------------------------------
@@ -124,6 +124,8 @@ def reshape(state: State) -> None:
 
 def remembered(state: State, key: Hashable, read: Callable[[], Found]) -> Found:
     """What `read` returns, or returned before under the same shape. It must read nothing that rows alone change."""
+    if not isinstance(state, Connection):
+        return state.remembered(key, read)
     shape = _shape(state)
     if shape is None:
         return read()
@@ -133,9 +135,9 @@ def remembered(state: State, key: Hashable, read: Callable[[], Found]) -> Found:
     return found
 
 
-def _shape(state: State) -> Shape | None:
+def _shape(state: Connection) -> Shape | None:
     seen = _seen(state)
-    if seen is None or seen.reshaped or not isinstance(state, Connection):
+    if seen is None or seen.reshaped:
         return None
     if seen.shape is None:
         version = shape_version(state)

@@ -19,7 +19,7 @@ from sqlalchemy.schema import CreateColumn
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, Version
-from ebla.catalog import cdc, history, reads, rows, schema
+from ebla.catalog import cdc, history, jobs, reads, rows, schema, schema_access
 from ebla.catalog.forks import fork
 from ebla.errors import CatalogError
 from ebla.model.lifecycle.view import ViewState, behind
@@ -32,7 +32,7 @@ NAMESPACE = "ebla"
 """The PostgreSQL schema that holds the catalog, so that it can share a database with others."""
 
 
-COUNTERS = ("version", "exclusive_version", "relation", "transaction", "shape", history.COUNTER)
+COUNTERS = ("version", "exclusive_version", "relation", "transaction", "shape", history.COUNTER, jobs.COUNTER)
 
 UNKNOWN_CODE = "UNKNOWN"
 """The code of a failure of which an older release kept the message alone."""
@@ -276,6 +276,16 @@ def _add_generations(connection: Connection) -> None:
                 rows.write(connection, change)
 
 
+def _add_jobs(connection: Connection) -> None:
+    schema.metadata.create_all(connection, tables=[schema.mv_runners, schema.mv_runner_jobs, schema.mv_commands])
+    _add_counter(connection, jobs.COUNTER)
+
+
+def _add_access(connection: Connection) -> None:
+    new = [schema_access.users, schema_access.grants, schema_access.audit]
+    schema.metadata.create_all(connection, tables=new)
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=1, name="create tables", run=_create_tables),
     Migration(number=2, name="add handlers", run=_add_handlers),
@@ -296,6 +306,8 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=17, name="keep which nodes a process has", run=_add_hosts),
     Migration(number=18, name="keep which tablets a run has rows of", run=_add_spread),
     Migration(number=19, name="add generations of change streams", run=_add_generations),
+    Migration(number=20, name="add runners, their jobs and commands", run=_add_jobs),
+    Migration(number=21, name="add users, grants and the audit log", run=_add_access),
 )
 
 

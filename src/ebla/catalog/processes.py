@@ -9,12 +9,14 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from ebla.base.ids import NodeId, Version
-from ebla.catalog import rows
+from ebla.catalog import jobs, rows
 from ebla.catalog import schema as s
 from ebla.catalog.rows import Above, AtMost, State
 from ebla.catalog.store import Catalog, insisted
+from ebla.model.jobs import RunnerId
 
 NOTHING = Version(0)
 """What a process has seen that has not looked."""
@@ -26,6 +28,12 @@ class Role(StrEnum):
     PYTHON = "python"
     COMMAND = "command"
     RUN = "run"
+    NODE = "node"
+
+    @property
+    def maintains(self) -> bool:
+        """Whether the process was started to maintain, and not for a while."""
+        return self in (Role.RUN, Role.NODE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +70,14 @@ def report(
     lease_us: int,
     hosts: Collection[NodeId] = (),
     seen: Version = NOTHING,
+    runner: RunnerId | None = None,
+    runner_lease_us: int = 0,
 ) -> None:
-    """Put or renew a process's row; remove those of processes whose lease ran out long ago."""
+    """Put or renew a process's row, and that of its runner; remove those of processes whose lease ran out long ago."""
     with catalog.writing() as connection:
         now = catalog.clock()
+        if runner is not None:
+            jobs.renew(connection, runner, now, runner_lease_us)
         values = {
             "role": role.value,
             "maintains": maintains,
@@ -87,19 +99,25 @@ def leave(catalog: Catalog, holder: str) -> None:
         rows.write(connection, rows.delete(s.processes, holder=holder))
 
 
+@lru_cache(maxsize=1024)
+def _names(text: str) -> tuple[str, ...]:
+    """A list as its column has it: all rows are read at each look, and most are as they were."""
+    return tuple(json.loads(text))
+
+
 def alive(state: State, now: int) -> list[Process]:
     """The processes whose lease holds, the oldest first."""
     return [
         Process(
             holder=row.holder,
             node=NodeId(row.node_id),
-            hosts=tuple(map(NodeId, json.loads(row.hosts or "[]"))),
+            hosts=tuple(map(NodeId, _names(row.hosts or "[]"))),
             seen=Version(row.seen_version),
             host=row.host,
             pid=row.pid,
             role=Role(row.role),
             maintains=bool(row.maintains),
-            doing=tuple(json.loads(row.doing)),
+            doing=_names(row.doing),
             started_at=row.started_at,
             seen_at=row.seen_at,
             expires_at=row.expires_at,

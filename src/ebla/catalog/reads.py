@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-from ebla.base.caches import Interned
+from ebla.base.caches import InternTable
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Token, TransactionId, Version
 from ebla.catalog import history, memory, rows, topology
 from ebla.catalog import schema as s
@@ -41,17 +41,17 @@ from ebla.model.tablets import (
 )
 
 WRITTEN = {"source": RunSource.WRITE.value, "state": RunState.NORMAL.value}
-"""Of runs that a writer has made visible."""
+"""The condition for runs that a commit has made visible."""
 SPANS_MAX = 8
-"""Of tablets that lie in more places all runs are read: a query for each place would take longer."""
+"""The most places of which each has a query of its own; of tablets in more places all runs are read."""
 SEEKS_MAX = 64
-"""Of more tablets the folds are read from the first to the last one, with what lies between them."""
+"""The most tablets whose folds are asked for one by one; of more, all from the first to the last are read."""
 STAGED = {"state": RunState.STAGING.value, "end_version": FOREVER}
-"""Of runs that wait to become visible."""
+"""The condition for runs that wait to become visible."""
 
 
 def roots(state: State) -> dict[NodeId, str]:
-    """Of the nodes that may hold replicas. The root of a node that left may be another's by now."""
+    """The roots of the nodes that may hold replicas. The root of a node that left may be another's by now."""
     return {node.id: node.root for node in topology.members(state).values() if may_hold(node.state)}
 
 
@@ -396,7 +396,7 @@ def _readable(target: Relation, runs: list[Run]) -> list[Run]:
 
 
 def merge_replicas(found: Iterable[Any], tablets: int) -> list[Run]:
-    """One run per file, in a map of so many tablets: the manifest has a row for each copy."""
+    """One run per file, in a map of `tablets` tablets: the manifest has a row for each copy."""
     copies: dict[str, list[Any]] = {}
     for row in found:
         copies.setdefault(row.run_id, []).append(row)
@@ -434,7 +434,7 @@ def _run(read: tuple[int, Any]) -> Run:
     )
 
 
-RUNS: Interned[tuple[int, Any], Run] = Interned("runs", _run, bytes_max=64 * 2**20, each=1_100)
+RUNS: InternTable[tuple[int, Any], Run] = InternTable("runs", _run, bytes_max=64 * 2**20, each=1_100)
 """Of this process: most rows of a manifest were read before, by the snapshot before this one."""
 
 

@@ -13,7 +13,7 @@ from ebla.model.tasks import Replica
 
 
 def rows(state: State) -> Sequence[Any]:
-    """Of relations that are there, by name."""
+    """The rows of relations that are not dropped, by name."""
     return find(state, s.relations, "name", dropped_version=None)
 
 

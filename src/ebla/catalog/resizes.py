@@ -46,7 +46,7 @@ def changes(state: State, update: t.ResizeUpdate) -> tuple[Change, ...]:
             assert_never(update)
 
 
-def finalized(relation: RelationId, version: Version) -> tuple[Change, ...]:
+def finalization(relation: RelationId, version: Version) -> tuple[Change, ...]:
     """A relation has its next tablet map. The number stays, and so does what was asked for."""
     return (
         rows.update(s.tablet_resizes, {"resize_type": ResizeType.NONE.value}, relation_id=relation),
@@ -100,7 +100,7 @@ def _forget_reports(relation: RelationId) -> Change:
 
 
 def all_resizes(state: State) -> Mapping[RelationId, Resize]:
-    """Of each relation that has had one, the last."""
+    """The last resize of each relation that has had one."""
     return memory.remembered(state, "resizes", lambda: _read(state))
 
 

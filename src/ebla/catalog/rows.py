@@ -11,12 +11,12 @@ Columns are named by keywords. A value means equality, `None` that there is none
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import product
 from operator import attrgetter
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol, TypeVar, assert_never
 
 import sqlalchemy as sa
 from sqlalchemy import Column, ColumnElement, Connection, Table
@@ -25,6 +25,7 @@ from ebla.catalog import forks
 from ebla.model.tablets import TokenRange
 
 Where = Mapping[str, object]
+Found = TypeVar("Found")
 
 CHUNK = 500
 """Values in one `IN (…)`; both databases allow more, but plans stay small."""
@@ -106,6 +107,9 @@ class Tables(Protocol):
 
     def write(self, change: Change) -> int:
         """How many rows it met."""
+
+    def remembered(self, key: Hashable, read: Callable[[], Found]) -> Found:
+        """What `read` returns, or returned before, if nothing has changed since but what rows alone change."""
 
 
 State = Connection | Tables

@@ -135,7 +135,7 @@ def uneven(state: State, relation: RelationId, before: int, tablets: int) -> lis
 
 
 def unready(state: State, relation: RelationId, resize: ResizeType, tablets: int) -> set[TabletId]:
-    """The tablets in which something is left to cut or to fold before a resize of a relation with so many tablets."""
+    """The tablets in which something is left to cut or to fold before a resize of a relation with `tablets` tablets."""
     match resize:
         case ResizeType.SPLIT:
             found = [one for one in _occupied(state, relation, level=1) if tablet_around(one, tablets * 2) is None]

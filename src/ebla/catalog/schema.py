@@ -398,6 +398,43 @@ mv_handlers = Table(
     Column("should_run", Boolean, nullable=False),
 )
 
+# The seed's columns; `permanent` and the lease are ours. Runners renew their own rows.
+mv_runners = Table(
+    "mv_runners",
+    metadata,
+    Column("runner_id", Text, primary_key=True),
+    Column("runner_identity", Text, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("permanent", Boolean, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+)
+
+# What each runner runs.
+mv_runner_jobs = Table(
+    "mv_runner_jobs",
+    metadata,
+    Column("runner_id", Text, nullable=False),
+    Column("job_name", Text, nullable=False),
+    Column("job_settings", Text, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("runner_id", "job_name"),
+)
+
+# The coordinator adds rows; the runner changes the status and the diagnosis.
+mv_commands = Table(
+    "mv_commands",
+    metadata,
+    Column("runner_id", Text, nullable=False),
+    Column("command_no", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("command_type", Text, nullable=False),
+    Column("job_name", Text, nullable=False),
+    Column("job_settings", Text, nullable=False),
+    Column("command_status", Text, nullable=False),
+    Column("command_diag", Text),
+    PrimaryKeyConstraint("runner_id", "command_no"),
+)
+
 # What changed in inputs that are read as BATCH, commit by commit, until every view has read it.
 mv_dictionary_changes = Table(
     "mv_dictionary_changes",

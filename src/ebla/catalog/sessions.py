@@ -29,7 +29,7 @@ def require_session(state: State, requirement: c.SessionRequirement, now: int) -
                 raise ConflictError(f"progress of {name}: expected {expected!r}, found {value!r}")
         case c.TermIs():
             _check_term(state, requirement, now)
-        case c.NobodyReadsBelow(version=version):
+        case c.NoReaderBelow(version=version):
             needed = oldest_needed(state, now)
             if needed is not None and needed < version:
                 raise ConflictError(f"expected no reader below version {version}, found one at {needed}")

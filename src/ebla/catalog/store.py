@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import DatabaseError, DBAPIError
 
-from ebla.base import lazy
+from ebla.base import lazy, user_requests
 from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId, Version
 from ebla.base.precedence import PRECEDENCE
 from ebla.base.rights import PRIVATE
+from ebla.base.user_requests import UserRequest
 from ebla.catalog import engines, failures, history, memory, opening
 from ebla.catalog import schema as s
 from ebla.catalog.engines import is_postgres
@@ -73,6 +74,8 @@ class Catalog:
         """Why this user can only read; `None` when nothing says so."""
         self.queue = Queue(self._transaction)
         self.own_commits = OwnCommits()
+        self.announce: Callable[[], None] = lambda: None
+        """Called when this process has committed something that others may wait for; it must return at once."""
         self._has_answered = False
         """Whether the database was there once: then a host name that is not known will be again."""
 
@@ -94,7 +97,8 @@ class Catalog:
         `mask` leaves.
         """
         if is_postgres(url):
-            return cls._opened(engines.postgres_engine(url), url, clock, create=create, retry_s=retry_s)
+            engine, server = engines.postgres_engine(url)
+            return cls._opened(engine, url, server if clock is now_us else clock, create=create, retry_s=retry_s)
         folder = engines.require_directory(url)
         if engines.make_room(folder, create=create, mask=mask):
             with engines.new_file(folder, mask) as file:
@@ -208,34 +212,35 @@ class Catalog:
 
     # ---- commits ----------------------------------------------------------------------------------------
 
-    def commit(self, decision: c.Decision, *, node: NodeId = NO_NODE) -> c.Committed:
+    def commit(self, decision: c.Decision, *, node: NodeId = NO_NODE) -> c.CommitRecord:
         """Make a decision true, or raise and change nothing."""
         committed = self._settle(lambda connection: decision, node)
         assert committed is not None
         return committed
 
-    def _settle(self, decide: Callable[[Connection], c.Decision | None], node: NodeId) -> c.Committed | None:
+    def _settle(self, decide: Callable[[Connection], c.Decision | None], node: NodeId) -> c.CommitRecord | None:
         """Decide under the commit lock and carry it out, once, however often the database falls silent.
 
         Each commit has an id of its own in the history. Where the answer was lost, the next try first looks for that
         id. It does so under the commit lock, which the lost one holds until it is committed or rolled back.
         """
         identifier = uuid.uuid4().hex
+        request = user_requests.current()
         tried = False
         decision: c.Decision | None = None
 
-        def settled(connection: Connection) -> c.Committed | None:
+        def settled(connection: Connection) -> c.CommitRecord | None:
             nonlocal tried, decision
             committed = history.committed_as(connection, identifier) if tried else None
             if committed is None:
                 decision = decide(connection)
                 if decision is None:
                     return None
-                committed = self._carry_out(connection, decision, node, identifier)
+                committed = _carry_out(connection, decision, self.clock(), node, identifier, request)
             tried = True  # what fails from here on may have happened
             return committed
 
-        def once() -> c.Committed | None:
+        def once() -> c.CommitRecord | None:
             committed = self.change(settled)
             if committed is not None:
                 hit("catalog.commit.done")
@@ -245,6 +250,9 @@ class Catalog:
             done = self.patience.insist(once)
             if done is not None:
                 self.patience.committed()
+                self.announce()
+                if request is not None:
+                    request.committed = True
                 self.own_commits.note(done.version, decision)
             return done
         except CatalogError as error:  # also one that another try to connect met
@@ -259,23 +267,13 @@ class Catalog:
                 lost.since = error.since
             raise lost from error
 
-    def _carry_out(self, connection: Connection, decision: c.Decision, node: NodeId, identifier: str) -> c.Committed:
-        from ebla.catalog.apply import carry_out
-
-        now = self.clock()
-        hit("catalog.commit.begun")
-        version, created = carry_out(connection, decision, now)
-        committed = history.record(connection, decision, version, now, created=created, node=node, commit_id=identifier)
-        hit("catalog.commit.before_commit")
-        return committed
-
     def decide(
         self,
         make: Callable[[Connection, Version], c.Decision | None],
         *,
         node: NodeId = NO_NODE,
         attempts: int = 5,
-    ) -> c.Committed | None:
+    ) -> c.CommitRecord | None:
         """Read state at an exclusive version, decide, commit if it is still that version; else start over.
 
         The last attempt reads and decides while it holds the commit lock, so that no race can be lost for ever. `make`
@@ -305,6 +303,20 @@ class Catalog:
         return Version(self.read(lambda connection: memory.counters(connection)["version"]))
 
 
+def _carry_out(
+    connection: Connection, decision: c.Decision, now: int, node: NodeId, commit_id: str, request: UserRequest | None
+) -> c.CommitRecord:
+    from ebla.catalog.apply import carry_out
+
+    hit("catalog.commit.begun")
+    version, created = carry_out(connection, decision, now)
+    committed = history.record(
+        connection, decision, version, now, created=created, node=node, commit_id=commit_id, request=request
+    )
+    hit("catalog.commit.before_commit")
+    return committed
+
+
 def insisted(function: Callable[Concatenate[Catalog, P], Done]) -> Callable[Concatenate[Catalog, P], Done]:
     """A function of a catalog that may be done twice, and is done again while the database does not answer."""
 
@@ -331,16 +343,26 @@ def _begun_to_read(engine: Engine) -> Connection:
         postgres = raw.dialect.name == "postgresql"
         connection = raw.execution_options(isolation_level="REPEATABLE READ") if postgres else raw
         connection.begin()
-        if not isinstance(raw.connection.driver_connection, engines.Still):  # it may read a torn file
+        if not isinstance(raw.connection.driver_connection, engines.StillConnection):  # it may read a torn file
             memory.begin(connection)
         return connection
+
+
+LOCK_IDLE_S = 10
+"""How long a process may hold the commit lock without a word; then the server takes it, and the commit, away."""
+
+_LOCK = (
+    f"SELECT set_config('idle_in_transaction_session_timeout', '{LOCK_IDLE_S}s', true), "
+    "pg_advisory_xact_lock(hashtext('ebla.commit'))"
+)
 
 
 def _begun_to_write(engine: Engine) -> Connection:
     """Begin and take the commit lock.
 
     In PostgreSQL every statement must see what was committed before the lock was got, which READ COMMITTED does and a
-    stricter default of the database would not.
+    stricter default of the database would not. A process that is stopped while it holds the lock would stop all others:
+    the server ends such a transaction.
     """
     raw = engine.connect()
     with _closed_on_error(raw):
@@ -350,7 +372,7 @@ def _begun_to_write(engine: Engine) -> Connection:
             connection = connection.execution_options(isolation_level="READ COMMITTED")
         connection.begin()
         if postgres:
-            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('ebla.commit'))")
+            connection.exec_driver_sql(_LOCK)
         memory.begin(connection)
         return connection
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, assert_never
 
 from ebla.base.ids import NodeId, RelationId, TabletId, Version
@@ -28,8 +28,14 @@ from ebla.model.topology import (
 KEY = "topology"
 """The key of every row of the topology."""
 
+COMMIT_CDC_GENERATION = "commit_cdc_generation"
+"""The state of the topology while a generation of change streams was announced and is not committed."""
+
 OPEN = frozenset({RequestState.QUEUED.value, RequestState.RUNNING.value})
 """The states of requests that have not ended."""
+
+CLUSTER_NAME = "cluster_name"
+"""The key of the name in `meta`."""
 
 
 # ---- changes --------------------------------------------------------------------------------------------
@@ -37,10 +43,10 @@ OPEN = frozenset({RequestState.QUEUED.value, RequestState.RUNNING.value})
 
 def changes(state: State, update: t.Unreported, version: Version, now: int) -> tuple[Change, ...]:
     """What an update of the topology changes; its version is the commit's from then on."""
-    return (*_changes(state, update, version, now), moved(version))
+    return (*_changes(state, update, version, now), new_version(version))
 
 
-def moved(version: Version, **also: object) -> Change:
+def new_version(version: Version, **also: object) -> Change:
     """The topology has changed at this version; `also`: and these columns of what holds for the cluster as a whole."""
     return rows.update(s.topology_state, {"topology_version": version, **also}, key=KEY)
 
@@ -49,6 +55,11 @@ def _changes(state: State, update: t.Unreported, version: Version, now: int) -> 
     match update:
         case t.AddNode(node=node):
             return (_add(state, node, now),)
+        case t.SetNodeBuild(node=number):
+            _node(state, number)
+            build = {"release_version": update.release, "features": _features(update.features)}
+            build |= {} if update.address is None else {"address": update.address}
+            return (rows.update(s.topology, build, key=KEY, host_id=number),)
         case t.SetNodeState(node=number, state=after):
             row = _node(state, number)
             LIFE.step(NodeState(row.node_state), after, row.name)
@@ -57,25 +68,41 @@ def _changes(state: State, update: t.Unreported, version: Version, now: int) -> 
             comes = (row.node_state, after) == (NodeState.BOOTSTRAPPING, NodeState.NORMAL)
             return (
                 rows.update(s.topology, {"node_state": after.value}, key=KEY, host_id=number),
-                *(cdc.renewed(state, version, now) if comes else ()),
+                *(cdc.after_join(state, version, now) if comes else ()),
             )
         case t.AddRequest():
             return _queue(update, version, now)
         case t.BeginRequest(request=number):
             request = _require_open(state, number, RequestState.QUEUED)
             begun = {"state": RequestState.RUNNING.value, "begun_version": version}
-            named = () if request.host_id else (moved(version, global_topology_request=request.kind),)
+            named = () if request.host_id else (new_version(version, **_middle(state, request)),)
             return (rows.update(s.topology_requests, begun, id=number), *named)
         case t.EndRequest():
             return _end(state, update, version, now)
         case t.SetBalancing(on=on):
-            return (moved(version, balancing=on),)
+            return (new_version(version, balancing=on),)
         case t.PublishGenerations():
             return cdc.publish()
+        case t.BeginGenerations(request=number, relation=relation):
+            return cdc.after_request(state, number, relation, version, now)
         case t.SetResize():
             return resizes.changes(state, update)
         case _:
             assert_never(update)
+
+
+def _middle(state: State, request: Any | None) -> dict[str, object]:
+    """What the topology as a whole is in the middle of while a request goes on that is about no node."""
+    if request is None or request.kind != RequestKind.NEW_CDC_GENERATION:
+        kind = None if request is None else request.kind
+        return dict.fromkeys(("transition_state", "new_cdc_generation_data_uuid")) | {"global_topology_request": kind}
+    relation = None if request.relation_id is None else RelationId(request.relation_id)
+    coming = list(cdc.announcement(state, request.id, relation).values())
+    return {
+        "transition_state": COMMIT_CDC_GENERATION,
+        "new_cdc_generation_data_uuid": coming[-1] if coming else None,
+        "global_topology_request": request.kind,
+    }
 
 
 def _add(state: State, node: Member, now: int) -> Change:
@@ -99,7 +126,7 @@ def _add(state: State, node: Member, now: int) -> Change:
         "node_state": node.state.value,
         "storage_root": node.root,
         "release_version": node.release,
-        "features": json.dumps(sorted(node.features)),
+        "features": _features(node.features),
         "address": node.address,
         "replaced_id": node.replaced,
         "joined_at": now,
@@ -107,16 +134,25 @@ def _add(state: State, node: Member, now: int) -> Change:
     return rows.insert(s.topology, [row])
 
 
+def _features(names: Iterable[str]) -> str:
+    return json.dumps(sorted(names))
+
+
 def _queue(update: t.AddRequest, version: Version, now: int) -> tuple[Change, ...]:
+    begins = RequestState.QUEUED if update.result is None else RequestState.DONE
     row = {
         "id": version,
         "kind": update.kind.value,
-        "state": RequestState.QUEUED.value,
+        "state": begins.value,
         "host_id": update.node,
         "relation_id": update.relation,
         "parameters": json.dumps(dict(update.parameters)),
         "holder": update.holder,
         "requested_at": now,
+        "begun_version": None if update.result is None else version,
+        "ended_version": None if update.result is None else version,
+        "ended_at": None if update.result is None else now,
+        "result": update.result,
     }
     queued = rows.insert(s.topology_requests, [row])
     if update.node is None:
@@ -144,11 +180,17 @@ def _end(state: State, update: t.EndRequest, version: Version, now: int) -> tupl
     }
     cleared: Change
     if row.host_id is None:
-        cleared = moved(version, global_topology_request=None)
+        cleared = new_version(version, **_middle(state, _goes_on(state, row.id)))
     else:
         nothing = dict.fromkeys(("topology_request", "ignore_nodes", "rebuild_option"))
         cleared = rows.update(s.topology, nothing, key=KEY, host_id=row.host_id)
     return (rows.update(s.topology_requests, ended, id=row.id), cleared)
+
+
+def _goes_on(state: State, ended: int) -> Any | None:
+    """Another request about no node that goes on when one has ended; the oldest."""
+    found = rows.find(state, s.topology_requests, "id", state=RequestState.RUNNING.value, host_id=None)
+    return next((row for row in found if row.id != ended), None)
 
 
 def _node(state: State, node: NodeId) -> Any:
@@ -159,19 +201,23 @@ def _node(state: State, node: NodeId) -> Any:
 
 
 def _refuse_loss(state: State, node: NodeId, name: str) -> None:
-    """A node may not leave while it has a run of a living relation that no other member has."""
+    """A node may not leave while it has a run of a living relation that no other member has, or a replica of one."""
+    living = rows.values(state, s.relations.c.relation_id, dropped_version=None)
     mine = rows.find(state, s.runs, host_id=node)
-    if not mine:
-        return
     others = frozenset(member.id for member in members(state).values() if is_member(member.state)) - {node}
     run_ids = frozenset(row.run_id for row in mine)
-    reached = rows.values(state, s.runs.c.run_id, run_id=run_ids, host_id=others) if others else set()
-    living = rows.values(state, s.relations.c.relation_id, dropped_version=None)
+    reached = rows.values(state, s.runs.c.run_id, run_id=run_ids, host_id=others) if others and mine else set()
     lost = [row for row in mine if row.run_id not in reached and row.relation_id in living]
     if lost:
         raise ConflictError(
             f"node {name}: expected a copy of each of its {len(mine)} runs on another node, found none of {len(lost)} "
             f"(the first is {lost[0].path}); it cannot leave"
+        )
+    replicas = [row for row in rows.find(state, s.tablets, host_id=node) if row.relation_id in living]
+    if replicas:
+        raise ConflictError(
+            f"node {name}: expected no tablet on it, found {len(replicas)} (the first is tablet "
+            f"{replicas[0].tablet_id} of relation {replicas[0].relation_id}); it cannot leave"
         )
 
 
@@ -216,6 +262,18 @@ def host_id(state: State, name: str) -> NodeId:
     """The host id of the node of a name that has not left; a name that no such node has stands for itself."""
     same = [member.id for member in members(state).values() if member.name == name and member.state != NodeState.LEFT]
     return min(same, default=NodeId(name))
+
+
+def cluster_name(state: State) -> str | None:
+    """What the founder called the cluster."""
+    row = rows.one(state, s.meta, key=CLUSTER_NAME)
+    return None if row is None else str(row.value)
+
+
+def name_cluster(state: State, name: str) -> None:
+    """Give the cluster the name that its founder says."""
+    if not rows.write(state, rows.update(s.meta, {"value": name}, key=CLUSTER_NAME)):
+        rows.write(state, rows.insert(s.meta, [{"key": CLUSTER_NAME, "value": name}]))
 
 
 def version(state: State) -> Version:

@@ -11,7 +11,7 @@ that was begun twice one is never used, and ends with its lease.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from ebla.catalog import schema as s
 from ebla.catalog.rows import Above, AtMost, Not, State
 from ebla.catalog.store import Catalog, insisted
 from ebla.errors import TransactionClosedError
+from ebla.model.barrier import Open
 from ebla.model.relation import Relation
 
 Found = TypeVar("Found")
@@ -50,16 +51,6 @@ class Lease:
     holder: str
     term: Term
     expires_at: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """A transaction that another commit must wait for or abort."""
-
-    transaction: TransactionId
-    holder: str
-    reason: str
-    started_at: int
 
 
 @insisted
@@ -209,7 +200,7 @@ def open_rows(state: State) -> Sequence[Any]:
 
 
 def committed_among(state: State, numbers: Iterable[TransactionId]) -> set[TransactionId]:
-    """Those of some transactions that are remembered as committed."""
+    """Which of some transactions the catalog remembers as committed."""
     asked, found = sorted(set(numbers)), set[TransactionId]()
     for at in range(0, len(asked), 1000):
         some = frozenset(asked[at : at + 1000])
@@ -222,24 +213,33 @@ def copied_now(state: State) -> set[RelationId]:
     return {RelationId(row.relation_id) for row in open_rows(state) if row.reason.startswith(COPY)}
 
 
-def in_the_way(state: State, relations: Collection[RelationId], now: int) -> Sequence[Any]:
-    """The open transactions on some relations, or on none, that a barrier waits for: their leases have not run out, and
-    no open session keeps them apart from other work."""
-    found = rows.find(state, s.transactions, state="open", expires_at=Above(now))
-    found = [row for row in found if row.relation_id is None or row.relation_id in relations]
+def in_the_way(state: State, relations: Collection[RelationId], now: int = 0, *, unnamed: bool = True) -> list[Open]:
+    """The open transactions on some relations that a barrier may wait for, with the versions that they began at.
+
+    Their leases have not run out by `now`, and no open session keeps them apart. `unnamed`: those on no relation, too.
+    """
+    found = _at_work(state, {} if unnamed else {"relation_id": frozenset(relations)}, now)
+    return [
+        _seen_as(row, row.snapshot_version) for row in found if row.relation_id is None or row.relation_id in relations
+    ]
+
+
+def planned_with(state: State, relation: RelationId, now: int) -> list[Open]:
+    """The same of one relation, with the versions of its schema that they were planned with."""
+    return [_seen_as(row, row.schema_version) for row in _at_work(state, {"relation_id": relation}, now)]
+
+
+def _at_work(state: State, which: Mapping[str, object], now: int) -> list[Any]:
+    found = rows.find(state, s.transactions, "transaction_id", state="open", expires_at=Above(now), **which)
     sessions = frozenset(row.session_id for row in found if row.session_id is not None)
+    if not sessions:
+        return list(found)
     still_open = rows.values(state, s.sessions.c.session_id, session_id=sessions, closed_version=None)
     return [row for row in found if row.session_id is None or row.session_id not in still_open]
 
 
-def planned_before(state: State, relation: RelationId, schema_version: int) -> list[Waiting]:
-    """Open transactions that were planned with a schema older than the given one."""
-    return _open_of(state, relation, schema_version=AtMost(schema_version - 1))
-
-
-def begun_before(state: State, relation: RelationId, version: Version) -> list[Waiting]:
-    """Open transactions of a relation that began before a version was committed."""
-    return _open_of(state, relation, snapshot_version=AtMost(version - 1))
+def _seen_as(row: Any, began_under: int) -> Open:
+    return Open(TransactionId(row.transaction_id), began_under, row.reason, row.holder)
 
 
 def epochs_elsewhere(state: State, relations: Collection[RelationId], holder: str, now: int) -> set[str]:
@@ -253,19 +253,6 @@ def compacts_before(state: State, relation: RelationId, transaction: Transaction
     """Whether a compaction of a relation is at work that began before a transaction."""
     there = {"relation_id": relation, "expires_at": Above(now), "transaction_id": AtMost(transaction - 1)}
     return any(row.reason.startswith(COMPACT) for row in rows.find(state, s.transactions, state="open", **there))
-
-
-def _open_of(state: State, relation: RelationId, /, **older: object) -> list[Waiting]:
-    return [_waiting(row) for row in rows.find(state, s.transactions, state="open", relation_id=relation, **older)]
-
-
-def _waiting(row: Any) -> Waiting:
-    return Waiting(
-        transaction=TransactionId(row.transaction_id),
-        holder=row.holder,
-        reason=row.reason,
-        started_at=row.started_at,
-    )
 
 
 @insisted

@@ -6,6 +6,7 @@ A transition is of a table or a view. Its indexes lie where it lies, so their ru
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, assert_never
 
@@ -38,7 +39,7 @@ def changes(state: State, update: t.TransitionUpdate, version: Version) -> tuple
             _in_stage(state, tablet, stage)
             return (rows.update(_table, {"failure": failure}, **_key(tablet)),)
         case t.SetReplication(relation=number, replication=replication):
-            those = _with_indexes(state, _living(state, (number, TabletId(0))))
+            those = _with_indexes(state, _relation_of(state, (number, TabletId(0))))
             return tuple(rows.update(s.relations, {"replication": replication}, relation_id=one.id) for one in those)
         case t.EndTransition(tablet=tablet, stage=stage):
             return _end(state, tablet, _in_stage(state, tablet, stage), version)
@@ -55,11 +56,24 @@ def forget(state: State, relation: RelationId, version: Version) -> tuple[Change
     )
 
 
+def on_shards(
+    state: State, relation: RelationId, placement: tuple[tuple[NodeId, ...], ...]
+) -> tuple[tuple[Replica, ...], ...]:
+    """The replicas of a relation that begins on some nodes: on their shards in turn, with another first for each."""
+    shards = {member.id: member.shards for member in topology.members(state).values()}
+    turn: Counter[NodeId] = Counter()
+    replicas = []
+    for nodes in placement:
+        replicas.append(tuple(Replica(node, (relation + turn[node]) % shards.get(node, 1)) for node in nodes))
+        turn.update(nodes)
+    return tuple(replicas)
+
+
 # ---- the beginning --------------------------------------------------------------------------------------
 
 
 def _begin(state: State, new: t.BeginTransition, version: Version) -> tuple[Change, ...]:
-    relation = _living(state, new.tablet)
+    relation = _relation_of(state, new.tablet)
     number, tablet = new.tablet
     found = rows.one(state, _table, **_key(new.tablet))
     if found is not None:
@@ -83,7 +97,7 @@ def _begin(state: State, new: t.BeginTransition, version: Version) -> tuple[Chan
     return (
         rows.insert(_table, [row]),
         *(change for update in tasks for change in building.changes(state, update, version, None)),
-        *_moved(state, relation),
+        *_new_placement_versions(state, relation),
     )
 
 
@@ -119,7 +133,7 @@ def _replica(which: str, replica: Replica | None) -> dict[str, object]:
 
 def _advance(state: State, step: t.AdvanceTransition, version: Version) -> tuple[Change, ...]:
     row = _in_stage(state, step.tablet, step.stage)
-    relation = _living(state, step.tablet)
+    relation = _relation_of(state, step.tablet)
     LIFE.step(step.stage, step.to, f"tablet {step.tablet[1]} of {relation.name}")
     if step.to is Stage.WRITE_BOTH_READ_NEW:
         _refuse_incomplete(state, relation, step.tablet[1])
@@ -136,7 +150,7 @@ def _advance(state: State, step: t.AdvanceTransition, version: Version) -> tuple
         )
     if step.failure is not None:
         values["failure"] = step.failure
-    return (*changed, rows.update(_table, values, **_key(step.tablet)), *_moved(state, relation))
+    return (*changed, rows.update(_table, values, **_key(step.tablet)), *_new_placement_versions(state, relation))
 
 
 def _refuse_incomplete(state: State, relation: Relation, tablet: TabletId) -> None:
@@ -158,13 +172,13 @@ def _refuse_incomplete(state: State, relation: Relation, tablet: TabletId) -> No
 
 def _end(state: State, place: Tablet, row: Any, version: Version) -> tuple[Change, ...]:
     number, tablet = place
-    relation, stage = _living(state, place), Stage(row.stage)
+    relation, stage = _relation_of(state, place), Stage(row.stage)
     LIFE.step(stage, None, f"tablet {tablet} of {relation.name}")
     move, back = relation.moves[tablet], goes_back(stage)
     after = relation.placement[tablet] if back else move.after(relation.placement[tablet])
     gone = move.pending if back else move.leaving
     shards = {r.host_id: r.shard for r in rows.find(state, s.tablets, **_key(place))}
-    if row.pending_host is not None:
+    if row.pending_host is not None and not back:
         shards[row.pending_host] = row.pending_shard
     tokens = token_range(tablet, relation.tablets)
     tasks: tuple[Any, ...] = ()
@@ -177,14 +191,16 @@ def _end(state: State, place: Tablet, row: Any, version: Version) -> tuple[Chang
         )  # fmt: skip
     changed: list[Change] = [rows.delete(_table, **_key(place))]
     for one in _with_indexes(state, relation):
-        changed += _placed(one.id, tablet, after, shards)
+        changed += _placement(one.id, tablet, after, shards)
         changed += _without_copies(state, one, tablet, after, gone)
     for update in tasks:
         changed += building.changes(state, update, version, None)
-    return (*changed, *_moved(state, relation))
+    return (*changed, *_new_placement_versions(state, relation))
 
 
-def _placed(relation: RelationId, tablet: TabletId, nodes: tuple[NodeId, ...], shards: dict[str, int]) -> list[Change]:
+def _placement(
+    relation: RelationId, tablet: TabletId, nodes: tuple[NodeId, ...], shards: dict[str, int]
+) -> list[Change]:
     rows_of = [
         {"relation_id": relation, "tablet_id": tablet, "host_id": node, "shard": shards[node], "ordinal": ordinal}
         for ordinal, node in enumerate(nodes)
@@ -222,7 +238,7 @@ def runs_of(state: State, relation: Relation, tablet: TabletId) -> list[Run]:
     return [run for run in merge_replicas(found, relation.tablets) if tablet in tablets_with_rows(relation, run)]
 
 
-def lacking(state: State, place: Tablet) -> list[tuple[Relation, Run, NodeId]]:
+def missing_copies(state: State, place: Tablet) -> list[tuple[Relation, Run, NodeId]]:
     """The copies that the new replicas of a tablet lack, of its relation and of the relation's indexes."""
     number, tablet = place
     relation = relation_by_id(state, number)
@@ -249,7 +265,7 @@ def _tasks(state: State, base: RelationId) -> list[Task]:
     return [task for task in building.tasks(state) if task.base == base]
 
 
-def _living(state: State, place: Tablet) -> Relation:
+def _relation_of(state: State, place: Tablet) -> Relation:
     number, tablet = place
     found = relation_by_id(state, number)
     if found is None or found.kind is Kind.INDEX or not 0 <= tablet < found.tablets:
@@ -269,7 +285,7 @@ def _in_stage(state: State, place: Tablet, stage: Stage) -> Any:
     return row
 
 
-def _moved(state: State, relation: Relation) -> list[Change]:
+def _new_placement_versions(state: State, relation: Relation) -> list[Change]:
     """The replica sets of a relation and its indexes have changed."""
     return [
         rows.update(s.relations, {"placement_version": one.placement_version + 1}, relation_id=one.id)

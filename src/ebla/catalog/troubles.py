@@ -19,7 +19,7 @@ from ebla.base.backoff import Backoff
 from ebla.base.ids import RelationId
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog, insisted
-from ebla.catalog.unread import Obstacle
+from ebla.catalog.unread_writes import Obstacle
 from ebla.errors import Culprit
 from ebla.model.relation import Kind
 

@@ -19,7 +19,7 @@ from ebla.validate.facts import Columns
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ebla.spark.session import Started
+    from ebla.spark.session import StartedSession
 
 WARNINGS, ERRORS = 1, 2
 """Exit codes. Notes alone are no reason to stop a pipeline."""
@@ -61,14 +61,14 @@ class _Lazy:
     """Spark, started by the first view that comes as far as its analysis."""
 
     def __init__(self) -> None:
-        self.started: Started | None = None
+        self.started: StartedSession | None = None
 
     def __call__(self) -> SparkSession:
         from ebla.base import settings
-        from ebla.spark.session import Started
+        from ebla.spark.session import StartedSession
 
         if self.started is None:
-            self.started = Started.start(settings.load())
+            self.started = StartedSession.start(settings.load())
         return self.started.session
 
 

@@ -21,14 +21,14 @@ UNEXPECTED = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
+class ErrorFormat:
     """How to report: as JSON, with tracebacks."""
 
     as_json: bool
     debug: bool
 
     @classmethod
-    def of(cls, arguments: Sequence[str]) -> Manner:
+    def of(cls, arguments: Sequence[str]) -> ErrorFormat:
         """From the raw arguments, because a wrong option must be reported too, before they are understood."""
         options = list(arguments)
         if "--" in options:
@@ -37,7 +37,7 @@ class Manner:
         return cls(as_json="--json" in options, debug=debug)
 
 
-def report(error: BaseException, manner: Manner) -> int:
+def report(error: BaseException, manner: ErrorFormat) -> int:
     """Tell the user what went wrong; returns the exit code."""
     if manner.debug:
         traceback.print_exception(error)
@@ -118,7 +118,7 @@ class _Warnings(logging.Handler):
         print(f"{record.levelname.lower()}: {one_line(record.getMessage())}", file=sys.stderr)
 
 
-def quiet_logs(manner: Manner) -> None:
+def quiet_logs(manner: ErrorFormat) -> None:
     """Let only Ebla's own warnings through; with `--debug`, everything that Ebla logs."""
     if manner.debug:
         logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s")

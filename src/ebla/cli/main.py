@@ -9,23 +9,17 @@ import contextlib
 import gc
 import io
 import os
-import re
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from ebla.base import lazy
-from ebla.cli import complete, failure, output, values
+from ebla.cli import cluster, completion, failure, local_cluster, output, values
+from ebla.cli.options import Debug, Json, Options, Warehouse, command, examples, open_database, settle
 
-if TYPE_CHECKING:
-    from ebla.api.database import Database
-
-DEFAULT_WAREHOUSE = "./warehouse"
 SHORT = ("query", "status", "metrics")
 """Commands that answer from the catalog and files alone, and start neither Spark nor a thread that outlives them."""
 
@@ -45,84 +39,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(cluster.app)
 
-Warehouse = Annotated[
-    str | None,
-    typer.Option(
-        "--warehouse",
-        "-w",
-        metavar="PATH-OR-URL",
-        help="A directory, or a postgresql:// address of the catalog. "
-        f"Default: $EBLA_WAREHOUSE, or {DEFAULT_WAREHOUSE}.",
-        show_default=False,
-    ),
-]
 TableName = Annotated[
     str | None,
     typer.Argument(
         metavar="TABLE",
         help="A table; all of them by default.",
         show_default=False,
-        autocompletion=complete.relations,
+        autocompletion=completion.relations,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and logs. Same as EBLA_DEBUG=1.")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What every command takes, given before or after the command's name."""
-
-    warehouse: str | None = None
-    json: bool = False
-    debug: bool = False
-
-    @property
-    def place(self) -> str:
-        return self.warehouse or os.environ.get("EBLA_WAREHOUSE") or DEFAULT_WAREHOUSE
-
-
-def _settle(context: typer.Context, warehouse: str | None, json: bool, debug: bool) -> Options:
-    """Options behind the command's name win over those before it."""
-    given = context.obj if isinstance(context.obj, Options) else Options()
-    return Options(warehouse=warehouse or given.warehouse, json=json or given.json, debug=debug or given.debug)
-
-
-def _open(options: Options, *, create: bool, role: str = "command", **settings: object) -> Database:
-    from ebla.api.connect import connect
-
-    place = options.place
-    fresh = create and "://" not in place and not (Path(place) / "catalog.db").exists()
-    database = connect(place, None, create=create, role=role, **settings)
-    if fresh:
-        output.note(f"created the warehouse {place}")
-    return database
-
-
-def _escaped(line: str) -> str:
-    """A line that says no markup. Rich is imported only where help is shown."""
-    return re.sub(r"\[(?=[a-zA-Z#/@])", r"\\[", line)
-
-
-def _examples(*lines: str) -> str:
-    return "\n".join(["[bold]Examples[/bold]", *(f"[cyan]  {_escaped(line)}[/cyan]" for line in lines)])
-
-
-def _flowed(text: str | None) -> str:
-    """A docstring as help: paragraphs stay, the line breaks inside them go."""
-    return "\n\n".join(" ".join(part.split()) for part in (text or "").split("\n\n"))
-
-
-Command = TypeVar("Command", bound=Callable[..., None])
-
-
-def _command(*examples: str) -> Callable[[Command], Command]:
-    def register(function: Command) -> Command:
-        name = function.__name__.rstrip("_")
-        return app.command(name, help=_flowed(function.__doc__), epilog=_examples(*examples))(function)
-
-    return register
 
 
 # ---- commands -------------------------------------------------------------------------------------------
@@ -130,7 +57,7 @@ def _command(*examples: str) -> Callable[[Command], Command]:
 
 @app.callback(
     invoke_without_command=True,
-    epilog=_examples(
+    epilog=examples(
         'ebla sql "CREATE TABLE t (id BIGINT, total DOUBLE, PRIMARY KEY (id))"',
         "ebla sql \"LOAD INTO t FROM 'orders/*.parquet'\"",
         'ebla sql "SELECT count(*), sum(total) FROM t" --json',
@@ -162,7 +89,8 @@ def root(
         print(context.get_help())
 
 
-@_command(
+@command(
+    app,
     'ebla sql "SELECT * FROM orders WHERE id = :id" -p id=5',
     "ebla sql -f nightly.sql",
     "generate_statements | ebla sql",
@@ -200,21 +128,22 @@ def sql(
     """
     from ebla.cli import script
 
-    options = _settle(context, warehouse, json, debug)
+    options = settle(context, warehouse, json, debug)
     parameters = values.parameters(param or ())
     statements = script.read(text, file)
     if statements is None:
         from ebla.cli import prompt
 
-        with _open(options, create=True) as database:
+        with open_database(options, create=True) as database:
             prompt.loop(database, parameters, as_json=options.json, debug=options.debug)
         return
-    with _open(options, create=script.creates_tables(statements)) as database:
+    with open_database(options, create=script.creates_tables(statements)) as database:
         script.run(database, statements, parameters, as_json=options.json)
         script.settle(database)
 
 
-@_command(
+@command(
+    app,
     "ebla query orders --where status=open --order-by -total --limit 100",
     "ebla query orders -W 'total>=10' -W 'total<20' -W 'note is not null' --columns id,total --json",
     "ebla query customers -W 'name^=Ada' -W 'country in NL,DE' --order-by name,-id",
@@ -225,7 +154,7 @@ def query(
     relation: Annotated[
         str,
         typer.Argument(
-            metavar="RELATION", help="A table or view.", show_default=False, autocompletion=complete.relations
+            metavar="RELATION", help="A table or view.", show_default=False, autocompletion=completion.relations
         ),
     ],
     where: Annotated[
@@ -263,9 +192,10 @@ def query(
     Reads sorted files through the key, or an index, and starts no Spark.
     """
     from ebla.cli import query as query_module
+    from ebla.cli import remote
 
-    options = _settle(context, warehouse, json, debug)
-    asked = query_module.Asked(
+    options = settle(context, warehouse, json, debug)
+    asked = query_module.QueryArguments(
         relation=relation,
         where=where or (),
         order_by=order_by or (),
@@ -274,10 +204,13 @@ def query(
         after=after,
         at_least=at_least,
     )
+    if remote.is_remote(options.place):
+        remote.query(options.place, asked, as_json=options.json, explain=explain)
+        return
     query_module.run(options.place, asked, as_json=options.json, explain=explain)
 
 
-@_command("ebla check views.sql", "ebla check views.sql --strict --json", "generate_statements | ebla check -")
+@command(app, "ebla check views.sql", "ebla check views.sql --strict --json", "generate_statements | ebla check -")
 def check(
     context: typer.Context,
     file: Annotated[
@@ -296,22 +229,25 @@ def check(
     """
     from ebla.cli import check as check_module
 
-    options = _settle(context, warehouse, json, debug)
+    options = settle(context, warehouse, json, debug)
     text = check_module.read(file)
     found = check_module.issues(options.place, text)
     raise typer.Exit(check_module.show(found, text, as_json=options.json, as_errors=strict))
 
 
-@_command("ebla status", "ebla -w postgresql://ebla@db/ebla status --json")
+@command(app, "ebla status", "ebla -w postgresql://ebla@db/ebla status --json")
 def status(context: typer.Context, warehouse: Warehouse = None, json: Json = False, debug: Debug = False) -> None:
     """Show how the warehouse is: what needs a person, processes, tables, views, indexes, builds, and work in progress.
 
     Reads only the catalog and starts no Spark, so it answers at once, also while others write. Ends with 1 if something
     needs a person.
     """
+    from ebla.cli import remote
     from ebla.cli import status as status_module
 
-    options = _settle(context, warehouse, json, debug)
+    options = settle(context, warehouse, json, debug)
+    if remote.is_remote(options.place):
+        raise typer.Exit(remote.status(options.place, as_json=options.json))
     found = status_module.read(options.place)
     if options.json:
         output.write_json(status_module.as_json(found))
@@ -320,7 +256,7 @@ def status(context: typer.Context, warehouse: Warehouse = None, json: Json = Fal
     raise typer.Exit(status_module.exit_code(found))
 
 
-@_command("ebla run", "ebla -w /data/shop run", "ebla run --json >> run.log")
+@command(app, "ebla run", "ebla -w /data/shop run", "ebla run --json >> run.log")
 def run_(context: typer.Context, warehouse: Warehouse = None, json: Json = False, debug: Debug = False) -> None:
     """Keep views up to date, build what is to be built, and compact, until it is stopped.
 
@@ -330,12 +266,12 @@ def run_(context: typer.Context, warehouse: Warehouse = None, json: Json = False
     """
     from ebla.cli import run as run_module
 
-    options = _settle(context, warehouse, json, debug)
-    with _open(options, create=False, role="run", auto_refresh=True, auto_compact=True) as database:
+    options = settle(context, warehouse, json, debug)
+    with open_database(options, create=False, role="run", auto_refresh=True, auto_compact=True) as database:
         run_module.run(database, as_json=options.json)
 
 
-@_command("ebla metrics", "ebla metrics --json")
+@command(app, "ebla metrics", "ebla metrics --json")
 def metrics(context: typer.Context, warehouse: Warehouse = None, json: Json = False, debug: Debug = False) -> None:
     """Print what ebla status shows, and what epochs cost, as numbers in the text format of Prometheus.
 
@@ -343,8 +279,12 @@ def metrics(context: typer.Context, warehouse: Warehouse = None, json: Json = Fa
     """
     from ebla.api.metrics import Metrics
     from ebla.catalog.store import Catalog
+    from ebla.cli import remote
 
-    options = _settle(context, warehouse, json, debug)
+    options = settle(context, warehouse, json, debug)
+    if remote.is_remote(options.place):
+        remote.metrics(options.place, as_json=options.json)
+        return
     with contextlib.closing(Catalog.open(options.place, create=False)) as catalog:
         found = Metrics(catalog)
         if options.json:
@@ -353,7 +293,7 @@ def metrics(context: typer.Context, warehouse: Warehouse = None, json: Json = Fa
             print(found.text(), end="")
 
 
-@_command("ebla compact", "ebla compact orders")
+@command(app, "ebla compact", "ebla compact orders")
 def compact(
     context: typer.Context,
     table: TableName = None,
@@ -367,12 +307,12 @@ def compact(
     """
     from ebla.cli import upkeep
 
-    options = _settle(context, warehouse, json, debug)
-    with _open(options, create=False) as database:
+    options = settle(context, warehouse, json, debug)
+    with open_database(options, create=False) as database:
         output.show(upkeep.compact(database, table), as_json=options.json)
 
 
-@_command("ebla vacuum", "ebla vacuum orders --retain 7d", "ebla vacuum --retain 0s")
+@command(app, "ebla vacuum", "ebla vacuum orders --retain 7d", "ebla vacuum --retain 0s")
 def vacuum(
     context: typer.Context,
     table: TableName = None,
@@ -395,18 +335,74 @@ def vacuum(
     """
     from ebla.cli import upkeep
 
-    options = _settle(context, warehouse, json, debug)
+    options = settle(context, warehouse, json, debug)
     retain_s = None if retain is None else values.duration_s(retain)
-    with _open(options, create=False) as database:
+    with open_database(options, create=False) as database:
         output.show(upkeep.vacuum(database, table, retain_s=retain_s), as_json=options.json)
 
+
+@command(app, "ebla backup /backups/shop", "ebla -w postgresql://ebla@db/ebla backup /backups/shop --json")
+def backup(
+    context: typer.Context,
+    directory: Annotated[
+        str,
+        typer.Argument(metavar="DIRECTORY", help="Empty, or with an earlier backup.", show_default=False),
+    ],
+    warehouse: Warehouse = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Copy the catalog and the files that it names into a directory, while writers go on.
+
+    A directory with an earlier backup of the same warehouse is brought up to date: only new files are copied.
+    """
+    from ebla.cli import upkeep
+
+    options = settle(context, warehouse, json, debug)
+    with open_database(options, create=False, auto_refresh=False, auto_compact=False) as database:
+        output.show(upkeep.backup(database, directory), as_json=options.json)
+
+
+@command(
+    app,
+    "ebla -w ./copy restore /backups/shop",
+    "ebla -w postgresql://ebla@db/ebla restore /backups/shop --root node1=/mnt/ebla/node1",
+)
+def restore(
+    context: typer.Context,
+    directory: Annotated[
+        str, typer.Argument(metavar="DIRECTORY", help="What ebla backup has written.", show_default=False)
+    ],
+    root: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--root",
+            metavar="NAME=PATH",
+            help="The storage root of a node of the backup; repeat it for more. A directory has its own by default.",
+        ),
+    ] = None,
+    warehouse: Warehouse = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Make a warehouse of a backup, in an empty directory or an empty database.
+
+    The backup may come from either kind. The nodes of the backup get new storage roots.
+    """
+    from ebla.cli import upkeep
+
+    options = settle(context, warehouse, json, debug)
+    output.show(upkeep.restore(directory, options.place, root or ()), as_json=options.json)
+
+
+local_cluster.add_to(app, cluster.app)
 
 # ---- running --------------------------------------------------------------------------------------------
 
 
 def run(arguments: Sequence[str]) -> int:
     """Carry out a command line; returns the exit code. Every error ends here."""
-    manner = failure.Manner.of(arguments)
+    manner = failure.ErrorFormat.of(arguments)
     try:
         code = app(args=list(arguments), prog_name="ebla", standalone_mode=False)
         sys.stdout.flush()
@@ -445,11 +441,11 @@ def main() -> None:
     if is_short:
         gc.disable()  # it would look through every imported module, again and again, and find nothing
         # Arrow looks for pandas, which takes as long to import as the rest of the command.
-        sys.meta_path.insert(0, lazy.Absent("pandas"))
+        sys.meta_path.insert(0, lazy.AbsentPackage("pandas"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    failure.quiet_logs(failure.Manner.of(arguments))
+    failure.quiet_logs(failure.ErrorFormat.of(arguments))
     code = run(arguments)
     if is_short:
         _leave(code)

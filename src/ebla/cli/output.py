@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
 import json
-import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TextIO
+
+from ebla.values.json_values import instant, to_json
 
 if TYPE_CHECKING:
     from ebla.spark.result import Result
@@ -38,53 +38,6 @@ class Sheet:
 
 
 # ---- JSON -----------------------------------------------------------------------------------------------
-
-
-def to_json(value: Any) -> Any:
-    """A value as JSON has it. What JSON cannot hold exactly is a string: decimals, times, bytes, NaN."""
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if math.isfinite(value) else _not_finite(value)
-        case Decimal():
-            return f"{value:f}"
-        case bytes() | bytearray() | memoryview():
-            return base64.b64encode(value).decode("ascii")
-        case dt.datetime():
-            return _instant(value).isoformat()
-        case dt.date() | dt.time():
-            return value.isoformat()
-        case dt.timedelta():
-            return _duration(value)
-        case Mapping():
-            return {_key(k): to_json(v) for k, v in value.items()}
-        case list() | tuple():
-            return [to_json(v) for v in value]
-        case _:
-            return str(value)
-
-
-def _key(value: Any) -> str:
-    """A map's key: JSON has only strings there."""
-    made = to_json(value)
-    return made if isinstance(made, str) else json.dumps(made, ensure_ascii=False)
-
-
-def _not_finite(value: float) -> str:
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _instant(value: dt.datetime) -> dt.datetime:
-    return value if value.tzinfo is None else value.astimezone(dt.UTC)
-
-
-def _duration(value: dt.timedelta) -> str:
-    """ISO 8601, in seconds: `PT90.5S`."""
-    micros = value // dt.timedelta(microseconds=1)
-    whole, part = divmod(abs(micros), 1_000_000)
-    fraction = f".{part:06d}".rstrip("0") if part else ""
-    return f"{'-' if micros < 0 else ''}PT{whole}{fraction}S"
 
 
 EXPLAINED = ["plan", "json", "mermaid"]
@@ -121,7 +74,7 @@ def to_text(value: Any) -> str:
         case bytes() | bytearray() | memoryview():
             return "0x" + bytes(value).hex()
         case dt.datetime():
-            return _instant(value).isoformat(sep=" ")
+            return instant(value).isoformat(sep=" ")
         case Mapping() | list() | tuple():
             return one_line(json.dumps(to_json(value), ensure_ascii=False))
         case _:

@@ -23,14 +23,15 @@ def progress_line(database: Database, what: str) -> Iterator[Tell]:
     """Show what the database says it is doing until the block ends; nothing stays on the screen.
 
     Without a terminal there is a plain line now and then, for builds that take long, and else nothing. The function
-    that is given to the block may be told more.
+    that is given to the block may be given more.
     """
-    with _bar(what) if sys.stderr.isatty() else contextlib.nullcontext(Lines()) as tell:
-        before, database.context.progress = database.context.progress, tell
-        try:
-            yield tell
-        finally:
-            database.context.progress = before
+    with display(what) as tell, database.telling(tell):
+        yield tell
+
+
+def display(what: str) -> contextlib.AbstractContextManager[Tell]:
+    """A line on a terminal, plain lines elsewhere."""
+    return _bar(what) if sys.stderr.isatty() else contextlib.nullcontext(Lines())
 
 
 class Lines:

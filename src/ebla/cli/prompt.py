@@ -87,7 +87,7 @@ def loop(database: Database, parameters: Mapping[str, object], *, as_json: bool,
         complete_while_typing=False,
         enable_open_in_editor=True,
     )
-    manner = failure.Manner(as_json=as_json, debug=debug)
+    manner = failure.ErrorFormat(as_json=as_json, debug=debug)
     output.note(GREETING)
     while True:
         try:
@@ -150,14 +150,10 @@ class Names(Completer):
                 yield Completion(name, start_position=-len(word))
 
     def _names(self) -> list[str]:
-        from ebla.catalog import reads
-
         try:
-            with self._database.context.catalog.reading() as connection:
-                tables = [reads.relation(connection, n) for n in reads.relation_names(connection)]
+            return self._database.words()
         except EblaError:
             return []
-        return sorted({t.name for t in tables} | {c.name for t in tables for c in t.visible})
 
 
 def _lexer() -> Lexer | None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ebla.catalog.store import Catalog
 from ebla.cli import output
 from ebla.errors import UsageError
 
@@ -22,7 +23,7 @@ _IN = re.compile(r"\s*(?P<name>\S+)\s+in\s+(?P<values>.+)\Z", re.IGNORECASE | re
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class QueryArguments:
     """What stood on the command line."""
 
     relation: str
@@ -38,6 +39,20 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+def comparison(text: str) -> tuple[str, str, str]:
+    """A column, an operator (also `null`, `not null` and `in`), and what stands behind it."""
+    if found := _NULL.match(text):
+        return found["name"], "not null" if found["no"] else "null", ""
+    if found := _COMPARED.match(text):
+        return found["name"], found["operator"], found["value"].strip()
+    if found := _IN.match(text):
+        return found["name"], "in", found["values"]
+    raise UsageError(
+        f"--where {text!r}: expected name=value, <, <=, >, >=, name^=prefix, 'name in a,b', 'name is null' "
+        "or 'name is not null'"
+    )
+
+
 def condition(text: str, relation: Relation) -> tuple[str, Condition]:
     """A column and its condition, with a value of the column's type."""
     from ebla.predicates import conditions as c
@@ -46,28 +61,23 @@ def condition(text: str, relation: Relation) -> tuple[str, Condition]:
     def value(name: str, typed: str) -> Any:
         return from_text(typed, c.column_of(relation, name, "--where"), relation.name)
 
-    if found := _NULL.match(text):
-        return found["name"], c.NotNull() if found["no"] else c.IsNull()
-    if found := _COMPARED.match(text):
-        name, typed = found["name"], found["value"].strip()
-        match found["operator"]:
-            case "=":
-                return name, c.Equals(value(name, typed))
-            case "^=":
-                return name, c.Prefix(typed)
-            case "<" | "<=" as operator:
-                return name, c.Range(None, value(name, typed), high_in=operator == "<=")
-            case operator:
-                return name, c.Range(value(name, typed), None, low_in=operator == ">=")
-    if found := _IN.match(text):
-        return found["name"], c.OneOf(tuple(value(found["name"], one) for one in names(found["values"])))
-    raise UsageError(
-        f"--where {text!r}: expected name=value, <, <=, >, >=, name^=prefix, 'name in a,b', 'name is null' "
-        "or 'name is not null'"
-    )
+    name, operator, typed = comparison(text)
+    match operator:
+        case "null" | "not null":
+            return name, c.IsNull() if operator == "null" else c.NotNull()
+        case "in":
+            return name, c.OneOf(tuple(value(name, one) for one in names(typed)))
+        case "=":
+            return name, c.Equals(value(name, typed))
+        case "^=":
+            return name, c.Prefix(typed)
+        case "<" | "<=":
+            return name, c.Range(None, value(name, typed), high_in=operator == "<=")
+        case _:
+            return name, c.Range(value(name, typed), None, low_in=operator == ">=")
 
 
-def run(place: str, asked: Asked, *, as_json: bool, explain: bool) -> None:
+def run(place: str, asked: QueryArguments, *, as_json: bool, explain: bool) -> None:
     """Answer from the catalog and the files alone: no node is registered, and nothing is changed."""
     from ebla.base import settings
     from ebla.catalog.store import Catalog
@@ -78,7 +88,7 @@ def run(place: str, asked: Asked, *, as_json: bool, explain: bool) -> None:
         _answer(context, asked, as_json=as_json, explain=explain)
 
 
-def _answer(context: Context, asked: Asked, *, as_json: bool, explain: bool) -> None:
+def _answer(context: Context, asked: QueryArguments, *, as_json: bool, explain: bool) -> None:
     from ebla.predicates import conditions as c
     from ebla.query.execute import Reader
 
@@ -103,7 +113,7 @@ def _answer(context: Context, asked: Asked, *, as_json: bool, explain: bool) -> 
         return
     result = reader.query(asked.relation, make, at_least=asked.at_least).result(context)
     sheet = output.Sheet.of(result)
-    waits_for, error = _why_old(context, asked.relation) if result.age_s else (None, None)
+    waits_for, error = _why_old(context.catalog, asked.relation) if result.age_s else (None, None)
     if as_json:
         facts: dict[str, Any] = {"next": result.next, "applied_version": result.applied_version, "age_s": result.age_s}
         facts |= {"waits_for": waits_for, "error": error}
@@ -121,10 +131,10 @@ def _answer(context: Context, asked: Asked, *, as_json: bool, explain: bool) -> 
         output.note(f"more: --after {result.next}")
 
 
-def _why_old(context: Context, name: str) -> tuple[str | None, str | None]:
+def _why_old(catalog: Catalog, name: str) -> tuple[str | None, str | None]:
     """What a view waits for, and its last error."""
     from ebla.relations import status
 
-    found = {view.name.lower(): view for view in status.of(context.catalog).views}
+    found = {view.name.lower(): view for view in status.of(catalog).views}
     view = found.get(name.lower())
     return (None, None) if view is None else (view.waits_for, view.error)

@@ -53,7 +53,7 @@ def creates_tables(text: str) -> bool:
 def run(database: Database, text: str, parameters: Mapping[str, object], *, as_json: bool) -> None:
     """Run statements and show the last one's rows, with their number and the time it took beside them."""
     began = time.perf_counter()
-    with progress.progress_line(database, "running"), database.context.tags.statement():
+    with progress.progress_line(database, "running"), database.statement():
         sheet = output.Sheet.of(database.sql(text, **parameters))
     seconds = time.perf_counter() - began
     notes = unmaintained(database, text)
@@ -68,6 +68,8 @@ def run(database: Database, text: str, parameters: Mapping[str, object], *, as_j
 
 def unmaintained(database: Database, text: str) -> list[str]:
     """What the statements created and no process but this one, which ends, keeps up to date or builds."""
+    if database.is_remote:
+        return []
     created = [s for s in map(parse, split(text)) if isinstance(s, CreateView | CreateIndex)]
     if not created:
         return []
@@ -94,5 +96,7 @@ def _unmaintained(statement: CreateView | CreateIndex) -> str | None:
 
 def settle(database: Database) -> None:
     """Let a compaction that the statements made due finish: a process that ends cannot do it later."""
+    if database.is_remote:
+        return
     with progress.progress_line(database, "finishing"):
         database.background.compactor.wait_idle()

@@ -94,17 +94,17 @@ def of_snapshot(context: Context, index: Index, base: Snapshot) -> DataFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Computed:
+class ComputedValues:
     """What Spark says of rows: expressions by index and name, and which rows the condition takes."""
 
     values: Mapping[tuple[RelationId, str], pa.Array]
     flags: Mapping[RelationId, pa.Array]
 
 
-NOTHING = Computed(values={}, flags={})
+NOTHING = ComputedValues(values={}, flags={})
 
 
-def by_spark(context: Context, base: Relation, indexes: Sequence[Index], rows: pa.Table) -> Computed:
+def by_spark(context: Context, base: Relation, indexes: Sequence[Index], rows: pa.Table) -> ComputedValues:
     """The expressions and conditions that only Spark understands, of rows on the driver, in their order.
 
     One job for all indexes that were created under the same settings; none where there is nothing to compute.
@@ -134,10 +134,10 @@ def by_spark(context: Context, base: Relation, indexes: Sequence[Index], rows: p
                 values[index.id, item.physical] = array.cast(types.to_arrow(kinds[item.physical]))
             if index.where is not None:
                 flags[index.id] = single(found[flag_name(index)])
-    return Computed(values=values, flags=flags)
+    return ComputedValues(values=values, flags=flags)
 
 
-def entries(index: Index, rows: pa.Table, found: Computed) -> tuple[pa.Table, pa.Array | None]:
+def entries(index: Index, rows: pa.Table, found: ComputedValues) -> tuple[pa.Table, pa.Array | None]:
     """What an index would have of each row of its base (physical names), and which rows it takes; `None`: all."""
     schema = rf.physical_schema(index.relation.columns)
     if rows.num_rows == 0:

@@ -26,7 +26,7 @@ from ebla.relations import indexes as definition
 from ebla.relations.indexes import Index
 from ebla.relations.tasks import standings
 from ebla.spark.faults import is_final
-from ebla.tables.chunk_scan import Reading, Scan
+from ebla.tables.chunk_scan import ChunkReading, Scan
 from ebla.tables.context import Context
 
 
@@ -47,7 +47,7 @@ class IndexFiller:
     def fill_whole(self, relation: RelationId) -> None:
         raise AssertionError(f"relation {relation}: an index is filled in chunks")
 
-    def reading(self, base: Relation, relations: Collection[RelationId]) -> Reading:
+    def reading(self, base: Relation, relations: Collection[RelationId]) -> ChunkReading:
         """The version is kept from vacuum from now on, for another while."""
         with self.context.catalog.reading() as connection:
             indexes, _ = _load(connection, relations)
@@ -57,7 +57,7 @@ class IndexFiller:
             walk.keep(self.context, base.id, oldest)
         columns = frozenset(c_.physical for index in indexes for c_ in (*index.needed, *index.base.key))
         jobs = len(_of_one_session(indexes))
-        return Reading(columns=columns, jobs=jobs, not_before=Version(0) if at is None else at, at=at)
+        return ChunkReading(columns=columns, jobs=jobs, not_before=Version(0) if at is None else at, at=at)
 
     def fill(self, scan: Scan, tasks: Mapping[RelationId, frozenset[TaskId]]) -> Mapping[RelationId, Exception]:
         with self.context.catalog.reading() as connection:

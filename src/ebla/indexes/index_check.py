@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 
 from ebla.base.ids import Version
 from ebla.catalog import reads
+from ebla.catalog.store import Catalog
 from ebla.errors import UsageError
 from ebla.indexes import entries
 from ebla.model.snapshot import Snapshot
@@ -27,7 +28,7 @@ from ebla.spark import write as swrite
 from ebla.tables import batch as b
 from ebla.tables import compare, scans
 from ebla.tables import parts as pt
-from ebla.tables.compare import Compared
+from ebla.tables.compare import ComparisonResult
 from ebla.tables.context import Context
 from ebla.tables.parts import Pace, Part
 from ebla.tables.sink import Sink
@@ -38,12 +39,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def check_index(context: Context, pins: scans.Pins, name: str, percent: float | None, pace: Pace) -> Compared:
-    found, rows = _size(context, name)
+def check_index(context: Context, pins: scans.Pins, name: str, percent: float | None, pace: Pace) -> ComparisonResult:
+    found, rows = _size(context.catalog, name)
     wrong: Counter[str] = Counter()
     for part in pt.parts(context, f"checking index {found.name}", rows, pace):
         read = partial(_read, name=name, part=part)
-        (index, base, stored), holds = scans.at_version(context, pins, None, f"check of {name}", read)
+        (index, base, stored), holds = scans.at_version(context.catalog, pins, None, f"check of {name}", read)
         try:
             frame = differences(context, index, base, stored, percent, part)
             with swrite.translated(index.name), pt.stoppable(context.spark):
@@ -51,25 +52,25 @@ def check_index(context: Context, pins: scans.Pins, name: str, percent: float | 
         finally:
             for hold in holds:
                 hold.release()
-    return Compared.of("index", index.name, base.version, wrong, percent)
+    return ComparisonResult.of("index", index.name, base.version, wrong, percent)
 
 
-def repair(context: Context, name: str, pace: Pace) -> Compared:
+def repair(context: Context, name: str, pace: Pace) -> ComparisonResult:
     """Write what is missing and different, and tombstones of what is spurious, as any writer would.
 
     Each part is a commit. A commit that touches one of its entries meanwhile makes it start over.
     """
-    index, rows = _size(context, name)
+    index, rows = _size(context.catalog, name)
     version, wrong = Version(0), Counter[str]()
     for part in pt.parts(context, f"repairing index {index.name}", rows, pace):
         version, found = until_committed(context, partial(_mended, context, name, part))
         wrong.update(found)
-    return replace(Compared.of("index", index.name, version, wrong, None), repaired=True)
+    return replace(ComparisonResult.of("index", index.name, version, wrong, None), repaired=True)
 
 
-def _size(context: Context, name: str) -> tuple[Index, int]:
+def _size(catalog: Catalog, name: str) -> tuple[Index, int]:
     """An index, and how many rows are looked at: those of its base."""
-    with context.catalog.reading() as connection:
+    with catalog.reading() as connection:
         index, base, _ = _read(connection, reads.current_version(connection), name, Part(number=0, count=1))
     return index, base.rows_at_most
 

@@ -7,7 +7,7 @@ from pyspark.sql import types as T
 
 from ebla.base.ids import Version
 from ebla.catalog import reads
-from ebla.indexes import maintain, unique
+from ebla.indexes import maintain, uniqueness
 from ebla.model.relation import DELETED
 from ebla.model.snapshot import Snapshot
 from ebla.spark import scan as sscan
@@ -25,7 +25,7 @@ class EntryMaintainer:
                 there, before = (
                     None if emptied else commit.snapshot_of(relation) for relation in (index.relation, upkeep.base)
                 )
-                unique.refuse_known(context, there, before, index, change.gained, table)
+                uniqueness.refuse_known(context, there, before, index, change.gained, table)
             follower.put_level0(*change.mutations(index))
 
     def follow_files(self, commit: Commit, before: Snapshot | None, *, emptied: bool) -> None:
@@ -39,20 +39,20 @@ class EntryMaintainer:
             follower.put_more(maintain.mutations(commit.upkeep, index, new, emptied=emptied))
             if index.enforced:
                 there = None if emptied else commit.snapshot_of(index.relation)
-                unique.refuse_in_files(context, index, follower.runs, there, before)
+                uniqueness.refuse_in_files(context, index, follower.runs, there, before)
             follower.bulk = index.readable and not any(run.tombstones for run in follower.runs)
             if index.readable and not emptied:
                 # The next query asks which entries of older runs these replaced.
                 context.store.prepare_rows_by_token(commit.transaction.roots, follower.runs, index.relation.identity)
 
     def refuse_shared(self, commit: Commit, since: Version, until: Version) -> None:
-        """Whose value it is, is seen from the next snapshot."""
+        """The next snapshot shows whose value it is."""
         for index, follower in commit.followers:
             if not index.enforced:
                 continue
             with commit.context.catalog.reading() as connection:
                 newer = reads.writes_between(connection, index.relation, since, until)
-            if unique.shared_value(commit.context, index, follower.runs, newer) is not None:
+            if uniqueness.shared_value(commit.context, index, follower.runs, newer) is not None:
                 raise Overtaken(
                     f"unique index {index.name}: expected its values unchanged since version "
                     f"{commit.transaction.snapshot}, found a newer write of one of them; retry the statement"

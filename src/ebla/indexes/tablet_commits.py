@@ -33,7 +33,7 @@ class TabletCommits:
     """At which the base was read."""
     sinks: Mapping[RelationId, tuple[Index, Sink]]
     covered: Mapping[RelationId, Covered]
-    """As it was when the chunk began."""
+    """The state when the chunk began."""
     tasks: Mapping[RelationId, frozenset[TaskId]]
 
     def run(self, stretches: Sequence[Stretch]) -> None:

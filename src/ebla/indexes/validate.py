@@ -20,13 +20,14 @@ from ebla.base.ids import RelationId, Version
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.errors import CorruptRunError, DuplicateKeyError, UnknownNameError
-from ebla.indexes import create, entries, unique
+from ebla.indexes import create, entries, uniqueness
 from ebla.model.lifecycle.index import backfill_level
 from ebla.model.snapshot import Snapshot
 from ebla.relations import indexes as definition
 from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
 from ebla.storage.rows import difference, distinct
+from ebla.tables import blockers
 from ebla.tables.context import Context
 from ebla.tables.sample import sample
 from ebla.tables.value_lookup import rows_by
@@ -74,18 +75,14 @@ class Validation:
         Later ones do. The wait is bounded as every barrier's.
         """
         catalog = self._context.catalog
-        tx.reap(catalog)
-        now = catalog.clock()
         with self._lock:
-            grace_us = int(self._context.settings.barrier_grace_s * 1e6)
-            since, deadline = self._barriers.setdefault(index.id, (catalog.version(), now + grace_us))
-        with catalog.reading() as connection:
-            waiting = tx.begun_before(connection, index.base.id, since)
-        if waiting and now >= deadline:
-            for one in waiting:
-                tx.abort(catalog, one.transaction)
-            return True
-        return not waiting
+            since, began_us = self._barriers.setdefault(index.id, (catalog.version(), catalog.clock()))
+        return not blockers.wait_or_abort(
+            self._context,
+            lambda connection, now: tx.in_the_way(connection, {index.base.id}, now, unnamed=False),
+            since,
+            began_us,
+        )
 
 
 def _load(connection: Connection, number: RelationId) -> Index:
@@ -102,9 +99,9 @@ def _refuse_twice(context: Context, index: Index) -> None:
         return
     rows_max = context.settings.level0_rows_max
     found = sscan.merged(context.writer, snapshot, context.roots(), context.cache, rows_max=rows_max)
-    twice = unique.first_twice(context, index, found)
+    twice = uniqueness.first_twice(context, index, found)
     if twice is not None:
-        raise unique.violation(index, twice)
+        raise uniqueness.violation(index, twice)
 
 
 def compare(context: Context, index: Index) -> None:

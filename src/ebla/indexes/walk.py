@@ -20,9 +20,10 @@ from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, Version
 from ebla.catalog import indexing, reads
 from ebla.catalog import transactions as tx
+from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
 from ebla.model import changes as c
-from ebla.model.index_steps import Advance, Standing, Wait, next_step, version_to_keep
+from ebla.model.index_steps import Advance, IndexStanding, Wait, next_step, version_to_keep
 from ebla.model.lifecycle.index import Permission
 from ebla.relations.indexes import Index
 from ebla.relations.tasks import standings
@@ -33,14 +34,14 @@ POLL_US = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walked:
+class WalkResult:
     moved: bool
     """Whether there may be more to do at once."""
     wait_us: int | None
     """When to look again at the latest, from now; `None`: only the usual events matter."""
 
 
-def step(context: Context, requires: Sequence[c.Requirement] = ()) -> Walked:
+def step(context: Context, requires: Sequence[c.Requirement] = ()) -> WalkResult:
     """Take the next step of every base that has indexes on their way. Each commit requires what the caller says."""
     tx.reap(context.catalog)
     with context.catalog.reading() as connection:
@@ -63,11 +64,11 @@ def step(context: Context, requires: Sequence[c.Requirement] = ()) -> Walked:
         oldest = version_to_keep(here, base)
         if oldest is not None:
             keep(context, base, oldest)
-    return Walked(moved=moved, wait_us=wait_us)
+    return WalkResult(moved=moved, wait_us=wait_us)
 
 
 def _advance(
-    context: Context, base: RelationId, here: Sequence[Standing], todo: Advance, requires: Sequence[c.Requirement]
+    context: Context, base: RelationId, here: Sequence[IndexStanding], todo: Advance, requires: Sequence[c.Requirement]
 ) -> bool:
     """Whether the step was taken; another may have come first."""
     for transaction in todo.abort:
@@ -96,7 +97,7 @@ def _advance(
             raise
         return True  # another process has moved it: look again
     hit("index.advanced")
-    let_go(context, base)
+    let_go(context.catalog, base)
     return True
 
 
@@ -113,7 +114,7 @@ def as_found(index: Index) -> c.IndexIs:
 def readable(context: Context, base: RelationId) -> None:
     """An index of the base can be read."""
     hit("index.readable")
-    let_go(context, base)
+    let_go(context.catalog, base)
 
 
 # ---- what is read, is kept ------------------------------------------------------------------------------
@@ -133,10 +134,10 @@ def keep(context: Context, base: RelationId, version: Version) -> None:
     tx.hold(context.catalog, version, holder=_holder(base), reason="fill indexes", lease_us=lease_us)
 
 
-def let_go(context: Context, base: RelationId) -> None:
+def let_go(catalog: Catalog, base: RelationId) -> None:
     """What was kept for filling is not needed once nothing is filled any more."""
-    with context.catalog.reading() as connection:
+    with catalog.reading() as connection:
         filling = any(one.state is Permission.BACKFILLING for one in indexing.of_base(connection, base))
         held = tx.holds(connection, _holder(base))
     if held and not filling:
-        tx.let_go(context.catalog, _holder(base))
+        tx.let_go(catalog, _holder(base))

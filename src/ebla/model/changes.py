@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ebla.base.ids import NodeId, RelationId, RunId, TaskId, Term, TransactionId, Version
+from ebla.model.access import PutGrant, PutUser, RemoveUser
 from ebla.model.failure import Failure
 from ebla.model.lifecycle.index import Permission
 from ebla.model.lifecycle.view import ViewState
@@ -84,7 +85,7 @@ class RunsLive:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NobodyReadsBelow:
+class NoReaderBelow:
     """No living pin and no open transaction needs a version older than this one."""
 
     version: Version
@@ -156,7 +157,7 @@ class IndexIs:
 
 RunRequirement = NoWritesSince | RunsLive | RunsStaged | CutoffsAre
 
-SessionRequirement = TransactionOpen | SessionOpen | ProgressIs | TermIs | NobodyReadsBelow
+SessionRequirement = TransactionOpen | SessionOpen | ProgressIs | TermIs | NoReaderBelow
 
 Requirement = (
     ExclusiveVersionIs
@@ -231,7 +232,7 @@ class SetProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateRelation:
-    """The identifier is given by the commit; `Committed.relation` returns it.
+    """The identifier is given by the commit; `CommitRecord.relation` returns it.
 
     `number` is one that `transactions.begin_new` has taken: the relation's first files are there already.
     `reads` are the relations that a view reads.
@@ -503,6 +504,8 @@ RunUpdate = AddRuns | AddCopies | EndRuns | SetCutoff | SetRunState
 
 SessionUpdate = EndTransaction | OpenSession | CloseSession | SetProgress
 
+UserUpdate = PutUser | RemoveUser | PutGrant
+
 HandlerUpdate = PutHandler | RemoveHandler | LogDictionaryChanges | ForgetDictionaryChanges
 
 RelationUpdate = (
@@ -527,6 +530,7 @@ Update = (
     | BuildingUpdate
     | TopologyUpdate
     | TransitionUpdate
+    | UserUpdate
 )
 
 ROWS_ONLY = (
@@ -573,7 +577,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
+class CommitRecord:
     version: Version
     committed_at: int
     relation: RelationId | None = None

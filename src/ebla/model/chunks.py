@@ -126,7 +126,7 @@ def _stands(covered: Covered, ranges: Sequence[TokenRange], at: Iterable[tuple[T
 
 
 def cut_evenly(tokens: TokenRange, after: str | None, rows: int, rows_max: int) -> tuple[str | None, int]:
-    """Where to cut a range of so many rows that its tokens are not looked at: they are spread evenly."""
+    """Where to cut a range with more rows than are sorted by token: the cut takes tokens as evenly spread."""
     first, last = tokens
     start = first if after is None else token_at(after) + 1
     left = round(rows * (last - start + 1) / (last - first + 1))
@@ -137,7 +137,7 @@ def cut_evenly(tokens: TokenRange, after: str | None, rows: int, rows_max: int) 
 
 
 def cut_exactly(tokens: Sequence[int], after: str | None, rows_max: int) -> tuple[str | None, int]:
-    """The same from the sorted tokens of the range's rows."""
+    """Where to cut a range whose rows' tokens are given, sorted."""
     start = 0 if after is None else bisect_right(tokens, token_at(after))
     if len(tokens) - start <= rows_max:
         return None, len(tokens) - start

@@ -16,7 +16,7 @@ from ebla.model.relation import SPANS_TABLETS, Relation, Run
 from ebla.model.tablets import spread_over, tablets_over
 
 
-class TooFew(NamedTuple):
+class CopyShortage(NamedTuple):
     """A tablet of which a run has too few copies."""
 
     tablet: TabletId
@@ -29,12 +29,14 @@ def tablets_with_rows(relation: Relation, run: Run) -> Collection[TabletId]:
     """The tablets that a run may have rows of."""
     if run.tablet != SPANS_TABLETS:
         return (run.tablet,)
-    if run.spread is not None:
-        return spread_over(run.spread, relation.tablets)
-    return tablets_over(run.tokens, relation.tablets)
+    over = tablets_over(run.tokens, relation.tablets)
+    if run.spread is None:
+        return over
+    # A map with more tablets than the spread was made with has some beyond the first and the last token.
+    return [tablet for tablet in spread_over(run.spread, relation.tablets) if over[0] <= tablet <= over[-1]]
 
 
-def too_few(relation: Relation, run: Run) -> TooFew | None:
+def too_few(relation: Relation, run: Run) -> CopyShortage | None:
     """The first tablet of a run that has it on fewer of its replicas than a commit needs."""
     for tablet in tablets_with_rows(relation, run):
         for nodes in relation.required(tablet):
@@ -43,10 +45,10 @@ def too_few(relation: Relation, run: Run) -> TooFew | None:
     return None
 
 
-def too_few_of(relation: Relation, run: Run, tablet: TabletId, nodes: tuple[NodeId, ...]) -> TooFew | None:
+def too_few_of(relation: Relation, run: Run, tablet: TabletId, nodes: tuple[NodeId, ...]) -> CopyShortage | None:
     """Whether fewer nodes of a tablet have a run than a commit needs."""
     least, copies = min(relation.min_copies, len(nodes)), len(frozenset(run.nodes).intersection(nodes))
-    return TooFew(tablet, nodes, least, copies) if copies < least else None
+    return CopyShortage(tablet, nodes, least, copies) if copies < least else None
 
 
 def missing(relation: Relation, run: Run) -> dict[NodeId, TabletId]:

@@ -15,4 +15,4 @@ class Failure:
     culprit: Culprit | None = None
     """The row that is to blame, where it was found."""
     at: int
-    """In microseconds since 1970."""
+    """When it happened, in microseconds since 1970."""

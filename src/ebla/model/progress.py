@@ -30,7 +30,7 @@ PERCENT_SCANNED = 99.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class BuildFigures:
     """What is known about a build at a moment."""
 
     now_us: int
@@ -41,7 +41,6 @@ class Measured:
     """An estimate, which may be too low: rows come while the build runs."""
     applied: bool = False
     """Whether epochs have reached every chunk."""
-    validated: bool = False
     built: bool = False
     started_us: int | None = None
     """When the first chunk began."""
@@ -62,7 +61,7 @@ class Progress:
     detail: str | None
 
 
-def phase(m: Measured) -> Phase:
+def phase(m: BuildFigures) -> Phase:
     if m.built:
         return Phase.READABLE
     if m.failed is not None:
@@ -74,7 +73,7 @@ def phase(m: Measured) -> Phase:
     return Phase.VALIDATING if m.applied else Phase.CATCHING_UP
 
 
-def progress(m: Measured, before: Progress | None = None) -> Progress:
+def progress(m: BuildFigures, before: Progress | None = None) -> Progress:
     now = phase(m)
     percent = _percent(m)
     if before is not None:  # an estimate that turned out too low, or a task done again, is no way back
@@ -91,7 +90,7 @@ def progress(m: Measured, before: Progress | None = None) -> Progress:
     )
 
 
-def _percent(m: Measured) -> float:
+def _percent(m: BuildFigures) -> float:
     if m.built:
         return 100.0
     by_tablets = m.tablets_covered / m.tablets if m.tablets else 1.0
@@ -104,14 +103,14 @@ def _percent(m: Measured) -> float:
     return min(PERCENT_SCANNED, round(PERCENT_SCANNED * part, 1))
 
 
-def _rate(m: Measured, now: Phase) -> float | None:
+def _rate(m: BuildFigures, now: Phase) -> float | None:
     """Rows a second since the first chunk; `None` while nothing is read."""
     if now in (Phase.WAITING, Phase.FAILED) or m.started_us is None or m.now_us <= m.started_us or m.rows_read == 0:
         return None
     return m.rows_read * 1e6 / (m.now_us - m.started_us)
 
 
-def _eta(m: Measured, now: Phase, rate: float | None) -> float | None:
+def _eta(m: BuildFigures, now: Phase, rate: float | None) -> float | None:
     """Seconds until all is read, by the rate so far; `None` where that cannot be known."""
     match now:
         case Phase.READABLE:
@@ -126,7 +125,7 @@ def _eta(m: Measured, now: Phase, rate: float | None) -> float | None:
             assert_never(now)
 
 
-def _detail(m: Measured, now: Phase) -> str | None:
+def _detail(m: BuildFigures, now: Phase) -> str | None:
     match now:
         case Phase.WAITING:
             return m.waiting_for or "a worker"

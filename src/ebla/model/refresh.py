@@ -118,7 +118,7 @@ class RangeMove:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class RefreshOutcome:
     """What an epoch does to a view with a refresh: its moves, and what the view has read behind it."""
 
     moves: tuple[RangeMove, ...]
@@ -126,7 +126,9 @@ class Moved:
     refresh: Refresh | None
 
 
-def moved(read: Mapping[str, int], refresh: Refresh, target: Mapping[str, Version], chunk: int | None = None) -> Moved:
+def moved(
+    read: Mapping[str, int], refresh: Refresh, target: Mapping[str, Version], chunk: int | None = None
+) -> RefreshOutcome:
     """The moves of an epoch to the target's versions, which name every input.
 
     The refresh stays if the target leaves its dictionaries where they are; else it ends, and everything is at the
@@ -137,7 +139,7 @@ def moved(read: Mapping[str, int], refresh: Refresh, target: Mapping[str, Versio
     behind = TOKEN_MIN - 1 if refresh.up_to is None else refresh.up_to
     if any(target[name] != old[name] for name in refresh.to):
         moves = [_Span(TOKEN_MIN, behind, new, target), _Span(behind + 1, TOKEN_MAX, old, target)]
-        return Moved(moves=_moves(moves), read=target, refresh=None)
+        return RefreshOutcome(moves=_moves(moves), read=target, refresh=None)
     ahead = {**target, **{name: Version(v) for name, v in refresh.to.items()}}
     end = behind if chunk is None else chunk
     assert behind <= end <= TOKEN_MAX, "a chunk goes on where the refresh is"
@@ -147,8 +149,10 @@ def moved(read: Mapping[str, int], refresh: Refresh, target: Mapping[str, Versio
         _Span(end + 1, TOKEN_MAX, old, target),
     ]
     if end == TOKEN_MAX:
-        return Moved(moves=_moves(moves), read=ahead, refresh=None)
-    return Moved(moves=_moves(moves), read=target, refresh=refresh if chunk is None else replace(refresh, up_to=end))
+        return RefreshOutcome(moves=_moves(moves), read=ahead, refresh=None)
+    return RefreshOutcome(
+        moves=_moves(moves), read=target, refresh=refresh if chunk is None else replace(refresh, up_to=end)
+    )
 
 
 class _Span(NamedTuple):

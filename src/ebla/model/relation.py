@@ -79,7 +79,7 @@ class Kind(StrEnum):
 
     @property
     def spelled(self) -> str:
-        """As statements say it, behind CREATE, DROP and ALTER."""
+        """The kind in the words of statements, behind CREATE, DROP and ALTER."""
         return "MATERIALIZED VIEW" if self is Kind.VIEW else self.value.upper()
 
 
@@ -130,7 +130,7 @@ class Constraint:
     name: str
     text: str
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of the session whose expression it is."""
+    """The settings of the session whose expression it is."""
     checked: bool = True
     """Whether the rows that were there before it fulfil it; new ones must in any case."""
 
@@ -231,10 +231,17 @@ class Relation:
         return next((c for c in self.columns if c.name.lower() == wanted), None)
 
     def in_map(self, tablets: int) -> Relation:
-        """The same relation with so many tablets."""
+        """The same relation with `tablets` tablets. The halves of a tablet in transition are in the same one: runs that
+        are cut for a map that is coming go where those of the tablet go."""
         if tablets == self.tablets:
             return self
-        return replace(self, tablets=tablets, placement=resized(self.placement, tablets), moves={})
+        moves = resized([self.moves.get(TabletId(tablet)) for tablet in range(self.tablets)], tablets)
+        return replace(
+            self,
+            tablets=tablets,
+            placement=resized(self.placement, tablets),
+            moves={TabletId(tablet): move for tablet, move in enumerate(moves) if move is not None},
+        )
 
     def replicas(self, tablet: TabletId, which: Replicas) -> tuple[NodeId, ...]:
         """The nodes of one of a tablet's sets of replicas."""
@@ -277,7 +284,7 @@ class Run:
     relation: RelationId
     level: int
     tablet: TabletId
-    """In the tablet map that it was written or read with; `SPANS_TABLETS` if several have its tokens."""
+    """The tablet in the map that the run was written or read with; `SPANS_TABLETS` if several have its tokens."""
     token_min: Token
     token_max: Token
     rows: int
@@ -294,7 +301,7 @@ class Run:
     state: RunState = RunState.NORMAL
     source: RunSource = RunSource.WRITE
     begin_version: Version = FOREVER
-    """Of the newest commit that it has rows of. If runs of several commits were merged into it, it is visible later."""
+    """The version of the newest commit that it has rows of. A run that was merged from several is visible later."""
     end_version: Version = FOREVER
     spread: str | None = None
     """Which tablets it has rows of (`ebla.model.tablets.spread_of`); `None`: maybe all from its first to its last."""
@@ -304,6 +311,6 @@ class Run:
         return TokenRange(self.token_min, self.token_max)
 
     def in_map(self, tablets: int) -> Run:
-        """The same run for readers of a map of so many tablets."""
+        """The same run for readers of a map of `tablets` tablets."""
         tablet = tablet_around(self.tokens, tablets)
         return replace(self, tablet=SPANS_TABLETS if tablet is None else tablet)

@@ -25,6 +25,8 @@ SCHEMA = Scope("schema")
 TOPOLOGY = Scope("topology")
 """Nodes."""
 HANDLERS = Scope("handlers")
+ACCESS = Scope("access")
+"""Users and what they may do."""
 DROPPED = Scope("dropped")
 """Relations that were dropped so long ago that each has no guard of its own any more."""
 

@@ -86,11 +86,6 @@ def advance(segments: Segments[K], version: Version) -> Segments[K]:
     return _joined(Segment(up_to=s.up_to, since=version, rows=s.rows) if s.since < version else s for s in segments)
 
 
-def changes_from(segments: Segments[K]) -> Version | None:
-    """The version behind which an epoch must know all changes; `None` where nothing is covered."""
-    return min((s.since for s in segments), default=None)
-
-
 def rows(segments: Segments[K]) -> int:
     return sum(s.rows for s in segments)
 

@@ -105,7 +105,7 @@ def superseded(cutoffs: Mapping[TokenRange, Version], tablets: int) -> set[Token
 
 
 def span_of(run: Run, tablets: int) -> range:
-    """The tablets of a run's map, which has so many, that its tokens lie in."""
+    """The tablets, of a map with `tablets`, that the run's tokens lie in."""
     if run.tablet != SPANS_TABLETS:
         return range(run.tablet, run.tablet + 1)
     return range(tablet_of(run.token_min, tablets), tablet_of(run.token_max, tablets) + 1)

@@ -124,8 +124,8 @@ def spread_over(spread: str, tablets: int) -> list[TabletId]:
 
 
 def resized(of_tablets: Sequence[T], tablets: int) -> tuple[T, ...]:
-    """What is known of each tablet, for a map of so many tablets: the parts of a tablet have what it had, and several
-    that become one have what the first of them had."""
+    """The values of each tablet, for a map of `tablets` tablets. The halves of a tablet have its value, and
+    tablets that become one have the value of the first."""
     if not of_tablets:
         return ()
     return tuple(of_tablets[tablet * len(of_tablets) // tablets] for tablet in range(tablets))

@@ -58,7 +58,7 @@ class Task:
 
     @property
     def state(self) -> TaskState:
-        """As far as the catalog knows."""
+        """The state that the catalog has of it."""
         return TaskState.ABORTED if self.aborted else TaskState.CREATED
 
     def again(self, new: TaskId, *, tokens: TokenRange | None = None, replica: Replica | None = None) -> Task:
@@ -82,7 +82,7 @@ class Build:
     """A bound for each of its tasks. `None`: as fast as it goes; 0: paused."""
     chunk_rows: int | None = None
     concurrency: int | None = None
-    """So many of its tablets at most are worked on at a time. `None`: as many as a batch takes."""
+    """The number of tablets that workers fill at a time, at most. `None`: as many as a batch takes."""
     on_hold: bool = False
     """`PAUSE`: nothing is done until `RESUME`, and the rate stays what it was."""
     created: Version = NOT_YET

@@ -34,12 +34,12 @@ class Throttle:
         return replace(self, owed_row_us=max(0, self.owed_row_us - paid), at_us=now_us)
 
     def spent(self, rows: int, now_us: int) -> Throttle:
-        """After a chunk of this many rows."""
+        """The debt after a chunk of this many rows."""
         settled = self.settled(now_us)
         return replace(settled, owed_row_us=settled.owed_row_us + rows * MINUTE_US)
 
     def altered(self, rows_per_minute: int | None, now_us: int) -> Throttle:
-        """With another rate from now on."""
+        """The throttle with another rate from now on."""
         return replace(self.settled(now_us), rows_per_minute=rows_per_minute)
 
     def wait_us(self, now_us: int) -> int | None:

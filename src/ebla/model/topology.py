@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ebla.base.ids import NodeId, RelationId, TabletId, Version
-from ebla.model.lifecycle.node import NodeState, may_receive
+from ebla.model.lifecycle.node import NodeState, is_member, may_receive
 from ebla.model.lifecycle.tablet import Stage
 from ebla.model.relation import Move
 from ebla.model.tasks import Replica
@@ -19,7 +19,9 @@ from ebla.model.tasks import Replica
 LEASE = "topology"
 """The lease that the leader of the topology holds."""
 
-FEATURES = frozenset({"tablet_transitions", "topology_requests"})
+BUILDING_CALLS = "building_calls"
+"""A node does tasks of builds that another one calls it for (`ebla.server.rpc`)."""
+FEATURES = frozenset({"tablet_transitions", "topology_requests", BUILDING_CALLS})
 """What a node of this release can do. One that lacks what all members can is refused."""
 
 Tablet = tuple[RelationId, TabletId]
@@ -47,6 +49,24 @@ class Member:
     """The node in whose place it came."""
 
 
+def features_in_use(members: Iterable[Member]) -> frozenset[str]:
+    """What all members can: a feature is used from the moment on that the last of them has it."""
+    found = [member.features for member in members if is_member(member.state)]
+    return frozenset.intersection(*found) if found else frozenset()
+
+
+def release_step(release: str) -> tuple[int, int]:
+    """The numbers of a release that a rolling upgrade takes one after the other."""
+    major, minor = (*release.split("."), "0", "0")[:2]
+    return int(major) if major.isdigit() else 0, int(minor) if minor.isdigit() else 0
+
+
+def is_next_to(release: str, other: str) -> bool:
+    """Whether nodes of both releases may be in one cluster: they are the same, or one step apart."""
+    (major, minor), (of_other, minor_of_other) = release_step(release), release_step(other)
+    return major == of_other and abs(minor - minor_of_other) <= 1
+
+
 # ---- requests -------------------------------------------------------------------------------------------
 
 
@@ -61,6 +81,10 @@ class RequestKind(StrEnum):
     RESIZE = "resize"
     MOVE = "move"
     TRUNCATE = "truncate"
+
+
+BESIDE = frozenset({RequestKind.JOIN, RequestKind.NEW_CDC_GENERATION, RequestKind.TRUNCATE})
+"""Requests that move no tablet: they wait for no other kind, and no other waits for them."""
 
 
 class RequestState(StrEnum):
@@ -97,7 +121,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rebuilt:
+class RebuildResult:
     """What a node that was rebuilt has not."""
 
     lacks: int = 0
@@ -166,9 +190,9 @@ class Layout:
     replication: int
     min_copies: int
     replicas: tuple[tuple[Replica, ...], ...]
-    """Of each tablet, the preferred reader first."""
+    """The replicas of each tablet, the preferred reader first."""
     bytes: tuple[int, ...]
-    """Of one copy of each tablet, with its indexes'."""
+    """The bytes of one copy of each tablet, with its indexes'."""
     resize: Resize = Resize()
     reported: Mapping[tuple[TabletId, NodeId], int] = field(default_factory=dict)
     """The number of the last resize that a replica has cut its runs for."""
@@ -200,6 +224,13 @@ class Layout:
         return zip(self.replicas[::2], self.replicas[1::2], strict=True)
 
 
+def copies_max(receivers: Collection[Member]) -> tuple[int, str]:
+    """How many copies of a tablet some nodes can have, and of what they have that many: where there are racks each copy
+    is in another one, and otherwise on another node."""
+    racks = {(member.datacenter, member.rack) for member in receivers}
+    return (len(racks), "racks") if len(racks) > 1 else (len(receivers), "nodes")
+
+
 def is_together(one: Iterable[Replica], other: Iterable[Replica]) -> bool:
     return {replica.host for replica in one} == {replica.host for replica in other}
 
@@ -210,7 +241,7 @@ def is_together(one: Iterable[Replica], other: Iterable[Replica]) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
     version: Version
-    """Of the last commit that changed what is here."""
+    """The version of the last commit that changed the topology."""
     members: Mapping[NodeId, Member]
     alive: frozenset[NodeId]
     """Nodes whose process holds its lease."""
@@ -221,9 +252,9 @@ class Topology:
     layouts: Mapping[RelationId, Layout]
     transitions: Mapping[Tablet, Transition]
     requests: tuple[Request, ...]
-    """Those that have not ended, the oldest first."""
+    """The requests that have not ended, the oldest first."""
     balancing: bool = True
-    rebuilt: Mapping[int, Rebuilt] = field(default_factory=dict)
+    rebuilt: Mapping[int, RebuildResult] = field(default_factory=dict)
     """The requests to rebuild a node whose node has what can be copied to it."""
     unreached: Mapping[NodeId, Mapping[str, int]] = field(default_factory=dict)
     """Of each dead node, how many runs of each relation it has that no live node has."""

@@ -23,6 +23,16 @@ class AddNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetNodeBuild:
+    """A member was started with another release, other features or at another address."""
+
+    node: NodeId
+    release: str
+    features: frozenset[str]
+    address: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetNodeState:
     """The next state of a node."""
 
@@ -40,6 +50,8 @@ class AddRequest:
     node: NodeId | None = None
     relation: RelationId | None = None
     parameters: Mapping[str, object] = field(default_factory=dict)
+    result: str | None = None
+    """Of one that is answered by the commit that asks: it has ended, with this result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +123,7 @@ class EndTransition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetReplication:
-    """Tablets of a table or a view, and of its indexes, are to have so many replicas. Transitions bring them there."""
+    """The number of replicas that the tablets of a table or a view, and of its indexes, get by transitions."""
 
     relation: RelationId
     replication: int
@@ -137,7 +149,7 @@ class ReportCut:
     tablets: tuple[TabletId, ...]
     host: NodeId
     number: int
-    """Of the resize."""
+    """The number of the resize."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,15 +157,33 @@ class PublishGenerations:
     """Every generation of change streams that is committed is known to readers."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginGenerations:
+    """The generations of change streams that a request announced begin with this commit."""
+
+    request: int
+    relation: RelationId | None
+    """`None`: of every table and view."""
+
+
 ResizeUpdate = SetResize | ReportCut
 
 Unreported = (
-    SetResize | PublishGenerations | AddNode | SetNodeState | AddRequest | BeginRequest | EndRequest | SetBalancing
+    SetResize
+    | PublishGenerations
+    | BeginGenerations
+    | AddNode
+    | SetNodeBuild
+    | SetNodeState
+    | AddRequest
+    | BeginRequest
+    | EndRequest
+    | SetBalancing
 )
 
 """Updates that move the topology's version."""
 
 TopologyUpdate = Unreported | ReportCut
 
-ROWS_ONLY = (AddRequest, BeginRequest, EndRequest, SetBalancing, ReportCut, PublishGenerations)
+ROWS_ONLY = (AddRequest, BeginRequest, EndRequest, SetBalancing, ReportCut, PublishGenerations, BeginGenerations)
 """Updates that leave the shape as it is: which nodes there are, and where tablets lie."""

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 
+from ebla.base.ids import Version
 from ebla.build.loop import BUILDING
 from ebla.catalog.processes import Role
 from ebla.model.topology import Member
@@ -19,9 +20,10 @@ from ebla.node.runner import Runner
 from ebla.node.vacuumer import Vacuumer
 from ebla.query.execute import Reader
 from ebla.tables.context import Context
+from ebla.tables.cutting import Cutting
 from ebla.topology.handshake import Handshake
 from ebla.topology.segregation import Segregation
-from ebla.topology.service import Coordination
+from ebla.topology.service import LOOK_S, Coordination
 from ebla.views.handlers.epochs import Epochs
 
 
@@ -49,13 +51,13 @@ class Background:
     def __init__(self, context: Context, epochs: Epochs) -> None:
         let_threads_in(context.settings.thread_switch_s)
         self._context = context
-        self._segregation = Segregation(context, own=context.nodes.living)
+        self._segregation = Segregation(context, own=context.nodes.living, cutter=Cutting(context))
         saw = lambda: context.services.wake(Presence.name, Segregation.name)  # noqa: E731
         self.coordination = Coordination(context, own=context.nodes.living, saw=saw)
         self.handshake = Handshake(context, self.coordination)
         self.reader = Reader(context, self.wake_runner)
         self.compactor = Compactor(context)
-        Runner(context, epochs)
+        self._runner = Runner(context, epochs)
         self._vacuumer = Vacuumer(context)
         self._repairer = Repairer(context)
         Preparer(context, self.reader)
@@ -64,7 +66,10 @@ class Background:
     def show(self, role: Role) -> None:
         """Keep a row in `system.processes` that says what this process does, follow the topology, and repair now and
         then."""
-        self._presence = Presence(self._context, role, self.coordination)
+        self._runner.assignment.permanent = role.maintains
+        self._presence = Presence(self._context, role, self.coordination, self._runner.assignment)
+        if role is Role.NODE:
+            self._presence.appear()  # others ask at once whether it lives
         self._presence.start()
         self.coordination.start()
         self._repairer.start()
@@ -80,6 +85,18 @@ class Background:
     def wake(self) -> None:
         """Look whether there is anything to build or to bring up to date."""
         self._context.services.wake(Runner.name, BUILDING)
+
+    def follow(self, version: Version) -> Version:
+        """Another process says that it has committed: look at once. The version of the topology that is followed then.
+
+        Where that has moved, this process's row says so before it returns, as far as that takes no longer than a look.
+        """
+        self.wake()
+        if self.coordination.seen < version:
+            self.coordination.ask()
+            self._context.services.wait_for(lambda: self.coordination.seen >= version, LOOK_S)
+            self._presence.appear()
+        return self.coordination.seen
 
     def wake_runner(self) -> None:
         """Look whether views are behind; the runner wakes building if anything was committed."""

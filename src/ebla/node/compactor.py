@@ -29,7 +29,7 @@ log = logging.getLogger("ebla.compaction")
 
 LOOK_S = 0.5
 EVERY = "*"
-"""In place of a name: every table, and every view that is built."""
+"""Stands for every table, and every view that is built."""
 
 
 class Compactor:
@@ -40,7 +40,7 @@ class Compactor:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._relations: dict[str, None] = {}
-        """Those that were written to, in the order in which they are looked at."""
+        """The relations that were written to, in the order in which compaction looks at them."""
         self._not_before_s = -math.inf
         """When relations are looked at again that were written to since."""
         self._lock = threading.Lock()

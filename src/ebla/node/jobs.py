@@ -1,8 +1,7 @@
 """The services of handlers: the epochs of one handler, and the changes of dictionaries of all.
 
-Of several processes one runs the epochs of a handler, the one that has its lease; the others ask for it as long as
-there may be something to do. Were two to hold it for a moment, their commits would still be guarded by the position of
-each view.
+Of several processes one runs the epochs of a handler: the one that the job coordinator told to, once it has the lease.
+Were two to hold it for a moment, their commits would still be guarded by the position of each view.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from ebla.model.handlers import DICTIONARY
 from ebla.model.plans import Plan
@@ -151,20 +150,25 @@ class Dictionaries:
         self._context = context
         self._epochs = epochs
         self._turns = Turns()
+        self._gathers = False
+        self._here = frozenset[str]()
         self._lock = threading.Lock()
         self._refresh_s: float | None = 0.0
         """When refreshes that have begun go on; there may be one from the start."""
         self._begin: set[str] = set()
         """Handlers whose gathered changes are not all taken in."""
-        self._ungathered: set[str] = set()
-        """Handlers whose turn has come, and whose dictionaries have not been looked at since."""
 
-    def want(self, periods_s: Mapping[str, float], now_s: float) -> None:
-        """Something was committed: these handlers have dictionaries, and look at them this often."""
+    def want(self, periods_s: Mapping[str, float], now_s: float, *, here: Collection[str], gathers: bool) -> None:
+        """Something was committed: these handlers have dictionaries, and look at them this often.
+
+        `here`: those whose epochs this process runs. `gathers`: it gathers the changes for all processes; the others
+        begin with what it has gathered.
+        """
         with self._lock:
+            self._here, self._gathers = frozenset(here), gathers
             self._turns.periods_s = periods_s
             self._turns.want(now_s)
-        if periods_s and self._epochs.refreshing(set(periods_s)):
+        if here and self._epochs.refreshing(set(here)):
             self._refresh_s = now_s  # one may have been resumed, or its process may have ended
 
     def step(self, now_s: float) -> float | None:
@@ -174,9 +178,9 @@ class Dictionaries:
             return now_s + wait_s
         with self._lock:
             due = self._turns.take(now_s)
-            handlers = set(self._turns.periods_s)
+            here = set(self._here)
         try:
-            self._advance(due, handlers)
+            self._advance(due, here)
         except BaseException:
             with self._lock:
                 self._turns.put_back(due, self._context.services.clock())
@@ -192,18 +196,16 @@ class Dictionaries:
             waits.append(self._refresh_s - now_s)
         return max(0.0, min(waits, default=0.0))
 
-    def _advance(self, due: set[str], handlers: set[str]) -> None:
-        """Of handlers whose epochs this process runs: then an epoch and a chunk never work against each other."""
-        self._begin = (self._begin | due) & handlers
-        self._ungathered = (self._ungathered | due) & handlers
-        wanted = self._begin | self._epochs.refreshing(handlers)
+    def _advance(self, due: set[str], here: set[str]) -> None:
+        """Refresh for handlers whose epochs run here: then an epoch and a chunk never work against each other."""
+        self._begin = (self._begin | due) & here
+        wanted = self._begin | self._epochs.refreshing(here)
         mine = {name for name in wanted if may_run(self._context, name)}
         with contextlib.ExitStack() as working:
             for name in mine:
                 working.enter_context(self._context.leadership.working(service_of(name)))
-            if self._ungathered & mine:
+            if due and self._gathers:
                 self._epochs.gather()
-                self._ungathered -= mine
             step = self._epochs.refresh(self._begin & mine, mine)
         if step.wait_s is None:
             self._begin -= mine

@@ -1,9 +1,9 @@
 """A process's row in `system.processes`: that it is alive, whether it maintains, and what it is doing.
 
 A service looks at what the process does and writes where that has changed, every two seconds at most, or where a third
-of the lease is over. That it follows another version of the topology is written at once: the coordinator waits for it.
-A process that maintains nothing has no row for its first seconds: a command that reads and ends writes nothing, and
-needs no right to.
+of the lease is over. The same database transaction renews its row among the runners of jobs. That it follows another
+version of the topology is written at once: the coordinator waits for it. A process that maintains nothing has no row
+for its first seconds: a command that reads and ends writes nothing, and needs no right to.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ebla.base.services import HEARTS
 from ebla.catalog import processes
 from ebla.catalog.processes import Role
 from ebla.errors import EblaError
+from ebla.node.assignment import Assignment
 from ebla.tables.context import Context
 from ebla.topology.service import Coordination
 
@@ -37,7 +38,7 @@ LEASES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class PresenceRow:
     """What the row says, apart from times."""
 
     maintains: bool
@@ -46,11 +47,13 @@ class Said:
     """The version of the topology that the process follows."""
 
 
-def is_due(now_s: float, opened_s: float, lease_s: float, said: Said | None, said_s: float, is_now: Said) -> bool:
+def is_due(
+    now_s: float, opened_s: float, period_s: float, said: PresenceRow | None, said_s: float, is_now: PresenceRow
+) -> bool:
     """Whether a process has to write its row."""
     if said is None:
         return is_now.maintains or now_s - opened_s >= QUIET_S
-    if is_now.maintains != said.maintains or is_now.seen != said.seen or now_s - said_s >= lease_s / 3:
+    if is_now.maintains != said.maintains or is_now.seen != said.seen or now_s - said_s >= period_s:
         return True
     return is_now != said and now_s - said_s >= DOING_S
 
@@ -61,13 +64,15 @@ class Presence:
     name = "presence"
     wanted = True
 
-    def __init__(self, context: Context, role: Role, coordination: Coordination) -> None:
+    def __init__(self, context: Context, role: Role, coordination: Coordination, assignment: Assignment) -> None:
         self._context = context
+        self._assignment = assignment
         self._role = role
         self._coordination = coordination
         self._lease_s = LEASES * context.settings.leader_lease_s
+        self._period_s = min(self._lease_s, context.settings.runner_lease_s) / 3
         self._opened_s = context.services.clock()
-        self._said: Said | None = None
+        self._said: PresenceRow | None = None
         self._said_s = 0.0
 
     def start(self) -> None:
@@ -78,7 +83,7 @@ class Presence:
         if now_s < self._opened_s + LOOK_S:
             return self._opened_s + LOOK_S
         now = self._now()
-        if is_due(now_s, self._opened_s, self._lease_s, self._said, self._said_s, now):
+        if is_due(now_s, self._opened_s, self._period_s, self._said, self._said_s, now):
             try:
                 self._report(now)
             except (EblaError, OSError, SQLAlchemyError) as error:
@@ -87,16 +92,16 @@ class Presence:
             self._said_s = self._context.services.clock()
         return now_s + LOOK_S
 
-    def _now(self) -> Said:
+    def _now(self) -> PresenceRow:
         context = self._context
-        return Said(maintains=context.maintains, doing=context.activities.now(), seen=self._coordination.seen)
+        return PresenceRow(maintains=context.maintains, doing=context.activities.now(), seen=self._coordination.seen)
 
     def appear(self) -> None:
         """Put the row there at once: others shall know that this process lives."""
         self._report(self._now())
         self._said_s = self._context.services.clock()
 
-    def _report(self, now: Said) -> None:
+    def _report(self, now: PresenceRow) -> None:
         processes.report(
             self._context.catalog,
             holder=self._context.holder,
@@ -109,6 +114,8 @@ class Presence:
             lease_us=int(self._lease_s * 1e6),
             hosts=self._coordination.own(),
             seen=now.seen,
+            runner=self._assignment.runner if now.maintains else None,
+            runner_lease_us=self._assignment.lease_us,
         )
         self._said = now
 

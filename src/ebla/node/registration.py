@@ -27,8 +27,8 @@ from ebla.errors import CatalogError, NodeConflictError
 from ebla.model import changes as c
 from ebla.model.lifecycle.node import NodeState, is_member, may_hold
 from ebla.model.scopes import TOPOLOGY
-from ebla.model.topology import FEATURES, Member
-from ebla.model.topology_changes import AddNode
+from ebla.model.topology import FEATURES, Member, features_in_use, is_next_to
+from ebla.model.topology_changes import AddNode, SetNodeBuild
 from ebla.storage.files import MARKER, Owner, Root
 
 log = logging.getLogger("ebla.topology")
@@ -37,7 +37,7 @@ DEFAULT_ROOT = "./data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registered:
+class Registration:
     """The nodes of a process."""
 
     node: NodeId
@@ -48,7 +48,7 @@ class Registered:
     """and those that are no members yet."""
 
 
-def register(catalog: Catalog, settings: Settings) -> Registered:
+def register(catalog: Catalog, settings: Settings) -> Registration:
     """Look whether this process's nodes are members; in a catalog without a node they found the cluster.
 
     A node that is registered with another storage root is refused. A root belongs to one node of one catalog, and holds
@@ -60,6 +60,7 @@ def register(catalog: Catalog, settings: Settings) -> Registered:
         held = {member.name: member.root for member in stored.values() if may_hold(member.state)}
         strangers = _strangers(catalog, cluster, stored, wanted, settings)
         _refuse_nested({name: catalog.located(root) for name, root in {**held, **wanted}.items()})
+        _refuse_far_release(stored, settings.node)
         asking = [_claimed(catalog.located(node.root), cluster, node, settings.file_mask) for node in strangers]
         if stored:
             break
@@ -68,9 +69,47 @@ def register(catalog: Catalog, settings: Settings) -> Registered:
     for name in wanted:
         if name in by_name:
             _warn_if_down(catalog.located(by_name[name].root), Owner(cluster, by_name[name].id), name)
+    _refresh_builds(catalog, settings, stored, [by_name[name] for name in wanted if name in by_name])
     nodes = by_name | {member.name: member for member in asking}
     roots = {nodes[name].id: nodes[name].root for name in wanted}
-    return Registered(node=nodes[settings.node].id, roots=roots, asking=tuple(asking))
+    return Registration(node=nodes[settings.node].id, roots=roots, asking=tuple(asking))
+
+
+def _refuse_far_release(stored: Mapping[NodeId, Member], name: str) -> None:
+    """Refuse a build that is more than one step away from that of another member."""
+    own = release("ebla")
+    for other in stored.values():
+        if is_member(other.state) and other.name != name and not is_next_to(own, other.release or own):
+            raise NodeConflictError(
+                f"node {name}: expected a release one step from {other.release}, which node {other.name} has, at most, "
+                f"found {own}; upgrade all nodes one step after the other"
+            )
+
+
+def _refresh_builds(
+    catalog: Catalog, settings: Settings, stored: Mapping[NodeId, Member], own: Sequence[Member]
+) -> None:
+    """Say which release, features and address members of this process have now, where that is new.
+
+    A build that lacks what the cluster uses is refused: it was started with an older release than before.
+    """
+    if catalog.read_only is not None:
+        return
+    updates = []
+    for member in own:
+        if missing := sorted(features_in_use(stored.values()) - FEATURES):
+            raise NodeConflictError(
+                f"node {member.name}: expected every feature that the cluster uses, found release {release('ebla')} "
+                f"without {', '.join(missing)}; start it with release {member.release} or a newer one"
+            )
+        address = settings.address if member.name == settings.node else None
+        build = SetNodeBuild(node=member.id, release=release("ebla"), features=FEATURES, address=address)
+        before = replace(build, release=member.release, features=member.features, address=address and member.address)
+        updates += [build] if build != before else []
+    if updates:
+        reason = f"release {release('ebla')} on {', '.join(member.name for member in own)}"
+        decision = c.Decision(reason=reason, updates=tuple(updates), guards=frozenset({TOPOLOGY}))
+        catalog.decide(lambda connection, at: decision)
 
 
 def _claimed(place: str, cluster: str, node: Member, mask: int) -> Member:
@@ -110,7 +149,7 @@ def _wanted(catalog: Catalog, settings: Settings) -> dict[str, str]:
         with catalog.reading() as connection:
             registered = topology.members(connection).get(topology.host_id(connection, settings.node))
         root = DEFAULT_ROOT if registered is None else registered.root
-    return {settings.node: root} | {node: _absolute(root) for node, root in settings.nodes.items()}
+    return {settings.node: root} | {name: _absolute(node.root) for name, node in settings.nodes.items()}
 
 
 def _strangers(
@@ -152,7 +191,7 @@ def _new(
     name: str, root: str, owner: Mapping[str, str] | None, stored: Mapping[NodeId, Member], settings: Settings
 ) -> Member:
     """A node that asks to join; its root may have an id from a process that died before it could ask."""
-    dead = settings.replaces.get(name)
+    dead, own = settings.replaces.get(name), settings.nodes.get(name)
     replaced = next((m.id for m in stored.values() if dead in (m.name, m.id)), None) if dead else None
     if dead and replaced is None:
         raise NodeConflictError(f"node {name}: expected a node of the cluster to replace, found none called {dead}")
@@ -160,9 +199,10 @@ def _new(
         id=NodeId(str(uuid.uuid4()) if owner is None else owner["node"]),
         name=name,
         root=root,
-        datacenter=settings.datacenter,
-        rack=settings.rack,
-        shards=os.cpu_count() or 1,
+        datacenter=(own and own.datacenter) or settings.datacenter,
+        rack=(own and own.rack) or settings.rack,
+        shards=(own and own.shards) or settings.shards,
+        address=settings.address if name == settings.node else None,
         state=NodeState.NONE,
         release=release("ebla"),
         features=FEATURES,
@@ -185,7 +225,7 @@ def refuse_foreign_root(where: str, settings: Settings) -> None:
         raise CatalogError(f"{where!r}: expected a directory to keep a warehouse in, found: {error}") from error
     own = settings.storage_root
     roots = {settings.node: str(Path(where) / "data") if own is None else _absolute(own)}
-    roots |= {node: _absolute(root) for node, root in settings.nodes.items()}
+    roots |= {name: _absolute(node.root) for name, node in settings.nodes.items()}
     _refuse_nested(roots)
     for name, place in roots.items():
         if Root(place).owner() is not None:

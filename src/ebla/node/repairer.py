@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from ebla.base.services import Rank
-from ebla.tables.context import Context
-from ebla.topology.streaming import REPAIR, lacking, repair
+from ebla.topology.ports import Host
+from ebla.topology.streaming import REPAIR, missing_copies, repair
 
 log = logging.getLogger("ebla.topology")
 
@@ -19,33 +19,33 @@ class Repairer:
 
     name = "repair"
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, host: Host) -> None:
+        self._host = host
         self._periods = 1
-        context.services.add(self, rank=Rank.VACUUM)
+        host.services.add(self, rank=Rank.VACUUM)
 
     @property
     def wanted(self) -> bool:
-        return self._context.settings.repair_period_s > 0 and not self._context.catalog.read_only
+        return self._host.settings.repair_period_s > 0 and not self._host.catalog.read_only
 
     def start(self) -> None:
         """Repair when a period is over."""
         if self.wanted:
-            self._context.services.wake_in(self.name, self._context.settings.repair_period_s)
+            self._host.services.wake_in(self.name, self._host.settings.repair_period_s)
 
     def step(self, now_s: float) -> float | None:
         """Read first: the lease is taken only where a copy is missing, so that an idle warehouse is not written to."""
-        context, period_s = self._context, self._context.settings.repair_period_s
+        host, period_s = self._host, self._host.settings.repair_period_s
         self._periods = min(2 * self._periods, WAIT_MAX) if self._is_stuck() else 1
-        return context.services.clock() + period_s * self._periods
+        return host.services.clock() + period_s * self._periods
 
     def _is_stuck(self) -> bool:
         """Make good what is missing; whether something is, and nothing could be done about it."""
-        context = self._context
-        if not lacking(context) or context.leadership.take(REPAIR, from_the_gone=True) is None:
+        host = self._host
+        if not missing_copies(host) or host.leadership.take(REPAIR, from_the_gone=True) is None:
             return False
-        with context.leadership.working(REPAIR):
-            done = repair(context, is_over=lambda: context.leadership.held(REPAIR) is None)
+        with host.leadership.working(REPAIR):
+            done = repair(host, is_over=lambda: host.leadership.held(REPAIR) is None)
         if done.made:
             log.info("repair copies=%d", done.made)
         return bool(done.failed) and not done.made

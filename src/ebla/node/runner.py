@@ -1,4 +1,4 @@
-"""The service that looks at the catalog, and runs the services that its handlers want.
+"""The service that looks at the catalog, and runs the services of the jobs that this process was told to run.
 
 Level-triggered: a write wakes the runner, and so does a commit of another process at its next look, but what is done
 follows from the catalog. It runs only where Spark runs already: a process that writes without Spark leaves the epochs
@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import logging
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from ebla.base.backoff import Backoff
 from ebla.base.ids import Version
 from ebla.base.services import Rank, Service
 from ebla.build.loop import BUILDING
-from ebla.catalog import memory, reads, troubles
+from ebla.catalog import jobs, memory, reads, troubles
 from ebla.catalog.troubles import Activity
+from ebla.errors import EblaError
 from ebla.model.handlers import DICTIONARY, Handler, by_name, owners, tuning
 from ebla.model.relation import Kind
+from ebla.node.assignment import Assignment
 from ebla.node.jobs import Dictionaries, epochs_of, service_of
 from ebla.relations import handlers as stored
 from ebla.tables.context import Context
@@ -30,6 +34,10 @@ LOOK_S = 1.0
 """How often the runner looks for commits of other processes, and tries again when a look has failed."""
 
 
+ENDING_LOOK_S = 0.1
+"""How often it looks while a job that was stopped works on."""
+
+
 class Runner:
     """Starts, wakes and ends the services of handlers in one process as the catalog says."""
 
@@ -38,11 +46,14 @@ class Runner:
     def __init__(self, context: Context, epochs: Epochs) -> None:
         self._context = context
         self._epochs = epochs
+        self.assignment = Assignment(context, start=self._start, stop=self._stop)
         self._dictionaries = Dictionaries(context, epochs)
         self._jobs: dict[str, Service] = {}
+        """What runs here, by the name of the service."""
         self._periods_s: dict[str, float | None] = {}
         self._seen: Version | None = None
         self._shape: int | None = None
+        self._wanted = frozenset[str]()
         self._next_try_us: int | None = None
         """When a view in trouble is tried again, by the catalog's clock."""
         context.services.add(self, backoff=Backoff(LOOK_S, LOOK_S))
@@ -57,7 +68,9 @@ class Runner:
         return self._context.services.clock() + self._rest_s()
 
     def _rest_s(self) -> float:
-        """Until the next look: not longer than until a view is tried again."""
+        """Until the next look: not longer than until a view is tried again, or a job that ends has ended."""
+        if self.assignment.is_ending:
+            return ENDING_LOOK_S
         if self._next_try_us is None:
             return LOOK_S
         return min(LOOK_S, max(0.01, (self._next_try_us - self._context.catalog.clock()) / 1e6))
@@ -72,16 +85,26 @@ class Runner:
             if version == self._seen:
                 if any(at <= now for at in tries):
                     services.wake_group(HANDLER)
-                return
+                if not self.assignment.is_due(jobs.changed(connection)):
+                    return
             shape = memory.counters(connection)["shape"]
             handlers = stored.handlers(connection)
             views = reads.relation_ids(connection, Kind.VIEW)
+            is_due = self.assignment.is_due(jobs.changed(connection))
         job = by_name(handlers, DICTIONARY)
         busy = {h.name: h for h in owners(views, handlers).values() if h.should_run}
-        gathers = self._tune(busy, job)
-        self._dictionaries.want(gathers, now_s)
-        self._run({service_of(name): name for name in busy} | ({DICTIONARY: DICTIONARY} if gathers else {}))
-        for name in busy:
+        gathered = self._tune(busy, job)
+        wanted = {name: handler.text() for name, handler in busy.items()}
+        if gathered and job is not None:
+            wanted[DICTIONARY] = job.text()
+        before = set(self.assignment.jobs)
+        if is_due or wanted.keys() != self._wanted:
+            self.assignment.look(wanted)
+            self._wanted = frozenset(wanted)
+        if version == self._seen and before == self.assignment.jobs:
+            return
+        self._gather(gathered, now_s)
+        for name in self.assignment.jobs & busy.keys():
             self._context.lag.committed(service_of(name), self._periods_s[name])
         services.wake(*self._jobs)
         if shape == self._shape:
@@ -98,23 +121,47 @@ class Runner:
             return {}
         return {name: tuned[name].dictionary_period_s for name, handler in busy.items() if handler.batch}
 
-    def _run(self, wanted: dict[str, str]) -> None:
-        """Start and end services, by name, so that those of these handlers run."""
-        services = self._context.services
-        for name in [n for n in self._jobs if n not in wanted]:
-            log.info("job=%s stopped", name)
-            services.drop(name)
-            self._context.lag.forget(name)
-            del self._jobs[name]
-        for name in sorted(wanted.keys() - self._jobs.keys()):
-            log.info("job=%s started", name)
-            self._jobs[name] = self._job(wanted[name])
-            services.add(self._jobs[name], rank=Rank.EPOCH)
+    def _gather(self, periods_s: dict[str, float], now_s: float) -> None:
+        """Have dictionaries looked at for the handlers that run here, and gathered where that is this process's job."""
+        here = self.assignment.jobs & periods_s.keys()
+        gathers = DICTIONARY in self.assignment.jobs
+        wanted = periods_s if gathers else {name: periods_s[name] for name in here}
+        self._dictionaries.want(wanted, now_s, here=here, gathers=gathers)
+        if not wanted:
+            self._drop(DICTIONARY)
+        elif DICTIONARY not in self._jobs:
+            self._add(self._dictionaries)
 
-    def _job(self, handler: str) -> Service:
-        if handler == DICTIONARY:
-            return self._dictionaries
-        return epochs_of(self._context, self._epochs, handler, lambda: self._periods_s.get(handler))
+    # ---- as the job coordinator says --------------------------------------------------------------------
+
+    def _start(self, job: str) -> None:
+        """Run a job here from now on. Dictionaries are looked at for jobs that run here (`_gather`)."""
+        if job != DICTIONARY and service_of(job) not in self._jobs:
+            self._add(epochs_of(self._context, self._epochs, job, lambda: self._periods_s.get(job)))
+
+    def _stop(self, job: str) -> bool:
+        """Begin no other epoch of a job here; whether none runs. Others may have its lease then."""
+        if job == DICTIONARY:
+            return True
+        name = service_of(job)
+        self._drop(name)
+        if self._context.leadership.is_working(name):
+            return False
+        self._context.leadership.give_back(name)
+        return True
+
+    def _add(self, service: Service) -> None:
+        self._jobs[service.name] = service
+        self._context.services.add(service, rank=Rank.EPOCH)
+
+    def _drop(self, name: str) -> None:
+        if self._jobs.pop(name, None) is not None:
+            self._context.services.drop(name)
+            self._context.lag.forget(name)
 
     def stop(self) -> None:
-        """Nothing is held."""
+        """Others run the jobs."""
+        try:
+            self.assignment.leave()
+        except (EblaError, OSError, SQLAlchemyError) as error:
+            log.warning("runner: expected to take its row away, found reason=%s; it runs out", error)

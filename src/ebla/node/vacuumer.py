@@ -12,7 +12,7 @@ from ebla.tables.vacuum import vacuum
 log = logging.getLogger("ebla.vacuum")
 
 LEASE = "vacuum"
-"""Under which one process vacuums in a period, whichever comes first."""
+"""The lease under which one process vacuums in a period: the first that takes it."""
 
 
 class Vacuumer:

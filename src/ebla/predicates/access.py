@@ -33,7 +33,7 @@ class AccessPath:
     """What holds of every row besides, as normalized text: conditions that only Spark understands."""
     is_base: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of the session in which its expressions mean what they say."""
+    """The settings of the session in which its expressions are evaluated."""
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ class AccessPath:
 
     @cached_property
     def identity(self) -> tuple[PathColumn, ...]:
-        """Those of the key that say which row it is."""
+        """The columns of the key that identify a row."""
         by_path = {column.path: column for column in self.key}
         return tuple(by_path[column.physical] for column in self.relation.identity)
 

@@ -121,14 +121,14 @@ class Filter:
     column: Column
     condition: Condition
     text: str = field(default="", compare=False)
-    """In a SELECT, as it was written, normalized: a partial index may have the same."""
+    """The normalized text of the condition in a SELECT: a partial index may have the same."""
 
     def __str__(self) -> str:
         return f"{self.column.name} {self.condition}"
 
 
 @dataclass(frozen=True, slots=True)
-class By:
+class SortColumn:
     column: Column
     descending: bool = False
 
@@ -140,7 +140,7 @@ class By:
 class Request:
     relation: Relation
     where: tuple[Filter, ...] = ()
-    order: tuple[By, ...] = ()
+    order: tuple[SortColumn, ...] = ()
     """The whole order: what was asked for, then the rest of the key, so that no two rows are equal in it."""
     asked: int = 0
     """How many columns of the order were asked for."""
@@ -153,7 +153,7 @@ class Request:
     said: frozenset[str] = frozenset()
     """More conditions, which only Spark understands, normalized: an index whose every row fulfils them can answer."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Of the session in which the expressions of the request mean what they say, if it has any."""
+    """The settings of the session in which the request's expressions are evaluated, if it has any."""
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -229,11 +229,11 @@ def _columns(relation: Relation, names: Sequence[str]) -> tuple[Column, ...]:
     return found
 
 
-def _order(relation: Relation, order_by: str | Sequence[str] | None) -> tuple[tuple[By, ...], int]:
+def _order(relation: Relation, order_by: str | Sequence[str] | None) -> tuple[tuple[SortColumn, ...], int]:
     if order_by is not None and not isinstance(order_by, str | list | tuple):
         raise UsageError(f"order_by: expected a name such as 'total' or '-total', or a list, found {order_by!r}")
     names = [order_by] if isinstance(order_by, str) else list(order_by or ())
-    found: list[By] = []
+    found: list[SortColumn] = []
     for name in names:
         if not isinstance(name, str):
             raise UsageError(f"order_by: expected names such as 'total' or '-total', found {name!r}")
@@ -242,14 +242,14 @@ def _order(relation: Relation, order_by: str | Sequence[str] | None) -> tuple[tu
             raise TypeMismatchError(f"order_by: expected a type that has an order, found {column.name} {column.type}")
         if any(by.column == column for by in found):
             raise DuplicateNameError(f"order_by: expected each column once, found {column.name} twice")
-        found.append(By(column, name.startswith("-")))
+        found.append(SortColumn(column, name.startswith("-")))
     return whole_order(relation, found), len(found)
 
 
-def whole_order(relation: Relation, asked: Sequence[By]) -> tuple[By, ...]:
+def whole_order(relation: Relation, asked: Sequence[SortColumn]) -> tuple[SortColumn, ...]:
     """What was asked for, and the key behind it."""
     have = {by.column.physical for by in asked}
-    return (*asked, *(By(c) for c in relation.key if c.physical not in have))
+    return (*asked, *(SortColumn(c) for c in relation.key if c.physical not in have))
 
 
 def _filters(relation: Relation, where: Mapping[str, object]) -> list[Filter]:
@@ -306,7 +306,7 @@ def checked(relation: Relation, column: Column, condition: Condition) -> Filter:
 # ---- pages ----------------------------------------------------------------------------------------------
 
 
-def _after(relation: Relation, order: Sequence[By], after: object) -> tuple[Any, ...]:
+def _after(relation: Relation, order: Sequence[SortColumn], after: object) -> tuple[Any, ...]:
     if isinstance(after, str):
         return parse_cursor(relation, order, after)
     if not isinstance(after, Mapping):
@@ -327,13 +327,13 @@ def _after(relation: Relation, order: Sequence[By], after: object) -> tuple[Any,
     return tuple(value(by.column) for by in order)
 
 
-def cursor(relation: Relation, order: Sequence[By], last: Sequence[Any]) -> str:
+def cursor(relation: Relation, order: Sequence[SortColumn], last: Sequence[Any]) -> str:
     """Where a page ended, as text that only `parse_cursor` reads."""
     content = [relation.id, _signature(order), [v.to_json(value) for value in last]]
     return base64.urlsafe_b64encode(json.dumps(content, separators=(",", ":")).encode()).decode("ascii")
 
 
-def parse_cursor(relation: Relation, order: Sequence[By], text: str) -> tuple[Any, ...]:
+def parse_cursor(relation: Relation, order: Sequence[SortColumn], text: str) -> tuple[Any, ...]:
     try:
         number, signature, last = json.loads(base64.urlsafe_b64decode(text.encode("ascii")))
     except (ValueError, TypeError):
@@ -347,7 +347,7 @@ def parse_cursor(relation: Relation, order: Sequence[By], text: str) -> tuple[An
     return tuple(v.from_json(value, by.column) for value, by in zip(last, order, strict=True))
 
 
-def _signature(order: Sequence[By]) -> list[str]:
+def _signature(order: Sequence[SortColumn]) -> list[str]:
     return [("-" if by.descending else "") + by.column.physical for by in order]
 
 

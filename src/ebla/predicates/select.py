@@ -69,7 +69,7 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Comparison:
     column: str
     operator: str
     """One of = < <= > >= between in like null not null."""
@@ -79,18 +79,18 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PlainCondition:
     """A condition that compares no column with a literal, normalized."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spoken:
+class IndexVocabulary:
     """What indexes of a relation have besides its columns, in the words of a session with these settings."""
 
     expressions: Mapping[str, Column] = field(default_factory=dict)
-    """By their normalized text."""
+    """Columns of expressions, by their normalized text."""
     promises: frozenset[str] = frozenset()
     """Normalized conditions of partial indexes that only Spark understands."""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Select:
     relation: str
     outputs: tuple[tuple[str, str], ...] | None
     """Columns and the names that they get; `None` for all."""
-    where: tuple[Compared | Said, ...] = ()
+    where: tuple[Comparison | PlainCondition, ...] = ()
     order: tuple[tuple[str, bool], ...] = ()
     limit: int | None = None
 
@@ -181,8 +181,8 @@ class _Parser:
             raise NotSimple
         return column
 
-    def _of_relation(self, one: Compared | Said) -> Compared | Said:
-        if isinstance(one, Compared):
+    def _of_relation(self, one: Comparison | PlainCondition) -> Comparison | PlainCondition:
+        if isinstance(one, Comparison):
             return replace(one, column=self._bare(one.column))
         self._refuse_qualified(one.text)
         return one
@@ -206,7 +206,7 @@ class _Parser:
             raise NotSimple
         return tuple(found)
 
-    def _where(self) -> tuple[Compared | Said, ...]:
+    def _where(self) -> tuple[Comparison | PlainCondition, ...]:
         """The conditions that AND joins. Where OR stands outside all parentheses, all of it is one."""
         ends = condition_ends(self._cursor)
         found = [self._condition(ends[0])]
@@ -215,7 +215,7 @@ class _Parser:
             found.append(self._condition(end))
         return tuple(found)
 
-    def _condition(self, end: int) -> Compared | Said:
+    def _condition(self, end: int) -> Comparison | PlainCondition:
         cursor, first = self._cursor, self._cursor.at
         try:
             compared = self._compared()
@@ -226,9 +226,9 @@ class _Parser:
         if end == first:
             raise NotSimple
         cursor.at = end
-        return Said(said(cursor.text(first)))
+        return PlainCondition(said(cursor.text(first)))
 
-    def whole_condition(self) -> tuple[Compared | Said, ...]:
+    def whole_condition(self) -> tuple[Comparison | PlainCondition, ...]:
         """The text is a condition and nothing else, of columns without a qualifier."""
         found = self._where()
         if self._cursor.peek().kind is not Kind.END:
@@ -256,29 +256,29 @@ class _Parser:
         cursor.at = end
         return normalized(cursor.text(first))
 
-    def _compared(self) -> Compared:
+    def _compared(self) -> Comparison:
         cursor = self._cursor
         column = self._term(_COMPARISONS)
         key = cursor.peek().key
         if key in _OPERATORS:
             cursor.at += 1
-            return Compared(column, _OPERATORS[key], (self._literal(),))
+            return Comparison(column, _OPERATORS[key], (self._literal(),))
         if cursor.accept("IS", "NULL"):
-            return Compared(column, "null")
+            return Comparison(column, "null")
         if cursor.accept("IS", "NOT", "NULL"):
-            return Compared(column, "not null")
+            return Comparison(column, "not null")
         if cursor.accept("BETWEEN"):
             low = self._literal()
             self._need("AND")
-            return Compared(column, "between", (low, self._literal()))
+            return Comparison(column, "between", (low, self._literal()))
         if cursor.accept("LIKE"):
-            return Compared(column, "like", (self._literal(),))
+            return Comparison(column, "like", (self._literal(),))
         if cursor.accept("IN", "("):
             values = [self._literal()]
             while cursor.accept(","):
                 values.append(self._literal())
             self._need(")")
-            return Compared(column, "in", tuple(values))
+            return Comparison(column, "in", tuple(values))
         raise NotSimple
 
     def _literal(self) -> Literal:
@@ -348,8 +348,8 @@ def promises_of(text: str, relation: Relation) -> tuple[tuple[c.Filter, ...], fr
     return tuple(filters), frozenset(texts)
 
 
-def _plain_filter(relation: Relation, one: Compared | Said) -> c.Filter:
-    if isinstance(one, Said) or any(character in one.text for character in '"\\$'):
+def _plain_filter(relation: Relation, one: Comparison | PlainCondition) -> c.Filter:
+    if isinstance(one, PlainCondition) or any(character in one.text for character in '"\\$'):
         raise NotSimple
     return _filter(relation, _plain_column(relation, one.column), one)
 
@@ -400,18 +400,20 @@ def said(text: str) -> str:
 # ---- the relation ---------------------------------------------------------------------------------------
 
 
-def bound(select: Select, relation: Relation, spoken: Spoken | None = None, zone: str | None = None) -> c.Request:
+def bound(
+    select: Select, relation: Relation, spoken: IndexVocabulary | None = None, zone: str | None = None
+) -> c.Request:
     """The request, if it is certain to mean what Spark would make of the query; raises NotSimple if it is not.
 
     `spoken` is what indexes of the relation have besides its columns; `zone` that of times without one.
     """
     try:
-        return _bound(select, relation, spoken or Spoken(), zone)
+        return _bound(select, relation, spoken or IndexVocabulary(), zone)
     except EblaError as error:
         raise NotSimple(str(error)) from error
 
 
-def _bound(select: Select, relation: Relation, spoken: Spoken, zone: str | None) -> c.Request:
+def _bound(select: Select, relation: Relation, spoken: IndexVocabulary, zone: str | None) -> c.Request:
     columns = {**{column.name: column for column in relation.visible}, **spoken.expressions}
 
     def column_of(name: str) -> Column:
@@ -420,9 +422,9 @@ def _bound(select: Select, relation: Relation, spoken: Spoken, zone: str | None)
             raise NotSimple(f"{in_words(name) if name.startswith(EXPRESSION) else name} is {what}")
         return columns[name]
 
-    def filter_of(one: Compared | Said) -> c.Filter | str:
+    def filter_of(one: Comparison | PlainCondition) -> c.Filter | str:
         try:
-            if isinstance(one, Compared):
+            if isinstance(one, Comparison):
                 return replace(_filter(relation, column_of(one.column), one, zone), text=one.text)
         except (NotSimple, EblaError):
             pass  # as a promise of an index it may be known all the same
@@ -440,13 +442,13 @@ def _bound(select: Select, relation: Relation, spoken: Spoken, zone: str | None)
         outputs = tuple(replace(column_of(name), name=name_as) for name, name_as in select.outputs)
     conditions = [filter_of(one) for one in select.where]
     where = tuple(one for one in conditions if isinstance(one, c.Filter))
-    order: list[c.By] = []
+    order: list[c.SortColumn] = []
     for name, down in select.order:
         column = column_of(name)
         if not types.is_key_type(column.type):
             raise NotSimple
         if all(by.column != column for by in order):
-            order.append(c.By(column, down))
+            order.append(c.SortColumn(column, down))
     limit = select.limit if select.limit is not None else _of_whole_key(relation, where)
     return c.Request(
         relation=relation,
@@ -468,7 +470,7 @@ def _of_whole_key(relation: Relation, where: tuple[c.Filter, ...]) -> int:
     return 1
 
 
-def _filter(relation: Relation, column: Column, one: Compared, zone: str | None = None) -> c.Filter:
+def _filter(relation: Relation, column: Column, one: Comparison, zone: str | None = None) -> c.Filter:
     if one.operator in ("null", "not null"):
         return c.Filter(column, c.IsNull() if one.operator == "null" else c.NotNull())
     values = [_value(literal, column, zone) for literal in one.values]
@@ -515,7 +517,7 @@ def _value(literal: Literal, column: Column, zone: str | None) -> object:
         case "string" if isinstance(value, str):
             return value
         case _ if isinstance(value, str) and zone is not None and types.is_key_type(column.type):
-            return v.from_text(value, column, "", texts.How(zone=zone, binary="utf-8"))
+            return v.from_text(value, column, "", texts.TextFormat(zone=zone, binary="utf-8"))
         case "date" if literal.kind == "string" and isinstance(value, str):
             return _date(value)
         case "date" if isinstance(value, dt.date) and not isinstance(value, dt.datetime):

@@ -27,7 +27,7 @@ Rank = tuple[int, Any]
 Ranks = tuple[Any, ...]
 """Ranks of several columns, some of them turned around."""
 
-TYPED = texts.How(binary="hex")
+TYPED = texts.TextFormat(binary="hex")
 """How what is typed at a command line is read."""
 
 NULL: Rank = (0, 0)
@@ -125,7 +125,7 @@ class _Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Exact:
+class ExactValue:
     """A value that is comparable already."""
 
     value: Any
@@ -133,7 +133,7 @@ class Exact:
 
 def comparable(value: object, column: Column, relation: str) -> Any:
     """A user's value, if the column could hold it; an error says what was expected and found."""
-    if isinstance(value, Exact):
+    if isinstance(value, ExactValue):
         return value.value
     found: pa.Array
     try:
@@ -194,10 +194,10 @@ def from_json(value: Any, column: Column) -> Any:
     )
 
 
-def from_text(text: str, column: Column, relation: str, how: texts.How = TYPED) -> Exact:
+def from_text(text: str, column: Column, relation: str, how: texts.TextFormat = TYPED) -> ExactValue:
     """What a user typed, as a value of the column's type."""
     tree = parse(column.type)
     try:
-        return Exact(texts.value(text, tree, how))
+        return ExactValue(texts.value(text, tree, how))
     except Unfit as error:
         raise TypeMismatchError(f"{relation}.{column.name}: expected {tree}, found {text!r} ({error})") from None

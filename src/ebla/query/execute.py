@@ -18,13 +18,13 @@ from ebla.errors import CorruptRunError, EblaError, StorageError, UsageError
 from ebla.model.relation import Relation
 from ebla.model.snapshot import Snapshot
 from ebla.predicates import conditions as c
-from ebla.predicates.select import Spoken
+from ebla.predicates.select import IndexVocabulary
 from ebla.query.answer import Answer, cursor_behind, under_names
 from ebla.query.overlay import Overlay, Source, division
 from ebla.query.paths import spoken_of
-from ebla.query.plan import Extent, Fitted, Plan, choose, fit, lacks, plan
-from ebla.query.prepared import Preparation, Prepared
-from ebla.query.sought import Sought
+from ebla.query.plan import Extent, FittedPath, Plan, choose, fit, lacks, plan
+from ebla.query.prepared_relation import Preparation, PreparedRelation
+from ebla.query.row_search import RowSearch
 from ebla.query.streams import Seek, TooMany
 from ebla.storage import runs as rf
 from ebla.tables.context import Context
@@ -96,13 +96,13 @@ class Reader:
         prepared = self._preparation.of(name, tuple(also))
         return self._plan(prepared, make(prepared.relation), whole=True)[0]
 
-    def spoken(self, name: str) -> Spoken:
+    def spoken(self, name: str) -> IndexVocabulary:
         """What indexes of a relation have besides its columns, as far as it means the same in this session."""
         prepared = self._preparation.of(name)
         paths = [path for path, _ in prepared.paths if path.settings]
-        return spoken_of(paths, self._context.expression_settings()) if paths else Spoken()
+        return spoken_of(paths, self._context.expression_settings()) if paths else IndexVocabulary()
 
-    def _after_failure(self, prepared: Prepared, error: Exception, *, is_last: bool) -> None:
+    def _after_failure(self, prepared: PreparedRelation, error: Exception, *, is_last: bool) -> None:
         """Decide whether another attempt can succeed: with another copy, or at a newer version; else raise."""
         newer = self._context.catalog.version() != prepared.version
         damaged = False
@@ -118,20 +118,21 @@ class Reader:
 
     # ---- the answer -------------------------------------------------------------------------------------
 
-    def _source(self, prepared: Prepared, snapshot: Snapshot) -> Source:
+    def _source(self, prepared: PreparedRelation, snapshot: Snapshot) -> Source:
         return Source(
             snapshot=snapshot,
             roots=prepared.roots,
             store=self._store,
             cache=self._context.cache,
             level0_rows_max=self._context.settings.level0_rows_max,
+            divisions=prepared.divisions,
         )
 
     def _plan(
-        self, prepared: Prepared, request: c.Request, *, can_seek: bool = True, whole: bool = False
+        self, prepared: PreparedRelation, request: c.Request, *, can_seek: bool = True, whole: bool = False
     ) -> tuple[Plan, Seek]:
         """The best plan. Of others it is known that they are worse; with `whole`, also how much."""
-        fits: list[tuple[Fitted, Snapshot]] = []
+        fits: list[tuple[FittedPath, Snapshot]] = []
         unfit = list(prepared.unreadable)
         for path, snapshot in prepared.paths:
             why = lacks(path, request)
@@ -154,13 +155,13 @@ class Reader:
         best = choose([found[fitted.path.name][0] for fitted, _ in fits], unfit)
         return best, found[best.fitted.path.name][1]
 
-    def _answer(self, prepared: Prepared, request: c.Request, scan_rows_max: int | None) -> Answer:
+    def _answer(self, prepared: PreparedRelation, request: c.Request, scan_rows_max: int | None) -> Answer:
         chosen, seek = self._plan(prepared, request)
         found: pa.Table | None = None
         if not chosen.scan:
             path, base = prepared.paths[0]
             try:
-                found = Sought((self._source(prepared, base), path), chosen, seek).rows()
+                found = RowSearch((self._source(prepared, base), path), chosen, seek).rows()
             except TooMany:
                 chosen, seek = self._plan(prepared, request, can_seek=False)
         if found is None:

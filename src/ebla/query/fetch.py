@@ -11,16 +11,16 @@ from ebla.errors import CorruptRunError
 from ebla.model.relation import Column, Run
 from ebla.predicates.access import AccessPath
 from ebla.query.overlay import LEVEL1, Place, Source
-from ebla.query.plan import Fitted
-from ebla.query.run_keys import SortedRuns, Wanted
+from ebla.query.plan import FittedPath
+from ebla.query.run_keys import SortedRuns, WantedKey
 from ebla.query.streams import Seek
 from ebla.storage import runs as rf
 from ebla.storage.layers import Key
 
 
-def by_key(path: AccessPath) -> Fitted:
+def by_key(path: AccessPath) -> FittedPath:
     """The path as a way to single rows."""
-    return Fitted(
+    return FittedPath(
         path=path,
         backwards=False,
         fixed=len(path.key),
@@ -50,8 +50,7 @@ def fetch(source: Source, base: AccessPath, keys: Sequence[Key], wanted: Sequenc
         )
     found = [place for place in places if place is not None]
     groups = {(place.run.id, place.group): (place.run, place.group) for place in found if place.run is not None}
-    source.store.warm(source.roots, list(groups.values()), wanted)
-    return seek.taken(found, wanted)
+    return seek.taken(found, wanted, source.store.warm(source.roots, list(groups.values()), wanted))
 
 
 def _places(seek: Seek, keys: Sequence[Key]) -> list[Place | None]:
@@ -64,7 +63,7 @@ def _places(seek: Seek, keys: Sequence[Key]) -> list[Place | None]:
         runs.setdefault(run.tablet, []).append(run)
     left = [(number, tablet) for number, (place, tablet) in enumerate(newest) if place is None]
     below = SortedRuns(seek.store, seek.roots, seek.key, seek.directions)
-    spots = below.find([Wanted(keys[number], 0, runs.get(tablet, ())) for number, tablet in left])
+    spots = below.find([WantedKey(keys[number], 0, runs.get(tablet, ())) for number, tablet in left])
     found = [None if place is None or seek.overlay.is_dead(place) else place for place, _ in newest]
     for (number, _), spot in zip(left, spots, strict=True):
         found[number] = None if spot is None else Place(LEVEL1, *spot)

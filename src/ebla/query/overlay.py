@@ -7,18 +7,19 @@ and stays in its file: its rows come as a stream, as those of level 1 do, and wh
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ebla.base.ids import NodeId, RunId, TabletId
-from ebla.model.relation import DELETED, SPANS_TABLETS, TOKEN, Column, Kind, Run
+from ebla.base.ids import NodeId, RelationId, RunId, TabletId
+from ebla.model.relation import DELETED, SPANS_TABLETS, Column, Kind, Run
 from ebla.model.snapshot import BEGINNING, Snapshot
-from ebla.predicates.access import AccessPath
-from ebla.query.run_keys import RunKeys, SortedRuns, Spot, UnsortedRuns, Wanted
+from ebla.predicates.access import AccessPath, PathColumn
+from ebla.query.run_keys import RunKeys, SortedRuns, Spot, UnsortedRuns, WantedKey
 from ebla.storage import runs as rf
 from ebla.storage.files import Root
 from ebla.storage.layers import LAYER_ROWS_MAX, Key, Layer, key_of
@@ -28,9 +29,21 @@ from ebla.values import token as tokens
 
 FILES_MAX = 1_024
 TOKENS_MAX = 8_000_000
-"""Of an index, so many rows of level 0 in files are found by their tokens, with 8 bytes in memory for each."""
+"""The most rows of level 0 in files of an index that are found by tokens, with 8 bytes in memory for each."""
 LEVEL1 = -1
 IS_DELETED = Column(name=DELETED, physical=DELETED, type="boolean")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """Level 0 of a path: the runs that stay in their files, and whether rows can be sought with the others merged."""
+
+    files: frozenset[RunId]
+    seekable: bool
+
+
+Divisions = dict[tuple[RelationId, tuple[PathColumn, ...]], Division]
+"""By relation and order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +55,12 @@ class Source:
     store: Store
     cache: rf.LevelZeroCache
     level0_rows_max: int
-    """So many rows of level 0 are merged in memory at most."""
+    """The most rows of level 0 that are merged in memory."""
+    divisions: Divisions = field(default_factory=dict)
+    """What is known of level 0 of this snapshot and of others of the same version."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a row lies: in a layer, or in a row group of a run, and its number there."""
 
     part: int
@@ -57,15 +71,14 @@ class Place:
     at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Division:
-    """Level 0 of a path: the runs that stay in their files, and whether rows can be sought with the others merged."""
-
-    files: frozenset[RunId]
-    seekable: bool
-
-
 def division(source: Source, path: AccessPath) -> Division:
+    found = source.divisions.get((path.relation.id, path.key))
+    if found is None:
+        found = source.divisions[path.relation.id, path.key] = _divided(source, path)
+    return found
+
+
+def _divided(source: Source, path: AccessPath) -> Division:
     level0 = source.snapshot.level0
     kept, _ = in_memory([run for run in level0 if run.rows <= LAYER_ROWS_MAX], source.level0_rows_max)
     merged = {run.id for run in kept}
@@ -80,12 +93,11 @@ def division(source: Source, path: AccessPath) -> Division:
 
 
 def _is_sorted(source: Source, path: AccessPath, run: Run) -> bool:
-    """Whether the run's file has the order of the path. Spark sorts what it writes, which has no tokens."""
+    """Whether the run's file has the order of the path."""
     relation = path.relation
     if any(column.descending != (column.path in relation.descending) for column in path.key):
         return False
-    schema = source.store.footer(source.roots, run).schema
-    if TOKEN not in schema.names or rf.ORDERED in (schema.metadata or {}):
+    if source.store.footer(source.roots, run).is_sorted:
         return True
     return not relation.descending and not (relation.kind is Kind.INDEX and run.tombstones)
 
@@ -140,20 +152,29 @@ class Overlay:
 
         With `by_tombstones`, only runs are asked that have some.
         """
-        keys = list(map(key_of, names)) if self._floats else names
         tablets = [SPANS_TABLETS if place.run is None else place.run.tablet for place in places]
-        found: Iterable[int] = itertools.repeat(0)
-        if self._path.identity != self._path.key or SPANS_TABLETS in tablets:
-            made = tokens_of(self._path.relation, names)
-            tablets, found = self._tablets(made), made.tolist()
-        runs = [self._newer(place.part, tablet) for place, tablet in zip(places, tablets, strict=True)]
-        if by_tombstones:
-            runs = [[run for run in newer if run.tombstones] for newer in runs]
-        spots = self._keys.find(list(map(Wanted, keys, found, runs)))
-        return [
-            spot is not None or (place.part != LEVEL1 and place.run is not None and not self._counts(place.run, tablet))
-            for spot, place, tablet in zip(spots, places, tablets, strict=True)
+        if SPANS_TABLETS in tablets:
+            tablets = self._tablets(tokens_of(self._path.relation, names))
+        gone = [
+            place.part != LEVEL1 and place.run is not None and not self._counts(place.run, tablet)
+            for place, tablet in zip(places, tablets, strict=True)
         ]
+        newer = [self._newer(place.part, tablet) for place, tablet in zip(places, tablets, strict=True)]
+        if by_tombstones:
+            newer = [[run for run in runs if run.tombstones] for runs in newer]
+        asked = [number for number, runs in enumerate(newer) if runs and not gone[number]]
+        for number, spot in zip(asked, self._found([names[n] for n in asked], [newer[n] for n in asked]), strict=True):
+            gone[number] = spot is not None
+        return gone
+
+    def _found(self, names: Sequence[Key], runs: Sequence[Sequence[Run]]) -> list[Spot | None]:
+        """Where rows lie, each in the first of some files that has it."""
+        if not names:
+            return []
+        keys = list(map(key_of, names)) if self._floats else names
+        by_token = self._path.identity != self._path.key
+        found = tokens_of(self._path.relation, names).tolist() if by_token else itertools.repeat(0)
+        return self._keys.find(list(map(WantedKey, keys, found, runs)))
 
     def newest(self, names: Sequence[Key]) -> list[tuple[Place | None, TabletId]]:
         """The place of the newest mutation of each row, if level 0 has one, and the tablet of the row."""
@@ -165,7 +186,7 @@ class Overlay:
             return list(zip(in_layers, tablets, strict=True))
         parts = [LEVEL1 if place is None else place.part for place in in_layers]
         runs = [self._newer(part, tablet) for part, tablet in zip(parts, tablets, strict=True)]
-        spots = self._keys.find(list(map(Wanted, keys, found.tolist(), runs)))
+        spots = self._keys.find(list(map(WantedKey, keys, found.tolist(), runs)))
         return [
             (self._place(spot) or place, tablet) for spot, place, tablet in zip(spots, in_layers, tablets, strict=True)
         ]
@@ -195,8 +216,16 @@ class Overlay:
         """The files, newest first, that are newer than a part and can have a row of a tablet."""
         found = self._newer_runs.get((part, tablet))
         if found is None:
-            found = [run for number, run in reversed(self.files) if number > part and self._counts(run, tablet)]
-            self._newer_runs[part, tablet] = found
+            here = [*self._files_of.get(tablet, ()), *self._files_of.get(SPANS_TABLETS, ())]
+            counting = sorted((one for one in here if one[0] > part and self._counts(one[1], tablet)), reverse=True)
+            found = self._newer_runs[part, tablet] = [run for _, run in counting]
+        return found
+
+    @cached_property
+    def _files_of(self) -> dict[TabletId, list[tuple[int, Run]]]:
+        found: dict[TabletId, list[tuple[int, Run]]] = {}
+        for number, run in self.files:
+            found.setdefault(run.tablet, []).append((number, run))
         return found
 
     def _counts(self, run: Run, tablet: TabletId) -> bool:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from ebla.errors import UsageError
 from ebla.model.relation import Column, Relation
 from ebla.predicates.access import AccessPath, PathColumn, base_path
-from ebla.predicates.select import Spoken, normalized
+from ebla.predicates.select import IndexVocabulary, normalized
 from ebla.query.plan import is_expression
 from ebla.relations.indexes import Index, IndexCache
 
@@ -48,7 +48,7 @@ def path_of(index: Index) -> AccessPath:
     )
 
 
-def spoken_of(paths: Collection[AccessPath], settings: Mapping[str, str]) -> Spoken:
+def spoken_of(paths: Collection[AccessPath], settings: Mapping[str, str]) -> IndexVocabulary:
     """What indexes have besides columns of the relation: that which means the same in this session."""
     found: dict[str, Column] = {}
     promises: set[str] = set()
@@ -60,7 +60,7 @@ def spoken_of(paths: Collection[AccessPath], settings: Mapping[str, str]) -> Spo
                 if is_expression(base):
                     column = by_physical[name]
                     found[base] = Column(name=column.name, physical=base, type=column.type)
-    return Spoken(expressions=found, promises=frozenset(promises), settings=settings)
+    return IndexVocabulary(expressions=found, promises=frozenset(promises), settings=settings)
 
 
 def index_path(base: Relation, index: Relation, *, descending: Collection[str] = ()) -> AccessPath:

@@ -20,7 +20,6 @@ from typing import Any
 from ebla.predicates import values as v
 from ebla.predicates.access import AccessPath
 from ebla.predicates.conditions import (
-    By,
     Condition,
     Equals,
     Filter,
@@ -30,6 +29,7 @@ from ebla.predicates.conditions import (
     Prefix,
     Range,
     Request,
+    SortColumn,
     after_prefix,
     in_range,
 )
@@ -64,7 +64,7 @@ class Interval:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fitted:
+class FittedPath:
     """How a request would be answered through a path."""
 
     path: AccessPath
@@ -79,7 +79,7 @@ class Fitted:
     late: tuple[Filter, ...]
     """Conditions on columns that only the fetched rows have."""
     sorted: int
-    """So many columns of the request's order are in order as rows are read."""
+    """The number of columns of the request's order that rows are read in."""
     exact: bool
     """All of them are: reading can stop with the last row that is wanted."""
     covering: bool
@@ -114,7 +114,7 @@ def lacks(path: AccessPath, request: Request) -> str | None:
     return None
 
 
-def fit(path: AccessPath, request: Request) -> Fitted | None:
+def fit(path: AccessPath, request: Request) -> FittedPath | None:
     """How the path would serve the request; `None` if it lacks rows that are wanted."""
     if lacks(path, request) is not None:
         return None
@@ -129,7 +129,7 @@ def fit(path: AccessPath, request: Request) -> Fitted | None:
     span, narrowed = _narrowed(path, request, fixed, settled, dirs)
     intervals = _intervals(path, request, choices, span, matched, dirs, constants)
     left = [f for n, f in enumerate(request.where) if n not in settled]
-    return Fitted(
+    return FittedPath(
         path=path,
         backwards=flip,
         fixed=fixed,
@@ -345,13 +345,15 @@ def _constants(request: Request) -> dict[str, Any]:
     return found
 
 
-def _varying(request: Request, path: AccessPath, fixed: int, constants: Mapping[str, Any]) -> list[By]:
+def _varying(request: Request, path: AccessPath, fixed: int, constants: Mapping[str, Any]) -> list[SortColumn]:
     """The columns of the order that differ inside an interval."""
     still = {*constants, *(column.base for column in path.key[:fixed])}
     return [by for by in request.order if by.column.physical not in still]
 
 
-def _matched(path: AccessPath, varying: Sequence[By], fixed: int, constants: Mapping[str, Any], flip: bool) -> int:
+def _matched(
+    path: AccessPath, varying: Sequence[SortColumn], fixed: int, constants: Mapping[str, Any], flip: bool
+) -> int:
     """How many columns of the order the path's own order gives inside an interval."""
     rest = [column for column in path.key[fixed:] if column.base not in constants]
     matched = 0
@@ -362,7 +364,7 @@ def _matched(path: AccessPath, varying: Sequence[By], fixed: int, constants: Map
     return matched
 
 
-def _sorted(request: Request, varying: Sequence[By], matched: int) -> int:
+def _sorted(request: Request, varying: Sequence[SortColumn], matched: int) -> int:
     """The number of leading columns of the whole order that come out sorted."""
     if matched == len(varying):
         return len(request.order)
@@ -408,7 +410,7 @@ class Plan:
     """What is done, and what `EXPLAIN` prints."""
 
     request: Request
-    fitted: Fitted
+    fitted: FittedPath
     extent: Extent
     scan: bool
     """Read all row groups that can hold rows and sort, by DuckDB; otherwise seek and stop early."""
@@ -419,7 +421,7 @@ class Plan:
     """Indexes that cannot serve the request, and why."""
 
 
-def plan(request: Request, fitted: Fitted, extent: Extent, *, can_seek: bool = True) -> Plan:
+def plan(request: Request, fitted: FittedPath, extent: Extent, *, can_seek: bool = True) -> Plan:
     """The cheaper of seeking and scanning; a path without all columns can only be sought in."""
     left = 1.0
     for f in (*fitted.filters, *fitted.late):
@@ -442,7 +444,7 @@ def plan(request: Request, fitted: Fitted, extent: Extent, *, can_seek: bool = T
     return Plan(request=request, fitted=fitted, extent=extent, scan=is_scan, cost_us=scan if is_scan else seek)
 
 
-def _inside(fitted: Fitted, extent: Extent) -> float:
+def _inside(fitted: FittedPath, extent: Extent) -> float:
     """Rows expected in the intervals, of those in the row groups that they touch."""
     if not fitted.intervals:
         return 0

@@ -150,6 +150,6 @@ def rows_at(transaction: OpenTransaction, there: Points) -> pa.Table | None:
 def _looked_up(
     context: Context, snapshot: Snapshot, by: Sequence[str], values: pa.Table, names: Sequence[str]
 ) -> pa.Table | None:
-    if not on_driver(context, snapshot):
+    if not on_driver(context.settings, snapshot):
         return None
     return rows_by(context, snapshot, by, values, names, most=ROWS_MAX)

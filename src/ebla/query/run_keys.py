@@ -6,7 +6,7 @@ Keys are looked up many at a time. Each comes with the runs that may have it, an
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -25,15 +25,15 @@ Spot = tuple[Run, int, int]
 """A run, a row group of it and the row's number there."""
 
 
-class Wanted(NamedTuple):
+class WantedKey(NamedTuple):
     key: Key
     token: int
     runs: Sequence[Run]
-    """Those that may have it."""
+    """The runs that may have the key."""
 
 
 class RunKeys(Protocol):
-    def find(self, wanted: Sequence[Wanted]) -> list[Spot | None]: ...
+    def find(self, wanted: Sequence[WantedKey]) -> list[Spot | None]: ...
 
 
 class SortedRuns:
@@ -49,7 +49,7 @@ class SortedRuns:
         self._columns = list(zip(key, directions, strict=True))
         self._rankers = [v.ranker(down) for down in directions]
 
-    def find(self, wanted: Sequence[Wanted]) -> list[Spot | None]:
+    def find(self, wanted: Sequence[WantedKey]) -> list[Spot | None]:
         """Reads the key columns of the row groups that can have one of the keys."""
         spans: dict[RunId, Spans] = {}
         candidates = [self._candidates(one, spans) for one in wanted]
@@ -57,10 +57,11 @@ class SortedRuns:
         for number, places in enumerate(candidates):
             for run, group in places:
                 inside.setdefault((run.id, group), (run, []))[1].append(number)
-        self._store.warm(self._roots, [(run, group) for (_, group), (run, _) in inside.items()], self._key)
+        groups = [(run, group) for (_, group), (run, _) in inside.items()]
+        columns = self._store.warm(self._roots, groups, self._key)
         found: dict[tuple[RunId, int, int], int] = {}
-        for (name, group), (run, numbers) in inside.items():
-            places_in = self._in_group(run, group, [wanted[number].key for number in numbers])
+        for (name, group), (_, numbers) in inside.items():
+            places_in = self._in_group(columns[name, group], [wanted[number].key for number in numbers])
             found.update({(name, group, n): at for n, at in zip(numbers, places_in, strict=True) if at is not None})
         return [
             next(((run, group, found[hit]) for run, group in places if (hit := (run.id, group, number)) in found), None)
@@ -70,7 +71,7 @@ class SortedRuns:
     def _ranks(self, key: Key) -> v.Ranks:
         return tuple(ranker(value) for ranker, value in zip(self._rankers, key, strict=True))
 
-    def _candidates(self, wanted: Wanted, by_run: dict[RunId, Spans]) -> list[tuple[Run, int]]:
+    def _candidates(self, wanted: WantedKey, by_run: dict[RunId, Spans]) -> list[tuple[Run, int]]:
         """The row groups that can have the key. Those before the first one end before it."""
         found: list[tuple[Run, int]] = []
         ranks = self._ranks(wanted.key) if wanted.runs else ()
@@ -87,8 +88,7 @@ class SortedRuns:
                     found.append((run, group))
         return found
 
-    def _in_group(self, run: Run, group: int, keys: Sequence[Key]) -> list[int | None]:
-        columns = self._store.columns(self._roots, run, group, self._key)
+    def _in_group(self, columns: Mapping[str, pa.Array], keys: Sequence[Key]) -> list[int | None]:
         arrays = [v.plain(columns[c.physical]) for c in self._key]
         lows, highs, settled = self._by_first(arrays[0], [key[0] for key in keys])
         values, rankers = [_values(array) for array in arrays[settled:]], self._rankers[settled:]
@@ -131,42 +131,48 @@ class UnsortedRuns:
         self._store = store
         self._roots = roots
         self._key = key
+        self._floats = any(column.type in ("float", "double") for column in key)
 
-    def find(self, wanted: Sequence[Wanted]) -> list[Spot | None]:
+    def find(self, wanted: Sequence[WantedKey]) -> list[Spot | None]:
         asked: dict[RunId, tuple[Run, list[int]]] = {}
         for number, one in enumerate(wanted):
             for run in one.runs:
                 asked.setdefault(run.id, (run, []))[1].append(number)
+        tokens = np.array([one.token for one in wanted], np.int64).view(np.uint64)
         found: dict[tuple[RunId, int], Spot] = {}
         for name, (run, numbers) in asked.items():
-            spots = self._in_run(run, [wanted[n] for n in numbers])
-            found.update({(name, n): spot for n, spot in zip(numbers, spots, strict=True) if spot is not None})
+            for number, spot in self._in_run(run, tokens[numbers], numbers, wanted):
+                found[name, number] = spot
         return [
             next((found[run.id, number] for run in one.runs if (run.id, number) in found), None)
             for number, one in enumerate(wanted)
         ]
 
-    def _in_run(self, run: Run, wanted: Sequence[Wanted]) -> list[Spot | None]:
-        footer = self._store.footer(self._roots, run)
-        ends = np.cumsum(footer.rows)
+    def _in_run(
+        self, run: Run, tokens: npt.NDArray[np.uint64], numbers: Sequence[int], wanted: Sequence[WantedKey]
+    ) -> Iterator[tuple[int, Spot]]:
         table = self._store.rows_by_token(self._roots, run, self._key)
-        bits = np.uint64((1 << table.bits) - 1)
-        sought = np.array([one.token for one in wanted], np.int64).view(np.uint64) & ~bits
-        lows, highs = np.searchsorted(table.words, sought), np.searchsorted(table.words, sought | bits, side="right")
-        found: list[Spot | None] = [None] * len(wanted)
+        words, ends, low_bits = table.words, table.ends, (1 << table.bits) - 1
+        if not len(words):
+            return
+        sought = tokens & np.uint64(2**64 - 1 - low_bits)
+        firsts = words.searchsorted(sought)
+        # Where there is no such token, the nearest is beyond its row numbers, or below it at the end of the table.
+        is_there = words.take(firsts, mode="clip") - sought <= np.uint64(low_bits)
         values: dict[int, list[Callable[[int], Any]]] = {}
-        for number in np.flatnonzero(lows < highs).tolist():
-            for word in table.words[lows[number] : highs[number]]:
-                spot = self._spot(run, ends, int(word & bits))
-                if spot[1] not in values:
-                    values[spot[1]] = self._values_of(run, spot[1])
-                if key_of(tuple(value(spot[2]) for value in values[spot[1]])) == wanted[number].key:
-                    found[number] = spot
-        return found
-
-    def _spot(self, run: Run, ends: npt.NDArray[np.int64], row: int) -> Spot:
-        group = int(np.searchsorted(ends, row, side="right"))
-        return run, group, row - (int(ends[group - 1]) if group else 0)
+        for place in is_there.nonzero()[0].tolist():
+            key, most = wanted[numbers[place]].key, int(sought[place]) | low_bits
+            for word in map(int, words[int(firsts[place]) :]):
+                if word > most:
+                    break
+                row = word & low_bits
+                group = bisect.bisect_right(ends, row)
+                row -= ends[group - 1] if group else 0
+                if group not in values:
+                    values[group] = self._values_of(run, group)
+                found = tuple([value(row) for value in values[group]])
+                if (key_of(found) if self._floats else found) == key:
+                    yield numbers[place], (run, group, row)
 
     def _values_of(self, run: Run, group: int) -> list[Callable[[int], Any]]:
         columns = self._store.columns(self._roots, run, group, self._key)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ebla.base.ids import Version
 from ebla.model.relation import DELETED, SPANS_TABLETS, TOKEN, Run
 from ebla.predicates.access import AccessPath
-from ebla.predicates.conditions import By, Equals, Filter, IsNull, NotNull, OneOf, Prefix, Range, Request
+from ebla.predicates.conditions import Equals, Filter, IsNull, NotNull, OneOf, Prefix, Range, Request, SortColumn
 from ebla.query.overlay import Source
 from ebla.storage import runs as rf
 from ebla.storage.duck import READ, literally, quoted
@@ -104,7 +104,7 @@ class _Statement:
                     parts.append(f"{name} {'<=' if high_in else '<'} {self.value(high, kind)}")
                 return " AND ".join(parts)
 
-    def behind(self, order: Sequence[By], after: Sequence[Any]) -> str:
+    def behind(self, order: Sequence[SortColumn], after: Sequence[Any]) -> str:
         """Rows behind the last page: `(a > x OR (a = x AND (b > y OR …)))`, NULLs where the order has them."""
         by, value = order[0], after[0]
         name, kind = quoted(by.column.physical), by.column.type

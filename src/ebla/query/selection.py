@@ -12,24 +12,28 @@ from ebla.model.relation import DELETED, SPANS_TABLETS, Column, Run
 from ebla.predicates import filters as fl
 from ebla.predicates import values as v
 from ebla.query.overlay import IS_DELETED, Division, Source, division
-from ebla.query.plan import Extent, Fitted
-from ebla.storage.store import tokens_of
+from ebla.query.plan import Extent, FittedPath
+from ebla.query.run_keys import Spans
+from ebla.storage.store import Footer, tokens_of
 from ebla.values import token as tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selected:
+class SelectedGroups:
     """Row groups of a run, in reading order, that can hold rows of an interval."""
 
     run: Run
     interval: int
     groups: tuple[int, ...]
+    footer: Footer
+    spans: Spans
+    """Of all its row groups."""
 
 
 class Selection:
     """The row groups of one path of one snapshot, for one request."""
 
-    def __init__(self, source: Source, fitted: Fitted) -> None:
+    def __init__(self, source: Source, fitted: FittedPath) -> None:
         self._source = source
         self._fitted = fitted
         path = fitted.path
@@ -40,8 +44,8 @@ class Selection:
         self.key = [columns[column.path] for column in path.key]
         self.identity = [columns[column.path] for column in path.identity]
         self.directions = fitted.directions()
-        self.selected: list[Selected] = []
-        """Of level 1."""
+        self.selected: list[SelectedGroups] = []
+        """The row groups of level 1."""
 
     @cached_property
     def division(self) -> Division:
@@ -80,7 +84,7 @@ class Selection:
                 break
         return so_far()
 
-    def select(self, run: Run, tablets: Sequence[TabletId] | None) -> list[Selected] | None:
+    def select(self, run: Run, tablets: Sequence[TabletId] | None) -> list[SelectedGroups] | None:
         """The row groups of a run that can hold rows; `None` if the run lies in none of the intervals' tablets."""
         intervals = enumerate(self._fitted.intervals)
         wanted = [(n, one) for n, one in intervals if tablets is None or run.tablet in (tablets[n], SPANS_TABLETS)]
@@ -92,7 +96,11 @@ class Selection:
         if self._fitted.backwards:
             allowed.reverse()
         found = [(n, tuple(g for g in allowed if interval.may_hold(*spans[g]))) for n, interval in wanted]
-        return [Selected(run=run, interval=n, groups=groups) for n, groups in found if groups]
+        return [
+            SelectedGroups(run=run, interval=n, groups=groups, footer=footer, spans=spans)
+            for n, groups in found
+            if groups
+        ]
 
     def tablets(self) -> list[TabletId] | None:
         """The tablet of each interval, if each is one whole key."""
@@ -105,7 +113,7 @@ class Selection:
         found = tokens_of(self._relation, [[row[p] for p in places] for row in rows])
         return [TabletId(t) for t in tokens.tablets_of(found, self._relation.tablets).tolist()]
 
-    def _passes(self, footer: Any, group: int) -> bool:
+    def _passes(self, footer: Footer, group: int) -> bool:
         if footer.place.get(DELETED) is not None and footer.bounds(IS_DELETED)[group][0] == v.rank(True):
             return False  # tombstones alone
         return all(fl.may_hold(f, *footer.bounds(self.here[f.column.physical])[group]) for f in self._fitted.filters)

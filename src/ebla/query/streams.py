@@ -12,6 +12,7 @@ import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,17 +24,19 @@ from ebla.base.ids import RunId
 from ebla.model.relation import DELETED, Column
 from ebla.predicates import filters as fl
 from ebla.predicates import values as v
-from ebla.predicates.conditions import By
+from ebla.predicates.conditions import SortColumn
 from ebla.query import plan as planning
 from ebla.query.overlay import IS_DELETED, LEVEL1, Overlay, Place, Source
-from ebla.query.plan import Fitted, Interval
-from ebla.query.selection import Selected, Selection
+from ebla.query.plan import FittedPath, Interval
+from ebla.query.selection import SelectedGroups, Selection
 from ebla.storage import runs as rf
 from ebla.storage.layers import Key, Layer, key_of
 
 WINDOW = 32
 WINDOW_FILTERED = 512
 WINDOW_MAX = 65_536
+SPARSE = 8
+"""Rows side by side in a row group are copied whole if at least one in this many of them is wanted."""
 
 
 Item = tuple[v.Ranks, int, Place, Key]
@@ -75,10 +78,9 @@ class Window:
 class Seek:
     """One path of one snapshot, ready to give rows for one request."""
 
-    def __init__(self, source: Source, fitted: Fitted, order: Sequence[By]) -> None:
+    def __init__(self, source: Source, fitted: FittedPath, order: Sequence[SortColumn]) -> None:
         self.source = source
-        self.store = source.store
-        self.roots = source.roots
+        self.store, self.roots = source.store, source.roots
         self.snapshot = source.snapshot
         self.fitted = fitted
         self.path = fitted.path
@@ -88,6 +90,7 @@ class Seek:
         # A column that the path lacks is in its order only if one value of it is wanted: it decides nothing.
         merge = [by for by in order[: fitted.sorted] if by.column.physical in self.here]
         self._merge = [(self.here[by.column.physical], by.descending) for by in merge]
+        self._rankers = [(column, v.merge_ranker(column.type, down)) for column, down in self._merge]
         self._identity = self.selection.identity
         self._floats = any(c.type in ("float", "double") for c in self._identity)
         self._in_order = True
@@ -106,11 +109,12 @@ class Seek:
         overlay, level1, self._in_order = self.overlay, self.selection.selected, in_order
         tablets = self.selection.tablets() if overlay.files else None
         files = [one for _, run in overlay.files for one in self.selection.select(run, tablets) or ()]
+        begin: dict[tuple[RunId, int], dict[str, pa.Array]] = {}
         if in_order:
-            self.store.warm(self.roots, [(one.run, one.groups[0]) for one in level1], self._columns())
-            self.store.warm(self.roots, [(one.run, one.groups[0]) for one in files], [*self._columns(), IS_DELETED])
+            begin = self.store.warm(self.roots, [(one.run, one.groups[0]) for one in level1], self._columns)
+            begin |= self.store.warm(self.roots, [(one.run, one.groups[0]) for one in files], self._columns_of_files)
         for one in (*level1, *files):
-            sources.append(self._in_run(one, len(sources)))
+            sources.append(self._in_run(one, len(sources), begin.get((one.run.id, one.groups[0]))))
         for number, part in enumerate(overlay.parts):
             if isinstance(part, Layer):
                 for interval in self.fitted.intervals:
@@ -160,22 +164,27 @@ class Seek:
             wanted = missing * asked // stood + WINDOW // 4 if missing > 0 and stood else 2 * size
             size = min(max(wanted, WINDOW // 2), 2 * asked, WINDOW_MAX)
 
+    @cached_property
     def _columns(self) -> list[Column]:
         """What is needed to find, filter and merge rows."""
         used = [*self.key, *(c for c, _ in self._merge), *(self.here[f.column.physical] for f in self.fitted.filters)]
         return list({c.physical: c for c in used}.values())
 
-    def _in_run(self, one: Selected, number: int) -> Iterator[Item]:
+    @cached_property
+    def _columns_of_files(self) -> list[Column]:
+        return [*self._columns, IS_DELETED]
+
+    def _in_run(self, one: SelectedGroups, number: int, begin: Mapping[str, pa.Array] | None) -> Iterator[Item]:
+        """`begin`: the columns of the first row group, where they were read before."""
         interval, run = self.fitted.intervals[one.interval], one.run
-        footer = self.store.footer(self.roots, run)
-        spans = footer.spans(list(zip(self.key, self.directions, strict=True)))
         part = self.overlay.numbers.get(run.id, LEVEL1)
-        needed = self._columns() if part == LEVEL1 else [*self._columns(), IS_DELETED]
+        needed = self._columns if part == LEVEL1 else self._columns_of_files
         for group in one.groups:
-            raw = self.store.columns(self.roots, run, group, needed)
-            columns = {name: v.plain(array) for name, array in raw.items()}
-            count = footer.rows[group]
-            low, high = _ends(interval, spans[group], self._ranks_at(columns, count), count)
+            raw = begin or self.store.columns(self.roots, run, group, needed)
+            begin = None
+            columns = _plain(raw, self._columns)
+            count = one.footer.rows[group]
+            low, high = _ends(interval, one.spans[group], self._ranks_at(columns, count), count)
             dead = _dead(raw) if part != LEVEL1 and run.tombstones else None
             for window in self._windows(raw, columns, low, high, count):
                 for at, ranks, name in self._seen(window, part):
@@ -234,7 +243,7 @@ class Seek:
     def _merge_ranks(self, window: Window) -> Iterator[v.Ranks]:
         if not self._merge:
             return itertools.repeat((), len(window.places))
-        return zip(*(map(v.merge_ranker(c.type, down), window.values(c)) for c, down in self._merge), strict=True)
+        return zip(*(map(ranker, window.values(column)) for column, ranker in self._rankers), strict=True)
 
     def _names(self, window: Window) -> Iterator[Key]:
         """Which rows they are."""
@@ -254,8 +263,8 @@ class Seek:
         high = bisect.bisect_left(range(count), True, lo=low, key=lambda at: _has_ended(interval, ranks, at))
         if low >= high:
             return
-        raw = {c.physical: layer.rows.column(c.physical) for c in self._columns()}
-        columns = {name: v.plain(array) for name, array in raw.items()}
+        raw = {c.physical: layer.rows.column(c.physical) for c in self._columns}
+        columns = _plain(raw, self._columns)
         overlay, dead = self.overlay, layer.dead
         is_last = not overlay.has_layers(number + 1)
         for window in self._windows(raw, columns, low, high, count):
@@ -267,33 +276,47 @@ class Seek:
 
     # ---- what rows hold ---------------------------------------------------------------------------------
 
-    def taken(self, places: Sequence[Place], wanted: Sequence[Column]) -> pa.Table:
-        """Columns of rows, in the order of the places, under the asked relation's physical names."""
+    def taken(
+        self,
+        places: Sequence[Place],
+        wanted: Sequence[Column],
+        read: Mapping[tuple[RunId, int], Mapping[str, pa.Array]] = MappingProxyType({}),
+    ) -> pa.Table:
+        """Columns of rows, in the order of the places, under the asked relation's physical names.
+
+        `read`: those of row groups that were read before.
+        """
+        if not places:
+            return rf.physical_schema(wanted).empty_table()
         parts: dict[tuple[RunId | int, int], list[int]] = {}
         for number, place in enumerate(places):
             parts.setdefault((place.part if place.run is None else place.run.id, place.group), []).append(number)
-        names = [c.physical for c in wanted]
-        if not places:
-            return rf.physical_schema(wanted).empty_table()
-        columns = [self.here[name] for name in names]
-        batches: list[pa.RecordBatch] = []
-        order: list[int] = []
-        for (_, group), numbers in parts.items():
-            run, part = places[numbers[0]].run, places[numbers[0]].part
-            if run is None:
-                rows = self.overlay.layer(part).rows
-                found = {c.physical: rows.column(c.physical) for c in columns}
+        columns = [self.here[c.physical] for c in wanted]
+        pieces: list[list[pa.Array]] = []
+        back, before = [0] * len(places), 0
+        for numbers in parts.values():
+            first = places[numbers[0]]
+            if first.run is None:
+                rows = self.overlay.layer(first.part).rows
+                found: Mapping[str, pa.Array] = {c.physical: rows.column(c.physical) for c in columns}
             else:
-                found = self.store.columns(self.roots, run, group, columns)
-            # All columns at once: a call for each would cost more than the rows.
-            batch = pa.RecordBatch.from_arrays([found[c.physical] for c in columns], names=names)
-            batches.append(batch.take(pa.array([places[n].at for n in numbers], pa.int64())))
-            order += numbers
-        joined = pa.Table.from_batches(batches)
-        back = [0] * len(order)
-        for here, number in enumerate(order):
-            back[number] = here
-        return joined if len(parts) == 1 else joined.take(pa.array(back, pa.int64()))
+                kept = read.get((first.run.id, first.group))
+                found = kept or self.store.columns(self.roots, first.run, first.group, columns)
+            at = [places[number].at for number in numbers]
+            least, size = min(at), max(at) - min(at) + 1
+            if size > SPARSE * len(at) + WINDOW:
+                chosen = pa.array(at, pa.int64())
+                pieces.append([found[c.physical].take(chosen) for c in columns])
+                at, least, size = list(range(len(at))), 0, len(at)
+            else:
+                pieces.append([found[c.physical].slice(least, size) for c in columns])
+            for number, place_in in zip(numbers, at, strict=True):
+                back[number] = before + place_in - least
+            before += size
+        # A call for each row group and column would cost more than the rows: one for each column, behind slices.
+        joined = [pa.concat_arrays(parts_of) for parts_of in zip(*pieces, strict=True)]
+        batch = pa.RecordBatch.from_arrays(joined, names=[c.physical for c in wanted])
+        return pa.Table.from_batches([batch.take(pa.array(back, pa.int64()))])
 
 
 def _newest(items: Iterator[Item]) -> Iterator[Item]:
@@ -308,6 +331,13 @@ def _newest(items: Iterator[Item]) -> Iterator[Item]:
             held = item
     if held is not None:
         yield held
+
+
+def _plain(raw: Mapping[str, pa.Array], columns: Sequence[Column]) -> Mapping[str, pa.Array]:
+    """Columns with comparable values; most are as they are stored."""
+    if not any(column.type in ("date", "timestamp", "timestamp_ntz") for column in columns):
+        return raw
+    return {name: v.plain(array) for name, array in raw.items()}
 
 
 def _dead(columns: Mapping[str, pa.Array]) -> npt.NDArray[np.bool_]:

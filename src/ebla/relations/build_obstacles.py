@@ -11,6 +11,7 @@ from ebla.base.ids import NodeId, RelationId, Version
 from ebla.catalog import building, processes, reads, topology, troubles
 from ebla.catalog import transactions as tx
 from ebla.catalog.troubles import Activity
+from ebla.model import barrier
 from ebla.model.lifecycle.index import Permission
 from ebla.model.progress import UNATTENDED, waiting_for
 from ebla.model.relation import Relation
@@ -98,10 +99,9 @@ def of_index(
             pass
         case _:
             assert_never(index.state)
-    blockers = tx.begun_before(connection, index.base.id, since)
-    named = [f"transaction {one.transaction} ({one.reason}, {one.holder})" for one in blockers]
+    named = sorted(map(str, barrier.blockers(tx.in_the_way(connection, {index.base.id}, unnamed=False), since)))
     if named:
-        return ", ".join(sorted(named))
+        return ", ".join(named)
     waiting = _tasks_wait_for(connection, build, alive, attended=attended)
     if index.state is Permission.BACKFILLING:
         return waiting

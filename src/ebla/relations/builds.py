@@ -14,7 +14,7 @@ from ebla.catalog.troubles import Activity, Trouble
 from ebla.model import chunks
 from ebla.model import segments as sg
 from ebla.model.lifecycle.index import Permission
-from ebla.model.progress import UNATTENDED, Measured, Phase, Progress, progress, refreshed
+from ebla.model.progress import UNATTENDED, BuildFigures, Phase, Progress, progress, refreshed
 from ebla.model.refresh import Refresh
 from ebla.model.relation import Relation
 from ebla.model.tablets import token_ranges
@@ -99,7 +99,7 @@ def all_builds(connection: Connection, now: int) -> list[BuildProgress]:
 
 def of_failure(failure: Trouble) -> BuildProgress:
     """An index that could not be built and is gone, or goes."""
-    nothing = Measured(now_us=failure.last_at, failed=failure.message)
+    nothing = BuildFigures(now_us=failure.last_at, failed=failure.message)
     return BuildProgress(
         name=failure.name, base=None, progress=replace(progress(nothing), percent=0.0), failure=failure
     )
@@ -219,7 +219,7 @@ def _measured(
         expected = max(read, round(read / chunks.share(covered)))
     begun = bool(covered) or building.processing_base(connection) == build.base
     created = reads.committed_at(connection, [build.created]).get(build.created)
-    measured = Measured(
+    measured = BuildFigures(
         tablets=tablets,
         tablets_covered=sum(chunks.covers(covered, tokens) for tokens in token_ranges(tablets)),
         rows_read=read,
@@ -239,8 +239,8 @@ def _measured(
     )
 
 
-def _done(now: int) -> Measured:
-    return Measured(applied=True, validated=True, built=True, now_us=now)
+def _done(now: int) -> BuildFigures:
+    return BuildFigures(applied=True, built=True, now_us=now)
 
 
 def table(connection: Connection, now: int) -> pa.Table:

@@ -61,7 +61,7 @@ def relations(connection: Connection) -> Iterator[Relation]:
 
 
 def all_missing(connection: Connection) -> list[tuple[Relation, list[Missing]]]:
-    """Of each relation that lacks any."""
+    """The missing copies of each relation that lacks any."""
     if len(reads.roots(connection)) < 2:
         return []
     found = [(relation, missing(connection, relation)) for relation in relations(connection)]

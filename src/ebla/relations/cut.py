@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ebla.algebra.driving import Driving, equal_values
+from ebla.algebra.build_method import DrivenBuild, equal_values
 from ebla.algebra.nodes import Branches, Join, Leaf, Node, Shape, Value, walk
 from ebla.algebra.plan import of_scope
 from ebla.model.relation import Relation
-from ebla.relations.shapes import how_built, shape_of
+from ebla.relations.shapes import build_method, shape_of
 from ebla.relations.views import View
 
 
@@ -27,8 +27,8 @@ def cut_of(view: View, relations: Mapping[str, Relation], batch: Collection[str]
         return f"its query is recomputed as a whole: {blocked}"
     if view.relation.keyless:
         return "it has no key"
-    how = how_built(view, relations)
-    if isinstance(how, Driving):
+    how = build_method(view, relations)
+    if isinstance(how, DrivenBuild):
         return how.scope
     return by_streams(shape, [k.name for k in view.relation.key], batch)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection
 
 from ebla.base.ids import Version
-from ebla.catalog import troubles, unread
-from ebla.catalog.unread import Look, Unread
+from ebla.catalog import troubles, unread_writes
+from ebla.catalog.unread_writes import Look, UnreadWrites
 from ebla.model.failure import Failure
 from ebla.model.handlers import owners
 from ebla.model.lifecycle.view import RIGHTS, Status
@@ -117,16 +117,16 @@ def freshness(connection: Connection, now: int) -> list[Freshness]:
 
 def look_at_views(connection: Connection) -> Look:
     """Where all views stand, in one statement."""
-    return unread.look(connection, definition.POSITIONS)
+    return unread_writes.look(connection, definition.POSITIONS)
 
 
-def unread_of(connection: Connection, view: View, look: Look) -> dict[str, Unread]:
+def unread_of(connection: Connection, view: View, look: Look) -> dict[str, UnreadWrites]:
     """What a view has not read, by input."""
-    found: dict[str, Unread] = {}
+    found: dict[str, UnreadWrites] = {}
     for name in view.inputs:
         one = look.unread.get((view.progress_name, name))
         if one is None and (view.position is None or name not in view.position.read):
-            one = unread.of_relation(connection, name)
+            one = unread_writes.of_relation(connection, name)
         if one is not None:
             found[name] = one
     return found

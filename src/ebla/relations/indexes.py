@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
+from pydantic import Field
 from sqlalchemy import Connection
 
 from ebla.base.ids import RelationId, Version
 from ebla.catalog import indexing, memory, reads
 from ebla.catalog.indexing import IndexState
-from ebla.errors import UnknownNameError, UsageError
+from ebla.errors import StorageError, UnknownNameError, UsageError
 from ebla.model.lifecycle.index import Permission, may_compact, may_read, writer_deletes
 from ebla.model.relation import Column, Kind, Relation
+from ebla.relations.stored_values import read
 from ebla.sql.lex import Kind as TokenKind
 from ebla.sql.lex import lex, unquote_name
 
@@ -32,29 +34,35 @@ class Item:
     """One column of an index's own, before the base's key."""
 
     text: str
-    """As the user wrote it."""
+    """The expression as the user wrote it."""
     physical: str
-    """In the index's files; for a column also in the base's."""
-    is_expression: bool
+    """The column's name in the index's files; for a plain column also in the base's."""
+    is_expression: Annotated[bool, Field(validation_alias="expression")]
     descending: bool
 
     @property
     def said(self) -> str:
-        """As in a statement, with its order."""
+        """The item as a statement has it, with its order."""
         return self.text + (" DESC" if self.descending else "")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Index:
-    relation: Relation
-    base: Relation
+class Definition:
+    """What the relation of an index keeps of it in its options."""
+
     items: tuple[Item, ...]
     include: tuple[str, ...]
     """Physical names."""
     where: str | None
     unique: bool
     settings: Mapping[str, str]
-    """Of the session whose expressions these are."""
+    """The settings of the session whose expressions these are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Index(Definition):
+    relation: Relation
+    base: Relation
     stands: IndexState
 
     @property
@@ -155,20 +163,14 @@ def options(
 
 
 def _index(relation: Relation, base: Relation, stands: IndexState) -> Index:
-    kept: Any = relation.options
-    return Index(
-        relation=relation,
-        base=base,
-        items=tuple(
-            Item(text=i["text"], physical=i["physical"], is_expression=i["expression"], descending=i["descending"])
-            for i in kept["items"]
-        ),
-        include=tuple(kept["include"]),
-        where=kept["where"],
-        unique=kept["unique"],
-        settings=kept["settings"],
-        stands=stands,
-    )
+    try:
+        kept = read(Definition, relation.options)
+    except ValueError as error:
+        raise StorageError(
+            f"index {relation.name}: expected a stored definition that this release can read, found {error}; "
+            "open the warehouse with the release that made the index"
+        ) from None
+    return Index(relation=relation, base=base, stands=stands, **vars(kept))
 
 
 def of_base(connection: Connection, base: Relation) -> list[Index]:

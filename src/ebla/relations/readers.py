@@ -24,7 +24,7 @@ def readers(connection: Connection) -> list[tuple[View, Handler, dict[str, Relat
 def among(
     connection: Connection, views: Iterable[tuple[View, Handler]]
 ) -> list[tuple[View, Handler, dict[str, RelationId]]]:
-    """Those of some views that read dictionaries."""
+    """Which of some views read dictionaries."""
     found = []
     for view, handler in views:
         if handler.batch:

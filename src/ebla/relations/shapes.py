@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from ebla.algebra.driving import HowBuilt, driving
+from ebla.algebra.build_method import BuildMethod, driving
 from ebla.algebra.nodes import NotUnderstood, Shape
 from ebla.algebra.shape import understood
 from ebla.model.relation import Relation
@@ -38,7 +38,7 @@ def used_columns(shape: Shape | None, relations: Mapping[str, Relation]) -> Mapp
     return {n: frozenset(col.name for col in r.columns) for n, r in relations.items()}
 
 
-def how_built(view: View, relations: Mapping[str, Relation]) -> HowBuilt:
+def build_method(view: View, relations: Mapping[str, Relation]) -> BuildMethod:
     """Whether a view is built in chunks, and of which kind."""
     shape, _ = shape_of(view, relations)
     return driving(shape, view.inputs, relations, view.relation.columns, merges=view.roles is not None)

@@ -78,7 +78,7 @@ class HandlerStatus:
     should_run: bool
     views: tuple[str, ...]
     age_s: float
-    """Of its oldest view."""
+    """The age of its oldest view."""
     runs_in: str | None
     """The process that runs its epochs, if one does at this moment."""
 
@@ -133,7 +133,7 @@ def _read(connection: Connection, catalog: Catalog) -> Status:
     sizes = manifest.sizes(connection)
     alive = processes.alive(connection, now)
     found = troubles.everything(connection)
-    derived = _Derived(connection, relations, sizes, alive, found, now)
+    derived = _DerivedRelations(connection, relations, sizes, alive, found, now)
     views, builds, handlers = derived.views, derived.builds, derived.handlers()
     return Status(
         catalog=_place(catalog),
@@ -164,7 +164,7 @@ def _read(connection: Connection, catalog: Catalog) -> Status:
     )
 
 
-class _Derived:
+class _DerivedRelations:
     """What is derived from tables. The modules that know it are imported only if there are such relations."""
 
     def __init__(
@@ -274,7 +274,7 @@ class _Derived:
         return found
 
     def handlers(self) -> list[HandlerStatus]:
-        """Those that keep views, and those that were made."""
+        """The handlers that keep views, and those that users created."""
         from ebla.model.handlers import Handler, is_reserved
 
         running = tx.leaders(self._connection, LEASE_OF_HANDLER, self._now)

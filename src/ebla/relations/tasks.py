@@ -11,7 +11,8 @@ from ebla.base.ids import NodeId, RelationId, TabletId, TaskId
 from ebla.catalog import building, indexing, reads
 from ebla.catalog import relations as relation_rows
 from ebla.catalog import transactions as tx
-from ebla.model.index_steps import Standing
+from ebla.model import barrier
+from ebla.model.index_steps import IndexStanding
 from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Relation
 from ebla.model.staging import Arrival, Destination, ViewStage, destination
@@ -22,20 +23,21 @@ NO_RELATION = RelationId(0)
 """The base of a view whose query names no table."""
 
 
-def standings(connection: Connection, base: RelationId | None = None) -> list[Standing]:
+def standings(connection: Connection, base: RelationId | None = None) -> list[IndexStanding]:
     """Indexes that are on their way somewhere, of all bases or of one, and who keeps each from its next step."""
     states = indexing.all_states(connection) if base is None else indexing.of_base(connection, base)
     moving = [one for one in states if one.state not in (Permission.ABSENT, Permission.READ_WRITE_AND_DELETE)]
     began = reads.committed_at(connection, [one.since for one in moving]) if moving else {}
+    at_work = {one: tx.in_the_way(connection, {one}, unnamed=False) for one in {one.base for one in moving}}
     return [
-        Standing(
+        IndexStanding(
             index=one.index,
             base=one.base,
             state=one.state,
             since=one.since,
             read_version=one.read_version,
             began_us=began.get(one.since, 0),
-            blockers=tuple(w.transaction for w in tx.begun_before(connection, one.base, one.since)),
+            blockers=tuple(w.transaction for w in barrier.blockers(at_work[one.base], one.since)),
         )
         for one in moving
     ]

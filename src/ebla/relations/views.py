@@ -13,7 +13,6 @@ from functools import lru_cache
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -27,6 +26,7 @@ from ebla.model.lifecycle.view import ViewState, behind, is_building
 from ebla.model.plans import Plan
 from ebla.model.refresh import Refresh
 from ebla.model.relation import HIDDEN_KEY, Column, Kind, Relation
+from ebla.relations.stored_values import read_text
 
 if TYPE_CHECKING:
     from ebla.algebra.merge import Role
@@ -50,7 +50,7 @@ class Position:
     """Rows gained and lost in all epochs."""
     failures: int = 0
     tried: Mapping[str, int] = field(default_factory=dict)
-    """Of a view that failed: up to which version of each input that was. A later one makes it due again."""
+    """The version of each input at which the view failed. A later version makes it due again."""
     refresh: Refresh | None = None
     """A change of dictionaries that the view has taken in up to a position."""
     failure: Failure | None = None
@@ -77,11 +77,7 @@ class Position:
 
     @classmethod
     def parse(cls, text: str, failure: Failure | None = None) -> Position:
-        try:
-            return replace(_POSITIONS.validate_json(text), failure=failure)
-        except ValidationError as error:
-            wrong = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-            raise ValueError(f"a position with {wrong}") from None
+        return replace(read_text(cls, text), failure=failure)
 
     def stopped(self, failure: Failure, tried: Mapping[str, int]) -> Position:
         """The versions that were tried before stay tried: an epoch and a chunk that both fail do not take turns."""
@@ -106,11 +102,8 @@ class Position:
         return replace(self, failure=before.failure, tried=before.tried)
 
     def forgiven(self) -> Position:
-        """As before the failure: it is tried again."""
+        """The position before the failure: the view is tried again."""
         return replace(self, failure=None, tried={})
-
-
-_POSITIONS = TypeAdapter(Position)
 
 
 def advanced(

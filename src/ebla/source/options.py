@@ -39,7 +39,7 @@ class Request:
     until: int | None = None
     old: bool = False
     stream: str | None = None
-    """Of which change stream changes are read; `None`: of all."""
+    """The change stream that is read; `None`: all of them."""
     feed: bool = False
     """The change columns of a stream are wanted."""
     starting: int | None = None

@@ -62,7 +62,7 @@ class ChangesPartition(InputPartition):
     committed_at: Mapping[int, int]
     old: bool
     tokens: TokenRange | None = None
-    """Of which rows; `None`: of all of its tablets."""
+    """The tokens whose rows are read; `None`: those of all of its tablets."""
 
 
 def read_partition(partition: InputPartition, layout: Layout) -> Iterator[pa.RecordBatch]:

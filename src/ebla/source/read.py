@@ -46,9 +46,9 @@ class Target:
     """What one `load()` reads, fixed once."""
 
     relation: Relation
-    """With the columns that are read: those of a named version, or today's."""
+    """The relation with the columns that are read: those of a named version, or today's."""
     version: Version
-    """Of the snapshot, or the last one whose changes are read. A stream has no use for it."""
+    """The version of the snapshot, or the last one whose changes are read. A stream has no use for it."""
     since: Version | None = None
     changes: bool = False
 

@@ -52,7 +52,7 @@ class Feed:
     truncated: tuple[Version, ...]
     committed_at: Mapping[int, int]
     tokens: TokenRange | None = None
-    """Of which rows; `None`: of all."""
+    """The tokens whose rows are read; `None`: all."""
 
 
 def frame(

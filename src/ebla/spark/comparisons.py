@@ -27,7 +27,7 @@ _COMPARED_OTHERWISE = ("decimal", "float")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class StringComparison:
     """A string, the type of what it is compared with, and where it stands in the text, if that is known."""
 
     text: str
@@ -52,7 +52,7 @@ def exact(frame: DataFrame, text: str, zone: str, users: StatementText) -> str |
     changes: list[tuple[int, int, str]] = []
     for one in _in_plan(plan):
         try:
-            value = texts.value(one.text, one.tree, texts.How(zone=zone, binary="utf-8"))
+            value = texts.value(one.text, one.tree, texts.TextFormat(zone=zone, binary="utf-8"))
         except Unfit as why:
             raise _refused(one, why, text, users) from None
         if one.tree.kind in _COMPARED_OTHERWISE and one.start is not None and one.end is not None:
@@ -62,7 +62,7 @@ def exact(frame: DataFrame, text: str, zone: str, users: StatementText) -> str |
     return _replaced(text, changes) if changes else None
 
 
-def _refused(one: Compared, why: Unfit, text: str, users: StatementText) -> TypeMismatchError:
+def _refused(one: StringComparison, why: Unfit, text: str, users: StatementText) -> TypeMismatchError:
     written = repr(one.text) if one.start is None else text[one.start : one.end]
     at, place = users.text.find(written), ""
     if at >= 0:
@@ -84,7 +84,7 @@ def _replaced(text: str, changes: Sequence[tuple[int, int, str]]) -> str:
 # ---- the plan -------------------------------------------------------------------------------------------
 
 
-def _in_plan(plan: Any) -> Iterator[Compared]:
+def _in_plan(plan: Any) -> Iterator[StringComparison]:
     if plan.getClass().getSimpleName() == "View":
         return  # what a name stands for is no part of the query
     for expression in _each(plan.expressions()):
@@ -99,7 +99,7 @@ def _each(sequence: Any) -> Iterator[Any]:
         yield iterator.next()
 
 
-def _in_expression(expression: Any) -> Iterator[Compared]:
+def _in_expression(expression: Any) -> Iterator[StringComparison]:
     children = list(_each(expression.children()))
     if _is_subquery(expression):
         yield from _in_plan(expression.plan())
@@ -113,7 +113,7 @@ def _is_subquery(expression: Any) -> bool:
     return expression.getClass().getSimpleName() in ("Exists", "ScalarSubquery", "ListQuery", "LateralSubquery")
 
 
-def _compared(operands: Sequence[Any]) -> Iterator[Compared]:
+def _compared(operands: Sequence[Any]) -> Iterator[StringComparison]:
     strings = {number: found for number, one in enumerate(operands) if (found := _string(one)) is not None}
     others = [_type(one) for number, one in enumerate(operands) if number not in strings]
     types = [tree for tree in others if tree is not None]
@@ -126,7 +126,7 @@ def _compared(operands: Sequence[Any]) -> Iterator[Compared]:
         origin = literal.origin()
         start, stop = origin.startIndex(), origin.stopIndex()
         placed = start.isDefined() and stop.isDefined()
-        yield Compared(
+        yield StringComparison(
             text=literal.value().toString(),
             tree=tree,
             start=int(start.get()) if placed else None,

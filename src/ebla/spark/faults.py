@@ -103,7 +103,7 @@ class Link:
 
 
 def fault_of(error: BaseException) -> Fault:
-    """Whose fault an error is. Total: what is not known is transient."""
+    """Whether an error is final, with its code and message. A class that is not listed is transient."""
     message = text_of(error) or type(error).__name__
     if isinstance(error, SparkJobError):
         return Fault(final=False, code=LOST_JOB if error.lost else (error.code or "SparkJobError"), message=message)

@@ -64,7 +64,7 @@ def forget(session: SparkSession) -> None:
         SparkContext._jvm = None
     Sessions._instantiatedSession = Sessions._activeSession = None
     _launched.clear()
-    with contextlib.suppress(Exception):  # there is no JVM to be told
+    with contextlib.suppress(Exception):  # there is no JVM that could be called
         gateway.shutdown()
 
 

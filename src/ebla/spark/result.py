@@ -16,6 +16,7 @@ from ebla.sql.lex import name_pattern
 from ebla.values.columns import python_values
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -73,12 +74,12 @@ class Result:
 
     @property
     def applied_version(self) -> int | None:
-        """Of a view that was read without Spark: the version up to which its inputs are in it."""
+        """The version up to which a view that was read without Spark has its inputs."""
         return None if self._facts is None else self._facts.applied_version
 
     @property
     def age_s(self) -> float | None:
-        """Of such a view: for how long the oldest write that it does not show has been there; 0 if it shows all."""
+        """The age of the oldest write that such a view does not have; 0 if it has all."""
         return None if self._facts is None else self._facts.age_s
 
     @property
@@ -99,6 +100,11 @@ class Result:
             finally:
                 _release(self._holds)
         return self._table
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The rows as a pandas frame, in the types that Arrow gives them there."""
+        frame: pd.DataFrame = self.to_arrow().to_pandas()
+        return frame
 
     def _collected(self) -> pa.Table:
         """The rows. An error may be rescued: by a query over other copies of the same runs, or with better words."""

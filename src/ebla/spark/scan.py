@@ -2,7 +2,8 @@
 
 Plan of a merged read: one file scan of level 1, a broadcast left anti join with the keys of level 0, a union with
 level 0's upserts. No shuffle. The join compares tokens first: Spark probes a hash table of longs, and only a row whose
-token is there compares its key, NULL-safe. Without level 0 it is the plain file scan.
+token is there compares its key, NULL-safe. Where it is known at which places level 1 has those keys, the join is by
+place, and no key is decoded. Without level 0 it is the plain file scan.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def literally(path: str) -> str:
 
 
 def logical(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
-    """From the names in files to the names that users know."""
+    """Rename the columns from their names in files to the users' names."""
     if [c.name for c in columns] == frame.columns:
         return frame
     return frame.selectExpr(*renamed([(c.physical, c.name) for c in columns]))
@@ -107,8 +108,12 @@ def merged(
     cache: rf.LevelZeroCache,
     *,
     rows_max: int,
+    places: pa.Array | None = None,
 ) -> DataFrame:
-    """All columns of the snapshot's rows, hidden ones too, under their physical names."""
+    """All columns of the snapshot's rows, hidden ones too, under their physical names.
+
+    `places`: where the rows of level 1 lie that level 0 has written (`place_sql`), if that is known.
+    """
     relation = snapshot.relation
     copies = rf.require_copies(snapshot, roots)
     schema = struct(relation.columns)
@@ -130,7 +135,27 @@ def merged(
     if keys is None:
         return upserts
     base = files(spark, [roots[copies[r.id]].full(r.path) for r in snapshot.level1], schema)
-    return without(base, keys, relation).unionAll(upserts)
+    left = without(base, keys, relation) if places is None else _without_places(spark, base, places)
+    return left.unionAll(upserts)
+
+
+METADATA = "_metadata"
+SIZE_MAX = 2**31
+"""Files of level 1 that are smaller can be told by their sizes, if these differ."""
+_PLACE = "_ebla_place"
+
+
+def place_sql() -> str:
+    """A row's place: the size of its file, which tells the file, and its number there. No column is decoded."""
+    return f"shiftleft({METADATA}.file_size, 32) + {METADATA}.row_index"
+
+
+def _without_places(spark: SparkSession, base: DataFrame, places: pa.Array) -> DataFrame:
+    """Rows of level 1 but those at some places: a broadcast left anti join on one long."""
+    schema = T.StructType([T.StructField(_DELTA + _PLACE, T.LongType())])
+    gone = F.broadcast(local(spark, pa.table([places], names=schema.names), schema))
+    placed = base.selectExpr("*", f"{place_sql()} AS {_PLACE}")
+    return placed.join(gone, F.expr(f"{_PLACE} = {_DELTA + _PLACE}"), "left_anti").drop(_PLACE)
 
 
 LOCAL_ROWS_MAX = 10_000
@@ -166,7 +191,7 @@ def local_keys(spark: SparkSession, table: pa.Table, relation: Relation) -> Data
 
 BROADCAST_ROWS_MAX = 1_000_000
 BROADCAST_BYTES_MAX = 64 * 2**20
-"""The keys of so many rows of level 0, in files of so many bytes, are broadcast: then level 1 is not shuffled."""
+"""Up to these bounds the keys of level 0 are broadcast, so that Spark does not shuffle level 1."""
 
 
 def _changed_keys(

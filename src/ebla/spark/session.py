@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ebla.base.settings import Settings
-from ebla.errors import MissingDependencyError, SparkJobError, UsageError
+from ebla.errors import MissingDependencyError, NoSparkError, SparkJobError, UsageError
 from ebla.spark import jvm
 from ebla.spark.tags import own_handler_kept
 
@@ -59,7 +59,7 @@ _POOLS = {
     "spark.scheduler.mode": "FAIR",
     "spark.scheduler.allocation.file": file_address(Path(__file__).with_name("pools.xml")),
 }
-"""Jobs of one pool get cores before those of another (`tags.Pool`). Only a Spark that is started can be told so."""
+"""Jobs of one pool get cores before those of another (`tags.Pool`). Pools are set when Spark starts, and not later."""
 
 
 def require_java() -> None:
@@ -73,7 +73,7 @@ def require_java() -> None:
         raise MissingDependencyError(f"Java: expected version 17 or 21, found {found.group(1)}; {JAVA_HINT}")
 
 
-class Started:
+class StartedSession:
     """A session for a database that was given none."""
 
     _lock = threading.Lock()
@@ -94,7 +94,7 @@ class Started:
         return self._ours or _has_ended(self.session)
 
     @classmethod
-    def start(cls, settings: Settings) -> Started:
+    def start(cls, settings: Settings) -> StartedSession:
         """A process has one Spark. Databases share the one that Ebla started; the last to stop it does.
 
         Where the program runs Spark already, Ebla works in a session of its own beside it, and stops nothing.
@@ -164,16 +164,24 @@ def _beside(session: SparkSession) -> SparkSession:
     return sibling
 
 
+NO_SPARK = "none"
+"""The master of a process that shall start none."""
+
+
 def _launch(settings: Settings) -> SparkSession:
+    if settings.spark_master == NO_SPARK:
+        raise NoSparkError(
+            "Spark: expected it for this statement, found a node that was started without; ask a node that has it"
+        )
     require_java()
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("ebla").master(f"local[{settings.spark_cores}]")
+    builder = SparkSession.builder.appName("ebla").master(settings.spark_master or f"local[{settings.spark_cores}]")
     builder = builder.config("spark.driver.memory", settings.spark_memory)
     cores = os.cpu_count() or 2
     builder = builder.config("spark.sql.shuffle.partitions", str(max(4, 2 * cores)))
-    for name, value in (*_CONFIGURATION.items(), *_POOLS.items()):
+    for name, value in (*_CONFIGURATION.items(), *_POOLS.items(), *_of_executors(settings).items()):
         builder = builder.config(name, value)
     with _quiet_launch(), own_handler_kept():
         session = builder.getOrCreate()
@@ -183,6 +191,17 @@ def _launch(settings: Settings) -> SparkSession:
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     return session
+
+
+def _of_executors(settings: Settings) -> dict[str, str]:
+    """One executor on a standalone cluster: without a limit the first process would take all cores from the others."""
+    if settings.spark_master is None or not settings.spark_master.startswith("spark://"):
+        return {}
+    return {
+        "spark.executor.memory": settings.spark_executor_memory,
+        "spark.executor.cores": str(settings.spark_executor_cores),
+        "spark.cores.max": str(settings.spark_executor_cores),
+    }
 
 
 @contextlib.contextmanager
@@ -272,7 +291,7 @@ STARTED_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "false",
 }
-"""The same of a session that Ebla starts."""
+"""The settings of a session that Ebla starts."""
 
 
 def view_settings(session: SparkSession) -> dict[str, str]:

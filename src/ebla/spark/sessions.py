@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ebla.base.settings import Settings
 from ebla.errors import UsageError
+from ebla.spark import in_place
 from ebla.spark import session as spark_session
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ class Sessions:
         self._on_launch = on_launch
         self._on_loss = on_loss
         self._refusal = refusal
-        self._started: spark_session.Started | None = None
+        self._started: spark_session.StartedSession | None = None
         self._writer: SparkSession | None = None
+        self._in_place: SparkSession | None = None
         self._of_views: dict[object, SparkSession] = {}
         self._lock = threading.RLock()
 
@@ -68,13 +70,13 @@ class Sessions:
             raise UsageError(self._refusal)
         with self._lock:
             if self._started is not None and self._started.can_restart and not self._started.is_running:
-                self._started = self._writer = None
+                self._started = self._writer = self._in_place = None
                 self._of_views.clear()
                 self._on_loss()
             fresh = self._started is None
             if self._started is None:
                 self._on_launch()
-                self._started = spark_session.Started.start(self._settings)
+                self._started = spark_session.StartedSession.start(self._settings)
             spark_session.require_running(self._started.session)
             spark_session.remember_classes(self._started.session)
             return self._started.session, fresh
@@ -85,6 +87,14 @@ class Sessions:
             if self._writer is None:
                 self._writer = spark_session.writer_session(main)
             return self._writer
+
+    def in_place(self) -> SparkSession:
+        """A session that writes the rows of each file that it reads where they are."""
+        with self._lock:
+            main, _ = self.main()
+            if self._in_place is None:
+                self._in_place = in_place.in_place_session(main)
+            return self._in_place
 
     def of_view(self, settings: Mapping[str, str], *, small: bool, generates_code: bool = False) -> SparkSession:
         """A session in which views of these settings are computed."""

@@ -53,15 +53,16 @@ class Tags:
         return getattr(self._here, "tag", None)
 
     @contextlib.contextmanager
-    def statement(self, *, with_jobs: bool = False) -> Iterator[None]:
+    def statement(self, *, with_jobs: bool = False, tag: str | None = None) -> Iterator[None]:
         """Jobs that are started inside are cancelled when the statement is interrupted. Most start none, and Spark
-        is told of the tag when it is first used, or at once if jobs are sure to come (`with_jobs`)."""
+        gets the tag when it is first used, or at once if jobs are sure to come (`with_jobs`). Another thread that shall
+        cancel it gives the `tag`."""
         outermost = self.current is None
-        with self._tagged(self.current or f"ebla-{uuid.uuid4()}") as tag:
+        with self._tagged(self.current or tag or f"ebla-{uuid.uuid4()}") as carried:
             if with_jobs:
                 self.put()
             if outermost:
-                with self._interruptible(tag):
+                with self._interruptible(carried):
                     yield
             else:
                 yield

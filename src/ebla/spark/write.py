@@ -266,13 +266,18 @@ def by_tablet(frame: DataFrame, relation: Relation, *, index: Sequence[TabletId]
         place = {t: i for i, t in enumerate(index)}
         places = ", ".join(str(place.get(TabletId(t), 0)) for t in range(relation.tablets))
         tablet = f"element_at(array({places}), {tablet} + 1)"
+    return in_order(frame.repartitionById(partitions, F.expr(tablet)), relation)
+
+
+def in_order(frame: DataFrame, relation: Relation) -> DataFrame:
+    """Rows sorted by key inside each partition."""
     order = [
         F.col(quoted(c.physical)).desc_nulls_last()
         if c.physical in relation.descending
         else F.col(quoted(c.physical)).asc_nulls_first()
         for c in relation.key
     ]
-    return frame.repartitionById(partitions, F.expr(tablet)).sortWithinPartitions(*order)
+    return frame.sortWithinPartitions(*order)
 
 
 def write_tablets(
@@ -286,19 +291,22 @@ def write_tablets(
 ) -> list[TabletFile]:
     """Write the frame under a scratch directory, one sorted file per tablet that has rows. One Spark job."""
     arranged = by_tablet(frame, relation, index=index)
+    return [
+        TabletFile(tablet=TabletId(number) if index is None else index[number], path=path)
+        for number, path in write_partitions(arranged, relation, root, scratch, row_group_bytes=row_group_bytes)
+    ]
+
+
+def write_partitions(
+    arranged: DataFrame, relation: Relation, root: Root, scratch: str, *, row_group_bytes: int
+) -> list[tuple[int, str]]:
+    """Write each partition that has rows as a file under a scratch directory; its number and path. One Spark job."""
     with translated(relation.name):
         arranged.write.mode("overwrite").option("parquet.block.size", str(row_group_bytes)).option(
             "compression", "snappy"
         ).parquet(root.full(scratch))
-    found: list[TabletFile] = []
-    for path, _, folder in root.listing(scratch):
-        part = _PART.search(path)
-        if part is None or folder:
-            continue
-        number = int(part.group(1))
-        tablet = TabletId(number) if index is None else index[number]
-        found.append(TabletFile(tablet=tablet, path=path))
-    return sorted(found, key=lambda f: (f.tablet, f.path))
+    parts = [(_PART.search(path), path) for path, _, folder in root.listing(scratch) if not folder]
+    return sorted((int(part.group(1)), path) for part, path in parts if part is not None)
 
 
 _ABOUT_FILES = re.compile(

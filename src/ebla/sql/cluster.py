@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from ebla.sql.cluster_statements import (
+    AlterNode,
+    CancelRequest,
+    MoveTablet,
+    NewGeneration,
+    SetBalancing,
+    WaitForRequest,
+)
 from ebla.sql.cursor import Cursor
 from ebla.sql.lex import Kind
-from ebla.sql.statements import AlterNode, CancelRequest, MoveTablet, SetBalancing, Statement, WaitForRequest
+from ebla.sql.statements import Statement
 
 
 def alter_cluster(cursor: Cursor) -> Statement:
-    """`CLUSTER DECOMMISSION NODE 'x' | REMOVE NODE 'x' … | REBUILD NODE 'x' … | CANCEL REQUEST n | SET …`"""
+    """`CLUSTER DECOMMISSION NODE 'x' | REMOVE NODE 'x' … | REBUILD NODE 'x' … | NEW CDC GENERATION …`, and
+    `CANCEL REQUEST n | SET …`"""
     cursor.expect("CLUSTER")
     if cursor.accept("DECOMMISSION", "NODE"):
         return AlterNode(action="leave", node=_node(cursor))
@@ -19,13 +28,18 @@ def alter_cluster(cursor: Cursor) -> Statement:
         node = _node(cursor)
         source = _text(cursor, "the name of a datacenter") if cursor.accept("FROM") else None
         return AlterNode(action="rebuild", node=node, source=source)
+    if cursor.accept("NEW", "CDC", "GENERATION"):
+        return NewGeneration(table=cursor.name("the name of a table or view") if cursor.accept("OF") else None)
     if cursor.accept("CANCEL", "REQUEST"):
         return CancelRequest(request=request_at(cursor))
     if cursor.accept("SET", "BALANCING", "="):
         if not cursor.sees("ON") and not cursor.sees("OFF"):
             cursor.fail("ON or OFF")
         return SetBalancing(on=cursor.next().key == "ON")
-    cursor.fail("DECOMMISSION NODE, REMOVE NODE, REBUILD NODE, CANCEL REQUEST or SET balancing = behind ALTER CLUSTER")
+    cursor.fail(
+        "DECOMMISSION NODE, REMOVE NODE, REBUILD NODE, NEW CDC GENERATION, CANCEL REQUEST or SET balancing = behind "
+        "ALTER CLUSTER"
+    )
 
 
 def move(cursor: Cursor) -> Statement:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ebla.errors import DuplicateNameError, UnknownNameError
+from ebla.sql.cluster_statements import SetTableOptions, ShowNodes, ShowRequests, ShowTablets, ShowTransitions
 from ebla.sql.cursor import Cursor, words
 from ebla.sql.lex import Kind
 from ebla.sql.query import Query
@@ -26,17 +27,13 @@ from ebla.sql.statements import (
     SetColumnComment,
     SetDefault,
     SetTableComment,
-    SetTableOptions,
     ShowCreate,
     ShowHandlers,
     ShowIndexes,
-    ShowNodes,
+    ShowJobs,
     ShowProgress,
     ShowReplication,
-    ShowRequests,
     ShowTables,
-    ShowTablets,
-    ShowTransitions,
     ShowViews,
     Statement,
 )
@@ -427,6 +424,12 @@ def show(cursor: Cursor) -> Statement:
         return ShowViews(like=_like(cursor))
     if cursor.accept("HANDLERS"):
         return ShowHandlers(like=_like(cursor))
+    if cursor.accept("JOBS"):
+        return ShowJobs(what="jobs", like=_like(cursor))
+    if cursor.accept("RUNNERS"):
+        return ShowJobs(what="runners", like=_like(cursor))
+    if cursor.accept("COMMANDS"):
+        return ShowJobs(what="commands")
     if cursor.accept("INDEXES"):
         return ShowIndexes(like=_like(cursor))
     if cursor.accept("NODES"):
@@ -445,8 +448,8 @@ def show(cursor: Cursor) -> Statement:
         return _show_create(cursor)
     if not cursor.accept("TABLES"):
         cursor.fail(
-            "TABLES, VIEWS, INDEXES, HANDLERS, NODES, REQUESTS, TABLETS, TRANSITIONS, REPLICATION, PROGRESS or "
-            "CREATE behind SHOW"
+            "TABLES, VIEWS, INDEXES, HANDLERS, JOBS, RUNNERS, COMMANDS, NODES, REQUESTS, TABLETS, TRANSITIONS, "
+            "REPLICATION, PROGRESS, USERS, GRANTS or CREATE behind SHOW"
         )
     return ShowTables(like=_like(cursor))
 

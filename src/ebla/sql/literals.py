@@ -167,7 +167,7 @@ class Reader:
         if is_timestamp and self._dialect.naive:
             raise NotPlain
         try:
-            return kind, texts.value(text, parse(kind), texts.How(zone=self._dialect.zone))
+            return kind, texts.value(text, parse(kind), texts.TextFormat(zone=self._dialect.zone))
         except Unfit as why:
             if texts.is_moment(text):
                 return "unfit", str(why)  # Spark would cut it, or move it
@@ -277,7 +277,7 @@ def stored(literal: Literal, tree: Type, zone: str) -> Any:
         case "unfit", _:
             raise Unfit(literal.value)
         case "string", _:
-            return texts.value(literal.value, tree, texts.How(zone=zone, binary="utf-8"))
+            return texts.value(literal.value, tree, texts.TextFormat(zone=zone, binary="utf-8"))
         case "date", "timestamp":
             year, month, day = civil(literal.value)
             return texts.in_range(instant(Clock(year=year, month=month, day=day), zone), 64)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ebla.errors import SqlError
-from ebla.sql import cluster, ddl, handlers, indexes, views, write
+from ebla.sql import access, cluster, ddl, handlers, indexes, views, write
 from ebla.sql.cursor import Cursor
 from ebla.sql.lex import Kind, StatementText, split
 from ebla.sql.query import Query
@@ -57,6 +57,8 @@ Parser = Callable[[Cursor], Statement]
 
 
 def _alter(cursor: Cursor) -> Statement:
+    if cursor.sees("USER") and cursor.sees_name(1):
+        return access.alter_user(cursor)
     return cluster.alter_cluster(cursor) if cursor.sees("CLUSTER") else _alter_relation(cursor)
 
 
@@ -65,8 +67,16 @@ def _wait(cursor: Cursor) -> Statement:
     return cluster.wait_for_request(cursor) if cluster.sees_request(cursor) else views.wait_for(cursor)
 
 
-def _by_kind(of_view: Parser, of_handler: Parser, of_table: Parser, of_index: Parser | None = None) -> Parser:
+def _by_kind(
+    of_view: Parser,
+    of_handler: Parser,
+    of_table: Parser,
+    of_index: Parser | None = None,
+    of_user: Parser | None = None,
+) -> Parser:
     def parser(cursor: Cursor) -> Statement:
+        if of_user is not None and cursor.sees("USER"):
+            return of_user(cursor)
         if _is_about_views(cursor):
             return of_view(cursor)
         if of_index is not None and indexes.is_about_indexes(cursor):
@@ -189,8 +199,10 @@ _STATEMENTS: dict[str, Parser] = {
     "MERGE": write.merge,
     "TRUNCATE": write.truncate,
     "LOAD": write.load,
-    "CREATE": _by_kind(views.create_view, handlers.create_handler, ddl.create, indexes.create_index),
-    "DROP": _by_kind(views.drop_view, handlers.drop_handler, ddl.drop, indexes.drop_index),
+    "CREATE": _by_kind(
+        views.create_view, handlers.create_handler, ddl.create, indexes.create_index, access.create_user
+    ),
+    "DROP": _by_kind(views.drop_view, handlers.drop_handler, ddl.drop, indexes.drop_index, access.drop_user),
     "ALTER": _alter,
     "BUILD": indexes.build_indexes,
     "CHECK": _check,
@@ -199,8 +211,10 @@ _STATEMENTS: dict[str, Parser] = {
     "WAIT": _wait,
     "CANCEL": views.cancel,
     "MOVE": cluster.move,
+    "GRANT": access.grant,
+    "REVOKE": access.revoke,
     "COMMENT": ddl.comment_on,
-    "SHOW": ddl.show,
+    "SHOW": lambda cursor: access.show(cursor) or ddl.show(cursor),
     "DESCRIBE": ddl.describe,
     "EXPLAIN": _explain,
     "DESC": ddl.describe,
@@ -215,8 +229,9 @@ SUPPORTED = (
     "SELECT, WITH, VALUES, FROM, TABLE, EXPLAIN, INSERT INTO, UPSERT INTO, UPDATE, DELETE FROM, MERGE INTO, "
     "TRUNCATE, LOAD INTO, CREATE TABLE, DROP TABLE, ALTER TABLE, CREATE, DROP and ALTER MATERIALIZED VIEW, "
     "CREATE, DROP and ALTER HANDLER, CREATE, DROP and ALTER INDEX, BUILD INDEXES, CHECK and REPAIR, FLUSH, WAIT FOR, "
-    "CANCEL BUILD, ALTER CLUSTER, MOVE TABLET, COMMENT ON, SHOW TABLES, SHOW VIEWS, SHOW HANDLERS, SHOW INDEXES, "
-    "SHOW NODES, SHOW REQUESTS, SHOW TABLETS, SHOW TRANSITIONS, SHOW REPLICATION, SHOW PROGRESS, SHOW CREATE, "
+    "CANCEL BUILD, ALTER CLUSTER, MOVE TABLET, CREATE, DROP and ALTER USER, GRANT, REVOKE, COMMENT ON, SHOW TABLES, "
+    "SHOW VIEWS, SHOW HANDLERS, SHOW JOBS, SHOW RUNNERS, SHOW COMMANDS, SHOW INDEXES, SHOW NODES, SHOW REQUESTS, "
+    "SHOW TABLETS, SHOW TRANSITIONS, SHOW REPLICATION, SHOW PROGRESS, SHOW USERS, SHOW GRANTS, SHOW CREATE, "
     "DESCRIBE, COMPACT and VACUUM"
 )
 

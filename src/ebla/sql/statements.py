@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ebla.sql.access_statements import AlterUser, CreateUser, DropUser, Grant, ShowGrants, ShowUsers
+from ebla.sql.cluster_statements import ClusterStatement, WaitForRequest
 from ebla.sql.lex import StatementText
 from ebla.sql.query import Query
 
@@ -358,6 +360,14 @@ class ShowHandlers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShowJobs:
+    """`SHOW JOBS | RUNNERS | COMMANDS`"""
+
+    what: Literal["jobs", "runners", "commands"]
+    like: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlterBuild:
     """`ALTER MATERIALIZED VIEW v | INDEX i PAUSE | RESUME | SET (name = value, …)`: how fast it is built.
 
@@ -458,89 +468,24 @@ class ExplainIndex:
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterNode:
-    """Something is asked of a node; `ignored` are dead nodes to do without, `source` is a datacenter to copy from."""
-
-    action: Literal["leave", "remove", "rebuild"]
-    node: str
-    ignored: tuple[str, ...] = ()
-    source: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelRequest:
-    request: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitForRequest:
-    request: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetBalancing:
-    on: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShowNodes:
-    like: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShowRequests:
-    pass
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetTableOptions:
-    """`ALTER TABLE t SET (name = value, …)`: where and in how many parts its rows lie."""
-
-    table: str
-    options: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveTablet:
-    tablet: int
-    table: str
-    source: str
-    target: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShowTablets:
-    """Where tablets lie: of one table or view, or of all."""
-
-    table: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShowTransitions:
-    pass
-
-
-TabletStatement = MoveTablet | ShowTablets | ShowTransitions
-
-ClusterStatement = (
-    TabletStatement
-    | SetTableOptions
-    | AlterNode
-    | CancelRequest
-    | WaitForRequest
-    | SetBalancing
-    | ShowNodes
-    | ShowRequests
-)
-
+UserStatement = CreateUser | AlterUser | DropUser | Grant | ShowUsers | ShowGrants
 IndexStatement = CreateIndex | DropIndex | BuildIndexes | ShowIndexes | ExplainIndex
-
 CheckStatement = Check | Repair
-
 ColumnStatement = AddColumns | DropColumns | RenameColumn | AlterColumnType
 
-HandlerStatement = CreateHandler | DropHandler | AlterHandler | ShowHandlers
+TableDefinition = (
+    CreateTable
+    | DropTable
+    | RenameTable
+    | ColumnStatement
+    | AddConstraint
+    | DropConstraint
+    | SetDefault
+    | SetTableComment
+    | SetColumnComment
+)
+"""Statements that create, alter or drop a table."""
+HandlerStatement = CreateHandler | DropHandler | AlterHandler | ShowHandlers | ShowJobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -553,6 +498,9 @@ class ExplainView:
 
 BuildStatement = AlterBuild | CancelBuild | ShowProgress
 
+WaitStatement = Flush | WaitFor | WaitForRequest
+"""Statements that only wait: they may be begun again."""
+
 ViewStatement = CreateView | DropView | RenameView | ShowViews | Flush | WaitFor | ExplainView | BuildStatement
 
 Statement = (
@@ -560,18 +508,11 @@ Statement = (
     | HandlerStatement
     | IndexStatement
     | ClusterStatement
+    | UserStatement
     | CheckStatement
     | Query
     | Explain
-    | CreateTable
-    | DropTable
-    | RenameTable
-    | ColumnStatement
-    | AddConstraint
-    | DropConstraint
-    | SetDefault
-    | SetTableComment
-    | SetColumnComment
+    | TableDefinition
     | ShowTables
     | ShowReplication
     | ShowCreate

@@ -100,7 +100,7 @@ def copy_checked(source: Root, target: Root, path: str, size: int, beside: str) 
             target.remove(beside)
         raise
     with translated(target.full(path)):
-        target.flush(path)
+        target.flush_name(path)
 
 
 def _copy_beside(source: Root, target: Root, path: str, size: int, beside: str) -> None:
@@ -111,7 +111,7 @@ def _copy_beside(source: Root, target: Root, path: str, size: int, beside: str) 
             target.filesystem.open_output_stream(target.inner(beside)) as out,
         ):
             sent = _summed(iter(lambda: read.read(BLOCK_BYTES), b""), out.write)
-        target.flush(beside)
+        target.flush_bytes(beside)
         with target.filesystem.open_input_stream(target.inner(beside)) as again:
             stored = _summed(iter(lambda: again.read(BLOCK_BYTES), b""))
     if sent != stored or sent[0] != size:

@@ -251,13 +251,21 @@ class Root:
         self.filesystem.delete_file(self.inner(written))
 
     def flush(self, path: str) -> None:
+        """A file is there after a loss of power: its bytes, and its name, which must last as long."""
+        self.flush_bytes(path)
+        self.flush_name(path)
+
+    def flush_bytes(self, path: str) -> None:
+        if self.fsync:
+            with open(self.inner(path), "rb") as file:
+                os.fsync(file.fileno())
+
+    def flush_name(self, path: str) -> None:
         if not self.fsync:
             return
-        with open(self.inner(path), "rb") as file:
-            os.fsync(file.fileno())
         folder = os.open(os.path.dirname(self.inner(path)), os.O_RDONLY)
         try:
-            os.fsync(folder)  # the name must last as long as the bytes
+            os.fsync(folder)
         finally:
             os.close(folder)
 

@@ -51,15 +51,15 @@ class Layer:
 
     rows: pa.RecordBatch
     keys: Sequence[Key]
-    """By which they are sorted."""
+    """The sort key of each row, in order."""
     names: Sequence[Key]
-    """Which rows they are: of a table or view the same as the keys, of an index the keys of its base."""
+    """What identifies each row: of a table or view the keys, of an index the keys of its base."""
     places: Mapping[Key, int]
-    """Of the names."""
+    """The number of the row that has a name."""
     dead: bytes | None
-    """Of each row whether it is a tombstone; `None` if there are none."""
+    """Whether each row is a tombstone; `None` if none is."""
     tablets: npt.NDArray[np.int64] | None
-    """Of each row; only of one run, and where there are several."""
+    """The tablet of each row; only of one run, and where there are several tablets."""
 
     @property
     def bytes(self) -> int:

@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebla.algebra.nodes import First, Ordering
+from ebla.algebra.nodes import OrderedLimit, Ordering
 from ebla.base.ids import RelationId
 
 if TYPE_CHECKING:
     import duckdb
 
 ROWS_MIN = 1_000
-"""A reserve has at least so many rows beyond those that the view shows, and as many as it shows."""
+"""The least number of rows that a reserve has beyond the view's own; it has at least as many as the view, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserve:
-    first: First
+    first: OrderedLimit
     rows: pa.Table
     beyond: pa.Table
     ranks: Sequence[int]
-    """Of each row; rows that the order does not tell apart have one."""
+    """The rank of each row; rows that the order leaves equal have one rank."""
     versions: Mapping[RelationId, int] = field(default_factory=dict)
     """The inputs at which the query has these rows."""
 
@@ -51,12 +51,12 @@ class Reserve:
         return None
 
 
-def rows_wanted(first: First) -> int:
+def rows_wanted(first: OrderedLimit) -> int:
     """How many rows to read for a new reserve; the last of them is where it ends."""
     return first.end + max(first.end, ROWS_MIN) + 1
 
 
-def reserve(cursor: duckdb.DuckDBPyConnection, first: First, rows: pa.Table, beyond: pa.Table) -> Reserve:
+def reserve(cursor: duckdb.DuckDBPyConnection, first: OrderedLimit, rows: pa.Table, beyond: pa.Table) -> Reserve:
     """Those of some rows that come before `beyond`, as many as are worth keeping.
 
     `rows` are all of the query that do, and perhaps some that do not.
@@ -73,7 +73,7 @@ def reserve(cursor: duckdb.DuckDBPyConnection, first: First, rows: pa.Table, bey
     )
 
 
-def comes_before(cursor: duckdb.DuckDBPyConnection, first: First, rows: pa.Table, beyond: pa.Table) -> bool:
+def comes_before(cursor: duckdb.DuckDBPyConnection, first: OrderedLimit, rows: pa.Table, beyond: pa.Table) -> bool:
     """Whether one of the rows comes before `beyond`."""
     return rows.num_rows > 0 and bool(reserve(cursor, first, rows, beyond).ranks)
 

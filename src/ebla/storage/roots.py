@@ -12,6 +12,7 @@ from ebla.base.settings import Settings
 from ebla.catalog import reads
 from ebla.catalog.store import Catalog
 from ebla.storage.files import Owner, Root
+from ebla.storage.node_files import NodeFiles
 
 
 class Roots:
@@ -29,6 +30,10 @@ class Roots:
     def read(self, connection: Connection) -> dict[NodeId, Root]:
         """The roots of all nodes that may hold replicas."""
         return self.of(reads.roots(connection))
+
+    def files(self) -> NodeFiles:
+        """The files of all nodes that may hold replicas."""
+        return NodeFiles(self._catalog.read(self.read))
 
     def living(self) -> frozenset[NodeId]:
         """The nodes that live with this process: its own, if their roots are there."""

@@ -49,7 +49,7 @@ def show_key(relation: Relation, values: Sequence[object]) -> str:
 
 
 RELATIONS_MAX = 1024
-"""Of so many relations it is known which runs have ended last."""
+"""The number of relations of which the runs that ended last are kept."""
 TABLE_BYTES = 1_024
 COLUMN_BYTES = 1_200
 """About what an Arrow table, and each of its columns, takes besides its values."""
@@ -57,7 +57,7 @@ COLUMN_BYTES = 1_200
 
 ORDER = "#order"
 FEW = 512
-"""Of so many rows the tokens are looked at one by one."""
+"""Up to this number of rows the tokens are compared one by one."""
 
 
 class LevelZeroCache:
@@ -385,7 +385,7 @@ class Facts:
 
     @classmethod
     def of(cls, table: pa.Table, size: int, relation: Relation) -> Facts:
-        """Of a file of rows in the relation's order."""
+        """The facts of a file of rows in the relation's order."""
         return bounded(table.num_rows, size, relation, *ends(table, [c.physical for c in relation.key]))
 
 

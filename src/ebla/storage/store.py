@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +27,7 @@ from ebla.base.caches import CacheName, Caches, Lru
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Version
 from ebla.base.precedence import PRECEDENCE
 from ebla.errors import CorruptRunError
-from ebla.model.relation import Column, Relation, Run
+from ebla.model.relation import TOKEN, Column, Relation, Run
 from ebla.model.snapshot import Snapshot
 from ebla.predicates import values as v
 from ebla.predicates.access import AccessPath
@@ -39,9 +40,9 @@ from ebla.values import token as tokens
 from ebla.values import types
 
 PATHS_MAX = 1024
-"""Of so many paths it is known what their newest snapshots need."""
+"""The number of paths of which the needs of the newest snapshot are kept."""
 FOOTER_TIMES = 14
-"""So many times as large as it is stored is a footer in memory, with the bounds that are made of it."""
+"""The size of a footer in memory, with the bounds that are made of it, divided by its size in the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +52,16 @@ class Footer:
     metadata: Any
     schema: pa.Schema
     rows: tuple[int, ...]
-    """Of each row group."""
+    """The number of rows of each row group."""
     place: Mapping[str, int]
     """The number of each column that is not nested."""
     _bounds: dict[tuple[str, str], list[tuple[Any, Any]]] = field(default_factory=dict)
     _spans: dict[tuple[str, ...], list[tuple[v.Ranks, v.Ranks]]] = field(default_factory=dict)
+
+    @cached_property
+    def is_sorted(self) -> bool:
+        """Whether a file of level 0 says that it has the order of its relation. Spark sorts what has no tokens."""
+        return TOKEN not in self.schema.names or rf.ORDERED in (self.schema.metadata or {})
 
     def bounds(self, column: Column) -> list[tuple[Any, Any]]:
         """The least and the greatest rank of a column in each row group."""
@@ -141,9 +147,9 @@ class Store:
 
     def __init__(self, caches: Caches) -> None:
         self._footers: Lru[Footer] = caches.cache(CacheName.FOOTERS)
-        self._columns: Lru[pa.Array] = caches.cache(CacheName.COLUMNS)
+        self._columns: Lru[Any] = caches.cache(CacheName.COLUMNS)
         self._layers: Lru[Layer] = caches.cache(CacheName.LAYERS)
-        self._newest: LRUCache[tuple[RelationId, tuple[bool, ...]], _Needed] = LRUCache(PATHS_MAX)
+        self._newest: LRUCache[tuple[RelationId, tuple[bool, ...]], _PathNeeds] = LRUCache(PATHS_MAX)
         self.reserves: Lru[Reserve] = caches.cache(CacheName.RESERVES)
         """Rows behind views that show the first ones of their query, by the view's id and query."""
         self._pool: ThreadPoolExecutor | None = None
@@ -191,20 +197,32 @@ class Store:
             found.append(arrays)
         return found
 
-    def has_columns(self, run: Run, group: int, columns: Sequence[Column]) -> bool:
-        return self._columns.get_all([(run.id, group, c.physical, c.type) for c in columns]) is not None
+    def warm(
+        self, roots: Mapping[NodeId, Root], wanted: Sequence[tuple[Run, int]], columns: Sequence[Column]
+    ) -> dict[tuple[RunId, int], dict[str, pa.Array]]:
+        """Columns of row groups, of which those that are not in memory are read several at a time.
 
-    def warm(self, roots: Mapping[NodeId, Root], wanted: Sequence[tuple[Run, int]], columns: Sequence[Column]) -> None:
-        """Read row groups that are not in memory, several at a time."""
+        Who goes on with what this returns decodes nothing twice, also where the cache has no room for all of it.
+        """
+        names = [c.physical for c in columns]
+        found: dict[tuple[RunId, int], dict[str, pa.Array]] = {}
         cold: dict[RunId, tuple[Run, list[int]]] = {}
         for run, group in wanted:
-            if not self.has_columns(run, group, columns):
+            kept = self._columns.get_all([(run.id, group, c.physical, c.type) for c in columns])
+            if kept is None:
                 cold.setdefault(run.id, (run, []))[1].append(group)
+            else:
+                found[run.id, group] = dict(zip(names, kept, strict=True))
         if len(cold) == 1:
             [(run, groups)] = cold.values()
-            self._read(roots, run, groups, columns)
+            read = [self._read(roots, run, groups, columns)]
         elif cold:
-            list(self.pool().map(lambda one: self._read(roots, one[0], one[1], columns), cold.values()))
+            read = list(self.pool().map(lambda one: self._read(roots, one[0], one[1], columns), cold.values()))
+        else:
+            return found
+        for (run, groups), parts in zip(cold.values(), read, strict=True):
+            found.update({(run.id, group): part for group, part in zip(groups, parts, strict=True)})
+        return found
 
     def take_over(self, roots: Mapping[NodeId, Root], ended: Sequence[Run], added: Sequence[Run]) -> None:
         """Read of new runs the columns that are kept of most row groups of those in whose tablets they come."""
@@ -227,16 +245,16 @@ class Store:
     def rows_by_token(self, roots: Mapping[NodeId, Root], run: Run, key: Sequence[Column]) -> RowsByToken:
         """The rows of a run by the tokens of some columns."""
         name = (run.id, "rows by token", *((column.physical, column.type) for column in key))
-        kept = self._columns.get(name)
-        footer = self.footer(roots, run)
+        kept: RowsByToken | None = self._columns.get(name)
         if kept is None:
+            footer = self.footer(roots, run)
             groups = range(len(footer.rows))
-            self.warm(roots, [(run, group) for group in groups], key)
-            parts = [self.columns(roots, run, group, key) for group in groups]
-            found = np.concatenate([_tokens([part[c.physical] for c in key]) for part in parts])
-            kept = pa.array(_words(found))
-            self._columns.put(name, kept, kept.nbytes)
-        return RowsByToken(words=kept.to_numpy(), bits=_bits(sum(footer.rows)))
+            parts = self.warm(roots, [(run, group) for group in groups], key)
+            found = [_tokens([parts[run.id, group][c.physical] for c in key]) for group in groups]
+            words = _words(np.concatenate(found or [np.array([], np.int64)]))
+            kept = RowsByToken(words=words, bits=_bits(len(words)), ends=list(itertools.accumulate(footer.rows)))
+            self._columns.put(name, kept, words.nbytes)
+        return kept
 
     def prepare_rows_by_token(self, roots: Mapping[NodeId, Root], runs: Sequence[Run], key: Sequence[Column]) -> None:
         """Have the tables made by another thread. What goes wrong there is met again by the first who asks."""
@@ -263,7 +281,7 @@ class Store:
 
         The next snapshot, with one run more, needs most of the same layers.
         """
-        building = _Building(self._layers, roots, path, snapshot, cache)
+        building = _LayerBuilder(self._layers, roots, path, snapshot, cache)
         found = building.layers(files)
         self._follow(building, cache)
         return found
@@ -285,7 +303,7 @@ class Store:
         """Whether level 0 of the path was asked for before."""
         return (path.relation.id, _directions(path)) in self._newest
 
-    def _follow(self, building: _Building, cache: rf.LevelZeroCache) -> None:
+    def _follow(self, building: _LayerBuilder, cache: rf.LevelZeroCache) -> None:
         """Forget what a newer snapshot of a path does not need, nor the one before it: readers may be at that one."""
         snapshot = building.snapshot
         relation = snapshot.relation.id
@@ -297,7 +315,7 @@ class Store:
                 return
             last = frozenset() if before is None else before.layers
             used = frozenset(building.used)
-            now = _Needed(version=snapshot.version, path=building.path, runs=runs, layers=used, last_layers=last)
+            now = _PathNeeds(version=snapshot.version, path=building.path, runs=runs, layers=used, last_layers=last)
             self._newest[name] = now
         if before is None:
             return
@@ -321,7 +339,7 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Needed:
+class _PathNeeds:
     """What the newest snapshot of a path needs."""
 
     version: Version
@@ -332,7 +350,7 @@ class _Needed:
     """What the snapshot before it needed."""
 
 
-class _Building:
+class _LayerBuilder:
     """Layers of one snapshot, from those that are there."""
 
     def __init__(
@@ -465,6 +483,8 @@ class RowsByToken:
 
     words: npt.NDArray[np.uint64]
     bits: int
+    ends: Sequence[int]
+    """Of each row group, the number of rows up to its end."""
 
 
 def _bits(rows: int) -> int:

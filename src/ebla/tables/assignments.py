@@ -1,8 +1,8 @@
 """`UPDATE` and `DELETE` of rows that are on the driver, computed there where the answer is Spark's to the last digit.
 
 A literal becomes the value that it says of its column's type, as in `INSERT … VALUES`. DuckDB computes expressions of
-`ebla.algebra.direct`, and a result goes into its column exactly. For anything else (`None`), also for a value that does
-not fit, Spark computes the same rows, and says what is wrong.
+`ebla.algebra.direct_query`, and a result goes into its column exactly. For anything else (`None`), and for a value
+that does not fit, Spark computes the same rows, and says what is wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from ebla.algebra.direct import ROW, direct_of_rows
+from ebla.algebra.direct_query import ROW, direct_of_rows
 from ebla.model.relation import Column, Relation
 from ebla.sql import literals as lit
 from ebla.sql.lex import Kind, lex, quote_string

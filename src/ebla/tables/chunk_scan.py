@@ -1,8 +1,8 @@
 """The rows of a chunk: read from the base once, however many views and indexes are filled with them.
 
-Theory of operation. Every filler says what it reads (`Reading`); the chunk is read at one version for all. Indexes are
-filled from the version at which they became `backfilling`, or a newer one; a view may read any, since epochs bring it
-forward, but none from before it was created, when one of its inputs may not have been there.
+Theory of operation. Every filler says what it reads (`ChunkReading`); the chunk is read at one version for all. Indexes
+are filled from the version at which they became `backfilling`, or a newer one. A view may read any version since its
+creation, because epochs bring it forward; before that, one of its inputs may not have been there.
 
 Plan: the files of the chunk's tablets at that version, level 0 merged in (`ebla.spark.scan.merged`), filtered by token
 where a tablet is read in stretches. One Spark job for each view and one for all indexes reads them; where that is more
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from ebla.base.ids import TabletId, Version
 from ebla.catalog import reads
+from ebla.catalog.store import Catalog
 from ebla.errors import UnknownNameError
 from ebla.model.chunks import Stretch, spans
 from ebla.model.relation import Relation
@@ -31,20 +32,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ChunkReading:
     """What some relations of one kind read of a chunk."""
 
     columns: frozenset[str]
     """Physical names."""
     jobs: int
-    """So many Spark jobs read the rows."""
+    """The number of Spark jobs that read the rows."""
     not_before: Version
     """At an older version they could not be computed."""
     at: Version | None = None
     """They are read at this version or a newer one, which a pin keeps from vacuum; `None`: at the newest."""
 
 
-def version_of(readings: Collection[Reading]) -> Version | None:
+def version_of(readings: Collection[ChunkReading]) -> Version | None:
     """The version at which a chunk is read for all; `None`: whatever is the newest when it is read."""
     if all(one.at is None for one in readings):
         return None
@@ -55,7 +56,7 @@ class Scan:
     """One chunk of a base, for all who read it. Used by one thread."""
 
     def __init__(
-        self, context: Context, base: Relation, stretches: Sequence[Stretch], readings: Collection[Reading]
+        self, context: Context, base: Relation, stretches: Sequence[Stretch], readings: Collection[ChunkReading]
     ) -> None:
         self.base = base
         self.stretches = stretches
@@ -71,9 +72,9 @@ class Scan:
         return sorted({t for stretch in self.stretches for t in tablets_over(stretch.tokens, tablets)})
 
     def snapshot(self, version: Version) -> Snapshot:
-        """What is read. The first who asks says at which version, if nothing else has said so."""
+        """The snapshot that is read. The first caller chooses the version, unless a filler has."""
         if self._snapshot is None:
-            self._snapshot = base_snapshot(self._context, self.base, version, self.stretches)
+            self._snapshot = base_snapshot(self._context.catalog, self.base, version, self.stretches)
         assert self._snapshot.version == version, "all read a chunk at one version"
         return self._snapshot
 
@@ -100,9 +101,9 @@ class Scan:
         self.close()
 
 
-def base_snapshot(context: Context, base: Relation, version: Version, stretches: Sequence[Stretch]) -> Snapshot:
+def base_snapshot(catalog: Catalog, base: Relation, version: Version, stretches: Sequence[Stretch]) -> Snapshot:
     """The tablets of a base that stretches lie in, with the columns that it had at a version."""
-    with context.catalog.reading() as connection:
+    with catalog.reading() as connection:
         now = reads.relation_by_id(connection, base.id)
         if now is None:
             raise UnknownNameError(f"{base.name}: expected to be there, found dropped")

@@ -32,7 +32,7 @@ from ebla.tables.transaction import begin
 from ebla.values import token as tokens
 
 PIECE_ROWS = 1_000_000
-"""Of one piece for each core, where compaction gives way to other work."""
+"""The rows of one piece for each core, where compaction gives way to other work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def _rows(snapshot: Snapshot) -> dict[TabletId, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compacted:
+class CompactionResult:
     relation: str
     tablets: int
     folded_runs: int
@@ -120,14 +120,14 @@ def compact(
     *,
     attempts: int = 5,
     gives_way: Callable[[], bool] | None = None,
-) -> Compacted:
+) -> CompactionResult:
     """Fold a relation's level 0. Writers go on; what they commit meanwhile stays level 0.
 
     With `gives_way`, piece by piece; it is asked after each whether the compaction ends early. What is folded stays
     folded. While a split is decided, level 1 is cut for the tablets that are coming.
     """
     since: Version | None = None
-    done: Compacted | None = None
+    done: CompactionResult | None = None
     in_pieces = gives_way is not None
     while done is None or not (done.ended or (gives_way is not None and gives_way())):
         piece, since = _insisted(context, name, since, attempts, in_pieces=in_pieces)
@@ -143,7 +143,7 @@ def compact(
 
 def _insisted(
     context: Context, name: str, since: Version | None, attempts: int, *, in_pieces: bool
-) -> tuple[Compacted, Version]:
+) -> tuple[CompactionResult, Version]:
     for attempt in range(attempts):
         try:
             return _compact(context, name, since, in_pieces=in_pieces)
@@ -153,11 +153,13 @@ def _insisted(
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _compact(context: Context, name: str, since: Version | None, *, in_pieces: bool) -> tuple[Compacted, Version]:
+def _compact(
+    context: Context, name: str, since: Version | None, *, in_pieces: bool
+) -> tuple[CompactionResult, Version]:
     """One piece, and the version up to which the whole compaction folds: that of its first piece."""
     transaction = begin(context, name, reason=f"{tx.COMPACT}{name}")
     relation = transaction.relation
-    nothing = Compacted(relation=relation.name, tablets=0, folded_runs=0, version=None)
+    nothing = CompactionResult(relation=relation.name, tablets=0, folded_runs=0, version=None)
     until = transaction.snapshot if since is None else since
     try:
         if not context.catalog.read(lambda connection: may_fold(connection, relation)):
@@ -186,7 +188,7 @@ def _compact(context: Context, name: str, since: Version | None, *, in_pieces: b
     ends = fold.ended_level0 | fold.ended_level1
     runs = (*snapshot.level0, *snapshot.folded, *snapshot.level1)
     forget(context, relation, [run for run in runs if run.id in ends])
-    done = Compacted(
+    done = CompactionResult(
         relation=relation.name,
         tablets=len(fold.rewritten),
         folded_runs=len(fold.ended_level0),

@@ -27,7 +27,7 @@ _COUNT = "_ebla_count"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class ComparisonResult:
     """What is wrong with a relation at a version; `repaired` once it is written."""
 
     kind: str
@@ -40,8 +40,10 @@ class Compared:
     repaired: bool = False
 
     @classmethod
-    def of(cls, kind: str, name: str, version: Version, wrong: Mapping[str, int], percent: float | None) -> Compared:
-        """From the numbers that `counted` gives; without `percent` everything was looked at."""
+    def of(
+        cls, kind: str, name: str, version: Version, wrong: Mapping[str, int], percent: float | None
+    ) -> ComparisonResult:
+        """The result of the numbers that `counted` gives; without `percent` all rows were compared."""
         return cls(
             kind=kind,
             name=name,
@@ -57,8 +59,8 @@ class Compared:
         return bool(self.missing or self.spurious or self.different)
 
 
-def report(done: Compared) -> pa.Table:
-    """As users see it; the first column says what was compared."""
+def report(done: ComparisonResult) -> pa.Table:
+    """The result as rows for users; the first column says what was compared."""
     return pa.table(
         {
             done.kind: [done.name],

@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from ebla.base.failpoint import hit
 from ebla.base.ids import Version
 from ebla.catalog import reads
+from ebla.catalog.store import Catalog
 from ebla.errors import (
     ConflictError,
     ConstraintError,
@@ -155,7 +156,7 @@ def _change(
     reason: str,
 ) -> None:
     """One commit that writers who planned before it are at most one state behind of."""
-    ddl.barrier(context, _present(context, relation))
+    ddl.barrier(context, _present(context.catalog, relation))
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         current = reads.relation_by_id(connection, relation.id)
@@ -172,8 +173,8 @@ def _change(
     context.catalog.decide(decide, node=context.node)
 
 
-def _present(context: Context, relation: Relation) -> Relation:
-    with context.catalog.reading() as connection:
+def _present(catalog: Catalog, relation: Relation) -> Relation:
+    with catalog.reading() as connection:
         return reads.relation_by_id(connection, relation.id) or relation
 
 

@@ -2,7 +2,7 @@
 
 Every write comes by here with the rows that it would leave, before its commit: few rows on the driver, many as the
 files that Spark has cut them into. DuckDB evaluates a condition where its answer is Spark's to the last digit
-(`ebla.algebra.direct`), Spark any other, under the settings of the session that declared it.
+(`ebla.algebra.direct_query`), Spark any other, under the settings of the session that declared it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebla.algebra.direct import ROW, Direct, direct_of_rows
+from ebla.algebra.direct_query import ROW, DirectQuery, direct_of_rows
 from ebla.base.ids import NodeId
 from ebla.errors import (
     ConstraintError,
@@ -39,7 +39,7 @@ def columns_of(text: str, columns: Iterable[Column]) -> list[Column]:
     return [column for column in columns if column.name.lower() in said]
 
 
-def direct_of(table: str, columns: Sequence[Column], constraint: Constraint) -> Direct | None:
+def direct_of(table: str, columns: Sequence[Column], constraint: Constraint) -> DirectQuery | None:
     """The numbers of the rows that break a condition, for DuckDB; `None` where only Spark may judge."""
     kinds = {column.name: column.type for column in columns_of(constraint.text, columns)}
     return direct_of_rows(table, table, kinds, [], f"NOT ({constraint.text})", constraint.settings)

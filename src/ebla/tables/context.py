@@ -39,7 +39,11 @@ CLOSE_S = 5.0
 """How long services are waited for at close. Those that must come to an end were stopped before."""
 
 Progress = Callable[[str, float | None], None]
-"""Told what is being done and, where known, how much of it is done (0 to 1)."""
+"""Called with what is being done and, where that can be computed, the share that is done (0 to 1)."""
+
+
+def _unwatched(what: str, part: float | None) -> None:
+    """No one is told."""
 
 
 def _holder() -> str:
@@ -50,7 +54,7 @@ def _holder() -> str:
 class Context:
     """One open connection: pieces that each know one thing and may be used from several threads, and its settings.
 
-    It holds no state of its own beside who is told of progress, so that `tuned` shares every piece.
+    It holds no state of its own beside the receiver of progress, so that `tuned` shares every piece.
     """
 
     catalog: Catalog
@@ -62,7 +66,7 @@ class Context:
     leases: Leases
     lag: Lag
     maintainer: IndexMaintainer | None
-    """Of the indexes of tables that are written to. A context that only reads has none."""
+    """Computes the entries of indexes of tables that are written to. A context that only reads has none."""
     caches: Caches
     store: Store
     cache: LevelZeroCache
@@ -77,7 +81,7 @@ class Context:
     indexes: IndexCache = field(default_factory=IndexCache)
     activities: Activities = field(default_factory=Activities)
     lookups: Duck
-    progress: Progress = lambda what, part: None
+    progress: Progress = _unwatched
     on_spark: Callable[[], None] = lambda: None
     """Called when Spark was started: work in the background was waiting for it."""
 
@@ -102,7 +106,7 @@ class Context:
         frames, plans = caches.cache(CacheName.FRAMES), caches.cache(CacheName.PLANS)
 
         def forget() -> None:
-            """What is kept of a Spark that is gone."""
+            """Forget the frames and plans of a Spark that has ended."""
             frames.clear()
             plans.clear()
 
@@ -144,6 +148,11 @@ class Context:
     def maintains(self) -> bool:
         """Whether this process runs epochs and builds in the background: with a Spark that runs, or can again."""
         return self.settings.auto_refresh and self.sessions.can_work
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether progress is shown."""
+        return self.progress is not _unwatched
 
     def at_work(self, what: str) -> contextlib.AbstractContextManager[None]:
         """Say what is being done (`epoch of card`) for as long as it takes."""

@@ -29,7 +29,7 @@ from ebla.tables import constraint_ddl, ddl
 from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import join
-from ebla.tables.writes import Written, until_committed
+from ebla.tables.writes import WriteResult, until_committed
 from ebla.values import types
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ class Rows:
     reads: Sequence[Snapshot] = ()
 
 
-def create_filled(context: Context, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]) -> Written | None:
+def create_filled(
+    context: Context, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]
+) -> WriteResult | None:
     """Make a table of a query's rows; `None` if there is one already, and that is well.
 
     A query that reads the table which it replaces is computed again if that table was written to meanwhile.
@@ -52,9 +54,9 @@ def create_filled(context: Context, statement: CreateTable, rows: Callable[[tx.T
     return until_committed(context, lambda: _attempt(context, statement, rows))
 
 
-def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]) -> Written | None:
+def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]) -> WriteResult | None:
     ddl.check_name(statement.name, "table")
-    tablets, replication, kept = ddl.storage_options(context, statement.options)
+    tablets, replication, kept = ddl.storage_options(context.settings, statement.options)
     reached = context.reached()
     with context.catalog.reading() as connection:  # a wrong request computes nothing
         if _replaced(connection, statement) is None:
@@ -125,7 +127,7 @@ def _replaced(connection: Connection, statement: CreateTable) -> tuple[c.Update,
     )
 
 
-def _commit(statement: CreateTable, sink: Sink, read: Collection[RelationId]) -> Written | None:
+def _commit(statement: CreateTable, sink: Sink, read: Collection[RelationId]) -> WriteResult | None:
     """Not by `Commit`, which requires that the relation is there."""
     table, transaction = sink.relation, sink.transaction
 
@@ -160,4 +162,4 @@ def _commit(statement: CreateTable, sink: Sink, read: Collection[RelationId]) ->
         transaction.roll_back()
         return None
     made = replace(table, created_version=committed.version, horizon=committed.version)
-    return Written(version=committed.version, rows=sink.rows, relation=made, level0_runs=len(sink.runs))
+    return WriteResult(version=committed.version, rows=sink.rows, relation=made, level0_runs=len(sink.runs))

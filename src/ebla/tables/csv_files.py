@@ -40,7 +40,7 @@ class CsvFiles:
     relation: Relation
     names: tuple[str, ...]
     """The relation's columns that the files have, in the files' order."""
-    how: texts.How
+    how: texts.TextFormat
     separator: str = ","
     header: bool = True
     encoding: str = "UTF-8"

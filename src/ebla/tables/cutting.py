@@ -23,7 +23,7 @@ from ebla.spark.write import TabletFile
 from ebla.storage import runs as rf
 from ebla.storage.cutting import CutFile, cut
 from ebla.tables.commit import Commit
-from ebla.tables.compaction import forget
+from ebla.tables.compaction import compact, forget
 from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import OpenTransaction, begin
@@ -50,13 +50,26 @@ def cut_for_split(context: Context, relation: Relation, tablets_now: Collection[
     return cut_runs(context, relation.name, tablets, choose)
 
 
+class Cutting:
+    """What prepares runs for a resize, in one process."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def cut(self, relation: Relation, tablets: Collection[TabletId]) -> int:
+        return cut_for_split(self._context, relation, tablets)
+
+    def fold(self, relation: Relation) -> int:
+        return compact(self._context, relation.name).folded_runs
+
+
 def crossing(runs: Iterable[Run], tablets: int) -> list[Run]:
     """The runs that do not lie in one tablet of a map with this number of them."""
     return [run for run in runs if tablet_around(run.tokens, tablets) is None]
 
 
 def cut_runs(context: Context, name: str, tablets: int, choose: Choice) -> int:
-    """Cut the chosen runs of a relation for a map of so many tablets; how many there were.
+    """Cut the chosen runs of a relation for a map of `tablets` tablets; returns how many runs were cut.
 
     A conflict is raised: another process was at work on the same runs.
     """

@@ -13,18 +13,19 @@ import pyarrow as pa
 from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, RelationId, Version
+from ebla.base.settings import Settings
 from ebla.catalog import reads, topology
-from ebla.catalog import transactions as tx
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError, UsageError
 from ebla.model import changes as c
 from ebla.model.lifecycle.node import may_receive
 from ebla.model.relation import HIDDEN_KEY, RESERVED, Column, Constraint, Default, Kind, Relation, misnamed
 from ebla.model.scopes import SCHEMA, TOPOLOGY, of_relation
-from ebla.model.topology import Member
+from ebla.model.topology import Member, copies_max
 from ebla.relations import indexes as definition
 from ebla.relations.guard import dropping, refuse_if_read
 from ebla.sql.lex import Kind as TokenKind
 from ebla.sql.lex import lex, name_text, unquote_name
+from ebla.tables import blockers
 from ebla.tables.context import Context
 from ebla.values import grammar, types
 from ebla.values.defaults import of_array, scalar
@@ -45,10 +46,10 @@ def place(
     A node whose storage root is not reached has a copy only where the others are too few.
     """
     receivers = [n for n in nodes if may_receive(n.state)]
-    if replication > len(receivers):
+    most, what = copies_max(receivers)
+    if replication > most:
         raise UsageError(
-            f"replication: expected at most the number of nodes ({len(receivers)}), found {replication}; "
-            "add nodes first"
+            f"replication: expected at most the number of {what} ({most}), found {replication}; add {what} first"
         )
     up = [n for n in receivers if n.id in reached]
     down = [n for n in receivers if n.id not in reached]
@@ -176,7 +177,7 @@ def create_table(
 ) -> bool:
     check_name(name, "table")
     columns = new_columns(name, declared, primary_key)
-    tablets, replication, rest = storage_options(context, options or {})
+    tablets, replication, rest = storage_options(context.settings, options or {})
     rest |= kept_constraints(constraints)
     reached = context.reached()
 
@@ -230,13 +231,13 @@ def replaced(
     return gone
 
 
-def storage_options(context: Context, options: Mapping[str, object]) -> tuple[int, int, dict[str, object]]:
+def storage_options(settings: Settings, options: Mapping[str, object]) -> tuple[int, int, dict[str, object]]:
     given = {k.lower(): v for k, v in options.items()}
     unknown = sorted(set(given) - {"tablets", "replication", "min_copies"})
     if unknown:
         raise UnknownNameError(f"WITH: expected tablets, replication or min_copies, found {unknown[0]}")
-    tablets = given.get("tablets", context.settings.tablets)
-    replication = given.get("replication", context.settings.replication)
+    tablets = given.get("tablets", settings.tablets)
+    replication = given.get("replication", settings.replication)
     if (
         not isinstance(tablets, int)
         or isinstance(tablets, bool)
@@ -265,22 +266,6 @@ def drop_table(context: Context, name: str, *, if_exists: bool = False, cascade:
         return c.Decision(reason=f"drop table {relation.name}{more}", relation=relation.id, updates=updates)
 
     return context.catalog.decide(decide, node=context.node) is not None
-
-
-def truncate(context: Context, name: str) -> Version:
-    with context.catalog.reading() as connection:
-        relation = reads.relation(connection, name)
-    require_table(relation)
-    committed = context.catalog.commit(
-        c.Decision(
-            reason=f"truncate {relation.name}",
-            relation=relation.id,
-            requires=(c.SchemaWithinOne(relation=relation.id, schema_version=relation.schema_version),),
-            updates=(c.TruncateRelation(relation=relation.id),),
-        ),
-        node=context.node,
-    )
-    return committed.version
 
 
 def on_relation(relation: RelationId, reason: str, update: c.Update) -> c.Decision:
@@ -416,18 +401,9 @@ def barrier(context: Context, relation: Relation) -> None:
 
     After the change, a transaction planned with the present schema is one state behind, which its commit accepts.
     """
-    deadline = time.monotonic() + context.settings.barrier_grace_s
-    while True:
-        tx.reap(context.catalog)
-        waiting = context.catalog.read(
-            lambda connection: tx.planned_before(connection, relation.id, relation.schema_version)
-        )
-        if not waiting:
-            return
-        if time.monotonic() >= deadline:
-            for one in waiting:
-                tx.abort(context.catalog, one.transaction)
-            return
+    began_us = context.catalog.clock()
+
+    while waiting := blockers.planned_before(context, relation, began_us):
         context.progress(f"waiting for transaction {waiting[0].transaction} ({waiting[0].reason})", None)
         time.sleep(POLL_S)
 

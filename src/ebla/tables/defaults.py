@@ -111,7 +111,7 @@ def set_default(context: Context, table: str, column: str, text: str | None) -> 
 
 def fills_rows(connection: Connection, relation: Relation, *, added: Sequence[Column]) -> bool:
     """Whether a column that is added has a default. Rows that are there hold NULL in it: for a table that has some,
-    a default is refused before they were told theirs."""
+    a default is refused before they were given theirs."""
     given = [
         (column, column.default)
         for column in added

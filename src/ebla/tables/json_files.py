@@ -45,7 +45,7 @@ class JsonFiles:
     """How JSON files become rows of a relation."""
 
     relation: Relation
-    how: texts.How = texts.FILES
+    how: texts.TextFormat = texts.FILES
     leniency: jsons.Leniency = field(default_factory=jsons.Leniency)
     encoding: str = "UTF-8"
     line_separator: str | None = None

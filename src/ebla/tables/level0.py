@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebla.base.ids import NodeId, Version
+from ebla.base.settings import Settings
 from ebla.model.relation import DELETED, TOKEN, Column, Run
 from ebla.model.snapshot import Snapshot
 from ebla.storage import runs as rf
@@ -42,9 +43,9 @@ def in_memory(runs: Sequence[Run], rows_max: int) -> tuple[list[Run], list[Run]]
     return [run for run in runs if run.id in kept], [run for run in runs if run.id not in kept]
 
 
-def on_driver(context: Context, snapshot: Snapshot) -> bool:
+def on_driver(settings: Settings, snapshot: Snapshot) -> bool:
     """Whether rows are looked up without a Spark job: all files that are not in memory are of today's schema."""
-    _, files = in_memory(snapshot.level0, context.settings.level0_rows_max)
+    _, files = in_memory(snapshot.level0, settings.level0_rows_max)
     return all(r.schema_version == snapshot.relation.schema_version for r in (*snapshot.level1, *files))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from ebla.errors import Refused, TypeMismatchError
+from ebla.errors import RefusedValue, TypeMismatchError
 from ebla.model.relation import Relation
 from ebla.sql import literals as lit
 from ebla.sql import statements as st
@@ -185,7 +185,7 @@ def _is_plain(literal: lit.Literal | None, tree: Type, dialect: lit.Dialect) -> 
     return True
 
 
-def _at(statement: st.Insert, relation: Relation, found: Refused, cell: lit.Cell) -> TypeMismatchError:
+def _at(statement: st.Insert, relation: Relation, found: RefusedValue, cell: lit.Cell) -> TypeMismatchError:
     """The error with the place of the value in the user's text."""
     where, source = f"{relation.name}.{found.column}, row {found.row + 1}", statement.source.source
     if source is not None:

@@ -162,7 +162,7 @@ def _known_options(kind: str, given: Mapping[str, object]) -> dict[str, object]:
     return {options[name.lower()]: value for name, value in given.items()}
 
 
-def _how(options: dict[str, object]) -> texts.How:
+def _how(options: dict[str, object]) -> texts.TextFormat:
     """How texts are read, by the options that say so, which are taken out."""
     locale = str(options.pop("locale", "en-US"))
     if locale.lower().replace("_", "-") not in ("en-us", "en"):
@@ -170,7 +170,7 @@ def _how(options: dict[str, object]) -> texts.How:
     given = {name: options.pop(option, None) for option, name in _READ_AS.items()}
     read = {name: None if text is None else pattern(name, str(text)) for name, text in given.items()}
     words = [(str(options.pop(option)), word) for option, word in _WORDS.items() if option in options]
-    return texts.How(
+    return texts.TextFormat(
         date=read["date"], timestamp=read["timestamp"], timestamp_ntz=read["timestamp_ntz"], words=tuple(words)
     )
 

@@ -19,7 +19,7 @@ from ebla.base.settings import Settings
 from ebla.errors import UnknownNameError, UsageError
 from ebla.model.tablets import TokenRange, token_range
 from ebla.model.throttle import Throttle
-from ebla.tables.context import Context
+from ebla.tables.context import Context, Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,12 +88,12 @@ def count_of(rows: int, pace: Pace) -> int:
 def parts(context: Context, what: str, rows: int, pace: Pace) -> Iterator[Part]:
     """The parts of a relation with this many rows, each when its turn has come; says how far it is."""
     count = count_of(rows, pace)
-    for number in paced(context, what, [-(-rows // count)] * count, pace):
+    for number in paced(context.progress, what, [-(-rows // count)] * count, pace):
         yield Part(number=number, count=count)
 
 
 def paced(
-    context: Context,
+    progress: Progress,
     what: str,
     sizes: list[int],
     pace: Pace,
@@ -106,12 +106,12 @@ def paced(
     done, rows = 0, sum(sizes)
     for number, size in enumerate(sizes):
         said = f"{what}: part {number + 1} of {len(sizes)}, {done:,} of {rows:,} rows"
-        context.progress(said, done / max(1, rows))
+        progress(said, done / max(1, rows))
         yield number
         done += size
         throttle = throttle.spent(size, clock())
         while wait_us := throttle.wait_us(clock()):
-            context.progress(f"{what}: {done:,} of {rows:,} rows, waiting for its rate", done / max(1, rows))
+            progress(f"{what}: {done:,} of {rows:,} rows, waiting for its rate", done / max(1, rows))
             sleep(min(REST_S, wait_us / 1e6))
 
 

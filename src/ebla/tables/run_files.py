@@ -17,7 +17,8 @@ from ebla.base.ids import NodeId, TabletId, TransactionId
 from ebla.base.settings import Settings
 from ebla.errors import StorageError
 from ebla.model.relation import Kind, Relation, Run, RunSource
-from ebla.spark.write import TabletFile, write_tablets
+from ebla.spark.in_place import tablet_of_file
+from ebla.spark.write import TabletFile, in_order, write_partitions, write_tablets
 from ebla.storage import copies
 from ebla.storage import runs as rf
 from ebla.storage.files import Root, run_path, scratch_path
@@ -62,11 +63,25 @@ class RunFiles:
 
     def cut(self, frame: DataFrame, tablets: Sequence[TabletId] | None = None) -> list[TabletFile]:
         """Let Spark write one sorted file for each tablet, or for each of some, to scratch. One shuffle, one job."""
-        # Of an index small row groups: a page of a query reads one of each tablet.
-        is_index, settings = self.relation.kind is Kind.INDEX, self._settings
-        size = settings.index_row_group_bytes if is_index else settings.row_group_bytes
-        scratch = self.next_scratch()
+        scratch, size = self.next_scratch(), self._row_group_bytes
         return write_tablets(frame, self.relation, self.home(), scratch, row_group_bytes=size, index=tablets)
+
+    def cut_in_place(self, frame: DataFrame) -> list[TabletFile] | None:
+        """The same of a frame whose partitions are tablets: no shuffle. `None` if one of them was not.
+
+        The rows are read back to tell, before any of them can be seen.
+        """
+        relation, root, scratch, size = self.relation, self.home(), self.next_scratch(), self._row_group_bytes
+        found = write_partitions(in_order(frame, relation), relation, root, scratch, row_group_bytes=size)
+        places = rf.in_threads(lambda part: (tablet_of_file(root, part[1], relation), part[1]), found)
+        files = [TabletFile(tablet=tablet, path=path) for tablet, path in places if tablet is not None]
+        return files if len(files) == len({file.tablet for file in files}) == len(found) else None
+
+    @property
+    def _row_group_bytes(self) -> int:
+        """Of an index small row groups: a page of a query reads one of each tablet."""
+        is_index, settings = self.relation.kind is Kind.INDEX, self._settings
+        return settings.index_row_group_bytes if is_index else settings.row_group_bytes
 
     def adopt(
         self,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, Version
 from ebla.catalog import cdc, reads
 from ebla.catalog import transactions as tx
+from ebla.catalog.store import Catalog
 from ebla.errors import SnapshotError, UsageError
 from ebla.model.relation import FOREVER, Column, Relation
 from ebla.model.snapshot import Snapshot
@@ -19,6 +20,7 @@ from ebla.spark import changes as schanges
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
 from ebla.tables.context import Context
+from ebla.tables.replaced_places import replaced_places
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +39,7 @@ class Pins:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._held: dict[Version, _Held] = {}
+        self._held: dict[Version, _KeptFrame] = {}
         self._lock = threading.Lock()
         self._tidied_at = 0
 
@@ -52,7 +54,7 @@ class Pins:
                     self._context.catalog, version, holder=self._context.holder, reason=reason, lease_us=lease_us
                 )
                 rows = [row] if held is None else [*held.rows, row]
-                held = _Held(rows=rows, expires_at=now + lease_us, readers=held.readers if held else [])
+                held = _KeptFrame(rows=rows, expires_at=now + lease_us, readers=held.readers if held else [])
                 self._held[version] = held
             hold = Hold()
             held.readers.append(hold)
@@ -91,7 +93,7 @@ class Hold:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Held:
+class _KeptFrame:
     rows: list[str]
     expires_at: int
     readers: list[Hold]
@@ -113,7 +115,7 @@ STORED_TIMES = 6
 """About what a DataFrame takes in the JVM, for each file that it names, and how much larger its rows are there."""
 
 
-class _Read(NamedTuple):
+class _FrameKey(NamedTuple):
     """What a kept DataFrame reads."""
 
     relation: RelationId
@@ -122,6 +124,8 @@ class _Read(NamedTuple):
     cutoffs: tuple[tuple[TabletId, Version], ...]
     tablets: tuple[int, ...]
     """How many the relation has, and those that are read."""
+    by_places: bool = False
+    """Whether replaced rows of level 1 are left out by their places, as far as these can be told."""
 
 
 def _frame_bytes(snapshot: Snapshot, rows_max: int) -> int:
@@ -130,29 +134,41 @@ def _frame_bytes(snapshot: Snapshot, rows_max: int) -> int:
     return FRAME_BYTES + FILE_BYTES * (len(snapshot.level1) + len(snapshot.level0)) + STORED_TIMES * rows
 
 
-def frame_of(context: Context, snapshot: Snapshot, *, hidden: bool = False) -> DataFrame:
+def frame_of(context: Context, snapshot: Snapshot, *, hidden: bool = False, by_places: bool = False) -> DataFrame:
     """A snapshot's rows under the names that users know, in the user's session.
 
     Snapshots of the same runs are the same query, so its DataFrame is kept: a page that is asked for again costs no
-    listing of files and no second merge of level 0.
+    listing of files and no second merge of level 0. With `by_places`, one that is read again leaves replaced rows of
+    level 1 out by their places, which are looked up once: for readers that will ask often, and not for epochs.
     """
     relation = snapshot.relation
     columns = relation.columns if hidden else relation.visible
     roots = context.roots()
     copies = rf.require_copies(snapshot, roots)
-    signature = _Read(
+    signature = _FrameKey(
         relation.id,
         columns,
         tuple((r.id, copies[r.id]) for r in (*snapshot.level1, *snapshot.level0)),
         tuple(sorted(snapshot.cutoffs.items())),
         (relation.tablets, *snapshot.tablets),
     )
-    kept: DataFrame | None = context.frames.get(signature)
+    placed = signature._replace(by_places=True)
+    kept: DataFrame | None = context.frames.get(placed)
     if kept is not None:
         return kept
+    before: DataFrame | None = context.frames.get(signature)
     rows_max = context.settings.level0_rows_max
-    frame = sscan.logical(sscan.merged(context.spark, snapshot, roots, context.cache, rows_max=rows_max), columns)
-    context.frames.put(signature, frame, _frame_bytes(snapshot, rows_max))
+    places = None
+    if before is not None and not by_places:
+        return before
+    if before is not None:
+        places = replaced_places(context, snapshot) if snapshot.level0 and snapshot.level1 else None
+        if places is None:
+            context.frames.put(placed, before, FRAME_BYTES)
+            return before
+    made = sscan.merged(context.spark, snapshot, roots, context.cache, rows_max=rows_max, places=places)
+    frame = sscan.logical(made, columns)
+    context.frames.put(signature if places is None else placed, frame, _frame_bytes(snapshot, rows_max))
     return frame
 
 
@@ -170,9 +186,9 @@ def scan(
         return reads.snapshot(connection, relation, at, tokens_of(relation, tablets))
 
     asked = None if version is None else Version(version)
-    snapshot, holds = at_version(context, pins, asked, f"scan of {name}", read)
+    snapshot, holds = at_version(context.catalog, pins, asked, f"scan of {name}", read)
     with released_on_error(holds):
-        return frame_of(context, snapshot)
+        return frame_of(context, snapshot, by_places=True)
 
 
 Read = TypeVar("Read")
@@ -180,7 +196,7 @@ READ_ATTEMPTS = 10
 
 
 def at_version(
-    context: Context,
+    catalog: Catalog,
     pins: Pins,
     version: Version | None,
     reason: str,
@@ -195,16 +211,16 @@ def at_version(
     """
     for asked in (version, *besides):
         if asked is not None and abs(asked) >= FOREVER:
-            raise SnapshotError(f"expected a version up to {context.catalog.version()}, found {asked}")
+            raise SnapshotError(f"expected a version up to {catalog.version()}, found {asked}")
     for attempt in range(READ_ATTEMPTS):
-        at = context.catalog.version() if version is None else version
+        at = catalog.version() if version is None else version
         holds = [pins.hold(v, reason) for v in sorted({at, *besides})]
         with released_on_error(holds):
             try:
-                with context.catalog.reading() as connection:
+                with catalog.reading() as connection:
                     return read(connection, at), holds
             except SnapshotError:
-                if version is not None or at == context.catalog.version() or attempt == READ_ATTEMPTS - 1:
+                if version is not None or at == catalog.version() or attempt == READ_ATTEMPTS - 1:
                     raise
         for hold in holds:
             hold.release()
@@ -261,7 +277,7 @@ def changes(
         )
 
     start = Version(max(target.created_version if since == 0 else since, begun))
-    feed, holds = at_version(context, pins, start, f"changes of {name}", read)
+    feed, holds = at_version(context.catalog, pins, start, f"changes of {name}", read)
     with released_on_error(holds):
         return schanges.frame(
             context.spark,

@@ -8,7 +8,7 @@ are cut at once, so that many of them are one job.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from ebla.model import changes as c
 from ebla.model.relation import DELETED, Relation, Run
 from ebla.model.staging import Arrival, Destination
 from ebla.relations.tasks import destination_of
+from ebla.spark import in_place
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite
@@ -76,6 +77,22 @@ class Sink:
         with swrite.translated(self.relation.name):
             self._put_tablets(ssession.rebind(frame, self.context.writer), deletes=True)
         return self.rows - before
+
+    def put_in_place(self, frame: DataFrame, names: Collection[str]) -> bool:
+        """Add the same rows without a shuffle, if Spark makes them of files with these names, each of them in the
+        tablet of its file; whether it could."""
+        with swrite.translated(self.relation.name):
+            rows = ssession.rebind(frame, self.context.sessions.in_place())
+            if not in_place.streams(rows, names):
+                return False
+            self.context.progress("writing tablets", None)
+            found = self.files.cut_in_place(rows)
+        if found is None:
+            self.files.forget_scratch()
+            return False
+        hit("write.tablets_written")
+        self._adopt(found, deletes=True)
+        return True
 
     def put_level0(self, table: pa.Table, kinds: pa.Array) -> None:
         """Add settled rows, as they are, as level 0."""

@@ -17,15 +17,18 @@ from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, Version
 from ebla.catalog import reads
+from ebla.catalog import transactions as tx
 from ebla.errors import CorruptRunError
 from ebla.model.relation import Relation, Run
 from ebla.model.snapshot import Snapshot
 from ebla.spark import write as swrite
 from ebla.storage import runs as rf
+from ebla.storage.copying import Copier, Lack
 from ebla.storage.files import Root
 from ebla.tables.context import Context
 from ebla.tables.parts import Pace, paced, stoppable
 from ebla.tables.scans import Pins, at_version
+from ebla.tables.transaction import begin_of
 from ebla.values.bounds import key_json
 
 HERE_RUNS_MAX = 1_000
@@ -37,7 +40,7 @@ MISSING, DAMAGED = "missing", "damaged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class TableCheckResult:
     """What was found on disk. A copy is missing, or damaged: unreadable, or not what the catalog says."""
 
     name: str
@@ -69,20 +72,22 @@ class Stored:
         )
 
 
-def check_table(context: Context, pins: Pins, name: str, percent: float | None, pace: Pace) -> Stored:
+def check_table(context: Context, pins: Pins, name: str, percent: float | None, pace: Pace) -> TableCheckResult:
     return _stored(context, pins, name, percent, pace, mend=False)
 
 
-def repair(context: Context, pins: Pins, name: str, pace: Pace) -> Stored:
+def repair(context: Context, pins: Pins, name: str, pace: Pace) -> TableCheckResult:
     """Put a sound copy where one is missing or damaged."""
     return _stored(context, pins, name, None, pace, mend=True)
 
 
-def _stored(context: Context, pins: Pins, name: str, percent: float | None, pace: Pace, *, mend: bool) -> Stored:
+def _stored(
+    context: Context, pins: Pins, name: str, percent: float | None, pace: Pace, *, mend: bool
+) -> TableCheckResult:
     def read(connection: Connection, at: Version) -> Snapshot:
         return reads.snapshot(connection, reads.relation(connection, name), at)
 
-    snapshot, holds = at_version(context, pins, None, f"check of {name}", read)
+    snapshot, holds = at_version(context.catalog, pins, None, f"check of {name}", read)
     relation = snapshot.relation
     runs = [run for run in (*snapshot.level1, *snapshot.level0) if _chosen(run, percent)]
     look = _on_spark if is_large(runs) else _here
@@ -92,23 +97,25 @@ def _stored(context: Context, pins: Pins, name: str, percent: float | None, pace
     lost: list[Run] = []
     what = f"{'repairing' if mend else 'checking'} table {relation.name}"
     try:
-        for number in paced(context, what, [sum(map(_rows_read, piece)) for piece in pieces], pace):
+        for number in paced(context.progress, what, [sum(map(_rows_read, piece)) for piece in pieces], pace):
             holds.append(pins.hold(snapshot.version, f"check of {name}"))  # the lease of a slow one is renewed
             found = look(context, relation, pieces[number])
+            lacks: list[Lack] = []
+            roots = context.roots()
             for run, problems in zip(pieces[number], found, strict=True):
                 every.update(problems.values())
-                roots = context.roots()
                 files += [f"{roots[node].full(run.path)}: {problem}" for node, problem in problems.items()]
-                if len(problems) == len(run.nodes):
-                    lost.append(run)
-                elif mend:
-                    _mend(roots, run, problems)
+                sound = [node for node in run.nodes if node not in problems]
+                lacks += [Lack(run.relation, run.path, run.bytes, node, sound) for node in problems if sound]
+                lost += [] if sound else [run]
+            if mend and lacks:
+                _mend(context, relation, lacks)
     finally:
         for hold in holds:
             hold.release()
     if lost:
         raise _without_sound_copy(context.roots(), relation, lost)
-    return Stored(
+    return TableCheckResult(
         name=relation.name,
         version=snapshot.version,
         runs=len(runs),
@@ -212,11 +219,13 @@ def _other_rows(root: Root, run: Run, relation: Relation) -> bool:
     return facts.rows != run.rows or stated not in ((facts.key_min, facts.key_max), whole)
 
 
-def _mend(roots: Mapping[NodeId, Root], run: Run, problems: Mapping[NodeId, str]) -> None:
-    sound = next(node for node in run.nodes if node not in problems)
-    for node in problems:
-        roots[node].remove(run.path)
-        roots[sound].copy_to(roots[node], run.path)
+def _mend(context: Context, relation: Relation, lacks: Sequence[Lack]) -> None:
+    transaction = begin_of(context, relation, reason=f"{tx.COPY}{relation.name}")
+    try:
+        with context.kept_alive(transaction.id):
+            Copier(context.nodes.files(), transaction.id).require(lacks)
+    finally:
+        tx.abort(context.catalog, transaction.id)  # nothing is to be committed: the manifest has these copies
 
 
 def _without_sound_copy(roots: Mapping[NodeId, Root], relation: Relation, lost: Sequence[Run]) -> CorruptRunError:

@@ -144,7 +144,7 @@ class OpenTransaction:
         self._forget_scratch()
         return committed.version
 
-    def decide(self, decide: Callable[[Connection, Version], c.Decision | None]) -> c.Committed | None:
+    def decide(self, decide: Callable[[Connection, Version], c.Decision | None]) -> c.CommitRecord | None:
         """Commit what is decided on the state of the catalog that the commit finds; `None` if that is nothing."""
         self._has_tried = True
         committed = self.context.catalog.decide(decide, node=self.context.node)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId, RelationId, Version
-from ebla.catalog import history, leftovers, reads, topology
+from ebla.catalog import audit, history, leftovers, reads, topology
 from ebla.catalog import relations as relation_rows
 from ebla.catalog import transactions as tx
 from ebla.catalog.sessions import oldest_needed
@@ -27,12 +27,12 @@ REMEMBER_S = 3600.0
 """Commits and transactions are known for so long at least: a commit whose answer was lost is looked for by its id."""
 TRIMMED_AT_ONCE = 10_000
 COPIES_AT_ONCE = 100
-"""Of copies that no commit names so many are removed while others wait to write to the catalog."""
+"""The number of copies without a commit that vacuum removes in one catalog transaction, while writers wait."""
 RETENTION_S_MAX = 100 * 365 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vacuumed:
+class VacuumResult:
     horizon: Version
     relations: int
     files: int
@@ -60,7 +60,7 @@ def horizons(
     return {r: horizon if (least := read.get(r)) is None else min(horizon, least) for r in relations}
 
 
-def vacuum(context: Context, name: str | None = None, *, retain_s: float | None = None) -> Vacuumed:
+def vacuum(context: Context, name: str | None = None, *, retain_s: float | None = None) -> VacuumResult:
     """Forget old versions, delete their files, and sweep files that no commit ever named."""
     catalog = context.catalog
     tx.reap(catalog)
@@ -74,11 +74,13 @@ def vacuum(context: Context, name: str | None = None, *, retain_s: float | None 
     tx.forget_ended(catalog, long_ago)
     if name is None:
         _trim(catalog, horizon, long_ago)
-    return Vacuumed(horizon=horizon, relations=len(targets), files=removed, bytes=size, orphans=orphans)
+        audited = catalog.clock() - int(context.settings.audit_retention_s * 1e6)
+        catalog.change(lambda connection: audit.forget(connection, audited))
+    return VacuumResult(horizon=horizon, relations=len(targets), files=removed, bytes=size, orphans=orphans)
 
 
 def _trim(catalog: Catalog, horizon: Version, long_ago_us: int) -> None:
-    """Forget relations that were dropped, and commits that no time travel can name any more.
+    """Forget relations that were dropped, sessions that were closed, and commits that no time travel can name.
 
     Commits go some at a time: commits of others come between.
     """
@@ -88,6 +90,7 @@ def _trim(catalog: Catalog, horizon: Version, long_ago_us: int) -> None:
         kept = history.last_of_each(connection, until)
     with catalog.writing() as connection:
         leftovers.forget_dropped(connection, until, progress_name)
+        leftovers.forget_sessions(connection, until)
     while since < until:
         since = Version(min(since + TRIMMED_AT_ONCE, until))
         with catalog.writing() as connection:
@@ -116,7 +119,7 @@ def _advance(context: Context, name: str | None, keep_s: float) -> tuple[Version
             catalog.commit(
                 c.Decision(
                     reason=f"vacuum up to version {horizon}",
-                    requires=(c.NobodyReadsBelow(version=horizon),),
+                    requires=(c.NoReaderBelow(version=horizon),),
                     updates=tuple(c.SetHorizon(relation=r, horizon=own[r]) for r in due),
                 ),
                 node=context.node,
@@ -165,7 +168,7 @@ def sweep(context: Context, relations: Sequence[RelationId] | None = None) -> tu
                 copies.append(File(node, path, length))
             elif root.remove(path):
                 removed.append(File(node, path, length))
-    removed += _remove_copies(context, roots, copies)
+    removed += _remove_copies(context.catalog, roots, copies)
     owners = [number for file in removed if (number := owner(file.path)) is not None]
     with context.catalog.reading() as connection:
         committed = tx.committed_among(connection, owners)
@@ -177,7 +180,7 @@ def _copied_now(connection: Connection) -> set[str]:
     return {f"r{relation}" for relation in tx.copied_now(connection)}
 
 
-def _remove_copies(context: Context, roots: Mapping[NodeId, Root], files: Sequence[File]) -> list[File]:
+def _remove_copies(catalog: Catalog, roots: Mapping[NodeId, Root], files: Sequence[File]) -> list[File]:
     """Remove copies of runs that only other nodes are said to have; those that were removed.
 
     Such a copy may be made good at any time, and named. So the catalog is asked once more, and no copy is begun before
@@ -186,7 +189,7 @@ def _remove_copies(context: Context, roots: Mapping[NodeId, Root], files: Sequen
     removed = []
     for at in range(0, len(files), COPIES_AT_ONCE):
         some = files[at : at + COPIES_AT_ONCE]
-        with context.catalog.writing() as connection:
+        with catalog.writing() as connection:
             copied = _copied_now(connection)
             named = {n: reads.named_paths(connection, n, [f.path for f in some]) for n in {f.node for f in some}}
             for file in some:

@@ -68,7 +68,7 @@ def _rows_by(
 ) -> pa.Table:
     relation = snapshot.relation
     keyed, outputs = named(relation, by), named(relation, columns)
-    if not on_driver(context, snapshot):
+    if not on_driver(context.settings, snapshot):
         return _by_spark(context, snapshot, keyed, values, outputs, most)
     while True:
         try:

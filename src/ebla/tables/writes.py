@@ -33,7 +33,7 @@ BACKOFF_S = Backoff(0.02, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WriteResult:
     """What a write did. `version` is `None` when there was nothing to write."""
 
     version: Version | None
@@ -49,7 +49,7 @@ Done = TypeVar("Done")
 Make = Callable[[OpenTransaction], b.ArrowBatch | b.FrameBatch]
 
 
-def write(context: Context, name: str, make: Make, *, reason: str, reads_target: bool) -> Written:
+def write(context: Context, name: str, make: Make, *, reason: str, reads_target: bool) -> WriteResult:
     """Run a write until it commits. A lost race is run again by itself, with growing pauses.
 
     Before it begins, it is held back for a while where epochs are too far behind.
@@ -71,7 +71,7 @@ def until_committed(context: Context, attempt_once: Callable[[], Done]) -> Done:
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _attempt(context: Context, name: str, make: Make, *, reason: str, reads_target: bool) -> Written:
+def _attempt(context: Context, name: str, make: Make, *, reason: str, reads_target: bool) -> WriteResult:
     transaction = begin(context, name, reason=reason)
     hit("write.begun")
     try:
@@ -86,20 +86,20 @@ def _attempt(context: Context, name: str, make: Make, *, reason: str, reads_targ
         raise
 
 
-def commit(sink: Sink, reason: str, *, reads_target: bool) -> Written:
+def commit(sink: Sink, reason: str, *, reads_target: bool) -> WriteResult:
     """Commit the rows of a write with the entries of the relation's indexes, or as staged."""
     if not sink.runs:
         sink.transaction.roll_back()
-        return Written(version=None, rows=0, relation=sink.relation)
+        return WriteResult(version=None, rows=0, relation=sink.relation)
     built = Commit(sink)
     if sink.staging:
         return _stage(built, reason)
     built.follow()
     version = built.commit(reason, reads_target=reads_target)
-    return Written(version=version, rows=sink.rows, relation=sink.relation, level0_runs=len(sink.runs))
+    return WriteResult(version=version, rows=sink.rows, relation=sink.relation, level0_runs=len(sink.runs))
 
 
-def _stage(built: Commit, reason: str) -> Written:
+def _stage(built: Commit, reason: str) -> WriteResult:
     """Commit the runs as staged, with a task for each of their tablets. Entries of indexes come with the task."""
     sink = built.sink
     with sink.context.catalog.reading() as connection:
@@ -108,6 +108,6 @@ def _stage(built: Commit, reason: str) -> Written:
     decision = built.decision(reason, rows=(c.AddRuns(runs=staged), c.CreateTasks(tasks=tasks)))
     version = sink.transaction.commit(decision)
     hit("staging.staged")
-    return Written(
+    return WriteResult(
         version=version, rows=sink.rows, relation=sink.relation, staged=sink.rows, transaction=sink.transaction.id
     )

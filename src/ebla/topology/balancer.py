@@ -19,7 +19,7 @@ nodes whose bytes differ by less than `tolerance` of the mean are even, and a re
 most three quarters of the difference, so that the difference that is left, in whichever direction, is well below what
 would move it back.
 
-`balancing = off` leaves the first part alone.
+`balancing = off` leaves the first part alone, and tablets that become one because it was asked for.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from ebla.base.ids import NodeId, TabletId
 from ebla.model.lifecycle.node import NodeState, may_hold
 from ebla.model.tasks import Replica
 from ebla.model.topology import Layout, ResizeType, Tablet, Topology, Transition, TransitionKind, is_together
+from ebla.topology import census
 from ebla.topology.load import Load, Place, Rack
 
 
@@ -57,7 +58,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stuck:
+class StuckReplica:
     """A replica that must be made, and cannot be as the topology is now."""
 
     tablet: Tablet
@@ -68,18 +69,23 @@ class Stuck:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     moves: tuple[Move, ...] = ()
-    stuck: tuple[Stuck, ...] = ()
+    stuck: tuple[StuckReplica, ...] = ()
 
 
-def plan(topology: Topology, limits: Limits = Limits()) -> Plan:  # noqa: B008  a frozen value
-    """The transitions to begin now. None, when everything is where it should be or on its way there."""
+def plan(topology: Topology, limits: Limits = Limits(), *, only_due: bool = False) -> Plan:  # noqa: B008  a frozen value
+    """The transitions to begin now. None, when everything is where it should be or on its way there.
+
+    `only_due`: the first part alone.
+    """
     scratch = _Scratch(load=Load(topology, limits.streams_per_shard), limits=limits)
     # A resize whose runs are cut waits for transitions to end: its tablets begin no more of them.
     layouts = [layout for layout in topology.layouts.values() if not layout.is_cut(topology.alive)]
     _make_due(scratch, layouts)
+    if only_due:
+        return Plan(moves=tuple(scratch.moves), stuck=tuple(scratch.stuck))
+    merging = [layout for layout in layouts if layout.resize.type is ResizeType.MERGE]
+    _bring_together(scratch, [one for one in merging if topology.balancing or one.resize.request is not None])
     if topology.balancing:
-        merging = [layout for layout in layouts if layout.resize.type is ResizeType.MERGE]
-        _bring_together(scratch, merging)
         _spread_over_racks(scratch, layouts)
         balanced = [layout for layout in layouts if layout.resize.type is not ResizeType.MERGE]
         if not scratch.waits:
@@ -94,7 +100,7 @@ class _Scratch:
     load: Load
     limits: Limits
     moves: list[Move] = field(default_factory=list)
-    stuck: list[Stuck] = field(default_factory=list)
+    stuck: list[StuckReplica] = field(default_factory=list)
     planned: set[Tablet] = field(default_factory=set)
     waits: bool = False
     """A replica that must be made or parted from another waits for a stream: what is less urgent does not overtake it,
@@ -117,7 +123,7 @@ class _Scratch:
 
     def give_up(self, place: Place, leaving: Replica | None, reason: str) -> None:
         tablet = (place.layout.relation, place.tablet)
-        self.stuck.append(Stuck(tablet=tablet, leaving=leaving, reason=reason))
+        self.stuck.append(StuckReplica(tablet=tablet, leaving=leaving, reason=reason))
 
 
 # ---- replicas that must be made -------------------------------------------------------------------------
@@ -127,10 +133,11 @@ def _make_due(scratch: _Scratch, layouts: list[Layout]) -> None:
     load = scratch.load
     hosts = {replica.host for replica, count in load.replicas_on.items() if count}
     gone = {host for host in hosts if _must_leave(load, host)}
+    odd = census.of(load.topology.layouts).odd
     due = [
         place
         for layout in layouts
-        if gone or set(map(len, layout.replicas)) != {layout.replication}
+        if gone or layout.relation in odd
         for place in scratch.places([layout])
         if len(place.replicas) != layout.replication or any(one.host in gone for one in place.replicas)
     ]
@@ -248,16 +255,13 @@ def _spread_over_racks(scratch: _Scratch, layouts: list[Layout]) -> None:
     load = scratch.load
     if len(load.nodes_of) <= len({rack.datacenter for rack in load.nodes_of}):
         return
+    numbers = {rack: number for number, rack in enumerate(load.nodes_of)}
+    rack_of = {node: numbers.get(rack, -1) for node, rack in load.rack_of.items()}
+    crowded = census.crowded(load.topology.layouts, rack_of)
     for layout in layouts:
-        rack_of = load.rack_of
-        together = {
-            replicas
-            for replicas in set(layout.replicas)
-            if len({rack_of.get(one.host) for one in replicas}) < len(replicas)
-        }
-        if together:
+        if layout.relation in crowded:
             for place in scratch.places([layout]):
-                if place.replicas in together:
+                if len({rack_of.get(host) for host, _ in place.replicas}) < len(place.replicas):
                     _part(scratch, place)
 
 

@@ -1,30 +1,15 @@
-"""The barrier: when a new state of the topology holds for all that is at work.
+"""The barrier of the topology's steps: which of them all live nodes and open transactions know (`ebla.model.barrier`).
 
-Theory of operation. A process plans with the state that it has seen. So a step that must not meet work of the state
-before the last one waits until each live member follows the version of the last step, and no transaction on the
-relation is open that began under an older one. Work in a session, such as copies, holds no barrier up: its commits
-require the session, which the step that ends its stage has closed. A transaction whose session is closed is waited for
-like any other.
-
-A transaction that is in the way for longer than a grace period is aborted; its client starts over.
+A process follows the versions of the topology and says in `system.processes` which one it has seen. A node that is down
+is not waited for: what it commits later is checked against the state as it is then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
-
-from ebla.base.ids import NodeId, TransactionId, Version
+from ebla.base.ids import NodeId, Version
+from ebla.model import barrier
 from ebla.model.lifecycle.node import is_member
 from ebla.model.topology import Topology
-
-
-class Open(NamedTuple):
-    """An open transaction, as the barrier sees it."""
-
-    transaction: TransactionId
-    began_under: Version
-    """The last change of schema or topology when it began."""
 
 
 def blind(topology: Topology, version: Version) -> list[NodeId]:
@@ -36,14 +21,16 @@ def blind(topology: Topology, version: Version) -> list[NodeId]:
     )
 
 
+def holds_up_to(topology: Topology) -> Version:
+    """The newest step that all that is at work knows, or a later version."""
+    follows = (
+        topology.seen.get(node.id, Version(0))
+        for node in topology.members.values()
+        if is_member(node.state) and node.id in topology.alive
+    )
+    return barrier.holds_up_to(follows, topology.oldest_open, topology.version)
+
+
 def holds(topology: Topology, version: Version) -> bool:
     """Whether nothing is at work that does not know the step of this version."""
-    older = topology.oldest_open is not None and topology.oldest_open < version
-    return not older and not blind(topology, version)
-
-
-def late(found: Iterable[Open], version: Version, stepped_at: int, now: int, grace_us: int) -> list[TransactionId]:
-    """The transactions that have kept the barrier of a version waiting for too long: they are to be aborted."""
-    if now < stepped_at + grace_us:
-        return []
-    return [one.transaction for one in found if one.began_under < version]
+    return holds_up_to(topology) >= version

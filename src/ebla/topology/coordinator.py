@@ -8,25 +8,27 @@ goes on where the last one ended, and a step that was lost is decided again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ebla.base.settings import TABLET_BYTES
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.scopes import TOPOLOGY, of_relation
-from ebla.model.topology import RequestKind, RequestState, Topology
-from ebla.topology import balancer, relation_requests, requests, resize, tablets
+from ebla.model.topology import BESIDE, Request, RequestKind, RequestState, Topology
+from ebla.topology import balancer, generation_requests, relation_requests, requests, resize, tablets
+
+GENERATION = RequestKind.NEW_CDC_GENERATION
 
 
 def step(topology: Topology, tablet_bytes_target: int = TABLET_BYTES) -> c.Decision | None:
     """The next decision; `None`: nothing is to be done before something changes."""
     return (
         tablets.next_step(topology)
+        or generation_requests.next_step(topology)
         or requests.next_step(topology)
         or relation_requests.next_step(topology)
         or _begin_moves(topology)
         or resize.step(topology, tablet_bytes_target)
-        or _published(topology)
+        or _publication(topology)
         or _spread(topology)
     )
 
@@ -34,24 +36,27 @@ def step(topology: Topology, tablet_bytes_target: int = TABLET_BYTES) -> c.Decis
 def _begin_moves(topology: Topology) -> c.Decision | None:
     """Begin to make the replicas that a request needs."""
     at_work = (request for request in topology.requests if request.state is RequestState.RUNNING)
-    running = next((request for request in at_work if request.kind is not RequestKind.RESIZE), None)
-    return None if running is None else _begun(balancer.plan(replace(topology, balancing=False)).moves, running.id)
+    running = next((request for request in at_work if request.kind not in (RequestKind.RESIZE, *BESIDE)), None)
+    return None if running is None else _beginning(balancer.plan(topology, only_due=True).moves, running.id)
 
 
 def _spread(topology: Topology) -> c.Decision | None:
-    """Spread bytes over nodes, and bring tablets together that become one, where nothing is asked for but resizes: any
-    other request lets the transitions that go on end first."""
-    is_free = all(request.kind is RequestKind.RESIZE for request in topology.requests)
-    moves = balancer.plan(topology).moves if is_free else ()
-    return _begun([move for move in moves if not _is_within_node(move)], None)
+    """Spread bytes over nodes and tablets over shards, and bring tablets together that become one, where nothing is
+    asked for but resizes: any other request lets the transitions that go on end first."""
+    is_free = all(_leaves_free(topology, request) for request in topology.requests)
+    return _beginning(balancer.plan(topology).moves if is_free else (), None)
 
 
-def _is_within_node(move: balancer.Move) -> bool:
-    """Whether a replica goes to another shard of its node; its files stay where they are."""
-    return move.leaving is not None and move.pending is not None and move.leaving.host == move.pending.host
+def _leaves_free(topology: Topology, request: Request) -> bool:
+    """Whether tablets are spread although there is this request: it is a resize, asks for a generation of streams, or
+    waits for a resize that has begun or is before it, which may wait for tablets to come together."""
+    waits = request.kind in relation_requests.OF_RELATIONS and request.state is RequestState.QUEUED
+    resizes = (one for one in topology.requests if one.kind is RequestKind.RESIZE)
+    before = any(one.state is RequestState.RUNNING or one.id < request.id for one in resizes)
+    return request.kind in (RequestKind.RESIZE, GENERATION) or (waits and before)
 
 
-def _begun(moves: Sequence[balancer.Move], request: int | None) -> c.Decision | None:
+def _beginning(moves: Sequence[balancer.Move], request: int | None) -> c.Decision | None:
     if not moves:
         return None
     begun = [
@@ -65,7 +70,7 @@ def _begun(moves: Sequence[balancer.Move], request: int | None) -> c.Decision | 
     )
 
 
-def _published(topology: Topology) -> c.Decision | None:
+def _publication(topology: Topology) -> c.Decision | None:
     """Generations of change streams are published when nothing else is to be done, and nothing waits for it."""
     if not topology.unpublished:
         return None

@@ -18,10 +18,11 @@ from ebla.errors import UnknownNameError, UsageError
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import NodeState
+from ebla.model.relation import Kind
 from ebla.model.scopes import TOPOLOGY, of_relation
 from ebla.model.topology import Member, Request, RequestKind, RequestState, Topology
 from ebla.tables.context import Context
-from ebla.topology import relation_requests, requests, resize, stored
+from ebla.topology import loader, relation_requests, requests, resize
 from ebla.topology.service import Coordination
 
 
@@ -57,7 +58,7 @@ class Handshake:
 
         def decide(connection: Connection, at: Version) -> c.Decision:
             state = self.topology(connection)
-            node = named(state, name)
+            node = find_member(state, name)
             request = Request(id=0, kind=kind, state=RequestState.QUEUED, node=node.id, parameters=parameters)
             wrong = requests.refusal(state, request)
             if wrong is not None:
@@ -94,6 +95,20 @@ class Handshake:
             asked = t.AddRequest(kind=kind, holder=self._context.holder, relation=relation, parameters=parameters)
             guards = frozenset({TOPOLOGY, of_relation(relation)})
             return c.Decision(reason=f"ask for {kind} of relation {relation}", updates=(asked,), guards=guards)
+
+        return self._request(decide)
+
+    def renew(self, table: str | None) -> int:
+        """Ask for new generations of change streams, of a table or a view or of all; the request."""
+
+        def decide(connection: Connection, at: Version) -> c.Decision:
+            relation = None if table is None else reads.relation(connection, table)
+            if relation is not None and relation.kind is Kind.INDEX:
+                raise UsageError(f"{relation.name}: expected a table or a view, found an index, which has no streams")
+            number, kind = None if relation is None else relation.id, RequestKind.NEW_CDC_GENERATION
+            asked = t.AddRequest(kind=kind, holder=self._context.holder, relation=number)
+            own = () if number is None else (of_relation(number),)
+            return c.Decision(reason=f"ask for {kind}", updates=(asked,), guards=frozenset({TOPOLOGY, *own}))
 
         return self._request(decide)
 
@@ -136,9 +151,12 @@ class Handshake:
     def wait(self, request: int) -> str:
         """Wait until a request has ended: its result, or the error that it ended with."""
         catalog, services, coordination = self._context.catalog, self._context.services, self._coordination
+        most = 0
         while True:
             rounds = coordination.rounds
             row = catalog.read(lambda connection: self._answer(connection, request))
+            if row.state in stored_topology.OPEN and self._context.is_watched:
+                most = max(most, self._tell(request, most))
             if row.state == RequestState.DONE:
                 return str(row.result)
             if row.state not in stored_topology.OPEN:
@@ -147,6 +165,19 @@ class Handshake:
                 raise UsageError(f"request {request} ({row.kind}): expected an open database, found it closed")
             if not coordination.wait_round(rounds):
                 coordination.ask()
+
+    def _tell(self, number: int, most: int) -> int:
+        """Say what a request waits for, and which part of the tablets that it had to move are left; how many are."""
+        with self._context.catalog.reading() as connection:
+            state = self.topology(connection)
+        request = next((one for one in state.requests if one.id == number), None)
+        if request is None:
+            return 0
+        left = requests.tablets_left(state, request)
+        waits = requests.waits_for(state, request) or "the coordinator"
+        part = None if left is None or not max(most, left) else 1 - left / max(most, left)
+        self._context.progress(f"request {number} ({request.kind}) waits for {waits}", part)
+        return left or 0
 
     @staticmethod
     def _answer(connection: Connection, request: int) -> Any:
@@ -158,10 +189,11 @@ class Handshake:
         return row
 
     def topology(self, connection: Connection) -> Topology:
-        return stored.load(connection, self._context.catalog.clock(), self._coordination.own())
+        context, own = self._context, self._coordination.own()
+        return loader.load(connection, context.catalog.clock(), holder=context.holder, own=own)
 
 
-def named(state: Topology, name: str) -> Member:
+def find_member(state: Topology, name: str) -> Member:
     """The node of a name or an id; of several of a name the one that has not left."""
     found = state.members.get(NodeId(name))
     if found is not None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ebla.base.ids import NodeId, RelationId, TabletId
@@ -19,6 +18,7 @@ from ebla.model.lifecycle.node import NodeState, may_hold
 from ebla.model.lifecycle.tablet import goes_back
 from ebla.model.tasks import Replica
 from ebla.model.topology import Layout, Member, Topology, Transition, TransitionKind
+from ebla.topology import census
 
 Replicas = tuple[Replica, ...]
 
@@ -94,27 +94,24 @@ class Load:
             nodes.sort()
 
     def _bytes(self) -> dict[NodeId, int]:
+        counted = census.of(self.topology.layouts)
+        self.replicas_on = counted.replicas.copy()
+        held = dict(counted.bytes)
+        for relation, moving in self.moving.items():
+            layout = self.topology.layouts.get(relation)
+            if layout is None:
+                continue
+            for tablet, transition in moving.items():
+                before, size = layout.replicas[tablet], layout.bytes[tablet] or 1
+                for replicas, sign in ((before, -1), (outcome(before, transition), 1)):
+                    for replica in replicas:
+                        self.replicas_on[replica] += sign
+                        held[replica.host] = held.get(replica.host, 0) + sign * size
         found = dict.fromkeys(self.topology.members, 0)
-        by_replica: dict[Replica, int] = {}
-        for layout in self.topology.layouts.values():
-            placed = self._replicas(layout)
-            self.replicas_on.update(chain.from_iterable(placed))
-            for size, replicas in zip(layout.bytes, placed, strict=True):
-                for replica in replicas:
-                    by_replica[replica] = by_replica.get(replica, 0) + (size or 1)
-        for replica, size in by_replica.items():
-            host = self.successor.get(replica.host, replica.host)
-            found[host] = found.get(host, 0) + size
+        for host, size in held.items():
+            heir = self.successor.get(host, host)
+            found[heir] = found.get(heir, 0) + size
         return found
-
-    def _replicas(self, layout: Layout) -> Sequence[Replicas]:
-        moving = self.moving.get(layout.relation)
-        if not moving:
-            return layout.replicas
-        after = list(layout.replicas)
-        for tablet, transition in moving.items():
-            after[tablet] = outcome(after[tablet], transition)
-        return after
 
     def places(self, layout: Layout) -> Iterator[Place]:
         """The tablets that no transition and no move of this plan is about."""

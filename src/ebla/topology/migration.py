@@ -10,74 +10,81 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from sqlalchemy import Connection
 
-from ebla.base.ids import TransactionId, Version
-from ebla.catalog import reads
-from ebla.catalog import transactions as tx
+from ebla.base.ids import NodeId, RelationId, Version
 from ebla.errors import EblaError
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.scopes import TOPOLOGY
 from ebla.model.topology import Topology, Transition
-from ebla.tables.context import Context
+from ebla.tables import blockers
 from ebla.topology import barrier
+from ebla.topology.ports import Host, Threads
 from ebla.topology.streaming import stream
 
 log = logging.getLogger("ebla.topology")
 
 STREAMS_MAX = 4
-"""Tablets that are copied at a time."""
+"""Tablets that are copied at a time. Those of one relation that come to one node are copied one after the other: a run
+that spans both is copied once."""
+
+Place = tuple[RelationId, NodeId | None]
+"""A relation, and the node that its tablets come to; none, where nodes that keep them get what they lack."""
 
 
 class Migration:
     """The copies of one process that leads."""
 
-    def __init__(self, context: Context, then: Callable[[], None]) -> None:
-        """`then`: called when a tablet was copied, or could not be."""
-        self._context = context
+    def __init__(self, host: Host, threads: Threads, then: Callable[[], None]) -> None:
+        """`then`: called when a tablet was copied or a failure was noted. Where nothing was done the next round looks
+        again, in its time."""
+        self._host = host
+        self._threads = threads
         self._then = then
-        self._under_way: set[str] = set()
-        """The sessions of tablets that are being copied."""
+        self._under_way: dict[str, Place] = {}
+        """The sessions of tablets that are being copied, and where to."""
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(max_workers=STREAMS_MAX, thread_name_prefix="ebla-stream")
 
     def act(self, topology: Topology) -> None:
         """Begin the copies that are wanted, and end what bars the way."""
         for one in topology.transitions.values():
             if one.session is not None and one.failure is None and topology.lacking.get(one.tablet):
                 self._begin(one, one.session)
-        for late in self._late(topology):
-            if tx.abort(self._context.catalog, late):
-                log.info("transaction=%d aborted reason=it kept a tablet in transition waiting", late)
+        self._abort_late(topology)
 
     def close(self) -> None:
         """Begin nothing more, and wait for the files that are being copied."""
         self._stopping.set()
-        self._pool.shutdown(cancel_futures=True)
+        self._threads.close()
 
     def _begin(self, one: Transition, session: str) -> None:
         with self._lock:
-            if session in self._under_way or len(self._under_way) >= STREAMS_MAX or self._stopping.is_set():
+            place = one.tablet[0], None if one.pending is None else one.pending.host
+            busy = session in self._under_way or place in self._under_way.values()
+            if busy or len(self._under_way) >= STREAMS_MAX or self._stopping.is_set():
                 return
-            self._under_way.add(session)
-        self._pool.submit(self._copy, one, session)
+            self._under_way[session] = place
+        self._threads.begin(partial(self._copy, one, session))
 
     def _copy(self, one: Transition, session: str) -> None:
+        is_news = False
         try:
-            copied = stream(self._context, one.tablet, session, self._stopping.is_set)
+            copied = stream(self._host, one.tablet, session, self._stopping.is_set)
             why = None if one.pending is None else copied.failed.get(one.pending.host)
             if why is not None:
                 self._fail(one, why)
+            is_news = why is not None or copied.made > 0
         except EblaError as error:  # the session was closed, or the catalog does not answer: the next round looks again
             log.info("tablet=%d of=%d copies ended reason=%s", one.tablet[1], one.tablet[0], error)
         finally:
             with self._lock:
-                self._under_way.discard(session)
-            self._then()
+                del self._under_way[session]
+            if is_news:
+                self._then()
 
     def _fail(self, one: Transition, why: str) -> None:
         failed = t.FailTransition(tablet=one.tablet, stage=one.stage, failure=why)
@@ -86,15 +93,13 @@ class Migration:
         def decide(connection: Connection, at: Version) -> c.Decision:
             return c.Decision(reason=reason, updates=(failed,), guards=frozenset({TOPOLOGY}))
 
-        self._context.catalog.decide(decide, node=self._context.node)
+        self._host.catalog.decide(decide, node=self._host.node)
 
-    def _late(self, topology: Topology) -> list[TransactionId]:
-        waiting = [one.since for one in topology.transitions.values() if not barrier.holds(topology, one.since)]
-        if not waiting:
-            return []
-        now, newest = self._context.catalog.clock(), max(waiting)
-        with self._context.catalog.reading() as connection:
-            stepped = reads.committed_at(connection, [newest]).get(newest, now)
-            found = tx.in_the_way(connection, {relation for relation, _ in topology.transitions}, now)
-        at_work = [barrier.Open(row.transaction_id, Version(row.topology_version)) for row in found]
-        return barrier.late(at_work, newest, stepped, now, int(self._context.settings.barrier_grace_s * 1e6))
+    def _abort_late(self, topology: Topology) -> None:
+        """End the transactions that have kept tablets in transition waiting for too long."""
+        if not topology.transitions:
+            return
+        passed = barrier.holds_up_to(topology)
+        waiting = [one.since for one in topology.transitions.values() if passed < one.since]
+        if waiting:
+            blockers.pass_by(self._host, {relation for relation, _ in topology.transitions}, max(waiting))

@@ -14,11 +14,24 @@ from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import may_receive
 from ebla.model.scopes import TOPOLOGY, of_relation
-from ebla.model.tasks import Replica
-from ebla.model.topology import Layout, Outcome, Request, RequestKind, RequestState, Topology, TransitionKind
-from ebla.topology.requests import called
+from ebla.model.topology import (
+    BESIDE,
+    Layout,
+    Outcome,
+    Request,
+    RequestKind,
+    RequestState,
+    Topology,
+    TransitionKind,
+    copies_max,
+)
+from ebla.topology.load import Load
+from ebla.topology.requests import name_of
 
 K = RequestKind
+
+STREAMS = 2**31
+"""A move that was asked for comes to a shard however busy it is."""
 
 OF_RELATIONS = frozenset({K.MOVE, K.REPLICATION})
 
@@ -29,13 +42,14 @@ def next_step(topology: Topology) -> c.Decision | None:
     for request in mine:
         if request.state is RequestState.RUNNING and (step := _go_on(topology, request)) is not None:
             return step
-    if topology.transitions or any(request.state is RequestState.RUNNING for request in topology.requests):
+    at_work = (request for request in topology.requests if request.kind not in BESIDE)
+    if topology.transitions or any(request.state is RequestState.RUNNING for request in at_work):
         return None
     return _begin(topology, mine[0]) if mine and mine[0] == _oldest(topology) else None
 
 
 def _oldest(topology: Topology) -> Request | None:
-    return next((request for request in topology.requests if request.kind is not K.JOIN), None)
+    return next((request for request in topology.requests if request.kind not in BESIDE), None)
 
 
 def _begin(topology: Topology, request: Request) -> c.Decision:
@@ -54,7 +68,7 @@ def _begin(topology: Topology, request: Request) -> c.Decision:
         tablet=(layout.relation, tablet),
         kind=TransitionKind.MIGRATION,
         leaving=leaving,
-        pending=Replica(target, 0),
+        pending=Load(topology, STREAMS).shard_for(target),
         request=request.id,
     )
     return _decision(request, reason, begun, moves)
@@ -93,13 +107,15 @@ def refusal(topology: Topology, request: Request) -> str | None:
 
 
 def _cannot_replicate(topology: Topology, request: Request) -> str | None:
-    layout, wanted, nodes = _layout(topology, request), replication_of(request), len(topology.receivers())
+    layout, wanted = _layout(topology, request), replication_of(request)
+    most, what = copies_max(topology.receivers())
     if wanted < 1:
         return f"{layout.name}: expected a replication from 1, found {wanted}"
-    if wanted > nodes and wanted > layout.replication:
+    if wanted > most and wanted > layout.replication:
+        live = "live nodes that take replicas" if what == "nodes" else "racks with live nodes that take replicas"
         return (
-            f"{layout.name}: expected a replication of at most {nodes}, the number of live nodes that take replicas, "
-            f"found {wanted}; add nodes first"
+            f"{layout.name}: expected a replication of at most {most}, the number of {live}, "
+            f"found {wanted}; add {what} first"
         )
     return None
 
@@ -113,14 +129,14 @@ def _cannot_move(topology: Topology, request: Request) -> str | None:
     if moving is not None:
         return f"{what}: expected it not to move, found it in stage {moving.stage}; wait until it has ended"
     if source not in hosts:
-        have = ", ".join(called(topology, host) for host in hosts)
-        return f"{what}: expected a replica on node {called(topology, source)}, found replicas on {have}"
+        have = ", ".join(name_of(topology, host) for host in hosts)
+        return f"{what}: expected a replica on node {name_of(topology, source)}, found replicas on {have}"
     if target in hosts:
-        return f"{what}: expected no replica on node {called(topology, target)}, found one"
+        return f"{what}: expected no replica on node {name_of(topology, target)}, found one"
     member = topology.members.get(target)
     if member is None or not may_receive(member.state) or target not in topology.alive:
         state = "none" if member is None else "it down" if target not in topology.alive else f"it {member.state}"
-        return f"{what}: expected a live node that takes replicas, found node {called(topology, target)}, {state}"
+        return f"{what}: expected a live node that takes replicas, found node {name_of(topology, target)}, {state}"
     return None
 
 

@@ -26,6 +26,7 @@ from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import NodeState, is_member, may_receive
 from ebla.model.scopes import TOPOLOGY
 from ebla.model.topology import (
+    BESIDE,
     Layout,
     Member,
     Outcome,
@@ -65,19 +66,32 @@ def waits_for(topology: Topology, request: Request) -> str | None:
     """What a request waits for, in words; `None`: the coordinator."""
     if request.state is RequestState.RUNNING:
         return _progress(topology, request)
-    ahead = (OF_NODES if request.kind in OF_NODES else frozenset(K)) - {K.JOIN}
+    ahead = (OF_NODES if request.kind in OF_NODES else frozenset(K)) - BESIDE
+    ahead = frozenset({request.kind}) - {K.JOIN} if request.kind in BESIDE else ahead
     before = next((r for r in topology.requests if r.id < request.id and r.kind in ahead), None)
-    if request.kind is not K.JOIN and before is not None:
+    if before is not None:
         return f"request {before.id} ({before.kind})"
-    if request.kind is not K.JOIN and topology.transitions:
+    if request.kind not in BESIDE and topology.transitions:
         return f"{len(topology.transitions)} tablets in transition"
+    return None
+
+
+def tablets_left(topology: Topology, request: Request) -> int | None:
+    """How many tablets a request has still to move; `None`: that cannot be counted."""
+    if request.kind in (K.LEAVE, K.REMOVE, K.REPLACE) and request.node is not None:
+        node = replaced_by(request) if request.kind is K.REPLACE else request.node
+        return sum(1 for _ in held_by(topology, node))
+    layout = None if request.relation is None else topology.layouts.get(request.relation)
+    if request.kind is K.REPLICATION and layout is not None:
+        wanted = int(str(request.parameters["replication"]))
+        return sum(len(replicas) != wanted for replicas in layout.replicas)
     return None
 
 
 def _begin(topology: Topology, request: Request) -> c.Decision:
     assert request.node is not None
     wrong = refusal(topology, request)
-    name = called(topology, request.node)
+    name = name_of(topology, request.node)
     if wrong is not None:
         gone = (t.SetNodeState(node=request.node, state=N.LEFT),) if _has_asked(topology, request) else ()
         ended = t.EndRequest(request=request.id, state=RequestState.FAILED, code=Outcome.REFUSED, message=wrong)
@@ -101,55 +115,61 @@ def _go_on(topology: Topology, request: Request) -> c.Decision | None:
     assert request.node is not None
     match request.kind:
         case K.JOIN:
-            return _joined(topology, request, request.node)
+            return _end_join(topology, request, request.node)
         case K.REPLACE:
-            return _replaced(topology, request, request.node)
+            return _end_replacement(topology, request, request.node)
         case K.LEAVE | K.REMOVE:
-            return _drained(topology, request, request.node)
+            return _end_drain(topology, request, request.node)
         case K.REBUILD:
-            return _rebuilt(topology, request, request.node)
+            return _end_rebuild(topology, request, request.node)
         case _:
             return None
 
 
-def _joined(topology: Topology, request: Request, node: NodeId) -> c.Decision | None:
-    name = called(topology, node)
+def _end_join(topology: Topology, request: Request, node: NodeId) -> c.Decision | None:
+    name = name_of(topology, node)
     if node not in topology.alive and request.holder in topology.holders:
         return None
+    if node not in topology.alive and any(_touches(topology, node)):
+        return None  # what comes to it goes back first
     if node not in topology.alive:
-        return _back(request, node, N.LEFT, f"node {name}: expected its process to stay alive, found it gone")
+        gone = f"node {name}: expected its process to stay alive, found it gone"
+        if held := sum(1 for _ in held_by(topology, node)):  # they are not to be left behind
+            said = f"{gone}, with {held} tablets; start it again, or REMOVE NODE '{name}'"
+            return _back(request, node, N.NORMAL, said)
+        return _back(request, node, N.LEFT, gone)
     if request.begun is None or barrier.blind(topology, request.begun):
         return None
     return _done(request, f"node {name} joined", t.SetNodeState(node=node, state=N.NORMAL))
 
 
-def _replaced(topology: Topology, request: Request, node: NodeId) -> c.Decision | None:
-    name, dead = called(topology, node), replaced_by(request)
+def _end_replacement(topology: Topology, request: Request, node: NodeId) -> c.Decision | None:
+    name, dead = name_of(topology, node), replaced_by(request)
     if any(of.request == request.id for of in topology.transitions.values()):
         return None
     left = sum(1 for _ in held_by(topology, dead))
     if not left:
         settled = (t.SetNodeState(node=node, state=N.NORMAL), t.SetNodeState(node=dead, state=N.LEFT))
-        return _done(request, f"node {name} replaced {called(topology, dead)}", *settled)
+        return _done(request, f"node {name} replaced {name_of(topology, dead)}", *settled)
     if not {node, request.holder} & (topology.alive | topology.holders) and not any(held_by(topology, node)):
         return _back(request, node, N.LEFT, f"node {name}: expected its process to stay alive, found it gone")
     return None
 
 
-def _drained(topology: Topology, request: Request, node: NodeId) -> c.Decision | None:
+def _end_drain(topology: Topology, request: Request, node: NodeId) -> c.Decision | None:
     if any(held_by(topology, node)) or any(_touches(topology, node)):
         wrong = cannot_drain(topology, request)
         if wrong is None or any(_touches(topology, node)):
             return None
         return _back(request, node, N.NORMAL, wrong)
-    if request.kind is K.REMOVE and (wrong := _unreached(topology, topology.members[node])) is not None:
+    if request.kind is K.REMOVE and (wrong := _refuse_unreached(topology, topology.members[node])) is not None:
         return _back(request, node, N.NORMAL, wrong)
     done = "left" if request.kind is K.LEAVE else "was removed"
-    return _done(request, f"node {called(topology, node)} {done}", t.SetNodeState(node=node, state=N.LEFT))
+    return _done(request, f"node {name_of(topology, node)} {done}", t.SetNodeState(node=node, state=N.LEFT))
 
 
-def _rebuilt(topology: Topology, request: Request, node: NodeId) -> c.Decision | None:
-    name = called(topology, node)
+def _end_rebuild(topology: Topology, request: Request, node: NodeId) -> c.Decision | None:
+    name = name_of(topology, node)
     if request.id not in topology.rebuilt:
         return None
     found = topology.rebuilt[request.id]
@@ -259,7 +279,7 @@ def _cannot_replace(topology: Topology, request: Request, node: Member) -> str |
             f"node {node.name}: expected it in datacenter {dead.datacenter} of {dead.name}, "
             f"found it in {node.datacenter}"
         )
-    return _lost(topology, dead, _ignored(request))
+    return _lost(topology, dead, _ignored_nodes(request))
 
 
 def _cannot_leave(topology: Topology, node: Member) -> str | None:
@@ -290,10 +310,10 @@ def _cannot_rebuild(topology: Topology, request: Request, node: Member) -> str |
 def cannot_drain(topology: Topology, request: Request) -> str | None:
     """Why the replicas of a node that goes cannot be made elsewhere: too few nodes are left, or no source is."""
     assert request.node is not None
-    node, ignored = topology.members[request.node], _ignored(request)
+    node, ignored = topology.members[request.node], _ignored_nodes(request)
     if not ignored <= topology.members.keys():
         return unknown(topology, sorted(ignored - topology.members.keys())[0])
-    if awake := sorted(called(topology, one) for one in ignored & topology.alive):
+    if awake := sorted(name_of(topology, one) for one in ignored & topology.alive):
         return f"node {awake[0]}: expected a dead node to ignore, found it alive"
     rest = [m for m in _others(topology, node.id) if m.id not in ignored]
     for layout in topology.layouts.values():
@@ -316,7 +336,7 @@ def _lost(topology: Topology, node: Member, ignored: Collection[NodeId]) -> str 
         if not any(r.host in topology.alive and r.host not in ignored for r in layout.replicas[tablet])
     ]
     if not without:
-        return _unreached(topology, node)
+        return _refuse_unreached(topology, node)
     layout, tablet = without[0]
     held = sum(1 for _ in held_by(topology, node.id))
     return (
@@ -325,7 +345,7 @@ def _lost(topology: Topology, node: Member, ignored: Collection[NodeId]) -> str 
     )
 
 
-def _unreached(topology: Topology, node: Member) -> str | None:
+def _refuse_unreached(topology: Topology, node: Member) -> str | None:
     """Of a dead node: how many of its runs no live node has, though its tablets may have other replicas."""
     found = topology.unreached.get(node.id, {})
     if not found:
@@ -340,7 +360,7 @@ def _unreached(topology: Topology, node: Member) -> str | None:
 # ---- what the topology says -----------------------------------------------------------------------------
 
 
-def called(topology: Topology, node: NodeId) -> str:
+def name_of(topology: Topology, node: NodeId) -> str:
     found = topology.members.get(node)
     return str(node) if found is None else found.name
 
@@ -374,7 +394,7 @@ def _others(topology: Topology, node: NodeId) -> list[Member]:
     return [m for m in topology.members.values() if m.id != node and may_receive(m.state) and m.id in topology.alive]
 
 
-def _ignored(request: Request) -> frozenset[NodeId]:
+def _ignored_nodes(request: Request) -> frozenset[NodeId]:
     found = request.parameters.get("ignore_nodes") or ()
     assert isinstance(found, list | tuple)
     return frozenset(map(NodeId, found))
@@ -402,15 +422,19 @@ def _resize_progress(topology: Topology, request: Request) -> str | None:
 def _progress(topology: Topology, request: Request) -> str | None:
     if request.kind is K.RESIZE:
         return _resize_progress(topology, request)
+    if request.kind is K.NEW_CDC_GENERATION:
+        return "every live node to see it"
     if request.node is None:
         return f"{len(topology.transitions)} tablets in transition" if topology.transitions else None
     match request.kind:
         case K.LEAVE | K.REMOVE:
-            return f"{sum(1 for _ in held_by(topology, request.node))} tablets on node {called(topology, request.node)}"
+            return (
+                f"{sum(1 for _ in held_by(topology, request.node))} tablets on node {name_of(topology, request.node)}"
+            )
         case K.REPLACE:
             dead = replaced_by(request)
-            return f"{sum(1 for _ in held_by(topology, dead))} tablets on node {called(topology, dead)}"
+            return f"{sum(1 for _ in held_by(topology, dead))} tablets on node {name_of(topology, dead)}"
         case K.REBUILD:
-            return f"the files of node {called(topology, request.node)}"
+            return f"the files of node {name_of(topology, request.node)}"
         case _:
             return "every live node to see it"

@@ -66,16 +66,16 @@ def _answer(topology: Topology, request: Request, target: int) -> c.Decision | N
     tablets = int(str(request.parameters["tablets"]))
     if layout is None:
         gone = f"expected relation {request.relation} to be there, found it dropped"
-        return _decision("end a resize", _failed(request, Outcome.WENT_BACK, gone))
+        return _decision("end a resize", _failure(request, Outcome.WENT_BACK, gone))
     if request.state is RequestState.QUEUED:
         asked = ask(layout, tablets, request.id, target)
         if isinstance(asked, str):
-            return _decision(f"refuse a resize of {layout.name}", _failed(request, Outcome.REFUSED, asked))
+            return _decision(f"refuse a resize of {layout.name}", _failure(request, Outcome.REFUSED, asked))
         begun = (t.BeginRequest(request=request.id), t.SetResize(relation=layout.relation, resize=asked))
         return _decision(f"{layout.name}: {tablets} tablets were asked for", *begun)
     if layout.resize.request != request.id:
         other = f"{layout.name}: expected {tablets} tablets to be wanted, found another request in its place"
-        return _decision("end a resize", _failed(request, Outcome.WENT_BACK, other))
+        return _decision("end a resize", _failure(request, Outcome.WENT_BACK, other))
     if layout.tablets != tablets:
         return None
     settled = replace(layout.resize, type=ResizeType.NONE, request=None)
@@ -84,7 +84,7 @@ def _answer(topology: Topology, request: Request, target: int) -> c.Decision | N
     return _decision(result, t.SetResize(relation=layout.relation, resize=settled), done)
 
 
-def _failed(request: Request, code: Outcome, message: str) -> t.EndRequest:
+def _failure(request: Request, code: Outcome, message: str) -> t.EndRequest:
     return t.EndRequest(request=request.id, state=RequestState.FAILED, code=code, message=message)
 
 

@@ -21,10 +21,8 @@ from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.relation import Relation
 from ebla.model.topology import Layout, ResizeType, Topology
-from ebla.tables.compaction import compact
-from ebla.tables.context import Context
-from ebla.tables.cutting import cut_for_split
-from ebla.topology import stored
+from ebla.topology import loader
+from ebla.topology.ports import Cutter, Host
 
 log = logging.getLogger("ebla.topology")
 
@@ -37,36 +35,37 @@ class Segregation:
 
     name = "resize"
 
-    def __init__(self, context: Context, own: Callable[[], frozenset[NodeId]]) -> None:
+    def __init__(self, host: Host, own: Callable[[], frozenset[NodeId]], cutter: Cutter) -> None:
         """`own`: the nodes that live with this process."""
-        self._context = context
+        self._host = host
+        self._cutter = cutter
         self._own = own
         self._sizes: layouts.Sizes = {}
         """Of tablets, as they were once: no cut depends on them."""
-        context.services.add(self)
+        host.services.add(self)
 
     @property
     def wanted(self) -> bool:
-        return not self._context.catalog.read_only
+        return not self._host.catalog.read_only
 
     def step(self, now_s: float) -> float | None:
         """Look after what is decided; nothing is due before the topology changes where nothing is."""
-        own = self._own()
-        with self._context.catalog.reading() as connection:
+        own, host = self._own(), self._host
+        with host.catalog.reading() as connection:
             if not resizes.is_any_decided(connection):
                 return None
-            state = stored.load(connection, self._context.catalog.clock(), own, sizes=self._sizes)
+            state = loader.load(connection, host.catalog.clock(), holder=host.holder, own=own, sizes=self._sizes)
             self._sizes = {relation: layout.bytes for relation, layout in state.layouts.items()}
         for layout in state.layouts.values():
             if layout.resize.type is not ResizeType.NONE:
                 self._look_after(state, layout, own)
-        return self._context.services.clock() + LOOK_S
+        return host.services.clock() + LOOK_S
 
     def stop(self) -> None:
         """Nothing is held."""
 
     def _look_after(self, state: Topology, layout: Layout, own: frozenset[NodeId]) -> None:
-        with self._context.catalog.reading() as connection:
+        with self._host.catalog.reading() as connection:
             left = layouts.unready(connection, layout.relation)
             relations = of_map(connection, layout)
         due = [tablet for tablet in led_by(state, layout, own) if tablet in left]
@@ -79,28 +78,28 @@ class Segregation:
 
     def _prepare(self, layout: Layout, relation: Relation, due: Sequence[TabletId]) -> None:
         if layout.resize.type is ResizeType.SPLIT:
-            count = cut_for_split(self._context, relation, due)
+            count = self._cutter.cut(relation, due)
             if count:
                 log.info("relation=%s resize=%d cut runs=%d", relation.name, layout.resize.number, count)
             return
-        with self._context.catalog.reading() as connection:
+        with self._host.catalog.reading() as connection:
             left = runs.unready(connection, relation.id, layout.resize.type, layout.tablets)
         if left & set(due):
-            done = compact(self._context, relation.name)
-            log.info("relation=%s resize=%d folded runs=%d", relation.name, layout.resize.number, done.folded_runs)
+            count = self._cutter.fold(relation)
+            log.info("relation=%s resize=%d folded runs=%d", relation.name, layout.resize.number, count)
 
     def _report(self, layout: Layout, own: frozenset[NodeId]) -> None:
         """Say of each node's replicas what is ready."""
-        with self._context.catalog.reading() as connection:
+        with self._host.catalog.reading() as connection:
             left = layouts.unready(connection, layout.relation)
         for host in sorted({one.host for replicas in layout.replicas for one in replicas} & own):
-            ready = tuple(tablet for tablet in _unreported(layout, host) if tablet not in left)
+            ready = tuple(tablet for tablet in _tablets_to_report(layout, host) if tablet not in left)
             if not ready:
                 continue
             said = t.ReportCut(relation=layout.relation, tablets=ready, host=host, number=layout.resize.number)
             reason = f"{layout.name}: {len(ready)} tablets on {host} are cut"
             try:
-                self._context.catalog.commit(c.Decision(reason=reason, updates=(said,)), node=self._context.node)
+                self._host.catalog.commit(c.Decision(reason=reason, updates=(said,)), node=self._host.node)
             except ConflictError as error:
                 log.debug("relation=%s resize=%d is over reason=%s", layout.name, layout.resize.number, error)
 
@@ -115,7 +114,7 @@ def led_by(state: Topology, layout: Layout, own: frozenset[NodeId]) -> list[Tabl
     return found
 
 
-def _unreported(layout: Layout, host: NodeId) -> list[TabletId]:
+def _tablets_to_report(layout: Layout, host: NodeId) -> list[TabletId]:
     """The tablets whose replica on a node has not reported the resize."""
     return [
         TabletId(tablet)

@@ -12,22 +12,23 @@ A process that is open for a moment does not look at all, unless it asks for som
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sqlalchemy import Connection
 
 from ebla.base.failpoint import hit
-from ebla.base.ids import NodeId, Version
+from ebla.base.ids import NodeId, RelationId, Version
 from ebla.catalog import cdc, layouts, resizes
 from ebla.catalog import topology as stored_topology
 from ebla.errors import EblaError, StaleTermError
 from ebla.model import changes as c
-from ebla.model.topology import LEASE, RequestKind, Topology
-from ebla.tables.context import Context
-from ebla.topology import coordinator, stored
-from ebla.topology.migration import Migration
-from ebla.topology.rebuilding import Rebuilding
+from ebla.model.topology import LEASE, Layout, RequestKind, Topology
+from ebla.topology import coordinator, loader
+from ebla.topology.migration import STREAMS_MAX, Migration
+from ebla.topology.ports import Host, Threads
+from ebla.topology.rebuilding import REBUILDS_MAX, Rebuilding
+from ebla.topology.threads import Pool
 
 log = logging.getLogger("ebla.topology")
 
@@ -46,44 +47,56 @@ class Coordination:
 
     name = NAME
 
-    def __init__(self, context: Context, own: Callable[[], frozenset[NodeId]], saw: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        own: Callable[[], frozenset[NodeId]],
+        saw: Callable[[], None],
+        threads: Callable[[str, int], Threads] = Pool,
+        sizes_s: float = SIZES_S,
+    ) -> None:
         """`own`: the nodes that live with this process. `saw`: called when the process follows another version."""
-        self._context = context
+        self._host = host
         self.own = own
         self._saw = saw
-        self._opened_s = context.services.clock()
+        self._opened_s = host.services.clock()
         self._is_asked = False
         self._is_quiet = False
         """Whether nothing waited for an answer when the process last looked."""
         self.rounds = 0
         """How often the process has looked; grows behind each look."""
-        self._sizes_due_s = self._opened_s + SIZES_S
+        self._sizes_s = sizes_s
+        self._sizes_due_s = self._opened_s + sizes_s
         self._sizes: layouts.Sizes = {}
         """Of tablets, as they were when they were last due."""
+        self._layouts: Mapping[RelationId, Layout] = {}
+        """Those of the last state."""
+        self._undecided: Topology | None = None
+        """The last state that gave no reason to a step: as long as it stays, nothing is decided again."""
         self._pause_s = POLL_S
         self.seen = Version(0)
         """The version of the topology that this process follows."""
-        self._rebuilding = Rebuilding(context, self.ask)
-        self._migration = Migration(context, self.ask)
-        context.services.add(self)
+        self._rebuilding = Rebuilding(host, threads("ebla-rebuild", REBUILDS_MAX), self.ask)
+        self._migration = Migration(host, threads("ebla-stream", STREAMS_MAX), self.ask)
+        host.services.add(self)
 
     @property
     def wanted(self) -> bool:
-        return not self._context.catalog.read_only
+        return not self._host.catalog.read_only
 
     def start(self) -> None:
         """Look at the topology from now on, after a while."""
         if self.wanted:
-            self._context.services.wake_in(NAME, LOOK_S)
+            self._host.services.wake_in(NAME, LOOK_S)
 
     def ask(self) -> None:
         """This process has asked for something, or waits for it: look at once."""
         self._is_asked = True
-        self._context.services.wake(NAME)
+        self._host.services.wake(NAME)
 
     def wait_round(self, rounds: int) -> bool:
         """Wait until the process has looked once more than so often, for a while; whether it has."""
-        return self._context.services.wait_for(lambda: self.rounds != rounds, LOOK_S)
+        return self._host.services.wait_for(lambda: self.rounds != rounds, LOOK_S)
 
     # ---- the service ------------------------------------------------------------------------------------
 
@@ -95,24 +108,24 @@ class Coordination:
 
     def _look(self, now_s: float) -> float:
         asked, self._is_asked = self._is_asked, False
-        version = self._context.catalog.read(stored_topology.version)
+        version = self._host.catalog.read(stored_topology.version)
         moved = self._follow(version)
         if moved or asked:
             self._pause_s = POLL_S
         if now_s >= self._sizes_due_s:
-            self._sizes_due_s, self._sizes = now_s + SIZES_S, {}
-            if self._context.catalog.read(self._is_due):
+            self._sizes_due_s, self._sizes = now_s + self._sizes_s, {}
+            if self._host.catalog.read(self._is_due):
                 self._round(of_sizes=True)
         if self._is_quiet and not moved and not asked:
             return now_s + LOOK_S
-        return self._context.services.clock() + self._round()
+        return self._host.services.clock() + self._round()
 
     def stop(self) -> None:
         """Others lead at once."""
         self._rebuilding.close()
         self._migration.close()
         try:
-            self._context.leadership.give_back(LEASE)
+            self._host.leadership.give_back(LEASE)
         except EblaError as error:
             log.warning("topology: expected to give the lease back, found reason=%s; it runs out", error)
 
@@ -125,16 +138,40 @@ class Coordination:
         return True
 
     def _is_due(self, connection: Connection) -> bool:
-        """Whether the leader would decide or do anything; asked without the lease, which is a write."""
+        """Whether to take the lease: no other process leads, and a leader would decide or do anything. Asked without
+        the lease, which is a write; a process that does not lead reads no tablets while another one does."""
+        if self._host.leadership.is_elsewhere(connection, LEASE):
+            return False
         state = self._load(connection)
         goes_on = bool(state.transitions) or any(one.kind is RequestKind.REBUILD for one in state.requests)
-        return goes_on or coordinator.step(state, self._context.settings.tablet_bytes_target) is not None
+        return goes_on or self._decide(state) is not None
+
+    def _decide(self, state: Topology) -> c.Decision | None:
+        if state == self._undecided:
+            return None
+        decision = coordinator.step(state, self._host.settings.tablet_bytes_target)
+        self._undecided = state if decision is None else None
+        return decision
 
     def _load(self, connection: Connection) -> Topology:
-        context = self._context
-        state = stored.load(connection, context.catalog.clock(), self.own(), self._rebuilding.done, self._sizes)
+        host = self._host
+        state = loader.load(
+            connection,
+            host.catalog.clock(),
+            holder=host.holder,
+            own=self.own(),
+            rebuilt=self._rebuilding.done,
+            sizes=self._sizes,
+        )
         self._sizes = {relation: layout.bytes for relation, layout in state.layouts.items()}
-        return state
+        before = self._layouts
+        kept = {
+            relation: before[relation] if before.get(relation) == one else one
+            for relation, one in state.layouts.items()
+        }
+        if len(kept) != len(before) or any(before.get(relation) is not one for relation, one in kept.items()):
+            self._layouts = kept
+        return replace(state, layouts=self._layouts)  # what was counted of those that stay is still true
 
     def _wait(self) -> float:
         """How many seconds until the next look where nothing has changed: more each time."""
@@ -144,13 +181,14 @@ class Coordination:
     def _round(self, *, of_sizes: bool = False) -> float:
         """Take one step of what is to be done; how many seconds until the next look. `of_sizes`: sizes alone may give
         reason to one."""
-        self._is_quiet = not of_sizes and self._context.catalog.read(_has_nothing_to_do)
+        self._is_quiet = not of_sizes and self._host.catalog.read(_has_nothing_to_do)
         if self._is_quiet:
-            self._context.leadership.give_back(LEASE)
+            self._host.leadership.give_back(LEASE)
             return LOOK_S
-        if not of_sizes and not self._context.catalog.read(self._is_due):
+        leads = self._host.leadership.held(LEASE) is not None  # then the step itself says what is due
+        if not of_sizes and not leads and not self._host.catalog.read(self._is_due):
             return self._wait()
-        lease = self._context.leadership.take(LEASE, from_the_gone=True)
+        lease = self._host.leadership.take(LEASE, from_the_gone=True)
         if lease is None:
             return self._wait()
         term = c.TermIs(lease=LEASE, holder=lease.holder, term=lease.term)
@@ -158,17 +196,17 @@ class Coordination:
 
         def decide(connection: Connection, at: Version) -> c.Decision | None:
             states.append(self._load(connection))
-            decision = coordinator.step(states[-1], self._context.settings.tablet_bytes_target)
+            decision = self._decide(states[-1])
             if decision is None:
                 return None
             reasons.append(decision.reason)
+            hit("topology.before_commit")
             return replace(decision, requires=(term, *decision.requires))
 
         try:
-            hit("topology.before_commit")
-            committed = self._context.catalog.decide(decide, node=self._context.node)
+            committed = self._host.catalog.decide(decide, node=self._host.node)
         except StaleTermError:
-            self._context.leadership.lost(LEASE)
+            self._host.leadership.lost(LEASE)
             return self._wait()
         if committed is None:
             self._rebuilding.act(states[-1])
@@ -186,5 +224,5 @@ def _has_nothing_to_do(connection: Connection) -> bool:
         stored_topology.open_requests(connection)
         or stored_topology.transitions(connection)
         or resizes.is_any_decided(connection)
-        or cdc.unpublished(connection)
+        or cdc.unpublished_generations(connection)
     )

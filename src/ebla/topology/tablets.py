@@ -2,7 +2,8 @@
 
 Which stages there are and what they mean says `ebla.model.lifecycle.tablet`. A stage is left when its barrier holds
 (`ebla.topology.barrier`), the stage that copies when the pending replica lacks nothing. Up to there a transition goes
-back where it cannot go on: no live node has what is to be copied, the node that it comes to is dead, or copying failed.
+back where it cannot go on: no live node has what is to be copied, the node that it comes to is dead, or copying failed;
+where a replica is given up, also if copies are missing on another one that is dead.
 Behind it readers use the new replicas, and it goes on: what a dead node lacks is made good by repair.
 """
 
@@ -10,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ebla.base.ids import Version
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.tablet import Stage, goes_back
 from ebla.model.scopes import TOPOLOGY, of_relation
 from ebla.model.topology import Outcome, RequestKind, RequestState, Topology, Transition
 from ebla.topology import barrier
-from ebla.topology.requests import called
+from ebla.topology.requests import name_of
 
 S = Stage
 
@@ -43,7 +45,8 @@ def next_step(topology: Topology) -> c.Decision | None:
 
     A tablet whose copies are complete goes on by itself: a write may come between, and then the others would wait.
     """
-    found = [(one, step) for one in topology.transitions.values() if (step := step_of(topology, one)) is not None]
+    passed = barrier.holds_up_to(topology) if topology.transitions else topology.version
+    found = [(one, step) for one in topology.transitions.values() if (step := _step(topology, one, passed)) is not None]
     together = [(one, step) for one, step in found if one.stage is not S.STREAMING][:TOGETHER_MAX] or found[:1]
     if not together:
         return None
@@ -61,9 +64,14 @@ def next_step(topology: Topology) -> c.Decision | None:
 
 def step_of(topology: Topology, one: Transition) -> t.AdvanceTransition | t.EndTransition | None:
     """The next step of one tablet; `None`: it waits."""
+    return _step(topology, one, barrier.holds_up_to(topology))
+
+
+def _step(topology: Topology, one: Transition, passed: Version) -> t.AdvanceTransition | t.EndTransition | None:
+    """`passed`: the newest step that all that is at work knows."""
     if one.stage in CAN_GO_BACK and (why := _obstacle(topology, one)) is not None:
         return t.AdvanceTransition(tablet=one.tablet, stage=one.stage, to=S.CLEANUP_TARGET, failure=why)
-    if not barrier.holds(topology, one.since) or (one.stage is S.STREAMING and topology.lacking.get(one.tablet, 1)):
+    if passed < one.since or (one.stage is S.STREAMING and topology.lacking.get(one.tablet, 1)):
         return None
     to = AFTER[one.stage]
     if to is None:
@@ -76,7 +84,7 @@ def waits_for(topology: Topology, one: Transition) -> str:
     if step_of(topology, one) is not None:
         return "the coordinator"
     if unseen := barrier.blind(topology, one.since):
-        return f"node {called(topology, unseen[0])} to see its stage"
+        return f"node {name_of(topology, unseen[0])} to see its stage"
     if not barrier.holds(topology, one.since):
         return f"a transaction that began before version {one.since}"
     return f"{topology.lacking.get(one.tablet, 0)} copies"
@@ -86,11 +94,16 @@ def _obstacle(topology: Topology, one: Transition) -> str | None:
     if one.failure is not None:
         return one.failure
     if one.pending is not None and one.pending.host not in topology.alive:
-        return f"node {called(topology, one.pending.host)}, which the tablet comes to, is down"
+        return f"node {name_of(topology, one.pending.host)}, which the tablet comes to, is down"
     layout = topology.layouts.get(one.tablet[0])
     replicas = () if layout is None else layout.replicas[one.tablet[1]]
     if not any(replica.host in topology.alive for replica in replicas):
         return "no live node has the tablet"
+    if one.pending is None and topology.lacking.get(one.tablet):
+        stay = (host for host, _ in replicas if one.leaving is None or host != one.leaving.host)
+        down = next((host for host in stay if host not in topology.alive), None)
+        if down is not None:
+            return f"node {name_of(topology, down)}, which the tablet stays on, is down, and copies are missing"
     return None
 
 

@@ -11,14 +11,14 @@ from ebla.validate.phases import (
     script_report,
     statement_issues,
 )
-from ebla.validate.views import Analysed, Analyser, Refused
+from ebla.validate.views import Analyser, QueryAnalysis, QueryRefusal
 
 __all__ = [
-    "Analysed",
     "Analyser",
     "Code",
     "Issue",
-    "Refused",
+    "QueryAnalysis",
+    "QueryRefusal",
     "RelationFacts",
     "Report",
     "ScriptItem",

@@ -19,7 +19,7 @@ from ebla.sql.chance import LITERALS, described
 from ebla.sql.cursor import words
 from ebla.sql.lex import Kind, lex, unquote_name
 from ebla.validate.facts import RelationFacts
-from ebla.validate.scope import Answer, Found, Output, Outputs, Scope, Source, columns_of
+from ebla.validate.scope import Answer, FoundColumn, Output, Outputs, Scope, Source, columns_of
 from ebla.values import types
 
 _GENERATORS = (exp.UDTF, exp.Explode, exp.Posexplode, exp.Inline, exp.QueryTransform, exp.Anonymous)
@@ -319,7 +319,7 @@ class Resolver:
             case Answer.NOTHING:
                 self._nothing(parts, scope)
 
-    def _no_column(self, identifier: exp.Expr, found: Found) -> None:
+    def _no_column(self, identifier: exp.Expr, found: FoundColumn) -> None:
         source = found.sources[0]
         hint = did_you_mean(identifier.name, _spelled(found.sources), f"columns of {source.label}")
         message = f"expected a column of {source.label}, found {identifier.name}"

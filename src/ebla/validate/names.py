@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from ebla.base.issue import Issue, has_errors
+from ebla.sql import cluster_statements as cs
 from ebla.sql import statements as st
 from ebla.sql.query import Query
 from ebla.validate.definitions import Definition, define
@@ -23,7 +24,7 @@ from ebla.validate.walk import Walk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
+class FollowedScript:
     """What the statements define and read, in order, and what is wrong with names and structure."""
 
     views: Sequence[ViewStep]
@@ -32,7 +33,7 @@ class Followed:
     issues: list[Issue]
 
 
-def follow(items: Sequence[ScriptItem], warehouse: Warehouse) -> Followed:
+def follow(items: Sequence[ScriptItem], warehouse: Warehouse) -> FollowedScript:
     world, later = World.of(warehouse), definitions(items)
     views, queries, issues = list[ViewStep](), list[QueryStep](), list[Issue]()
     for item in items:
@@ -42,18 +43,27 @@ def follow(items: Sequence[ScriptItem], warehouse: Warehouse) -> Followed:
         if not has_errors(walk.issues):
             views += walk.views
             queries += walk.queries
-    return Followed(views=views, queries=queries, issues=issues)
+    return FollowedScript(views=views, queries=queries, issues=issues)
 
 
-NAMELESS = st.ClusterStatement | st.ShowTables | st.ShowViews | st.ShowHandlers | st.ShowIndexes | st.ShowReplication
+NAMELESS = (
+    cs.ClusterStatement
+    | st.ShowTables
+    | st.ShowViews
+    | st.ShowHandlers
+    | st.ShowJobs
+    | st.ShowIndexes
+    | st.ShowReplication
+    | st.UserStatement
+)
 """Statements that name no relation."""
 
 
-OF_TABLE = st.SetTableComment | st.BuildIndexes | st.MoveTablet | st.SetTableOptions
+OF_TABLE = st.SetTableComment | st.BuildIndexes | cs.MoveTablet | cs.SetTableOptions
 """Statements about one table or view."""
 
 
-def _step(walk: Walk) -> None:
+def _step(walk: Walk) -> None:  # noqa: C901 dispatch by match
     statement = walk.item.statement
     if isinstance(statement, Definition):
         define(walk, statement)
@@ -99,7 +109,7 @@ def _step(walk: Walk) -> None:
         case st.ShowProgress(name=name):
             if name is not None:
                 walk.derived(name)
-        case st.Compact(table=name) | st.Vacuum(table=name) | st.ShowTablets(table=name):
+        case st.Compact(table=name) | st.Vacuum(table=name) | cs.ShowTablets(table=name):
             if name is not None:
                 walk.relation(name)
         case st.Describe(name=name, system=system):

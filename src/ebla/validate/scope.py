@@ -45,7 +45,7 @@ class Answer(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundColumn:
     answer: Answer
     column: Output | None = None
     sources: tuple[Source, ...] = ()
@@ -71,9 +71,9 @@ class Scope:
             yield scope
             scope = scope.outer
 
-    def find(self, names: Sequence[str], *, aliases: bool) -> Found:
+    def find(self, names: Sequence[str], *, aliases: bool) -> FoundColumn:
         """What a dotted name in lower case means here, or in a query around this one."""
-        closest: Found | None = None
+        closest: FoundColumn | None = None
         for scope in self.chain():
             # A subquery may stand in a clause of the outer query that sees what its SELECT gives.
             found = scope._here(names, aliases=aliases or scope is not self)
@@ -81,11 +81,11 @@ class Scope:
                 return found
             if closest is None and found.answer is Answer.NO_COLUMN:
                 closest = found
-        return closest or Found(answer=Answer.NOTHING)
+        return closest or FoundColumn(answer=Answer.NOTHING)
 
-    def _here(self, names: Sequence[str], *, aliases: bool) -> Found:
+    def _here(self, names: Sequence[str], *, aliases: bool) -> FoundColumn:
         if self.blind:
-            return Found(answer=Answer.UNSURE)
+            return FoundColumn(answer=Answer.UNSURE)
         qualified = [s for s in self.sources if len(names) > 1 and s.alias == names[0]]
         if qualified:
             found = _among(qualified, names[1])
@@ -94,13 +94,13 @@ class Scope:
         # `a.b` may also be the field b of a column a.
         found = _among([s for s in self.sources if not s.hidden], names[0])
         if found.answer is Answer.AMBIGUOUS and (self.merges_all or names[0] in self.merged):
-            return Found(answer=Answer.FOUND)
+            return FoundColumn(answer=Answer.FOUND)
         if found.answer is Answer.NOTHING and aliases and names[0] in self.aliases:
-            return Found(answer=Answer.FOUND)
+            return FoundColumn(answer=Answer.FOUND)
         if found.answer is Answer.NOTHING and qualified:
-            return Found(answer=Answer.NO_COLUMN, sources=tuple(qualified))
+            return FoundColumn(answer=Answer.NO_COLUMN, sources=tuple(qualified))
         if found.answer is Answer.NOTHING and any(s.hidden and _has(s, names[0]) for s in self.sources):
-            return Found(answer=Answer.UNSURE)
+            return FoundColumn(answer=Answer.UNSURE)
         return found
 
     def source(self, alias: str) -> Source | None:
@@ -113,17 +113,17 @@ def _has(source: Source, name: str) -> bool:
     return source.columns is None or name in source.columns
 
 
-def _among(sources: Sequence[Source], name: str) -> Found:
+def _among(sources: Sequence[Source], name: str) -> FoundColumn:
     having = [s for s in sources if s.columns is not None and name in s.columns]
     if len(having) > 1:
-        return Found(answer=Answer.AMBIGUOUS, sources=tuple(having))
+        return FoundColumn(answer=Answer.AMBIGUOUS, sources=tuple(having))
     if having:
         columns = having[0].columns
         assert columns is not None
-        return Found(answer=Answer.FOUND, column=columns[name], sources=(having[0],))
+        return FoundColumn(answer=Answer.FOUND, column=columns[name], sources=(having[0],))
     if any(s.columns is None for s in sources):
-        return Found(answer=Answer.UNSURE)
-    return Found(answer=Answer.NOTHING)
+        return FoundColumn(answer=Answer.UNSURE)
+    return FoundColumn(answer=Answer.NOTHING)
 
 
 def columns_of(outputs: Outputs, names: Sequence[str] = ()) -> dict[str, Output] | None:

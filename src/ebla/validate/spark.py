@@ -13,7 +13,7 @@ from ebla.base.issue import Code
 from ebla.errors import EblaError, SqlError, UsageError
 from ebla.sql.query import Query, TableRef
 from ebla.sql.refs import rewrite, users_place
-from ebla.validate.views import Analysed, Refused
+from ebla.validate.views import QueryAnalysis, QueryRefusal
 from ebla.values import types
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class SparkAnalyser:
     def __init__(self, session: Callable[[], SparkSession]) -> None:
         self._session = session
 
-    def analyse(self, query: Query, inputs: Mapping[str, Sequence[tuple[str, str]]]) -> Analysed | Refused:
+    def analyse(self, query: Query, inputs: Mapping[str, Sequence[tuple[str, str]]]) -> QueryAnalysis | QueryRefusal:
         spark = self._session()
         names = {name: f"ebla_{uuid.uuid4().hex}" for name in inputs}
 
@@ -53,7 +53,7 @@ def _empty(spark: SparkSession, columns: Sequence[tuple[str, str]]) -> DataFrame
     return empty_frame(spark, StructType([StructField(name, types.to_spark(kind)) for name, kind in columns]))
 
 
-def _analysed(frame: DataFrame, spark: SparkSession) -> Analysed | Refused:
+def _analysed(frame: DataFrame, spark: SparkSession) -> QueryAnalysis | QueryRefusal:
     from ebla.spark.session import tree_patterns
 
     plan = frame._jdf.queryExecution().analyzed()
@@ -66,8 +66,8 @@ def _analysed(frame: DataFrame, spark: SparkSession) -> Analysed | Refused:
             columns.append((field.name, types.from_spark(field.dataType)))
         except UsageError as error:
             message = f"column {field.name}: {error}".partition("; ")[0]
-            return Refused(message=message, code=Code.UNSUPPORTED_TYPE, column=number)
-    return Analysed(
+            return QueryRefusal(message=message, code=Code.UNSUPPORTED_TYPE, column=number)
+    return QueryAnalysis(
         columns=tuple(columns),
         deterministic=bool(plan.deterministic()) and not changing,
         generates="Generate " in str(plan.toString()),
@@ -81,7 +81,7 @@ def _refused(
     replacement: Callable[[TableRef], str | None],
     internal: Sequence[str],
     spark: SparkSession,
-) -> Refused:
+) -> QueryRefusal:
     """What Spark says, without the names that only Ebla knows, at its place in the user's text."""
     from ebla.spark.wording import in_users_words
 
@@ -95,4 +95,4 @@ def _refused(
     if isinstance(found, SqlError) and found.line is not None and found.column is not None:
         at = sum(len(one) + 1 for one in query.text.split("\n")[: found.line - 1]) + found.column - 1
     message = re.sub(r" \(line \d+, column \d+\)$", "", str(found))
-    return Refused(message=message, at=min(at or 0, len(query.text)))
+    return QueryRefusal(message=message, at=min(at or 0, len(query.text)))

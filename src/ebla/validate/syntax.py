@@ -23,7 +23,7 @@ def script_items(text: str) -> tuple[list[ScriptItem], list[Issue], dict[str, Re
     try:
         sources = split(text)
     except SqlError as error:
-        # A string or a comment that never ends: nothing behind its beginning can be told apart.
+        # A string or a comment that never ends: nothing behind its beginning can be split into statements.
         endless = _syntax(StatementText(text=text), error)
         issues.append(endless)
         sources = _complete(text[: endless.offset])

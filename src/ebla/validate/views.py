@@ -24,7 +24,7 @@ from ebla.values import types
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Analysed:
+class QueryAnalysis:
     """What Spark makes of a query: its columns in order with their types, and facts about its plan and session."""
 
     columns: tuple[tuple[str, str], ...]
@@ -36,7 +36,7 @@ class Analysed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class QueryRefusal:
     """What Spark says against a query; `at` is a position in its text, `column` the number of an output column."""
 
     message: str
@@ -46,7 +46,7 @@ class Refused:
 
 
 class Analyser(Protocol):
-    def analyse(self, query: Query, inputs: Mapping[str, Sequence[tuple[str, str]]]) -> Analysed | Refused:
+    def analyse(self, query: Query, inputs: Mapping[str, Sequence[tuple[str, str]]]) -> QueryAnalysis | QueryRefusal:
         """Analyse a query over empty inputs with these columns (by name in lower case). Changes nothing."""
 
 
@@ -96,7 +96,7 @@ class Views:
             found = [step.query_issue(f.code, f.at, f.message, f.hint) for f in findings]
             for name, at in chance.calls(query.text):
                 found.append(step.query_issue(Code.NOT_DETERMINISTIC, at, *chance.described(name)))
-            self.facts[step.item.number] = _facts(step, inputs, Analysed(columns=()), outputs)
+            self.facts[step.item.number] = _facts(step, inputs, QueryAnalysis(columns=()), outputs)
             # The key follows from columns that are right.
             found += _judge(step, self.facts[step.item.number], key=not has_errors(found))
             if has_errors(found):
@@ -123,7 +123,7 @@ class Views:
                 continue
             found = analyser.analyse(step.create.query, columns)
             before = self.facts[number].outputs
-            if isinstance(found, Refused):
+            if isinstance(found, QueryRefusal):
                 at = _place(before, found.column) if found.column is not None else found.at
                 hint = _HINTS.get(found.code, "")
                 issues.append(step.query_issue(found.code, at, found.message, hint))
@@ -201,7 +201,7 @@ def _place(outputs: Outputs, column: int) -> int:
 # ---- what follows from the columns ----------------------------------------------------------------------
 
 
-def _facts(step: ViewStep, inputs: Mapping[str, RelationFacts], analysed: Analysed, outputs: Outputs) -> ViewFacts:
+def _facts(step: ViewStep, inputs: Mapping[str, RelationFacts], analysed: QueryAnalysis, outputs: Outputs) -> ViewFacts:
     columns = _columns(step, outputs)
     understood, blocked, implied = _followed(step, inputs, analysed, outputs)
     spelled = {n.lower(): n for n in columns or {}}
@@ -234,7 +234,7 @@ def _settled(
 ) -> Sketch | None:
     """The sketch with the types of all its columns and the view's own names, if groups can be merged exactly."""
     found = None if drawn is None else analyser.analyse(drawn.query, columns)
-    if drawn is None or not isinstance(found, Analysed) or len(found.columns) != len(drawn.roles):
+    if drawn is None or not isinstance(found, QueryAnalysis) or len(found.columns) != len(drawn.roles):
         return None
     roles = settled(drawn.roles, [kind for _, kind in found.columns])
     if roles is None:
@@ -255,7 +255,7 @@ def _columns(step: ViewStep, outputs: Outputs) -> dict[str, str | None] | None:
 
 
 def _followed(
-    step: ViewStep, inputs: Mapping[str, RelationFacts], analysed: Analysed, outputs: Outputs
+    step: ViewStep, inputs: Mapping[str, RelationFacts], analysed: QueryAnalysis, outputs: Outputs
 ) -> tuple[Shape | None, str | None, tuple[str, ...] | None]:
     """The query's tree or why there is none, and the key that it implies; nothing at all where types are unknown."""
     kinds = {n: r.shape_types() for n, r in inputs.items()}

@@ -10,7 +10,7 @@
     object          struct, by names whatever their case; map, whose keys are texts of the key's type
 
 Anything else is refused. The standard's grammar is read by Python's own decoder; what it refuses, and an option allows,
-by `Lenient`.
+by `LenientReader`.
 """
 
 from __future__ import annotations
@@ -96,12 +96,12 @@ def read(text: str, leniency: Leniency) -> Any:
     except (ValueError, RecursionError):
         pass
     try:
-        return Lenient(text, leniency).whole()
+        return LenientReader(text, leniency).whole()
     except RecursionError:
         raise Unreadable("expected lists and objects nested less deep") from None
 
 
-class Lenient:
+class LenientReader:
     """A reader by hand, which says what it expected."""
 
     def __init__(self, text: str, leniency: Leniency) -> None:
@@ -254,7 +254,7 @@ def _paired(text: str) -> bool:
 # ---- storing --------------------------------------------------------------------------------------------
 
 
-def store(values: Sequence[Any], tree: Type, how: texts.How) -> pa.Array:
+def store(values: Sequence[Any], tree: Type, how: texts.TextFormat) -> pa.Array:
     """A column's values as Arrow's array of its type; raises `Unfit`, or what Arrow raises."""
     kinds = set(map(type, values)) - {type(None)}
     if kinds == {Number} and tree.kind in _NUMBERS:
@@ -267,7 +267,7 @@ def store(values: Sequence[Any], tree: Type, how: texts.How) -> pa.Array:
     return types.checked_maps(made, tree)
 
 
-def value(found: Any, tree: Type, how: texts.How) -> Any:
+def value(found: Any, tree: Type, how: texts.TextFormat) -> Any:
     """The value of the type that a JSON value is, as Arrow takes it; raises `Unfit`."""
     if found is None:
         return None
@@ -291,14 +291,14 @@ def value(found: Any, tree: Type, how: texts.How) -> Any:
     raise Unfit(_kind(found))
 
 
-def _part(name: str, found: Any, tree: Type, how: texts.How) -> Any:
+def _part(name: str, found: Any, tree: Type, how: texts.TextFormat) -> Any:
     try:
         return value(found, tree, how)
     except Unfit as why:
         raise Unfit(f"{name}: expected {tree}, found {text_of(found)}: {why}") from None
 
 
-def _struct(found: dict[str, Any], tree: Type, how: texts.How) -> dict[str, Any]:
+def _struct(found: dict[str, Any], tree: Type, how: texts.TextFormat) -> dict[str, Any]:
     declared_names = {name.lower(): name for name, _ in tree.parts}
     given: dict[str, Any] = {}
     for name, one in found.items():

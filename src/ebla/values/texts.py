@@ -7,10 +7,10 @@
     float, double   a number, stored as the nearest one; NaN, Infinity, Inf in any case, with a sign. One that would
                     become infinite, or zero without being it, is refused
     string          the text itself, blanks too
-    binary          Base64, or what `How.binary` says
+    binary          Base64, or what `TextFormat.binary` says
     date            2024-01-05, 2024-1-5, -0044-03-15, 12345-01-01; also with a time of midnight and without a zone
     timestamp       a date, or a date and a time: 2024-01-05 13:45, 2024-01-05T13:45:07.123456+01:00, … Europe/Berlin.
-                    Without a zone it is in `How.zone`; a time that the zone's clocks skip is refused
+                    Without a zone it is in `TextFormat.zone`; a time that the zone's clocks skip is refused
     timestamp_ntz   the same without a zone
 
     number          digits 0 to 9, a sign, a point, an exponent: no blanks, underscores, commas, 0x10, 1d
@@ -57,7 +57,7 @@ _EXPECTED = {"date": "yyyy-mm-dd", "timestamp": "yyyy-mm-dd hh:mm:ss", "timestam
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class How:
+class TextFormat:
     """How a door's texts are read, where doors differ."""
 
     zone: str = UTC
@@ -71,8 +71,8 @@ class How:
     """Words of the user's own for NaN and the infinities, and what they mean."""
 
 
-FILES = How()
-LITERALS = How(binary="utf-8")
+FILES = TextFormat()
+LITERALS = TextFormat(binary="utf-8")
 
 
 # ---- one text -------------------------------------------------------------------------------------------
@@ -82,12 +82,12 @@ def literal(text: str, sql_type: str, *, zone: str = UTC) -> pa.Scalar:
     """The value of a type that a string literal in SQL says exactly; a TypeMismatchError says why there is none."""
     tree = parse(sql_type)
     try:
-        return as_array([value(text, tree, How(zone=zone, binary="utf-8"))], tree)[0]
+        return as_array([value(text, tree, TextFormat(zone=zone, binary="utf-8"))], tree)[0]
     except Unfit as error:
         raise TypeMismatchError(f"expected {tree}, found {text!r} ({error})") from None
 
 
-def value(text: str, tree: Type, how: How = FILES) -> Any:
+def value(text: str, tree: Type, how: TextFormat = FILES) -> Any:
     """What a text says, as Arrow takes it; raises `Unfit`."""
     match tree.kind:
         case "string":
@@ -157,7 +157,7 @@ def _decimal(exact: Decimal, tree: Type) -> Decimal:
     return Decimal((found < 0, tuple(map(int, digits)), -tree.scale))
 
 
-def _binary_fraction(text: str, kind: str, how: How) -> float:
+def _binary_fraction(text: str, kind: str, how: TextFormat) -> float:
     found = text.strip(BLANKS)
     found = dict(how.words).get(found, found)
     if found.lower() == "nan":
@@ -169,7 +169,7 @@ def _binary_fraction(text: str, kind: str, how: How) -> float:
     return nearest(found, kind, is_zero=not re.search("[1-9]", re.split("[eE]", found)[0]))
 
 
-def is_word(text: str, how: How = FILES) -> bool:
+def is_word(text: str, how: TextFormat = FILES) -> bool:
     """Whether a text is a word for NaN or an infinity."""
     return text in dict(how.words) or text.lower() == "nan" or _INFINITE.fullmatch(text) is not None
 
@@ -187,7 +187,7 @@ def nearest(number: str, kind: str, *, is_zero: bool) -> float:
     return found
 
 
-def _binary(text: str, how: How) -> bytes:
+def _binary(text: str, how: TextFormat) -> bytes:
     match how.binary:
         case "utf-8":
             return unicode(text).encode()
@@ -208,14 +208,14 @@ def _binary(text: str, how: How) -> bytes:
 # ---- dates and times ------------------------------------------------------------------------------------
 
 
-def _date(text: str, how: How) -> int:
+def _date(text: str, how: TextFormat) -> int:
     found = how.date.read(text) if how.date is not None else _clock(text, "date")
     if found.zone is not None or found.us:
         raise Unfit("not a whole day")
     return in_range(days(found.year, found.month, found.day), 32)
 
 
-def _time(text: str, kind: str, how: How) -> int:
+def _time(text: str, kind: str, how: TextFormat) -> int:
     pattern = how.timestamp if kind == "timestamp" else how.timestamp_ntz
     found = pattern.read(text) if pattern is not None else _clock(text, kind)
     if kind == "timestamp":
@@ -271,7 +271,7 @@ _PLAIN = {
 _ZONED = f"^{_CLOCK}(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])$"
 
 
-def array(found: pa.Array, tree: Type, how: How = FILES) -> pa.Array:
+def array(found: pa.Array, tree: Type, how: TextFormat = FILES) -> pa.Array:
     """What an array of strings says; raises `Unfit` if one of them says no value of the type.
 
     Arrow reads those in a plain spelling together; only the others are read one by one.
@@ -296,7 +296,7 @@ def array(found: pa.Array, tree: Type, how: How = FILES) -> pa.Array:
     return values if len(values) == len(found) else pc.replace_with_mask(made, left, values)
 
 
-def _spellings(tree: Type, how: How) -> list[tuple[str, pa.DataType]]:
+def _spellings(tree: Type, how: TextFormat) -> list[tuple[str, pa.DataType]]:
     """Expressions for plain texts, and what Arrow reads them as."""
     kind, target = tree.kind, to_arrow(str(tree))
     own = {"date": how.date, "timestamp": how.timestamp, "timestamp_ntz": how.timestamp_ntz}.get(kind)

@@ -39,7 +39,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebla.errors import DuplicateNameError, Refused, TypeMismatchError, UnknownNameError
+from ebla.errors import DuplicateNameError, RefusedValue, TypeMismatchError, UnknownNameError
 from ebla.values import python_values
 from ebla.values.defaults import scalar
 from ebla.values.grammar import DEPTH_MAX, SUPPORTED, Type, Unfit, parse, quoted_name, too_deep
@@ -182,7 +182,7 @@ def from_spark(data_type: DataType, depth: int = 0) -> str:
 
 
 def widens(old: str, new: str) -> bool:
-    """Whether Spark reads old Parquet files rightly when it is told the new type; true for equal types.
+    """Whether Spark reads old Parquet files rightly when it is given the new type; true for equal types.
 
     Every line was tried on Spark 4.3 with files of Spark and of pyarrow (`test_widening_spark.py`):
 
@@ -205,7 +205,7 @@ def widens(old: str, new: str) -> bool:
         case ("tinyint" | "smallint" | "int" | "bigint") as integer, "decimal":
             return whole >= (20 if integer == "bigint" else 10)
         case "decimal", "decimal" if whole >= before.precision - before.scale:
-            # In Parquet a decimal is as wide as the smallest signed integer with this many digits.
+            # In Parquet a decimal has the width of the smallest signed integer with this many digits.
             old_width, new_width = (int(10**t.precision - 1).bit_length() // 8 for t in (before, after))
             return after.scale > before.scale or (after.scale == before.scale and old_width == new_width)
         case _:
@@ -268,7 +268,7 @@ def _assemble(given: Mapping[str, pa.ChunkedArray], rows: int, columns: Columns,
         if array.null_count and not column.nullable:
             row = pc.index(pc.is_null(array), True).as_py()
             found = "NULL" if column.name in given else "no such column"
-            refused = Refused(column=column.name, row=row, expected=f"{column.type} NOT NULL", found=found)
+            refused = RefusedValue(column=column.name, row=row, expected=f"{column.type} NOT NULL", found=found)
             raise refused.error(f"{relation}.{column.name}, row {row + 1}")
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
@@ -291,7 +291,7 @@ def _column(
     except _UNFIT:
         row, value, why = _first_unfit(chunk, store, tree, show)
         at = sum(map(len, stored)) + row
-        refused = Refused(column=column.name, row=at, expected=str(tree), found=value, why=why)
+        refused = RefusedValue(column=column.name, row=at, expected=str(tree), found=value, why=why)
         raise refused.error(f"{relation}.{column.name}, row {at + 1}") from None
     return pa.chunked_array(stored, type=to_arrow(str(tree)))
 
@@ -397,6 +397,32 @@ def _family(kind: Any) -> str:
     return "integer" if pa.types.is_integer(kind) else family
 
 
+def _float_of_float(array: Any, target: Any) -> Any:
+    stored = array.cast(target)
+    if pc.any(pc.and_(pc.is_inf(stored), pc.is_finite(array))).as_py():
+        raise Unfit("out of range")
+    narrower = stored.type.bit_width < array.type.bit_width
+    if narrower and pc.any(pc.and_(pc.equal(stored, 0.0), pc.not_equal(array, 0.0))).as_py():
+        raise Unfit("too small: it would become 0")
+    return stored
+
+
+def _decimal_of_float(array: Any, tree: Type, target: Any) -> Any:
+    shortest = array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
+    # Arrow reads a number of 39 digits as another one, without an error.
+    if pc.any(pc.greater_equal(pc.abs(shortest), 10.0 ** (tree.precision - tree.scale))).as_py():
+        raise Unfit("out of range")
+    # Of one with a long exponent Arrow makes 0, without an error.
+    width = shortest.type.to_pandas_dtype()  # a power of ten lies beside its number, in each width elsewhere
+    finest = float(np.nextafter(width(10.0**-tree.scale), width(0.0)))
+    if pc.any(pc.and_(pc.less(pc.abs(shortest), finest), pc.not_equal(shortest, 0.0))).as_py():
+        raise Unfit("more digits than the type has")
+    large = shortest.filter(pc.greater_equal(pc.abs(shortest), 2.0**24))
+    for value in large.to_numpy(zero_copy_only=False):
+        python_values.shortest(value)
+    return shortest.cast(pa.string()).cast(target)
+
+
 def _store_atomic(array: Any, tree: Type, target: Any) -> Any:
     match _family(array.type), _family(target):
         case "integer", "decimal":
@@ -405,32 +431,14 @@ def _store_atomic(array: Any, tree: Type, target: Any) -> Any:
         case "integer", "float" if not pa.types.is_uint64(array.type):
             return _same_fractions(array.cast(pa.int64()), target)
         case "float", "float":
-            stored = array.cast(target)
-            if pc.any(pc.and_(pc.is_inf(stored), pc.is_finite(array))).as_py():
-                raise Unfit("out of range")
-            narrower = stored.type.bit_width < array.type.bit_width
-            if narrower and pc.any(pc.and_(pc.equal(stored, 0.0), pc.not_equal(array, 0.0))).as_py():
-                raise Unfit("too small: it would become 0")
-            return stored
+            return _float_of_float(array, target)
         case "decimal", "float":
             # By its digits: Arrow's own cast is often beside the nearest one.
             digits = array.cast(pa.string())
             stored = _store_atomic(digits.cast(pa.float64()), tree, target)
             return stored if tree.kind == "double" else digits.cast(target)  # rounded once
         case "float", "decimal":
-            shortest = array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
-            # Arrow reads a number of 39 digits as another one, without an error.
-            if pc.any(pc.greater_equal(pc.abs(shortest), 10.0 ** (tree.precision - tree.scale))).as_py():
-                raise Unfit("out of range")
-            # Of one with a long exponent Arrow makes 0, without an error.
-            width = shortest.type.to_pandas_dtype()  # a power of ten lies beside its number, in each width elsewhere
-            finest = float(np.nextafter(width(10.0**-tree.scale), width(0.0)))
-            if pc.any(pc.and_(pc.less(pc.abs(shortest), finest), pc.not_equal(shortest, 0.0))).as_py():
-                raise Unfit("more digits than the type has")
-            large = shortest.filter(pc.greater_equal(pc.abs(shortest), 2.0**24))
-            for value in large.to_numpy(zero_copy_only=False):
-                python_values.shortest(value)
-            return shortest.cast(pa.string()).cast(target)
+            return _decimal_of_float(array, tree, target)
         case "decimal", "decimal":
             # Arrow overflows in 128 bits, without an error; in 256 bits there is room for both types' digits.
             return array.cast(pa.decimal256(76, tree.scale)).cast(target)

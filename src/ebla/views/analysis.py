@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ebla.algebra.direct import direct_of_relations
+from ebla.algebra.direct_query import direct_of_relations
 from ebla.catalog import reads
 from ebla.model.relation import HIDDEN_KEY
 from ebla.spark.session import view_settings

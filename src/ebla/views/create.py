@@ -40,7 +40,7 @@ def create_view(
     if refresh not in ("auto", "incremental"):
         raise UsageError(f"refresh: expected 'auto' or 'incremental', found {refresh!r}")
     speed = pace({n: given.pop(n) for n in PACE if n in given})
-    tablets, replication, kept = ddl.storage_options(context, given)
+    tablets, replication, kept = ddl.storage_options(context.settings, given)
     with context.catalog.reading() as connection:
         if if_not_exists and reads.find_relation(connection, name) is not None:
             return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from ebla.algebra.driving import Driving
+from ebla.algebra.build_method import DrivenBuild
 from ebla.base.ids import NodeId
 from ebla.catalog import reads, topology
 from ebla.errors import DuplicateNameError
@@ -52,11 +52,11 @@ def decision(connection: Connection, new: NewView, node: NodeId) -> c.Decision |
             raise DuplicateNameError(f"view {name}: expected a free name, found a {found.kind} of that name")
         ddl.require_kind(found, Kind.VIEW, "CREATE OR REPLACE")
         name, older = definition.replacement_name(found.name), begun(connection, found)
-    how = new.checked.how_built(definition.inputs_of(new.query))
+    how = new.checked.build_method(definition.inputs_of(new.query))
     base = None if how.base is None else reads.relation(connection, how.base)
     build = c.CreateBuild(
         build=new.build if base is None else replace(new.build, base=base.id),
-        tasks=first_tasks(connection, base, node, together=not isinstance(how, Driving)),
+        tasks=first_tasks(connection, base, node, together=not isinstance(how, DrivenBuild)),
         of_created=True,
     )
     what = "create" if found is None else "begin to replace"

@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ebla.algebra.driving import Driving
+from ebla.algebra.build_method import DrivenBuild
 from ebla.base.ids import Version
 from ebla.catalog import reads
+from ebla.catalog.store import Catalog
 from ebla.model.relation import Relation
 from ebla.model.snapshot import Snapshot
 from ebla.relations import views as definition
 from ebla.relations.guard import require_built
-from ebla.relations.shapes import how_built
+from ebla.relations.shapes import build_method
 from ebla.relations.views import Position, View
 from ebla.tables import scans
-from ebla.tables.context import Context
 from ebla.tables.parts import Part
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class PartRead:
     relations: Mapping[str, Relation]
     now: Mapping[str, Snapshot]
     mine: Snapshot
-    how: Driving | None
+    how: DrivenBuild | None
     """By whose key it is cut; `None`: by its own."""
     base: Snapshot | None
     """The part of the base."""
@@ -49,17 +49,17 @@ def load(connection: Connection, name: str) -> tuple[View, Position]:
 
 
 @contextmanager
-def part_read(context: Context, pins: scans.Pins, name: str, part: Part) -> Iterator[PartRead]:
+def part_read(catalog: Catalog, pins: scans.Pins, name: str, part: Part) -> Iterator[PartRead]:
     """What a part reads, kept from vacuum. An epoch that moves the view before it is pinned costs another look."""
     while True:
-        with context.catalog.reading() as connection:
+        with catalog.reading() as connection:
             view, position = load(connection, name)
             newest = reads.current_version(connection)
         to = {} if position.refresh is None else position.refresh.to
         versions = sorted({*position.read.values(), *to.values(), newest})
         holds = [pins.hold(Version(v), f"check of {name}") for v in versions]
         try:
-            with context.catalog.reading() as connection:
+            with catalog.reading() as connection:
                 seen = _read(connection, name, part)
             if seen.view.stored == view.stored:
                 yield seen
@@ -80,8 +80,8 @@ def _read(connection: Connection, name: str, part: Part) -> PartRead:
 
 def _read_at(connection: Connection, view: View, position: Position, part: Part, read: Mapping[str, int]) -> PartRead:
     relations = {n: reads.relation(connection, n) for n in view.inputs}
-    how = how_built(view, relations)
-    driven = how if isinstance(how, Driving) else None
+    how = build_method(view, relations)
+    driven = how if isinstance(how, DrivenBuild) else None
     own = driven is None or list(driven.scope) == [k.name for k in view.relation.key]
     base = None
     if driven is not None and part.count > 1:

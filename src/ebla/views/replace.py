@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, Version
 from ebla.catalog import reads
+from ebla.catalog.store import Catalog
 from ebla.errors import UsageError
 from ebla.model import changes as c
 from ebla.model.relation import Relation
@@ -28,9 +29,9 @@ from ebla.relations.views import REPLACEMENT, find_replacement
 from ebla.tables.context import Context
 
 
-def name_of_build(context: Context, name: str) -> str:
+def name_of_build(catalog: Catalog, name: str) -> str:
     """The name under which something is being built: that of a view's replacement, if it has one."""
-    with context.catalog.reading() as connection:
+    with catalog.reading() as connection:
         found = find_replacement(connection, name)
     return name if found is None else found.name
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ebla.algebra.driving import HowBuilt, driving
+from ebla.algebra.build_method import BuildMethod, driving
 from ebla.algebra.merge import Sketch
 from ebla.algebra.nodes import Shape
 from ebla.algebra.plan import EpochPlan, FullRefresh, plan
@@ -29,7 +29,7 @@ class ViewAnalysis:
     direct: bool = False
     """Whether small epochs compute it on the driver, without Spark."""
 
-    def how_built(self, names: Sequence[str]) -> HowBuilt:
+    def build_method(self, names: Sequence[str]) -> BuildMethod:
         """Whether the view is built in chunks; `names` are its inputs in the order of the text."""
         merges = self.drawn is not None
         if self.shape is None:

@@ -20,7 +20,7 @@ from ebla.spark import write as swrite
 from ebla.tables import compare, scans
 from ebla.tables import parts as pt
 from ebla.tables.chunk_scan import within
-from ebla.tables.compare import Compared
+from ebla.tables.compare import ComparisonResult
 from ebla.tables.context import Context
 from ebla.tables.parts import Pace, Part
 from ebla.views.epoch.evaluate import Evaluation
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def check_view(context: Context, pins: scans.Pins, name: str, percent: float | None, pace: Pace) -> Compared:
+def check_view(context: Context, pins: scans.Pins, name: str, percent: float | None, pace: Pace) -> ComparisonResult:
     """Missing, spurious and different rows; of a view without a key, missing and spurious ones."""
     with context.catalog.reading() as connection:
         view, _ = load(connection, name)
         rows = reads.snapshot(connection, view.relation).rows_at_most
     wrong: Counter[str] = Counter()
     for part in pt.parts(context, f"checking view {view.relation.name}", rows, pace):
-        with part_read(context, pins, name, part) as seen, pt.stoppable(context.spark):
+        with part_read(context.catalog, pins, name, part) as seen, pt.stoppable(context.spark):
             wrong.update(_compared(context, seen, part, percent))
-    return Compared.of("view", seen.view.relation.name, seen.position.applied_version, wrong, percent)
+    return ComparisonResult.of("view", seen.view.relation.name, seen.position.applied_version, wrong, percent)
 
 
 def _compared(context: Context, seen: PartRead, part: Part, percent: float | None) -> Mapping[str, int]:

@@ -74,7 +74,7 @@ class Arrivals:
             indexes = [index_definition.load(connection, name) for name in of_index]
         names = tuple(name for name in names if name not in of_index)
         self._require(names)
-        beside = [replace.name_of_build(self._context, name) for name in names]
+        beside = [replace.name_of_build(self._context.catalog, name) for name in names]
         self._waits.wait(beside)
         for view in self._require([name for name in beside if name not in names and self._is_there(name)]):
             if view.position is None or not view.position.built:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from ebla.api.statements import answers
 from ebla.api.statements.frames import Rows
 from ebla.api.statements.points import point_rows
-from ebla.api.statements.reading import Reading, Snapshots
+from ebla.api.statements.snapshot_queries import PlannedQuery, Snapshots
 from ebla.spark import write as swrite
 from ebla.spark.result import Result
 from ebla.sql import dml
@@ -17,10 +17,10 @@ from ebla.sql.lex import StatementText
 from ebla.sql.query import Parameters, Query
 from ebla.tables import batch as b
 from ebla.tables import defaults
-from ebla.tables.computed import values_batch
+from ebla.tables.computed_values import values_batch
 from ebla.tables.literals import dialect_of
 from ebla.tables.transaction import OpenTransaction
-from ebla.tables.writes import Make, Written, write
+from ebla.tables.writes import Make, WriteResult, write
 
 if TYPE_CHECKING:
     from ebla.api.database import Database
@@ -45,7 +45,7 @@ class Changes:
             kinds = {c.name: c.type for c in relation.visible}
             dialect, given = dialect_of(self._context, parameters), defaults.sql_by_name(relation)
 
-            def read(query: Query, target: Rows | None = None) -> Reading:
+            def read(query: Query, target: Rows | None = None) -> PlannedQuery:
                 asked = replace(query, source=source)
                 return self._snapshots.read_in(asked, parameters, transaction.snapshot, target)
 
@@ -80,7 +80,7 @@ class Changes:
         return self._write(statement.table, make, reason=reason, reads_target=not blind)
 
     def _write(self, table: str, make: Make, *, reason: str, reads_target: bool) -> Result:
-        written: Written = write(self._context, table, make, reason=reason, reads_target=reads_target)
+        written: WriteResult = write(self._context, table, make, reason=reason, reads_target=reads_target)
         self._database.background.written(written.relation.name)
         return answers.row(
             self._context, rows=written.rows, version=None if written.version is None else int(written.version)

@@ -15,9 +15,9 @@ from ebla.catalog import topology as stored
 from ebla.errors import UsageError
 from ebla.model.topology import RequestKind, Topology
 from ebla.spark.result import Result, named_like
-from ebla.sql import statements as st
+from ebla.sql import cluster_statements as cs
 from ebla.topology import requests
-from ebla.topology.handshake import named
+from ebla.topology.handshake import find_member
 from ebla.values import types
 
 if TYPE_CHECKING:
@@ -50,38 +50,40 @@ REQUESTS = {
 }
 
 
-def run(database: Database, statement: st.ClusterStatement) -> Result:
-    if isinstance(statement, st.TabletStatement):
+def run(database: Database, statement: cs.ClusterStatement) -> Result:
+    if isinstance(statement, cs.TabletStatement):
         return tablets.run(database, statement)
     context, handshake = database.context, database.background.handshake
     match statement:
-        case st.SetTableOptions(table=table, options=options):
+        case cs.SetTableOptions(table=table, options=options):
             if set(options) == {"replication"}:
                 return tablets.set_replication(database, table, options["replication"])
             return answers.row(context, request=handshake.resize(table, _tablets(table, options)))
-        case st.AlterNode(action=action, node=node):
+        case cs.AlterNode(action=action, node=node):
             parameters: dict[str, object] = {}
             if statement.ignored:
                 with context.catalog.reading() as connection:
                     state = handshake.topology(connection)
-                parameters["ignore_nodes"] = [named(state, name).id for name in statement.ignored]
+                parameters["ignore_nodes"] = [find_member(state, name).id for name in statement.ignored]
             if statement.source is not None:
                 parameters["source"] = statement.source
             return answers.row(context, request=handshake.ask(RequestKind(action), node, parameters))
-        case st.CancelRequest(request=request):
+        case cs.NewGeneration(table=name):
+            return answers.row(context, request=handshake.renew(name))
+        case cs.CancelRequest(request=request):
             handshake.cancel(request)
             return answers.row(context, request=request)
-        case st.SetBalancing(on=on):
+        case cs.SetBalancing(on=on):
             handshake.balance(on)
             return answers.columns(context, {})
-        case st.WaitForRequest(request=request):
+        case cs.WaitForRequest(request=request):
             result = handshake.wait(request)
             return answers.columns(context, {"request": pa.array([request], pa.int64()), "result": [result]})
-        case st.ShowNodes(like=like):
+        case cs.ShowNodes(like=like):
             with context.catalog.reading() as connection:
                 found = nodes(handshake.topology(connection))
             return Result(table=named_like(found, like), spark=lambda: context.spark)
-        case st.ShowRequests():
+        case cs.ShowRequests():
             with context.catalog.reading() as connection:
                 asked = requests_of(connection, handshake.topology(connection))
             return Result(table=asked, spark=lambda: context.spark)
@@ -132,7 +134,7 @@ def requests_of(connection: Connection, state: Topology) -> pa.Table:
         {
             "id": row.id,
             "kind": row.kind,
-            "node": None if row.host_id is None else requests.called(state, row.host_id),
+            "node": None if row.host_id is None else requests.name_of(state, row.host_id),
             "state": row.state,
             "waits_for": waiting.get(row.id),
             "result": row.result,

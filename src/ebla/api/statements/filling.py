@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ebla.api.statements import answers
-from ebla.api.statements.reading import Snapshots
+from ebla.api.statements.snapshot_queries import Snapshots
 from ebla.api.statements.versions import parameter
 from ebla.catalog import transactions as tx
 from ebla.errors import SqlError
@@ -16,13 +16,13 @@ from ebla.spark.result import Result
 from ebla.sql import statements as st
 from ebla.sql.query import Parameters
 from ebla.tables import create_as
-from ebla.tables.writes import Written
+from ebla.tables.writes import WriteResult
 
 if TYPE_CHECKING:
     from ebla.api.database import Database
 
 
-class Filling:
+class FillStatements:
     """Statements that fill tables of one open database."""
 
     def __init__(self, database: Database, snapshots: Snapshots) -> None:
@@ -61,7 +61,7 @@ class Filling:
         return answers.row(self._context, rows=0, version=None)
 
 
-def _load_note(load: st.Load, written: Written) -> str | None:
+def _load_note(load: st.Load, written: WriteResult) -> str | None:
     """What the version of a staged load means."""
     if not written.staged:
         return None

@@ -31,7 +31,7 @@ class Rows:
     """Rows of a relation that are on the driver already, in place of all of them."""
 
     table: pa.Table
-    """Under the columns' names."""
+    """The values under the columns' names."""
     columns: Sequence[Column]
 
 
@@ -47,7 +47,7 @@ def frame_of(context: Context, query: Query, parameters: Parameters, relations: 
     for number, ref in enumerate(query.refs):
         found = relations.get(ref)
         if isinstance(found, Snapshot):
-            frames[number] = scans.frame_of(context, found, hidden=ref.target)
+            frames[number] = scans.frame_of(context, found, hidden=ref.target, by_places=True)
         elif isinstance(found, Rows):
             fields = sscan.struct(under_names(found.columns))
             frames[number] = sscan.local(spark, found.table, fields)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Literal, assert_never
 
 import pyarrow as pa
 from sqlalchemy import Connection
@@ -15,6 +15,7 @@ from ebla.model import changes as c
 from ebla.model.handlers import DEFAULT, DICTIONARY, Handler, Input, by_name, is_reserved, with_settings
 from ebla.model.scopes import HANDLERS
 from ebla.relations import handlers as stored
+from ebla.relations import jobs
 from ebla.spark.result import Result, named_like
 from ebla.sql import statements as st
 from ebla.tables.context import Context
@@ -42,10 +43,26 @@ def run(database: Database, statement: st.HandlerStatement) -> Result:
         case st.ShowHandlers(like=like):
             with context.catalog.reading() as connection:
                 return Result(table=named_like(stored.table(connection), like), spark=lambda: context.spark)
+        case st.ShowJobs(what=what, like=like):
+            with context.catalog.reading() as connection:
+                return Result(
+                    table=named_like(_jobs(connection, what, context.catalog.clock()), like),
+                    spark=lambda: context.spark,
+                )
         case _:
             assert_never(statement)
     database.wake()
     return Result(table=pa.table({}), spark=lambda: context.spark)
+
+
+def _jobs(connection: Connection, what: Literal["jobs", "runners", "commands"], now: int) -> pa.Table:
+    match what:
+        case "jobs":
+            return jobs.jobs_table(connection, now)
+        case "runners":
+            return jobs.runners_table(connection, now)
+        case "commands":
+            return jobs.commands_table(connection)
 
 
 def create(context: Context, statement: st.CreateHandler) -> tuple[Issue, ...] | None:

@@ -27,7 +27,7 @@ class Progress:
 
     def show(self, name: str | None) -> Result:
         if name is not None:
-            one = self.of(replace.name_of_build(self._context, name))
+            one = self.of(replace.name_of_build(self._context.catalog, name))
             found = types.table_of(build_progress.COLUMNS, [one.row()])
         else:
             with self._context.catalog.reading() as connection:

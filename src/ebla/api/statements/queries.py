@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ebla.api import system
 from ebla.api.statements.answers import columns
 from ebla.api.statements.first_rows import FirstRows
-from ebla.api.statements.reading import Snapshots
+from ebla.api.statements.snapshot_queries import Snapshots
 from ebla.api.statements.versions import is_system
 from ebla.errors import StorageError
 from ebla.spark.result import Result

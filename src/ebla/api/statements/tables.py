@@ -15,7 +15,7 @@ from ebla.model.relation import Column, Constraint, Kind, Relation
 from ebla.relations import copies
 from ebla.spark.result import Result, named_like
 from ebla.sql import statements as st
-from ebla.tables import compaction, constraint_ddl, ddl, defaults
+from ebla.tables import compaction, constraint_ddl, ddl, defaults, truncation
 from ebla.values import types
 
 if TYPE_CHECKING:
@@ -29,12 +29,12 @@ class Tables:
         self._database = database
         self._context = database.context
 
-    def define(self, statement: st.Statement) -> Result:
+    def define(self, statement: st.TableDefinition) -> Result:
         """Create, alter or drop a table."""
         self._define(statement)
         return answers.columns(self._context, {})
 
-    def _define(self, statement: st.Statement) -> None:
+    def _define(self, statement: st.TableDefinition) -> None:
         context = self._context
         match statement:
             case st.CreateTable():
@@ -85,7 +85,7 @@ class Tables:
 
     def maintain(self, statement: st.Truncate | st.Compact | st.Vacuum) -> Result:
         if isinstance(statement, st.Truncate):
-            return answers.row(self._context, version=int(ddl.truncate(self._context, statement.table)))
+            return answers.row(self._context, version=int(truncation.truncate(self._context, statement.table)))
         if isinstance(statement, st.Vacuum):
             done = self._database.vacuum(statement.table, retain_s=statement.retain_seconds)
             return answers.row(

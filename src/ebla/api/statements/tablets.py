@@ -13,12 +13,13 @@ from ebla.catalog import reads
 from ebla.errors import UsageError
 from ebla.model.relation import Kind, Relation
 from ebla.model.tablets import token_range
+from ebla.model.tasks import Replica
 from ebla.model.topology import RequestKind, Topology
 from ebla.spark.result import Result
-from ebla.sql import statements as st
+from ebla.sql import cluster_statements as cs
 from ebla.topology import tablets
-from ebla.topology.handshake import named
-from ebla.topology.requests import called
+from ebla.topology.handshake import find_member
+from ebla.topology.requests import name_of
 from ebla.values import types
 
 if TYPE_CHECKING:
@@ -46,20 +47,20 @@ TRANSITIONS = {
 }
 
 
-def run(database: Database, statement: st.TabletStatement) -> Result:
+def run(database: Database, statement: cs.TabletStatement) -> Result:
     context, handshake = database.context, database.background.handshake
     with context.catalog.reading() as connection:
         state = handshake.topology(connection)
         match statement:
-            case st.ShowTablets(table=name):
-                return Result(table=_tablets(connection, state, name), spark=lambda: context.spark)
-            case st.ShowTransitions():
-                return Result(table=_transitions(state), spark=lambda: context.spark)
-            case st.MoveTablet(table=name):
+            case cs.ShowTablets(table=name):
+                return Result(table=tablets_of(connection, state, name), spark=lambda: context.spark)
+            case cs.ShowTransitions():
+                return Result(table=transitions(state), spark=lambda: context.spark)
+            case cs.MoveTablet(table=name):
                 relation = _placed(reads.relation(connection, name))
             case _:
                 assert_never(statement)
-    ends = {"source": named(state, statement.source).id, "target": named(state, statement.target).id}
+    ends = {"source": find_member(state, statement.source).id, "target": find_member(state, statement.target).id}
     asked = handshake.ask_of(RequestKind.MOVE, relation.id, {"tablet": statement.tablet, **ends})
     return answers.row(context, request=asked)
 
@@ -85,7 +86,7 @@ def _placed(relation: Relation) -> Relation:
     return relation
 
 
-def _tablets(connection: Connection, state: Topology, name: str | None) -> pa.Table:
+def tablets_of(connection: Connection, state: Topology, name: str | None) -> pa.Table:
     only = None if name is None else _placed(reads.relation(connection, name)).id
     found = []
     for layout in sorted(state.layouts.values(), key=lambda layout: layout.name):
@@ -95,7 +96,7 @@ def _tablets(connection: Connection, state: Topology, name: str | None) -> pa.Ta
                 {
                     "relation": layout.name,
                     "tablet": tablet,
-                    "replicas": ", ".join(called(state, replica.host) for replica in layout.replicas[tablet]),
+                    "replicas": ", ".join(name_of(state, replica.host) for replica in layout.replicas[tablet]),
                     "stage": None if moving is None else moving.stage.value,
                     "token_min": tokens.first,
                     "token_max": tokens.last,
@@ -104,15 +105,15 @@ def _tablets(connection: Connection, state: Topology, name: str | None) -> pa.Ta
     return types.table_of(TABLETS, found)
 
 
-def _transitions(state: Topology) -> pa.Table:
+def transitions(state: Topology) -> pa.Table:
     found = [
         {
             "relation": state.layouts[one.tablet[0]].name if one.tablet[0] in state.layouts else str(one.tablet[0]),
             "tablet": one.tablet[1],
             "kind": one.kind.value,
             "stage": one.stage.value,
-            "leaving": None if one.leaving is None else called(state, one.leaving.host),
-            "pending": None if one.pending is None else called(state, one.pending.host),
+            "leaving": _place(state, one.leaving, one.pending),
+            "pending": _place(state, one.pending, one.leaving),
             "waits_for": tablets.waits_for(state, one),
             "failure": one.failure,
             "request": one.request,
@@ -121,3 +122,11 @@ def _transitions(state: Topology) -> pa.Table:
         for one in state.transitions.values()
     ]
     return types.table_of(TRANSITIONS, found)
+
+
+def _place(state: Topology, replica: Replica | None, other: Replica | None) -> str | None:
+    """A replica by the name of its node; with its shard, where the other one is on the same node."""
+    if replica is None:
+        return None
+    within = other is not None and other.host == replica.host
+    return f"{name_of(state, replica.host)} shard {replica.shard}" if within else name_of(state, replica.host)

@@ -11,7 +11,7 @@ from ebla.catalog import reads
 from ebla.relations import views as definition
 from ebla.relations.cut import cut_of
 from ebla.relations.readers import readers
-from ebla.relations.shapes import how_built
+from ebla.relations.shapes import build_method
 from ebla.relations.views import inputs_of
 from ebla.spark.result import Result
 from ebla.sql import statements as st
@@ -25,13 +25,13 @@ def explain_view(context: Context, statement: st.ExplainView) -> Result:
         made = statement.create
         query = made.query
         checked = analysis.analyze_view(context, query, names=made.columns, primary_key=made.primary_key)
-        how = checked.how_built(inputs_of(query))
+        how = checked.build_method(inputs_of(query))
     else:
         with context.catalog.reading() as connection:
             view = definition.load(connection, statement.name)
             relations = {n: reads.relation(connection, n) for n in view.inputs}
             batch = next((sorted(names) for v, _, names in readers(connection) if v.relation == view.relation), [])
-        how, state = how_built(view, relations), view.state
+        how, state = build_method(view, relations), view.state
         if batch:
             dictionaries = explain.Dictionaries(names=tuple(batch), cut=cut_of(view, relations, batch))
         checked = analysis.analyze_view(context, view.query)

@@ -59,10 +59,12 @@ class Views:
             case st.ExplainView():
                 return explain_view(self._context, statement)
             case st.AlterBuild(name=name, options=options, of=of, on_hold=on_hold):
-                self._builds.alter(replace.name_of_build(self._context, name), options, Kind(of), on_hold=on_hold)
+                self._builds.alter(
+                    replace.name_of_build(self._context.catalog, name), options, Kind(of), on_hold=on_hold
+                )
                 return Result(table=pa.table({}))
             case st.CancelBuild(name=name, if_exists=if_exists):
-                self._builds.cancel(replace.name_of_build(self._context, name), if_exists=if_exists)
+                self._builds.cancel(replace.name_of_build(self._context.catalog, name), if_exists=if_exists)
                 return Result(table=pa.table({}))
             case st.ShowProgress(name=one):
                 return self.progress.show(one)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ebla.demo.shop import schema
-from ebla.demo.shop.display import BuildSeen
+from ebla.demo.shop.display import BuildRow
 from ebla.errors import UnknownNameError
 from ebla.model.progress import Phase
 
@@ -28,12 +28,12 @@ CHUNKS_UNTIL_KILLED = 1
 LOOK_S = 0.1
 PATIENCE_S = 180.0
 
-Show = Callable[[Sequence[BuildSeen]], None]
+Show = Callable[[Sequence[BuildRow]], None]
 """Shows how far builds are, and raises what a writer failed with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Killed:
+class KilledBuild:
     """Where a build was when its worker was dead."""
 
     exit_code: int
@@ -42,8 +42,8 @@ class Killed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
-    killed: Killed
+class FinishedBuild:
+    killed: KilledBuild
     resumed_rows: int
     """The fewest rows that were seen as read after the kill, in another process."""
     seconds: float
@@ -62,7 +62,7 @@ def pace(lines: int) -> tuple[int, int]:
     return max(1, lines // CHUNKS), max(60, int(lines * 60 / BUILD_S))
 
 
-def begin_and_kill(db: Database, worker: Worker, lines: int, show: Show) -> Killed:
+def begin_and_kill(db: Database, worker: Worker, lines: int, show: Show) -> KilledBuild:
     """Let the worker create `card`, and kill it when a part of it is built."""
     chunk_rows, rows_per_minute = pace(lines)
     worker.give(schema.view_statement("card", f"chunk_rows = {chunk_rows}, rows_per_minute = {rows_per_minute}"))
@@ -73,7 +73,7 @@ def begin_and_kill(db: Database, worker: Worker, lines: int, show: Show) -> Kill
             break
     code = worker.kill()
     (left,) = _progress(db, ["card"])
-    return Killed(exit_code=code, percent=left.percent, rows=left.rows)
+    return KilledBuild(exit_code=code, percent=left.percent, rows=left.rows)
 
 
 def carry_on(db: Database, show: Show) -> int:
@@ -103,10 +103,10 @@ def create_index(db: Database, show: Show) -> float:
     return time.perf_counter() - began
 
 
-def looks(look: Callable[[], Sequence[BuildSeen]]) -> Iterator[Sequence[BuildSeen]]:
+def looks(look: Callable[[], Sequence[BuildRow]]) -> Iterator[Sequence[BuildRow]]:
     """What is seen, again and again; an error if that goes on for too long."""
     deadline = time.monotonic() + PATIENCE_S
-    seen: Sequence[BuildSeen] = ()
+    seen: Sequence[BuildRow] = ()
     while time.monotonic() < deadline:
         seen = look()
         yield seen
@@ -115,17 +115,17 @@ def looks(look: Callable[[], Sequence[BuildSeen]]) -> Iterator[Sequence[BuildSee
     raise RuntimeError(f"building: expected an end within {PATIENCE_S:.0f} s, found {found or 'nothing begun'}")
 
 
-def _progress(db: Database, names: Sequence[str]) -> list[BuildSeen]:
+def _progress(db: Database, names: Sequence[str]) -> list[BuildRow]:
     """What `SHOW PROGRESS` says of these; a view that another process has yet to create waits for that."""
     found = []
     for name in names:
         try:
             at = db.progress(name).progress
         except UnknownNameError:
-            found.append(BuildSeen(name=name, phase=Phase.WAITING, percent=0.0, detail="the worker"))
+            found.append(BuildRow(name=name, phase=Phase.WAITING, percent=0.0, detail="the worker"))
             continue
         found.append(
-            BuildSeen(
+            BuildRow(
                 name=name,
                 phase=at.phase.value,
                 percent=at.percent,

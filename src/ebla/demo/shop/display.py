@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ebla.demo.shop.watch import TRAIL, EpochSeen, ViewSeen
+from ebla.demo.shop.watch import TRAIL, EpochRow, ViewRow
 from ebla.demo.shop.writers import Count, total
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -34,8 +34,8 @@ class Snapshot:
     version: int
     counts: Mapping[str, Count]
     commits_per_s: float
-    views: Sequence[ViewSeen]
-    epochs: Sequence[EpochSeen] = ()
+    views: Sequence[ViewRow]
+    epochs: Sequence[EpochRow] = ()
     trails: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
@@ -44,7 +44,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuildSeen:
+class BuildRow:
     """How far a view or an index is."""
 
     name: str
@@ -68,7 +68,7 @@ class BuildSeen:
         return ", ".join(said)
 
 
-def build_frame(seen: Sequence[BuildSeen], counts: Mapping[str, Count]) -> RenderableType:
+def build_frame(seen: Sequence[BuildRow], counts: Mapping[str, Count]) -> RenderableType:
     """A bar for each build, over what the writers do meanwhile."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, min_width=18)
@@ -82,14 +82,14 @@ def build_frame(seen: Sequence[BuildSeen], counts: Mapping[str, Count]) -> Rende
     return table
 
 
-def build_line(seen: Sequence[BuildSeen], counts: Mapping[str, Count]) -> str:
-    """The same in one line of plain text."""
+def build_line(seen: Sequence[BuildRow], counts: Mapping[str, Count]) -> str:
+    """The picture in one line of plain text."""
     builds = "; ".join(f"{one.name} {one.percent:.0f} % {one.words}" for one in seen)
     return f"{builds}; writers: {total(counts).commits:,} commits"
 
 
 def frame(snapshot: Snapshot, width: int = 110) -> RenderableType:
-    """The whole picture. From 80 columns on nothing is cut; where there are more, more is told."""
+    """The whole picture. From 80 columns on nothing is cut; where there are more, more is printed."""
     is_roomy = width >= ROOMY_WIDTH
     middle = Table.grid(expand=True)
     middle.add_column(width=WRITES_WIDTH + (8 if is_roomy else 0))
@@ -102,7 +102,7 @@ def frame(snapshot: Snapshot, width: int = 110) -> RenderableType:
 
 
 def line(snapshot: Snapshot) -> str:
-    """The same in one line of plain text."""
+    """The picture in one line of plain text."""
     done = total(snapshot.counts)
     ages = ", ".join(f"{view.name} {seconds(view.age_s)}" for view in snapshot.views)
     return (

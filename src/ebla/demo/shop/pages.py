@@ -79,7 +79,7 @@ def page(db: Database, name: str) -> list[Any]:
 
 
 def statement(name: str = NAMES[0]) -> str:
-    """The same in SQL."""
+    """The page's request in SQL."""
     return f"SELECT {', '.join(COLUMNS)} FROM card WHERE customer = '{name}' ORDER BY amount DESC LIMIT {LIMIT}"
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ebla.demo.shop import schema
-from ebla.demo.shop.building import Built
+from ebla.demo.shop.building import FinishedBuild
 from ebla.demo.shop.display import seconds
 from ebla.demo.shop.pages import PageCheck, Pages
 from ebla.demo.shop.proof import Proof
@@ -29,7 +29,7 @@ class Report:
     writing_s: float
     total_s: float
     counts: Mapping[str, Count]
-    built: Built
+    built: FinishedBuild
     pages: Pages
     watch: Watch
     proofs: Sequence[Proof]
@@ -79,7 +79,7 @@ def _spread(values: Sequence[float]) -> dict[str, float | None]:
     return {"median": percentile(values, 0.5), "p95": percentile(values, 0.95)}
 
 
-def _build(built: Built) -> dict[str, Any]:
+def _build(built: FinishedBuild) -> dict[str, Any]:
     return {
         "seconds": round(built.seconds, 2),
         "commits": built.commits,
@@ -125,7 +125,7 @@ def verdict(proof: Proof) -> str:
     )
 
 
-def resumption(built: Built) -> str:
+def resumption(built: FinishedBuild) -> str:
     """One line about the build that another process had begun."""
     killed = built.killed
     if built.resumed:

@@ -23,8 +23,8 @@ import ebla
 from ebla.cli import failure
 from ebla.cli.output import write_json
 from ebla.demo.shop import building, data, display, pages, proof, report, schema, worker
-from ebla.demo.shop.building import Built
-from ebla.demo.shop.display import BuildSeen, Snapshot, seconds
+from ebla.demo.shop.building import FinishedBuild
+from ebla.demo.shop.display import BuildRow, Snapshot, seconds
 from ebla.demo.shop.pages import Pages
 from ebla.demo.shop.proof import Proof
 from ebla.demo.shop.report import Report, Times
@@ -83,7 +83,7 @@ class Teller:
 
     @contextlib.contextmanager
     def step(self, text: str) -> Iterator[None]:
-        """Something that takes a while: told when it is done, with its time."""
+        """Something that takes a while: printed when it is done, with its time."""
         began = time.perf_counter()
         with self.busy(text):
             yield
@@ -133,7 +133,7 @@ class Shop:
         """A function that shows how far builds are; what a writer fails with is raised by it."""
         with _showing(self.teller, display.build_frame, display.build_line) as show:
 
-            def look(seen: Sequence[BuildSeen]) -> None:
+            def look(seen: Sequence[BuildRow]) -> None:
                 show(time.perf_counter(), seen, self.writers.tally.counts())
                 self.writers.raise_failure()
 
@@ -142,7 +142,7 @@ class Shop:
 
 def build_views(
     shop: Shop, desk: Database, lines: int, builder: worker.Worker, reopen: Callable[[], Database]
-) -> Built:
+) -> FinishedBuild:
     """Build the views while the writers write: first by a worker, which is killed, then by `reopen`'s connection."""
     say, before, began = shop.teller.say, shop.commits, time.perf_counter()
     shop.teller.title("Three writers begin, and the views are built meanwhile")
@@ -160,7 +160,7 @@ def build_views(
     shop.writers.move_to(db)
     with shop.bars() as show:
         resumed_rows = building.carry_on(db, show)
-    built = Built(
+    built = FinishedBuild(
         killed=killed,
         resumed_rows=resumed_rows,
         seconds=time.perf_counter() - began,
@@ -378,7 +378,7 @@ def tell_end(made: Report, options: Options, teller: Teller) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     options = _options(arguments)
-    failure.quiet_logs(failure.Manner(as_json=options.as_json, debug=False))
+    failure.quiet_logs(failure.ErrorFormat(as_json=options.as_json, debug=False))
     teller = Teller(Console(quiet=options.as_json, highlight=False))
     try:
         with _warehouse(options.keep) as warehouse:

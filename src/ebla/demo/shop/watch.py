@@ -13,7 +13,7 @@ TRAIL = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ViewSeen:
+class ViewRow:
     """One row of SHOW VIEWS. Columns are taken by name, so that there may be more of them, or not yet all."""
 
     name: str
@@ -27,12 +27,12 @@ class ViewSeen:
     message: str | None = None
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> ViewSeen:
+    def of(cls, row: Mapping[str, Any]) -> ViewRow:
         return cls(**{name: row[name] for name in cls.__dataclass_fields__ if name in row})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpochSeen:
+class EpochRow:
     """An epoch that was noticed because the view had moved."""
 
     at_s: float
@@ -48,8 +48,8 @@ class EpochSeen:
 class Watch:
     """Remembers what was seen. Epochs lie a second apart, so looking four times a second misses none."""
 
-    views: list[ViewSeen] = field(default_factory=list)
-    epochs: list[EpochSeen] = field(default_factory=list)
+    views: list[ViewRow] = field(default_factory=list)
+    epochs: list[EpochRow] = field(default_factory=list)
     ages: dict[str, list[float]] = field(default_factory=dict)
     trails: dict[str, deque[float]] = field(default_factory=dict)
     _applied: dict[str, int] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Watch:
         the time since the first write.
         """
         stalest_s = at_s if writing_s is None else writing_s
-        seen = [ViewSeen.of(row) for row in rows]
+        seen = [ViewRow.of(row) for row in rows]
         self.views = [v if v.age_s is None else replace(v, age_s=min(v.age_s, stalest_s)) for v in seen]
         for view in self.views:
             if view.age_s is not None:
@@ -69,14 +69,14 @@ class Watch:
                 self.trails.setdefault(view.name, deque(maxlen=TRAIL)).append(view.age_s)
             self._notice(at_s, view)
 
-    def _notice(self, at_s: float, view: ViewSeen) -> None:
+    def _notice(self, at_s: float, view: ViewRow) -> None:
         if view.applied_version is None:
             return
         before = self._applied.get(view.name)
         self._applied[view.name] = view.applied_version
         if before is not None and view.applied_version > before:
             self.epochs.append(
-                EpochSeen(
+                EpochRow(
                     at_s=at_s,
                     view=view.name,
                     plan=view.last_plan or "",
@@ -91,7 +91,7 @@ class Watch:
         return [epoch.seconds for epoch in self.epochs if epoch.view == view and epoch.plan == plan]
 
     @property
-    def failed(self) -> list[ViewSeen]:
+    def failed(self) -> list[ViewRow]:
         return [view for view in self.views if view.status == "failed"]
 
 

@@ -96,7 +96,7 @@ def main(given: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m ebla.demo tables", description="Show and check what tables do.")
     parser.add_argument("--keep", action="store_true", help="keep the warehouse, to look at it with `ebla status`")
     arguments = parser.parse_args(given)
-    failure.quiet_logs(failure.Manner(as_json=False, debug=False))
+    failure.quiet_logs(failure.ErrorFormat(as_json=False, debug=False))
     stage = Stage()
     with _folder(arguments.keep) as folder:
         try:

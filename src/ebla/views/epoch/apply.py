@@ -8,24 +8,24 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ebla.algebra.driving import Driving, Growing, InOnePiece
+from ebla.algebra.build_method import DrivenBuild, GrowingBuild, OnePieceBuild
 from ebla.catalog import reads
 from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError
 from ebla.model.relation import Relation
 from ebla.relations import views as definition
-from ebla.relations.shapes import how_built
+from ebla.relations.shapes import build_method
 from ebla.relations.views import View
 from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import OpenTransaction, begin
 from ebla.views.epoch.attempt import Attempt, Epoch, Target
-from ebla.views.epoch.coverage import Covering
+from ebla.views.epoch.coverage import CoverageEpoch
 from ebla.views.epoch.due import anything_new, refuse_behind
 from ebla.views.epoch.growth import Growth, OnePiece, Piece, growth, in_one_piece
 from ebla.views.epoch.refresh_epoch import RefreshEpoch, RefreshStep
 from ebla.views.epoch.round import Round
-from ebla.views.epoch.standing import Standing, standing
+from ebla.views.epoch.standing import ViewStanding, standing
 from ebla.views.epoch.whole_epoch import WholeEpoch
 
 if TYPE_CHECKING:
@@ -64,12 +64,12 @@ def apply_epoch(
     if not found.due:
         return Epoch.without_rows(view)
     with _at_work(context, found, round_ or Round(context), started) as attempt:
-        if found.stands is not None and isinstance(found.how, Driving):
-            return Covering(attempt, found.how, found.stands).run()
+        if found.stands is not None and isinstance(found.how, DrivenBuild):
+            return CoverageEpoch(attempt, found.how, found.stands).run()
         if view.position is not None and view.position.refresh is not None and not repair:
             return RefreshEpoch(attempt, chunk).run()
         building = found.building
-        if build is not None and isinstance(found.how, Growing):
+        if build is not None and isinstance(found.how, GrowingBuild):
             # What is covered comes to the target first, by an epoch of its own; then nothing but rows is added.
             apply_epoch(context, name, attempt.target, attempt.round)
             with context.catalog.reading() as connection:
@@ -88,8 +88,8 @@ class _Look:
     relations: Mapping[str, Relation]
     target: Target
     due: bool
-    how: Driving | Growing | InOnePiece | None = None
-    stands: Standing | None = None
+    how: DrivenBuild | GrowingBuild | OnePieceBuild | None = None
+    stands: ViewStanding | None = None
     building: OnePiece | Growth | None = None
 
 
@@ -106,16 +106,16 @@ def _look(
     target = target or Target(stream=reads.current_version(connection))
     relations = _inputs_of(connection, view)
     found = _Look(view=view, relations=relations, target=target, due=True)
-    match how_built(view, relations) if view.building else None:
-        case Driving() as how:
+    match build_method(view, relations) if view.building else None:
+        case DrivenBuild() as how:
             stands = standing(connection, view, relations[how.base], relations, target.stream)
             return replace(found, how=how, stands=stands, due=stands.due)
-        case Growing() as how:
+        case GrowingBuild() as how:
             target = Target(stream=target.stream)  # dictionaries get their own versions once it is built
             building = growth(connection, view, how.base)
             due = build is not None or (building.begun and anything_new(connection, view.reached, relations, target))
             return replace(found, how=how, target=target, building=building, due=due)
-        case InOnePiece() as how:
+        case OnePieceBuild() as how:
             if build is None:
                 return replace(found, how=how, due=False)
             return replace(found, how=how, building=in_one_piece(connection, view))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ebla.algebra.driving import Driving
+from ebla.algebra.build_method import DrivenBuild
 from ebla.algebra.plan import of_scope
 from ebla.base.failpoint import hit
 from ebla.base.ids import Version
@@ -26,13 +26,13 @@ from ebla.views.epoch.narrow import affected
 from ebla.views.epoch.operands import Operands
 from ebla.views.epoch.rows import Rows, together
 from ebla.views.epoch.scope import compared
-from ebla.views.epoch.standing import Standing
+from ebla.views.epoch.standing import ViewStanding
 
 
-class Covering:
+class CoverageEpoch:
     """One attempt of one epoch of a view that is being built."""
 
-    def __init__(self, attempt: Attempt, driven: Driving, stands: Standing) -> None:
+    def __init__(self, attempt: Attempt, driven: DrivenBuild, stands: ViewStanding) -> None:
         self._attempt = attempt
         self._view = attempt.view
         self._driven = driven

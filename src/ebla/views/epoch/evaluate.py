@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from ebla.algebra.direct import Direct, direct_of_relations
-from ebla.algebra.driving import adding
-from ebla.algebra.nodes import Closed, Ordering, Shape
+from ebla.algebra.build_method import adding
+from ebla.algebra.direct_query import DirectQuery, direct_of_relations
+from ebla.algebra.nodes import ClosedSubquery, Ordering, Shape
 from ebla.model.relation import under_names
 from ebla.relations.views import View
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
-from ebla.spark.prepared import Prepared, Rows
+from ebla.spark.prepared_query import PreparedQuery, Rows
 from ebla.spark.query import over
 from ebla.spark.session import local_frame
 from ebla.sql.query import Query
@@ -77,7 +77,7 @@ class Evaluation:
                 found = self._of_sides(self._few(_signed(frames)).toArrow(), len(sides))
         return [(side.sign, rows) for side, rows in zip(sides, found, strict=True)]
 
-    def gives_the_same(self, part: Closed) -> bool:
+    def gives_the_same(self, part: ClosedSubquery) -> bool:
         """Whether a subquery gives one row at most, and the one that it gave before the change.
 
         One Spark job, which reads the inputs of the subquery twice.
@@ -119,7 +119,7 @@ class Evaluation:
             prepared = context.plans.get(signature)
             if prepared is None:
                 empty = {number: self._empty(number) for _, unread in read for number in unread}
-                prepared = Prepared(session, schemas, _on_sides(session, view.kept, self.names, read, empty))
+                prepared = PreparedQuery(session, schemas, _on_sides(session, view.kept, self.names, read, empty))
                 context.plans.put(signature, prepared, PLAN_BYTES)
             rows = [
                 self.inputs.round.of_table(table, partial(Rows, session, table.select(schema.names), schema))
@@ -156,7 +156,7 @@ class Evaluation:
         """Whether nothing is left that the query would read from an input."""
         return {*leaves, *unread}.issuperset(range(len(self.view.kept.refs)))
 
-    def _direct(self) -> Direct | None:
+    def _direct(self) -> DirectQuery | None:
         view = self.view
         if not self._is_few():
             return None

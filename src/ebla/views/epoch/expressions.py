@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ebla.algebra.nodes import Column, Computed, stored
+from ebla.algebra.nodes import Column, Computation, stored
 from ebla.model.relation import Relation, under_names
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
@@ -69,7 +69,7 @@ def rows_here(
 
 
 def _listed(columns: Sequence[Column], prefix: str) -> str:
-    texts = [column.text if isinstance(column, Computed) else sscan.quoted(column) for column in columns]
+    texts = [column.text if isinstance(column, Computation) else sscan.quoted(column) for column in columns]
     return ", ".join(f"{text} AS {prefix}{i}" for i, text in enumerate(texts))
 
 

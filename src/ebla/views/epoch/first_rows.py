@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from ebla.algebra.nodes import First
+from ebla.algebra.nodes import OrderedLimit
 from ebla.base.ids import Version
 from ebla.catalog import reads
 from ebla.sql.items import unordered
@@ -98,7 +98,7 @@ def first_anew(operands: Operands) -> FirstRead | None:
     return FirstRead(rows=rows.slice(first.offset, first.count), reserve=made if made.unfit is None else None)
 
 
-def is_ordered(operands: Operands, first: First) -> bool:
+def is_ordered(operands: Operands, first: OrderedLimit) -> bool:
     """Whether the driver orders the values as Spark does."""
     kinds = [operands.view.columns[one.place].type for one in first.order]
     return all(kind in _ORDERED or kind.startswith("decimal") for kind in kinds)

@@ -8,7 +8,18 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from ebla.algebra.plan import Difference, EpochPlan, FirstRows, FullRefresh, Incremental, Merge, Term, Unless, plan
+from ebla.algebra.plan import (
+    Difference,
+    EpochPlan,
+    FirstRows,
+    FullRefresh,
+    IncrementalPlan,
+    Merge,
+    SubqueryGuard,
+    TailPlan,
+    Term,
+    plan,
+)
 from ebla.errors import SqlError, TypeMismatchError
 from ebla.storage.reserve import Reserve, comes_before, reserve
 from ebla.storage.rows import TooLarge, difference, distinct, matching, numbered, stored_rows, without_keys
@@ -16,10 +27,11 @@ from ebla.views.epoch.culprit import naming_culprits
 from ebla.views.epoch.first_rows import as_it_is, kept_reserve, without_limit
 from ebla.views.epoch.groups import merged
 from ebla.views.epoch.key_changes import needs_keys_alone
-from ebla.views.epoch.narrow import Side, bound, sides
+from ebla.views.epoch.narrow import Side, affected, bound, sides
 from ebla.views.epoch.operands import Operands
 from ebla.views.epoch.rows import Recompute, Rows, no_rows, unchanged
 from ebla.views.epoch.scope import replaced, rows_in_scope
+from ebla.views.epoch.tail import replaced_tail
 
 FAILS_ALONE = "an expression fails on the change alone"
 
@@ -41,7 +53,7 @@ def _followed(operands: Operands, made: EpochPlan) -> Rows | Recompute:
     match made:
         case FullRefresh(reason=reason, unless=unless):
             return Recompute(reason=reason) if unless is None else _unless_changed(operands, unless, reason)
-        case Incremental():
+        case IncrementalPlan():
             return _by_scope(operands, made)
         case Difference(terms=terms):
             return _by_difference(operands, terms)
@@ -49,11 +61,13 @@ def _followed(operands: Operands, made: EpochPlan) -> Rows | Recompute:
             return _by_merge(operands, terms)
         case FirstRows():
             return _first_rows(operands, made)
+        case TailPlan():
+            return _from_position(operands, made)
         case _:
             assert_never(made)
 
 
-def _unless_changed(operands: Operands, unless: Unless, reason: str) -> Rows | Recompute:
+def _unless_changed(operands: Operands, unless: SubqueryGuard, reason: str) -> Rows | Recompute:
     """What else changed, if subqueries that every row reads give what they gave."""
     if operands.inputs.region is not None:  # a view that is being built has not all rows of its base
         return Recompute(reason=reason)
@@ -65,7 +79,7 @@ def _unless_changed(operands: Operands, unless: Unless, reason: str) -> Rows | R
     return as_it_is(operands) if unless.rows is None else _followed(operands, unless.rows)
 
 
-def _by_keys(operands: Operands) -> Incremental | FirstRows | None:
+def _by_keys(operands: Operands) -> IncrementalPlan | FirstRows | None:
     """The plan, if it needs no more than keys of what changed in some input, and reading more would cost too much."""
     inputs, shape = operands.inputs, operands.shape
     if shape is None or inputs.region is not None:
@@ -73,13 +87,13 @@ def _by_keys(operands: Operands) -> Incremental | FirstRows | None:
     written = [n for n in inputs.relations if inputs.written(n)]
     made = plan(shape, written, operands.keys, merges=operands.view.roles is not None)
     rows = made.rows if isinstance(made, FirstRows) else made
-    if not isinstance(rows, Incremental) or rows.whole or not isinstance(made, Incremental | FirstRows):
+    if not isinstance(rows, IncrementalPlan) or rows.whole or not isinstance(made, IncrementalPlan | FirstRows):
         return None
     taken = [n for n in written if needs_keys_alone(rows, n, operands.keys[n]) and inputs.take_keys_alone(n)]
     return made if taken else None
 
 
-def _by_scope(operands: Operands, made: Incremental) -> Rows | Recompute:
+def _by_scope(operands: Operands, made: IncrementalPlan) -> Rows | Recompute:
     """The rows of all values of the scope that the change affects, computed again."""
     try:
         bounds = bound(made, operands.inputs, rows_max=operands.inputs.rows_max)
@@ -88,6 +102,18 @@ def _by_scope(operands: Operands, made: Incremental) -> Rows | Recompute:
     if bounds.values.num_rows == 0:
         return unchanged(operands.view)
     return replaced(operands, bounds, whole=bool(made.whole))
+
+
+def _from_position(operands: Operands, made: TailPlan) -> Rows | Recompute:
+    """The rows of windows that look back, from the first changed position on."""
+    inputs = operands.inputs
+    if inputs.region is not None:
+        return Recompute(reason="a view that is being built has not all rows of its base")
+    try:
+        values = affected(made, inputs, rows_max=inputs.rows_max)
+    except (SqlError, TypeMismatchError) as error:
+        return Recompute(reason=FAILS_ALONE, failed=error)
+    return replaced_tail(operands, made, values) if values.num_rows else unchanged(operands.view)
 
 
 def _by_difference(operands: Operands, terms: Sequence[Term]) -> Rows | Recompute:
@@ -141,12 +167,12 @@ def _first_rows(operands: Operands, made: FirstRows) -> Rows | Recompute:
     return replace(_exchanged(operands, *difference(new.first_rows, kept.first_rows)), reserve=new)
 
 
-def _among_kept(operands: Operands, made: Incremental | Difference, kept: Reserve) -> pa.Table:
+def _among_kept(operands: Operands, made: IncrementalPlan | Difference, kept: Reserve) -> pa.Table:
     """The rows that are kept as the change leaves them, and what else it brings."""
     inputs = operands.inputs
     cursor = operands.context.duck()
     try:
-        if isinstance(made, Incremental):
+        if isinstance(made, IncrementalPlan):
             bounds = bound(made, inputs, rows_max=inputs.rows_max)
             if bounds.values.num_rows == 0:
                 return kept.rows

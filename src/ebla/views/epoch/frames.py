@@ -13,12 +13,23 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from ebla.algebra.driving import one_by_one
-from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull, computes
+from ebla.algebra.build_method import one_by_one
+from ebla.algebra.follow import (
+    ChangedValues,
+    LookupValues,
+    NarrowedLeaf,
+    PickedValues,
+    Scope,
+    Values,
+    ValueUnion,
+    WithoutNull,
+    computes,
+)
 from ebla.algebra.nodes import Column, stored
-from ebla.algebra.plan import Incremental, by_scope
+from ebla.algebra.plan import IncrementalPlan, by_scope
 from ebla.model.chunks import spans
 from ebla.model.relation import DELETED, Relation, Run, under_names
+from ebla.model.tablets import tablet_around
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
 from ebla.storage.rows import TooLarge
@@ -69,7 +80,7 @@ def over_stored(operands: Operands, found: DataFrame, part: str) -> DataFrame:
 class Frames:
     """One plan over one epoch's operands."""
 
-    def __init__(self, operands: Operands, plan: Incremental) -> None:
+    def __init__(self, operands: Operands, plan: IncrementalPlan) -> None:
         self._operands = operands
         self._view = operands.view
         self._inputs = operands.inputs
@@ -90,7 +101,7 @@ class Frames:
         return any(computes(one.values) for one in self._plan.affected)
 
     @property
-    def one_by_one(self) -> Changed | None:
+    def one_by_one(self) -> ChangedValues | None:
         """What changed, if that is all that is read of its input, and each row of it gives one of the view or none."""
         direct = self._direct()
         if direct is None or self._operands.shape is None:
@@ -99,16 +110,27 @@ class Frames:
         return direct if found is not None and not found[1] else None
 
     def put(self, sink: Sink) -> int:
-        """Write the rows and the tombstones; how many. One job, and another if fewer rows came out than changed."""
+        """Write the rows and the tombstones; how many. One job, and another if fewer rows came out than changed.
+
+        Rows that lie in the tablet of the row that they come of are written without a shuffle.
+        """
         changed = self.one_by_one
         if changed is None:
             return sink.put_more(self.rows())
-        found = self._operands.evaluation.frame({changed.leaf: self._new_rows(changed.table)})
-        names = sscan.renamed([(col.name, col.physical) for col in self._view.relation.columns])
-        rows = sink.put_more(found.selectExpr(*names, f"false AS {DELETED}"))
+        files = self._files_of_tablets(changed)
+        if files is not None and sink.put_in_place(self._found(changed, sink.context.sessions.in_place()), files):
+            rows = sink.rows
+        else:
+            rows = sink.put_more(self._found(changed))
         if rows < self._inputs.written(changed.table):
             rows += sink.put_more(self._gone(sink.runs))
         return rows
+
+    def _found(self, changed: ChangedValues, session: SparkSession | None = None) -> DataFrame:
+        """What the query gives for changed rows, under physical names with a mark that no tombstone is among them."""
+        found = self._operands.evaluation.frame({changed.leaf: self._new_rows(changed.table, session)})
+        names = sscan.renamed([(col.name, col.physical) for col in self._view.relation.columns])
+        return found.selectExpr(*names, f"false AS {DELETED}")
 
     def rows(self, span: tuple[int, int] | None = None) -> DataFrame:
         """Rows to write, under physical names with a mark for tombstones.
@@ -163,12 +185,12 @@ class Frames:
         nothing = sscan.empty(context.spark, sscan.struct(under_names(relation.columns)))
         return with_tombstones(relation, gone, key, nothing, how="left_outer")
 
-    def _direct(self) -> Changed | None:
+    def _direct(self) -> ChangedValues | None:
         """What changed, where that is all that the query needs of the input that changed."""
         if len(self._plan.affected) != 1:
             return None
         changed = self._plan.affected[0].values
-        if not isinstance(changed, Changed) or self._count_mentions(changed.table) != 1:
+        if not isinstance(changed, ChangedValues) or self._count_mentions(changed.table) != 1:
             return None
         key = {k.name for k in self._inputs.relations[changed.table].key}
         if set(changed.columns) != key or not self._by_key:
@@ -182,7 +204,7 @@ class Frames:
 
     def _narrowed(self) -> dict[int, DataFrame]:
         """Inputs cut down to rows in scope, where one join does it; Spark joins the others as they are."""
-        found: dict[int, list[Narrowed]] = {}
+        found: dict[int, list[NarrowedLeaf]] = {}
         for one in self._plan.narrowed:
             found.setdefault(one.leaf, []).append(one)
         return {
@@ -191,22 +213,36 @@ class Frames:
             if len(parts) == 1 and _is_scope(parts[0].source)
         }
 
+    def _files_of_tablets(self, changed: ChangedValues) -> list[str] | None:
+        """The names of the files that a change was written to, if these are tablets of the view as well, and more rows
+        than any other input has: what is joined with them is then the smaller side."""
+        base, view, inputs = self._inputs.relations[changed.table], self._view.relation, self._inputs
+        runs = inputs.writes(changed.table)
+        tablets = {tablet_around(run.tokens, base.tablets) for run in runs}
+        one_each = len(tablets) == len(runs) and None not in tablets and len({r.begin_version for r in runs}) == 1
+        columns = dict(zip(changed.columns, self._plan.scope, strict=True))
+        keys = [(columns[k.name], k.type) for k in base.placed_by] == [(k.name, k.type) for k in view.placed_by]
+        larger = all(inputs.written(changed.table) > inputs.size(n) for n in inputs.relations if n != changed.table)
+        if not (one_each and keys and larger and base.tablets == view.tablets and inputs.region is None):
+            return None
+        return [run.path.rsplit("/", 1)[-1] for run in runs]
+
     # ---- values -----------------------------------------------------------------------------------------
 
     def _values(self, wanted: Values) -> DataFrame:
         """Distinct values, in columns `c0`, `c1`, …"""
         match wanted:
-            case Changed(table=table, columns=columns):
+            case ChangedValues(table=table, columns=columns):
                 names = stored(columns)
                 found = self._columns(self._changed(table, names).toDF(*names), columns)
                 key = {k.name for k in self._inputs.relations[table].key}
                 once = set(columns) == key and self._inputs.region_of(table) is None
                 return found if once else found.distinct()  # the last mutation of each key has it once
-            case Looked(table=table, by=by, source=source, columns=columns):
+            case LookupValues(table=table, by=by, source=source, columns=columns):
                 return self._columns(self._having(table, by, self._values(source), stored(columns)), columns).distinct()
-            case Picked(source=source, positions=positions):
+            case PickedValues(source=source, positions=positions):
                 return _numbered(self._values(source).select(*[f"c{p}" for p in positions])).distinct()
-            case Either(sources=sources):
+            case ValueUnion(sources=sources):
                 return reduce(lambda a, b: a.unionAll(b), [self._values(s) for s in sources]).distinct()
             case Scope():
                 assert self._scope is not None
@@ -258,23 +294,24 @@ class Frames:
         alive = latest.filter(f"NOT coalesce({DELETED}, false)").selectExpr(*[sscan.quoted(p) for p in physical])
         return was.unionAll(alive)
 
-    def _new_rows(self, table: str) -> DataFrame:
+    def _new_rows(self, table: str, session: SparkSession | None = None) -> DataFrame:
+        """Changed rows as they are, read as a session reads files; by default the user's."""
         relation = self._inputs.relations[table]
         came = self._inputs.added(table)
         if came is not None:
             came = came.select(*[sscan.quoted(col.name) for col in relation.visible])
             if not self._inputs.writes(table):
                 return came
-        alive = self._latest(table).filter(f"NOT coalesce({DELETED}, false)")
+        alive = self._latest(table, session).filter(f"NOT coalesce({DELETED}, false)")
         found = sscan.logical(alive.select(*[sscan.quoted(c.physical) for c in relation.visible]), relation.visible)
         return found if came is None else found.unionAll(came)
 
-    def _latest(self, table: str) -> DataFrame:
+    def _latest(self, table: str, session: SparkSession | None = None) -> DataFrame:
         """The last mutation of each changed key that the view knows."""
         context, relation = self._inputs.context, self._inputs.relations[table]
         runs, roots = self._inputs.writes(table), self._inputs.context.roots()
         copies = {r.id: rf.readable_node(roots, r) or r.nodes[0] for r in runs}
-        latest = sscan.latest_mutations(context.spark, relation, runs, copies, roots)
+        latest = sscan.latest_mutations(session or context.spark, relation, runs, copies, roots)
         region = self._inputs.region_of(table)
         if region is None:
             return latest
@@ -286,4 +323,4 @@ def _numbered(frame: DataFrame) -> DataFrame:
 
 
 def _is_scope(source: Values) -> bool:
-    return isinstance(source, Scope) or (isinstance(source, Picked) and isinstance(source.source, Scope))
+    return isinstance(source, Scope) or (isinstance(source, PickedValues) and isinstance(source.source, Scope))

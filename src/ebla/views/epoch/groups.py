@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from ebla.algebra.merge import Call, Merged, merge
+from ebla.algebra.merge import Call, MergeResult, merge
 from ebla.algebra.plan import of_groups
 from ebla.model.relation import HIDDEN_KEY
 from ebla.storage.rows import distinct, matching, numbered
@@ -56,7 +56,7 @@ def _stored(operands: Operands, by: Sequence[str], rows: pa.Table) -> pa.Table:
     return operands.stored_by(by, numbered(distinct(rows.select(list(by)))))
 
 
-def _regrouped(operands: Operands, by: Sequence[str], done: Merged) -> Rows | Recompute:
+def _regrouped(operands: Operands, by: Sequence[str], done: MergeResult) -> Rows | Recompute:
     """Compute again the groups that sums and counts cannot tell, together with those that changed."""
     if not by:
         return Recompute(reason="the smallest or largest value left")

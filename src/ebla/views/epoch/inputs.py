@@ -230,7 +230,9 @@ class Inputs:
             return False
         mutations = self._mutations(table)
         old = mutations.before()
-        if not costs_more(sum(run.rows for run in old.level1), self.written(table)) or not on_driver(self.context, old):
+        if not costs_more(sum(run.rows for run in old.level1), self.written(table)) or not on_driver(
+            self.context.settings, old
+        ):
             return False
         if any(side.num_rows for side in self._differing(table, mutations.both_of_few())):
             self._keys_alone.add(table)

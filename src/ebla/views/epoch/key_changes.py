@@ -18,14 +18,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ebla.algebra.follow import Changed, Either, Looked, Picked, Scope, Values, WithoutNull
-from ebla.algebra.plan import Incremental
+from ebla.algebra.follow import ChangedValues, LookupValues, PickedValues, Scope, Values, ValueUnion, WithoutNull
+from ebla.algebra.plan import IncrementalPlan
 from ebla.model.relation import TOKEN
 from ebla.storage import runs as rf
 from ebla.values import token as tokens
 
 ROWS_PER_KEY_MAX = 50
-"""To read so many rows takes a tenth of the time in which one row of a view is computed and written."""
+"""Reading this many rows takes a tenth of the time that computing and writing one row of a view takes."""
 ROWS_MIN = 1_000_000
 """Fewer rows are read in a moment."""
 GROUP_ROWS = 400_000
@@ -33,19 +33,19 @@ GROUP_ROWS = 400_000
 SOME_KEYS = 32
 
 
-def needs_keys_alone(made: Incremental, table: str, key: Sequence[str]) -> bool:
+def needs_keys_alone(made: IncrementalPlan, table: str, key: Sequence[str]) -> bool:
     """Whether the plan takes nothing of an input's changed rows but columns of its key."""
     starts = [one for way in made.affected for one in _starts(way.values) if one.table == table]
     return all(set(one.columns) <= set(key) for one in starts)
 
 
-def _starts(values: Values) -> Iterator[Changed]:
+def _starts(values: Values) -> Iterator[ChangedValues]:
     match values:
-        case Changed():
+        case ChangedValues():
             yield values
-        case Looked(source=source) | Picked(source=source) | WithoutNull(source=source):
+        case LookupValues(source=source) | PickedValues(source=source) | WithoutNull(source=source):
             yield from _starts(source)
-        case Either(sources=sources):
+        case ValueUnion(sources=sources):
             for source in sources:
                 yield from _starts(source)
         case Scope():

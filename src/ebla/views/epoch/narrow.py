@@ -14,9 +14,18 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from ebla.algebra.follow import Changed, Either, Looked, Narrowed, Picked, Scope, Values, WithoutNull
+from ebla.algebra.follow import (
+    ChangedValues,
+    LookupValues,
+    NarrowedLeaf,
+    PickedValues,
+    Scope,
+    Values,
+    ValueUnion,
+    WithoutNull,
+)
 from ebla.algebra.nodes import Column, stored
-from ebla.algebra.plan import Affected, Incremental, Term
+from ebla.algebra.plan import AffectedValues, IncrementalPlan, TailPlan, Term
 from ebla.storage.rows import TooLarge, distinct, numbered
 
 NULLABLE_MAX = 3
@@ -67,7 +76,7 @@ class Side:
     """Mentions that are taken for empty."""
 
 
-def bound(plan: Incremental, engine: Engine, *, rows_max: int) -> Bounds:
+def bound(plan: IncrementalPlan, engine: Engine, *, rows_max: int) -> Bounds:
     """Collect the affected values, then the input rows that the affected result rows are made of."""
     values = affected(plan, engine, rows_max=rows_max)
     if values.num_rows == 0:
@@ -75,12 +84,12 @@ def bound(plan: Incremental, engine: Engine, *, rows_max: int) -> Bounds:
     return narrowed_to(plan, values, engine, rows_max=rows_max)
 
 
-def affected(plan: Incremental, engine: Engine, *, rows_max: int) -> pa.Table:
+def affected(plan: IncrementalPlan | TailPlan, engine: Engine, *, rows_max: int) -> pa.Table:
     """The values of the scope that changes affect, in columns `c0`, `c1`, …"""
     return _affected(plan.affected, engine, rows_max, len(plan.scope))
 
 
-def narrowed_to(plan: Incremental, values: pa.Table, engine: Engine, *, rows_max: int) -> Bounds:
+def narrowed_to(plan: IncrementalPlan, values: pa.Table, engine: Engine, *, rows_max: int) -> Bounds:
     """The input rows that result rows with these values of the scope are made of."""
     collector = _Collector(engine, values, rows_max)
     leaves = _narrowed(plan.narrowed, collector, frozenset(), rows_max)
@@ -107,7 +116,7 @@ def sides(term: Term, all_moved: Sequence[int], engine: Engine, *, rows_max: int
 
 
 def _affected(
-    parts: Sequence[Affected],
+    parts: Sequence[AffectedValues],
     engine: Engine,
     rows_max: int,
     width: int,
@@ -122,7 +131,7 @@ def _affected(
 
 
 def _narrowed(
-    parts: Sequence[Narrowed], collector: _Collector, old: frozenset[int], rows_max: int
+    parts: Sequence[NarrowedLeaf], collector: _Collector, old: frozenset[int], rows_max: int
 ) -> dict[int, pa.Table]:
     rows: dict[int, list[pa.Table]] = {}
     for one in parts:
@@ -151,7 +160,7 @@ class _Collector:
         self._old = old
         self._both = both
         self._found: dict[Values, pa.Table] = {}
-        self._rows: dict[tuple[Narrowed, State], pa.Table] = {}
+        self._rows: dict[tuple[NarrowedLeaf, State], pa.Table] = {}
 
     def values(self, wanted: Values) -> pa.Table:
         """Distinct values, in columns `c0`, `c1`, …"""
@@ -164,9 +173,9 @@ class _Collector:
 
     def _compute(self, wanted: Values) -> pa.Table:
         match wanted:
-            case Changed(table=table, columns=columns):
+            case ChangedValues(table=table, columns=columns):
                 return self._columns(table, self._engine.changed(table), columns)
-            case Looked(leaf=leaf, table=table, by=by, source=source, columns=columns):
+            case LookupValues(leaf=leaf, table=table, by=by, source=source, columns=columns):
                 keys = self.values(source)
                 states = [State.OLD] if leaf in self._old else [State.NEW]
                 if leaf in self._both:
@@ -175,9 +184,9 @@ class _Collector:
                 looked = [self._engine.lookup(table, by, keys, names, state) for state in states]
                 found = [self._columns(table, rows, columns) for rows in looked]
                 return found[0] if len(found) == 1 else pa.concat_tables(found)
-            case Picked(source=source, positions=positions):
+            case PickedValues(source=source, positions=positions):
                 return numbered(self.values(source).select([f"c{p}" for p in positions]))
-            case Either(sources=sources):
+            case ValueUnion(sources=sources):
                 return pa.concat_tables([self.values(s) for s in sources], promote_options="permissive")
             case Scope():
                 return self._scope
@@ -193,7 +202,7 @@ class _Collector:
             return numbered(rows.select(names))
         return self._engine.evaluated(table, rows, columns)
 
-    def rows(self, narrowed: Narrowed, state: State) -> pa.Table:
+    def rows(self, narrowed: NarrowedLeaf, state: State) -> pa.Table:
         if (narrowed, state) not in self._rows:
             values = self.values(narrowed.source)
             self._rows[narrowed, state] = self._engine.lookup(narrowed.table, narrowed.by, values, None, state)

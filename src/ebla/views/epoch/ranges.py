@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ebla.algebra.driving import Driving
-from ebla.algebra.plan import Incremental, of_scope
+from ebla.algebra.build_method import DrivenBuild
+from ebla.algebra.plan import IncrementalPlan, of_scope
 from ebla.catalog import reads
 from ebla.model.refresh import TOKEN_MAX, TOKEN_MIN, RangeMove, Refresh
 from ebla.model.relation import Relation
-from ebla.relations.shapes import how_built, shape_of
+from ebla.relations.shapes import build_method, shape_of
 from ebla.relations.views import View
 from ebla.storage.rows import TooLarge
 from ebla.tables.chunk_scan import within
@@ -59,8 +59,8 @@ class Ranges:
         shape, _ = shape_of(view, relations)
         assert shape is not None, "a view that is refreshed in chunks is understood"
         self._shape = shape
-        how = how_built(view, relations)
-        self._driven = how if isinstance(how, Driving) and how.scope == by else None
+        how = build_method(view, relations)
+        self._driven = how if isinstance(how, DrivenBuild) and how.scope == by else None
         with round_.context.catalog.reading() as connection:
             self._stored = reads.snapshot(connection, view.relation)
 
@@ -107,7 +107,7 @@ class Ranges:
             return unchanged(self._view)
         return compared(operands, plan, values)
 
-    def _plan(self, inputs: Inputs) -> Incremental | None:
+    def _plan(self, inputs: Inputs) -> IncrementalPlan | None:
         """How changes are followed to the cut; `None` where nothing changed that the view uses."""
         changed = inputs.changed_inputs()
         if not changed:
@@ -125,7 +125,7 @@ class Ranges:
             else self._values_of(plan, inputs, move)
         )
 
-    def _values_of(self, plan: Incremental, inputs: Inputs, move: RangeMove) -> pa.Table:
+    def _values_of(self, plan: IncrementalPlan, inputs: Inputs, move: RangeMove) -> pa.Table:
         """Affected values of the cut in the range."""
         values = values_as_stored(self._view.relation, self._by, affected(plan, inputs, rows_max=inputs.rows_max))
         tokens = self._tokens(values)
@@ -150,7 +150,7 @@ class Ranges:
         span = within(self._by, [(move.first, move.last)])
         return over_stored(operands, operands.evaluation.frame({}).filter(span), span)
 
-    def _plan_of_writes(self, inputs: Inputs) -> Incremental | None:
+    def _plan_of_writes(self, inputs: Inputs) -> IncrementalPlan | None:
         return of_scope(self._shape, [n for n in self._relations if inputs.written(n)], self._by)
 
     # ---- inputs -----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from ebla.catalog import reads
 from ebla.errors import ConflictError, UsageError
 from ebla.model import changes as c
 from ebla.model.plans import Plan
-from ebla.model.refresh import Moved, Refresh, ahead, moved
+from ebla.model.refresh import Refresh, RefreshOutcome, ahead, moved
 from ebla.relations import views as definition
 from ebla.relations.views import View
 from ebla.storage.rows import TooLarge
@@ -74,7 +74,7 @@ class RefreshEpoch:
         count = sum(attempt.sink.put_more(frame) for frame in frames)
         return self._commit(todo, cut, count - attempt.tombstones, attempt.tombstones, count)
 
-    def _commit(self, todo: Moved, cut: Cut | None, gained: int, lost: int, rows: int) -> Epoch:
+    def _commit(self, todo: RefreshOutcome, cut: Cut | None, gained: int, lost: int, rows: int) -> Epoch:
         attempt, name, until = self._attempt, self._attempt.view.relation.name, self._attempt.target.stream
         if cut is None:
             epoch = attempt.epoch(until, Plan.INCREMENTAL, None, gained, lost)

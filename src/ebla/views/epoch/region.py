@@ -1,10 +1,10 @@
 """The part of its base that an unfinished view knows, and reading the base as if there were no other rows.
 
-Theory of operation. A view that is not driven by its base (`ebla.algebra.driving`) is built over a growing part of the
-base. Let R be what is covered: in each tablet all rows up to a position. At version *t* the view is exactly its query
-over the base restricted to R, wherever the base is mentioned, and all of every other input, at *t*. So an epoch between
-two chunks is an ordinary epoch that sees R alone, and a chunk C is one, too: nothing changes but the base, which goes
-from R to R and C. Whatever follows changes (sums added, groups computed again, differences) follows chunks.
+Theory of operation. A view that is not driven by its base (`ebla.algebra.build_method`) is built over a growing part of
+the base. Let R be what is covered: in each tablet all rows up to a position. At version *t* the view is its query over
+the base restricted to R, wherever the base is mentioned, and all of every other input, at *t*. So an epoch between two
+chunks is an ordinary epoch that sees R alone, and a chunk C is one, too: nothing changes but the base, which goes from
+R to R and C. Whatever follows changes (sums added, groups computed again, differences) follows chunks.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ebla.algebra.plan import Incremental
+from ebla.algebra.plan import IncrementalPlan
 from ebla.storage.rows import numbered, without_keys
 from ebla.tables.value_lookup import rows_by
 from ebla.views.epoch.culprit import naming_culprits
@@ -27,7 +27,7 @@ def replaced(operands: Operands, bounds: Bounds, *, whole: bool) -> Rows:
     return Rows(gained=new, doomed=doomed)
 
 
-def compared(operands: Operands, plan: Incremental, values: pa.Table) -> Rows:
+def compared(operands: Operands, plan: IncrementalPlan, values: pa.Table) -> Rows:
     """The difference between the rows that should have these values and those that have them."""
     bounds = narrowed_to(plan, values, operands.inputs, rows_max=operands.inputs.rows_max)
     return _compared(operands, bounds, whole=bool(plan.whole))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ViewStanding:
     """What is covered of a view, and whether an epoch has anything to do with it."""
 
     view: RelationId
@@ -89,7 +89,7 @@ class Standing:
 
 def standing(
     connection: Connection, view: View, base: Relation, relations: Mapping[str, Relation], until: Version
-) -> Standing:
+) -> ViewStanding:
     covered = building.segments(connection, view.relation.id)
     versions = sorted({s.since for segments in covered.values() for s in segments})
     since: list[Version] = []
@@ -98,7 +98,7 @@ def standing(
             since.pop()
         since.append(version)
     applied = None if view.reached is None else view.reached.applied_version
-    return Standing(
+    return ViewStanding(
         view=view.relation.id,
         covered=covered,
         complete=covers(covered),

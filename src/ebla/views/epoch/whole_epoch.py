@@ -30,7 +30,7 @@ from ebla.views.epoch.rows import Recompute, Rows, exchanged, no_rows
 
 FIRST_BUILD = "first build"
 WRITTEN_TIMES_MAX = 2
-"""More rows than so many times those of an input are not followed one by one."""
+"""A write of more rows than this many times those of the input is not followed row by row."""
 KEPT_ROWS_MAX = 50_000
 """A view of at most this many rows is refreshed by difference, so that what reads it sees only what changed."""
 
@@ -134,7 +134,7 @@ class WholeEpoch:
         return self._commit(Plan.INCREMENTAL, reason, rows - gone, gone)
 
     def _chunk(self, changed: Sequence[str], guess: Estimate) -> Epoch:
-        """A chunk that is too large for the driver, by what it adds if that can be told, else as any large change."""
+        """A chunk too large for the driver: by what it adds, if that can be computed, else as any large change."""
         operands = self._operands
         added = operands.evaluation.chunk_alone(operands.shape)
         if added is None:

@@ -20,7 +20,7 @@ from ebla.relations.shapes import shape_of, used_columns
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
 from ebla.tables import batch as b
-from ebla.tables.chunk_scan import Reading, Scan
+from ebla.tables.chunk_scan import ChunkReading, Scan
 from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import begin_of
@@ -28,23 +28,23 @@ from ebla.views.epoch.culprit import naming_culprits
 from ebla.views.epoch.evaluate import Evaluation
 from ebla.views.epoch.inputs import Inputs
 from ebla.views.epoch.round import Round
-from ebla.views.fill.chunk_commit import ChunkCommit, Filling
+from ebla.views.fill.chunk_commit import ChunkCommit, FilledView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def reading(base: Relation, fillings: Sequence[Filling], not_before: Version) -> Reading:
+def reading(base: Relation, fillings: Sequence[FilledView], not_before: Version) -> ChunkReading:
     """What a chunk of these views reads of its base."""
     used = {k.name for k in base.key}
     for one in fillings:
         shape, _ = shape_of(one.view, one.relations)
         used |= used_columns(shape, one.relations).get(base.name.lower(), frozenset())
     columns = frozenset(col.physical for col in base.columns if col.name in used)
-    return Reading(columns=columns, jobs=len(fillings), not_before=not_before)
+    return ChunkReading(columns=columns, jobs=len(fillings), not_before=not_before)
 
 
-def fill(context: Context, scan: Scan, fillings: Sequence[Filling]) -> list[Exception | None]:
+def fill(context: Context, scan: Scan, fillings: Sequence[FilledView]) -> list[Exception | None]:
     """Compute and commit a chunk for each view; what kept one from it, in their order. One does not stop the others."""
     transactions = [
         begin_of(context, one.view.relation, reason=f"build of {one.view.relation.name}") for one in fillings
@@ -78,7 +78,7 @@ def fill(context: Context, scan: Scan, fillings: Sequence[Filling]) -> list[Exce
     return found
 
 
-def _write(context: Context, filling: Filling, version: Version, sink: Sink, round_: Round, rows: DataFrame) -> None:
+def _write(context: Context, filling: FilledView, version: Version, sink: Sink, round_: Round, rows: DataFrame) -> None:
     """Put what a view's query makes of these rows of the base, and of all of its other inputs, into runs."""
     with context.catalog.reading() as connection:
         now = {n: reads.snapshot(connection, r, version) for n, r in filling.relations.items()}

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ebla.algebra.driving import Driving
+from ebla.algebra.build_method import DrivenBuild
 from ebla.base.failpoint import hit
 from ebla.base.ids import TaskId, Version
 from ebla.catalog import building
@@ -33,11 +33,11 @@ COMMIT_ATTEMPTS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filling:
+class FilledView:
     """A view that takes part in a chunk."""
 
     view: View
-    driven: Driving
+    driven: DrivenBuild
     relations: Mapping[str, Relation]
     tasks: frozenset[TaskId]
     """Those of the chunk's tablets."""
@@ -47,7 +47,7 @@ class Filling:
 class ChunkCommit:
     """What one view gets of a chunk that was read at a version."""
 
-    filling: Filling
+    filling: FilledView
     scan: Scan
     version: Version
     sink: Sink

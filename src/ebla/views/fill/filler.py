@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from ebla.algebra.driving import Driving, Growing, InOnePiece, adding
+from ebla.algebra.build_method import DrivenBuild, GrowingBuild, OnePieceBuild, adding
 from ebla.base.ids import RelationId, TaskId, Version
 from ebla.catalog import reads
 from ebla.catalog.troubles import Activity
@@ -15,19 +15,19 @@ from ebla.errors import ConflictError, UnknownNameError
 from ebla.model.chunks import CHUNK_ROWS, Stretch
 from ebla.model.relation import Relation
 from ebla.relations import views as definition
-from ebla.relations.shapes import how_built, shape_of
+from ebla.relations.shapes import build_method, shape_of
 from ebla.relations.views import View
 from ebla.spark.faults import is_final
-from ebla.tables.chunk_scan import Reading, Scan
+from ebla.tables.chunk_scan import ChunkReading, Scan
 from ebla.tables.context import Context
 from ebla.views.epoch import maintain
 from ebla.views.epoch.growth import Piece
 from ebla.views.fill import backfill
-from ebla.views.fill.chunk_commit import Filling
+from ebla.views.fill.chunk_commit import FilledView
 from ebla.views.handlers.epochs import Epochs
 
 
-class Stopped(Exception):
+class ViewStopped(Exception):
     """The view was stopped with a message that its position keeps."""
 
 
@@ -39,16 +39,16 @@ class ViewFiller:
     def in_one_piece(self, relation: RelationId) -> bool:
         with self.context.catalog.reading() as connection:
             view, relations = _load(connection, relation)
-        return isinstance(how_built(view, relations), InOnePiece)
+        return isinstance(build_method(view, relations), OnePieceBuild)
 
     def chunk_rows(self, relation: RelationId, rows_covered: int) -> int:
         """A chunk that makes all that is covered be computed again is as large as that: the whole is computed twice."""
         with self.context.catalog.reading() as connection:
             view, relations = _load(connection, relation)
             groups = 0 if view.roles is None else reads.snapshot(connection, view.relation).rows_at_most
-        how = how_built(view, relations)
+        how = build_method(view, relations)
         shape, _ = shape_of(view, relations)
-        if not isinstance(how, Growing) or shape is None:
+        if not isinstance(how, GrowingBuild) or shape is None:
             return CHUNK_ROWS
         few = groups <= self.context.settings.batch_rows_max  # this many groups are added to on the driver
         if few and adding(shape, how.base, merges=view.roles is not None) is not None:
@@ -64,13 +64,13 @@ class ViewFiller:
     def _build(self, view: View, piece: Piece) -> None:
         for done in self.epochs.build(piece):
             if done.view == view.relation.name and done.stopped:
-                raise Stopped(done.reason) from done.error
+                raise ViewStopped(done.reason) from done.error
 
     @property
     def tablets_max(self) -> int | None:
         return None
 
-    def reading(self, base: Relation, relations: Collection[RelationId]) -> Reading:
+    def reading(self, base: Relation, relations: Collection[RelationId]) -> ChunkReading:
         fillings, _, _ = self._fillings(dict.fromkeys(relations, frozenset()))
         created = [one.view.relation.created_version for one in fillings]
         return backfill.reading(base, fillings, max(created, default=Version(0)))
@@ -83,9 +83,9 @@ class ViewFiller:
 
     def _fillings(
         self, tasks: Mapping[RelationId, frozenset[TaskId]]
-    ) -> tuple[list[Filling], list[tuple[View, frozenset[TaskId]]], dict[RelationId, Exception]]:
+    ) -> tuple[list[FilledView], list[tuple[View, frozenset[TaskId]]], dict[RelationId, Exception]]:
         """Views with a part in the scan, views that grow by an epoch of their own, and what is wrong with others."""
-        fillings: list[Filling] = []
+        fillings: list[FilledView] = []
         growing: list[tuple[View, frozenset[TaskId]]] = []
         wrong: dict[RelationId, Exception] = {}
         with self.context.catalog.reading() as connection:
@@ -95,10 +95,10 @@ class ViewFiller:
                 except UnknownNameError as error:
                     wrong[relation] = error
                     continue
-                how = how_built(view, relations)
-                if isinstance(how, Driving):
-                    fillings.append(Filling(view=view, driven=how, relations=relations, tasks=ids))
-                elif isinstance(how, Growing):
+                how = build_method(view, relations)
+                if isinstance(how, DrivenBuild):
+                    fillings.append(FilledView(view=view, driven=how, relations=relations, tasks=ids))
+                elif isinstance(how, GrowingBuild):
                     growing.append((view, ids))
                 else:
                     wrong[relation] = ConflictError(
@@ -119,7 +119,7 @@ class ViewFiller:
         return wrong
 
     def failed(self, relation: RelationId, error: Exception, read: Version) -> bool:
-        if isinstance(error, Stopped):
+        if isinstance(error, ViewStopped):
             return True
         if not is_final(error):
             return False  # it may go better another time, or the view is gone

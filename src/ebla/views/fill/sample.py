@@ -15,16 +15,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ebla.algebra.driving import Driving, Growing, InOnePiece
+from ebla.algebra.build_method import DrivenBuild, GrowingBuild, OnePieceBuild
 from ebla.algebra.nodes import Column
-from ebla.algebra.plan import Incremental, by_scope, of_scope
+from ebla.algebra.plan import IncrementalPlan, by_scope, of_scope
 from ebla.algebra.shape import keys_of
 from ebla.base.ids import Version
 from ebla.catalog import reads
 from ebla.errors import CorruptRunError
 from ebla.model.snapshot import Snapshot
 from ebla.relations import views as definition
-from ebla.relations.shapes import how_built, shape_of, used_columns
+from ebla.relations.shapes import build_method, shape_of, used_columns
 from ebla.relations.views import Position, View
 from ebla.storage.rows import TooLarge, difference, distinct
 from ebla.tables.context import Context
@@ -46,15 +46,17 @@ def compare_sample(context: Context, name: str) -> None:
         mine = reads.snapshot(connection, view.relation)
         position = view.reached
         assert position is not None, "a view that is level has been reached by an epoch"
-        how = how_built(view, relations)
-        if isinstance(how, InOnePiece) or (isinstance(how, Growing) and position.epoch.get("reason") == FIRST_BUILD):
+        how = build_method(view, relations)
+        if isinstance(how, OnePieceBuild) or (
+            isinstance(how, GrowingBuild) and position.epoch.get("reason") == FIRST_BUILD
+        ):
             _count(view, position, mine)
             return
         now = {n: reads.snapshot(connection, r, Version(position.read[n])) for n, r in relations.items()}
     shape, _ = shape_of(view, relations)
     assert shape is not None, "a view that is built in chunks is understood"
     inputs = unchanged(context, relations, now, used_columns(shape, relations), view.settings)
-    if isinstance(how, Driving):
+    if isinstance(how, DrivenBuild):
         base = relations[how.base]
         plan = of_scope(shape, (), how.scope)
         assert plan is not None, "nothing changed, so there is nothing to follow"
@@ -67,7 +69,7 @@ def compare_sample(context: Context, name: str) -> None:
         _compare(context, view, grown, _grown(context, view, grown, how.base, inputs, mine), inputs, mine)
 
 
-def _grown(context: Context, view: View, plan: Incremental, base: str, inputs: Inputs, mine: Snapshot) -> pa.Table:
+def _grown(context: Context, view: View, plan: IncrementalPlan, base: str, inputs: Inputs, mine: Snapshot) -> pa.Table:
     """Values of the scope: of rows that the view has, and of those that rows of the base should have made."""
     scope = named(view.relation, plan.scope)
     stored = sample(context.roots(), mine, scope, scope)
@@ -110,7 +112,9 @@ def _count(view: View, position: Position, mine: Snapshot) -> None:
         )
 
 
-def _compare(context: Context, view: View, plan: Incremental, values: pa.Table, inputs: Inputs, mine: Snapshot) -> None:
+def _compare(
+    context: Context, view: View, plan: IncrementalPlan, values: pa.Table, inputs: Inputs, mine: Snapshot
+) -> None:
     while values.num_rows:
         try:
             bounds = narrowed_to(plan, values, inputs, rows_max=inputs.rows_max)

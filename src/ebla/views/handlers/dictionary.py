@@ -28,7 +28,8 @@ from ebla.model.handlers import DICTIONARY, EVERYTHING, BatchInput, Handler, adv
 from ebla.model.refresh import Refresh
 from ebla.model.relation import DELETED, FOREVER, Kind, Relation, Run
 from ebla.relations.readers import least_read, readers
-from ebla.relations.views import Position as Standing
+from ebla.relations.stored_values import read_text
+from ebla.relations.views import Position as ViewStanding
 from ebla.relations.views import View, moved, unmoved
 from ebla.storage import runs as rf
 from ebla.tables.context import Context
@@ -47,7 +48,7 @@ ANY_ROW = "null"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
+class GatheredRange:
     """The log of an input holds every change in `(since, until]`."""
 
     since: Version
@@ -56,20 +57,15 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    inputs: Mapping[RelationId, Gathered] = field(default_factory=dict)
+    inputs: Mapping[RelationId, GatheredRange] = field(default_factory=dict)
     stored: str | None = None
 
     @classmethod
     def load(cls, connection: Connection) -> Position:
         text = reads.progress(connection, DICTIONARY)
-        found = {} if text is None else json.loads(text)
-        return cls(
-            inputs={
-                RelationId(int(i)): Gathered(since=Version(since), until=Version(until))
-                for i, (since, until) in found.items()
-            },
-            stored=text,
-        )
+        found = read_text(dict[RelationId, tuple[Version, Version]], text or "{}")
+        inputs = {one: GatheredRange(since=since, until=until) for one, (since, until) in found.items()}
+        return cls(inputs=inputs, stored=text)
 
     def text(self) -> str:
         return json.dumps({str(i): [g.since, g.until] for i, g in sorted(self.inputs.items())})
@@ -101,9 +97,9 @@ def _gather(context: Context) -> tuple[int, bool]:
         relation = relations[number]
         if relation is None or read is None:
             continue
-        entry = inputs.get(number, Gathered(since=read, until=read))
+        entry = inputs.get(number, GatheredRange(since=read, until=read))
         if read > entry.until:  # a FLUSH was faster
-            entry = Gathered(since=read, until=read)
+            entry = GatheredRange(since=read, until=read)
         found, until = _changes(context, relation, entry.until, newest)
         rows += found
         more = more or until < newest
@@ -132,9 +128,9 @@ def _gather(context: Context) -> tuple[int, bool]:
 def _forget(
     context: Context,
     before: Position,
-    inputs: Mapping[RelationId, Gathered],
+    inputs: Mapping[RelationId, GatheredRange],
     least: Mapping[RelationId, Version | None],
-) -> tuple[list[c.ForgetDictionaryChanges], dict[RelationId, Gathered]]:
+) -> tuple[list[c.ForgetDictionaryChanges], dict[RelationId, GatheredRange]]:
     """Log rows that every view has done with, and the position without them."""
     kept = dict(inputs)
     found = []
@@ -215,7 +211,7 @@ def changed_columns(before: Mapping[str, object] | None, after: Mapping[str, obj
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Due:
+class DueRefresh:
     """A view whose dictionaries have gathered changes. If they do not concern it, only its position moves."""
 
     view: View
@@ -251,7 +247,7 @@ def batch_inputs(
     return found
 
 
-def due(connection: Connection, handlers: Iterable[str] | None = None) -> list[Due]:
+def due(connection: Connection, handlers: Iterable[str] | None = None) -> list[DueRefresh]:
     """Views of these handlers, or of all that should run, whose dictionaries have gathered changes."""
     gathered = Position.load(connection)
     newest = reads.current_version(connection)
@@ -268,7 +264,7 @@ def due(connection: Connection, handlers: Iterable[str] | None = None) -> list[D
         moved = advanced(inputs)
         if moved and _may_go(view.position, moved):
             found.append(
-                Due(
+                DueRefresh(
                     view=view,
                     handler=handler,
                     versions={**held(inputs, newest), **moved},
@@ -282,7 +278,7 @@ def due(connection: Connection, handlers: Iterable[str] | None = None) -> list[D
     return found
 
 
-def _may_go(position: Standing, gathered: Mapping[str, Version]) -> bool:
+def _may_go(position: ViewStanding, gathered: Mapping[str, Version]) -> bool:
     """What failed on a row fails again, until a dictionary has changed once more."""
     return not position.failed or any(v > position.tried.get(n, 0) for n, v in gathered.items())
 
@@ -313,7 +309,7 @@ def _concerned(connection: Connection, view: View, inputs: Sequence[BatchInput],
     return False
 
 
-def move_on(context: Context, due: Due) -> None:
+def move_on(context: Context, due: DueRefresh) -> None:
     """Move the position of a view that does not use what changed."""
     view = due.view
     assert view.position is not None
@@ -330,7 +326,7 @@ def move_on(context: Context, due: Due) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class RunningRefresh:
     """A view in the middle of a refresh."""
 
     view: View
@@ -349,7 +345,7 @@ class Running:
         return self.view.position.refresh
 
 
-def running(connection: Connection, handlers: Collection[str]) -> list[Running]:
+def running(connection: Connection, handlers: Collection[str]) -> list[RunningRefresh]:
     """Views of these handlers with a refresh that has begun."""
     found = []
     gathered = Position.load(connection)
@@ -368,7 +364,7 @@ def running(connection: Connection, handlers: Collection[str]) -> list[Running]:
         if failed:
             mended = replace(target, batch={**target.batch, **to, **gathered_to})
         again = any(until > to[n] for n, until in gathered_to.items())
-        found.append(Running(view=view, handler=handler, target=target, again=again, mended=mended))
+        found.append(RunningRefresh(view=view, handler=handler, target=target, again=again, mended=mended))
     return found
 
 

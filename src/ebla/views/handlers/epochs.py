@@ -35,7 +35,7 @@ from ebla.views.epoch.apply import ViewInputs, apply_epoch
 from ebla.views.epoch.attempt import Epoch, Target
 from ebla.views.epoch.growth import Piece
 from ebla.views.handlers import dictionary
-from ebla.views.handlers.refreshes import Advanced, Refreshes
+from ebla.views.handlers.refreshes import Refreshes, RefreshResult
 
 HANDLER = "handler/"
 """What the names begin with of the lease of a handler, and of the service that runs its epochs."""
@@ -78,7 +78,7 @@ class Locks:
 
 
 class Epochs:
-    """Every way to bring views up to date. `on_epoch` is told of each epoch that ended."""
+    """Every way to bring views up to date. `on_epoch` is called with each epoch that ended."""
 
     def __init__(self, context: Context, on_epoch: Callable[[Epoch], None] = lambda done: None) -> None:
         self._context = context
@@ -294,7 +294,9 @@ class Epochs:
             raise error
         return done
 
-    def refresh(self, begin: Collection[str], go_on: Collection[str], *, without: Collection[str] = ()) -> Advanced:
+    def refresh(
+        self, begin: Collection[str], go_on: Collection[str], *, without: Collection[str] = ()
+    ) -> RefreshResult:
         """One chunk of each refresh that is due: of those that begin with gathered changes, and those that go on."""
         with self._handlers.of(DICTIONARY):
             step = self._refreshes.advance(begin, go_on, without=without, stopping=self.stopping.is_set)

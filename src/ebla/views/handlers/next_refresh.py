@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from ebla.base.ids import Version
 from ebla.catalog import reads, troubles
+from ebla.catalog.store import Catalog
 from ebla.catalog.troubles import Activity, Trouble
 from ebla.model.handlers import DICTIONARY, Handler, Tuning, by_name, tuning
 from ebla.relations import handlers as stored
@@ -17,7 +18,7 @@ from ebla.relations.cut import cut_of
 from ebla.relations.views import View
 from ebla.tables.context import Context
 from ebla.views.handlers import dictionary
-from ebla.views.handlers.dictionary import Due, Running
+from ebla.views.handlers.dictionary import DueRefresh, RunningRefresh
 from ebla.views.handlers.pace import Pace
 
 
@@ -38,8 +39,8 @@ class NextRefresh:
 
     view: View
     handler: Handler
-    going: Running | None
-    due: Due | None
+    going: RunningRefresh | None
+    due: DueRefresh | None
     tuned: Tuning
     pace: Pace
     fan_out: FanOut | None
@@ -100,16 +101,16 @@ def look(context: Context, name: str, begin: Collection[str], go_on: Collection[
             pace=Pace.of(tuned, None if going is None else going.refresh),
             fan_out=_fan_out(connection, due) if due is not None and due.concerned else None,
             in_trouble=trouble is not None,
-            pause_s=_pause_s(context, trouble),
+            pause_s=_pause_s(context.catalog, trouble),
         )
 
 
-def _pause_s(context: Context, trouble: Trouble | None) -> float:
+def _pause_s(catalog: Catalog, trouble: Trouble | None) -> float:
     retry_at = None if trouble is None else trouble.retry_at
-    return 0.0 if retry_at is None else max(0, retry_at - context.catalog.clock()) / 1e6
+    return 0.0 if retry_at is None else max(0, retry_at - catalog.clock()) / 1e6
 
 
-def _fan_out(connection: Connection, due: Due) -> FanOut:
+def _fan_out(connection: Connection, due: DueRefresh) -> FanOut:
     relations = {n: reads.relation(connection, n) for n in due.view.inputs}
     rows = reads.snapshot(connection, due.view.relation).rows_at_most
     assert due.view.position is not None
@@ -124,7 +125,7 @@ def _fan_out(connection: Connection, due: Due) -> FanOut:
     return FanOut(by=by, view_rows=rows, rows=max(1, round(rows * min(1.0, share))))
 
 
-Named = TypeVar("Named", Due, Running)
+Named = TypeVar("Named", DueRefresh, RunningRefresh)
 
 
 def _named(found: Iterable[Named], name: str) -> Named | None:

@@ -28,7 +28,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waited:
+class PacedChunk:
     """A view's next chunk, and what is owed before it is done."""
 
     chunk: object
@@ -38,8 +38,8 @@ class Waited:
 
 
 def planned(
-    before: Waited | None, chunk: object, rows_left: int, pace: Pace, now_us: int, *, whole: bool = False
-) -> Waited:
+    before: PacedChunk | None, chunk: object, rows_left: int, pace: Pace, now_us: int, *, whole: bool = False
+) -> PacedChunk:
     """The next chunk under a pace. What is owed stays owed, unless the rate has changed: then it is planned anew.
 
     `whole`: all rows that are left are written in one epoch, and waited for before it.
@@ -50,9 +50,9 @@ def planned(
             return before
         throttle = before.throttle
     rows = max(1, rows_left if whole else min(throttle.rows_now(pace.chunk_rows), rows_left))
-    return Waited(chunk=chunk, rows=rows, throttle=throttle.spent(rows, now_us))
+    return PacedChunk(chunk=chunk, rows=rows, throttle=throttle.spent(rows, now_us))
 
 
-def done(waited: Waited, rows: int, now_us: int) -> Waited:
+def done(waited: PacedChunk, rows: int, now_us: int) -> PacedChunk:
     """Behind the chunk: rows that it had and that were not planned for are owed."""
-    return Waited(chunk=None, rows=0, throttle=waited.throttle.spent(max(0, rows - waited.rows), now_us))
+    return PacedChunk(chunk=None, rows=0, throttle=waited.throttle.spent(max(0, rows - waited.rows), now_us))

@@ -16,7 +16,7 @@ from ebla.views.epoch.ranges import Ranges
 from ebla.views.epoch.refresh_epoch import RefreshStep
 from ebla.views.epoch.round import Round
 from ebla.views.handlers import dictionary
-from ebla.views.handlers.dictionary import Due
+from ebla.views.handlers.dictionary import DueRefresh
 from ebla.views.handlers.next_refresh import NextRefresh
 from ebla.views.handlers.pace import Pace
 
@@ -41,7 +41,7 @@ def act(shared: Context, one: NextRefresh, *, rows_max: int) -> list[Epoch]:
     return _begin(context, one.due, one.fan_out.by, one.pace)
 
 
-def _begin(context: Context, due: Due, by: tuple[str, ...], pace: Pace) -> list[Epoch]:
+def _begin(context: Context, due: DueRefresh, by: tuple[str, ...], pace: Pace) -> list[Epoch]:
     """Count what the change touches, and begin with nothing of it done. If it is little, do it at once."""
     view, position = due.view, due.view.position
     assert position is not None
@@ -65,7 +65,7 @@ def _begin(context: Context, due: Due, by: tuple[str, ...], pace: Pace) -> list[
     return []
 
 
-def _whole(context: Context, due: Due) -> list[Epoch]:
+def _whole(context: Context, due: DueRefresh) -> list[Epoch]:
     """All of a change in one epoch; where no commit is behind it, the position alone moves."""
     done = _epoch(context, due.view, Target(stream=due.stream, batch=due.versions))
     if done and all(epoch.idle for epoch in done):

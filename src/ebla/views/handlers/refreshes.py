@@ -27,7 +27,7 @@ from ebla.tables.context import Context
 from ebla.views.epoch.attempt import Epoch
 from ebla.views.handlers import dictionary
 from ebla.views.handlers.next_refresh import NextRefresh, look
-from ebla.views.handlers.pace import Waited, done, planned
+from ebla.views.handlers.pace import PacedChunk, done, planned
 from ebla.views.handlers.refresh_step import act
 
 log = logging.getLogger("ebla.jobs")
@@ -37,7 +37,7 @@ CONFLICT_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advanced:
+class RefreshResult:
     """What one look did. `wait_s`: how long until there is more to do; `None`: there is nothing left."""
 
     done: list[Epoch] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Refreshes:
         """The lock of a view."""
         self._on_free = on_free
         """Called when a view can be worked on again."""
-        self._waited: dict[RelationId, Waited] = {}
+        self._waited: dict[RelationId, PacedChunk] = {}
 
     def advance(
         self,
@@ -68,7 +68,7 @@ class Refreshes:
         *,
         without: Collection[str] = (),
         stopping: Callable[[], bool] = lambda: False,
-    ) -> Advanced:
+    ) -> RefreshResult:
         """Begin what is due of some handlers, and go on with refreshes of others: one chunk of each view."""
         found: list[Epoch] = []
         waits: list[float] = []
@@ -89,7 +89,7 @@ class Refreshes:
                 wait_s = self._failed(view, error)
             if wait_s is not None:
                 waits.append(wait_s)
-        return Advanced(done=found, wait_s=min(waits, default=None), failed=failed)
+        return RefreshResult(done=found, wait_s=min(waits, default=None), failed=failed)
 
     def _views(self, begin: Collection[str], go_on: Collection[str]) -> list[View]:
         with self._context.catalog.reading() as connection:

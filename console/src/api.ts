@@ -1,0 +1,157 @@
+/** Requests to the node that served this page, with the user's token. */
+import { signal } from "@preact/signals";
+
+export type Value = string | number | boolean | null | Value[] | { [name: string]: Value };
+export type Row = { [column: string]: Value };
+
+export interface Column {
+  name: string;
+  type: string;
+}
+
+export interface Rows {
+  columns: Column[];
+  rows: Value[][];
+  next?: string;
+  next_page?: string;
+  rows_total?: number;
+  version?: number;
+  applied_version?: number;
+  age_s?: number;
+  plan?: Plan;
+  took_ms?: number;
+}
+
+/** Which path answered a query, as `POST /v1/query` explains it. */
+export interface Plan {
+  relation: string;
+  path: string;
+  way: "scan" | "seek";
+  leading_columns: number;
+  filters: string[];
+  sort: boolean;
+  runs_read: number;
+  runs: number;
+  row_groups_read: number;
+  row_groups: number;
+  level0_rows: number;
+}
+
+export interface Me {
+  name: string;
+  role: "reader" | "writer" | "admin";
+  token: boolean;
+  rights: { [relation: string]: string };
+}
+
+/** An error of the node: the problem document (RFC 9457) that it answered with. */
+export class Problem extends Error {
+  readonly status: number;
+  readonly title: string;
+  readonly line: number | undefined;
+  readonly column: number | undefined;
+
+  constructor(document: { status?: number; title?: string; detail?: string; line?: number; column?: number }) {
+    super(document.detail ?? document.title ?? "the node did not answer");
+    this.status = document.status ?? 0;
+    this.title = document.title ?? "Error";
+    this.line = document.line;
+    this.column = document.column;
+  }
+}
+
+const KEPT = "ebla-token";
+
+export const token = signal<string | null>(sessionStorage.getItem(KEPT) ?? localStorage.getItem(KEPT));
+export const me = signal<Me | null>(null);
+/** Whether the node wants a token that this page does not have. */
+export const refused = signal(document.documentElement.dataset.users === "true" && token.value === null);
+
+export function headers(more: Record<string, string> = {}): Record<string, string> {
+  return token.value === null ? more : { Authorization: `Bearer ${token.value}`, ...more };
+}
+
+export interface Asked {
+  method?: string;
+  body?: unknown;
+  accept?: string;
+  id?: string;
+}
+
+export async function ask(path: string, asked: Asked = {}): Promise<Response> {
+  const more: Record<string, string> = { Accept: asked.accept ?? "application/json" };
+  if (asked.body !== undefined) more["Content-Type"] = "application/json";
+  if (asked.id !== undefined) more["Ebla-Request"] = asked.id;
+  let answer: Response;
+  try {
+    answer = await fetch(path, {
+      method: asked.method ?? (asked.body === undefined ? "GET" : "POST"),
+      headers: headers(more),
+      body: asked.body === undefined ? undefined : JSON.stringify(asked.body),
+    });
+  } catch {
+    throw new Problem({ title: "NoConnection", detail: "The node does not answer. Is it running?" });
+  }
+  if (answer.ok) return answer;
+  if (answer.status === 401) refused.value = true;
+  throw new Problem(await answer.json().catch(() => ({ status: answer.status, title: answer.statusText })));
+}
+
+export async function get<T>(path: string): Promise<T> {
+  return (await ask(path)).json();
+}
+
+/** The rows of the last statement, as objects. */
+export async function sql(text: string): Promise<Row[]> {
+  return objects(await (await ask("/v1/sql", { body: { sql: text } })).json());
+}
+
+export function objects(found: Rows): Row[] {
+  const names = found.columns.map((one) => one.name);
+  return found.rows.map((row) => Object.fromEntries(names.map((name, at) => [name, row[at] ?? null])));
+}
+
+export async function signIn(given: string, keep: boolean): Promise<void> {
+  token.value = given;
+  me.value = await get<Me>("/v1/me");
+  refused.value = false;
+  (keep ? localStorage : sessionStorage).setItem(KEPT, given);
+}
+
+export async function start(): Promise<void> {
+  me.value = await get<Me>("/v1/me");
+}
+
+export function signOut(): void {
+  sessionStorage.removeItem(KEPT);
+  localStorage.removeItem(KEPT);
+  token.value = null;
+  me.value = null;
+  refused.value = true;
+}
+
+// ---- rights ----------------------------------------------------------------------------------------------
+
+const LEVELS = ["NONE", "SELECT", "WRITE", "OWN"];
+const OF_ROLE = { reader: "SELECT", writer: "WRITE", admin: "OWN" };
+
+/** Whether the user may do something with a relation: buttons that the node would refuse are not shown. */
+export function may(right: "SELECT" | "WRITE" | "OWN", relation: string): boolean {
+  const user = me.value;
+  if (user === null) return false;
+  const has = user.role === "admin" ? "OWN" : (user.rights[relation] ?? OF_ROLE[user.role]);
+  return LEVELS.indexOf(has) >= LEVELS.indexOf(right);
+}
+
+export function isAdmin(): boolean {
+  return me.value?.role === "admin";
+}
+
+/** A name as SQL has it. */
+export function quoted(name: string): string {
+  return /^[A-Za-z_][A-Za-z0-9_]*$/.test(name) ? name : `\`${name.replaceAll("`", "``")}\``;
+}
+
+export function literal(text: string): string {
+  return `'${text.replaceAll("\\", "\\\\").replaceAll("'", "\\'")}'`;
+}

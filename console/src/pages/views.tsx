@@ -1,0 +1,248 @@
+/** Views: what depends on what, and of one view how it is kept. */
+import { useMemo } from "preact/hooks";
+import { type Row, may, quoted, sql } from "../api";
+import { ChangeButton } from "../change";
+import { Chart } from "../chart";
+import { ageOverTime } from "../freshness";
+import { type Edge, Graph, type Node } from "../graph";
+import { useLive } from "../live";
+import { Badge, Empty, Fact, Failure, Freshness, Listing, Panel, type Tone } from "../ui";
+import { number, seconds, time } from "../words";
+
+const TONES: { [status: string]: Tone } = { ready: "good", building: "busy", failed: "bad" };
+
+export function Views({ name }: { name?: string | undefined }) {
+  const views = useLive(() => sql("SELECT * FROM system.views ORDER BY name"), []);
+  const graph = useLive(dependencies, []);
+  const shown = views.data?.find((row) => String(row.name).toLowerCase() === name?.toLowerCase());
+  return (
+    <>
+      <Panel title="Dependencies">
+        <Failure problem={graph.error} />
+        {graph.data && (
+          <Graph
+            nodes={graph.data.nodes.map((one) => marked(one, views.data))}
+            edges={graph.data.edges}
+            shown={name}
+            href={(node) => (node.kind === "view" ? `#/views/${encodeURIComponent(node.name)}` : `#/explore/${encodeURIComponent(node.note && node.kind === "index" ? (graph.data!.bases.get(node.id) ?? node.name) : node.name)}`)}
+          />
+        )}
+      </Panel>
+      <Failure problem={views.error} />
+      {shown ? <View key={String(shown.name)} view={shown} /> : views.data && <All views={views.data} />}
+    </>
+  );
+}
+
+function marked(node: Node, views: Row[] | null): Node {
+  const view = node.kind === "view" ? views?.find((row) => row.name === node.name) : undefined;
+  if (view === undefined) return node;
+  const age = typeof view.age_s === "number" && view.age_s > 0.001 ? `${seconds(view.age_s)} old` : "up to date";
+  return { ...node, tone: TONES[String(view.status)] ?? "calm", note: view.status === "ready" ? age : String(view.status) };
+}
+
+interface Dependencies {
+  nodes: Node[];
+  edges: Edge[];
+  bases: Map<number, string>;
+}
+
+async function dependencies(): Promise<Dependencies> {
+  const [relations, inputs, indexes] = await Promise.all([
+    sql("SELECT relation_id, name, kind FROM system.relations WHERE dropped_version IS NULL ORDER BY name"),
+    sql("SELECT relation_id, input_id FROM system.dependencies"),
+    sql("SELECT index_id, base_id, state FROM system.index_states"),
+  ]);
+  const names = new Map(relations.map((row) => [Number(row.relation_id), String(row.name)]));
+  const edges = [
+    ...inputs.map((row) => ({ from: Number(row.input_id), to: Number(row.relation_id) })),
+    ...indexes.map((row) => ({ from: Number(row.base_id), to: Number(row.index_id) })),
+  ];
+  const states = new Map(indexes.map((row) => [Number(row.index_id), String(row.state)]));
+  const nodes = relations.map((row): Node => {
+    const state = states.get(Number(row.relation_id));
+    const tone = state === undefined ? {} : { tone: (state === "read_write_and_delete" ? "good" : "busy") as Tone, note: state === "read_write_and_delete" ? "index" : `index, ${state.replaceAll("_", " ")}` };
+    return { id: Number(row.relation_id), name: String(row.name), kind: String(row.kind), ...tone };
+  });
+  return { nodes, edges, bases: new Map(indexes.map((row) => [Number(row.index_id), names.get(Number(row.base_id)) ?? ""])) };
+}
+
+function All({ views }: { views: Row[] }) {
+  return (
+    <Panel title="Views">
+      <Listing
+        rows={views}
+        label="Views"
+        empty="There are no views yet: CREATE MATERIALIZED VIEW makes one, on the page SQL."
+        mark={(row) => (row.status === "failed" ? "bad" : null)}
+        columns={[
+          { name: "name", of: (row) => <a href={`#/views/${encodeURIComponent(String(row.name))}`}>{String(row.name)}</a> },
+          { name: "status", of: (row) => <Badge tone={TONES[String(row.status)]}>{String(row.status)}</Badge> },
+          { name: "age_s", title: "freshness", of: (row) => <Freshness age={row.age_s} /> },
+          { name: "handler" },
+          { name: "rows_changed", title: "rows changed", align: "right", of: (row) => number(row.rows_changed) },
+          { name: "epochs", align: "right", of: (row) => number(row.epochs) },
+          { name: "last_plan", title: "last epoch", of: (row) => `${row.last_plan ?? "–"}, ${seconds(row.last_epoch_s)}` },
+        ]}
+      />
+    </Panel>
+  );
+}
+
+// ---- one view --------------------------------------------------------------------------------------------
+
+function View({ view }: { view: Row }) {
+  const name = String(view.name);
+  const of = quoted(name);
+  return (
+    <>
+      <Panel
+        title={name}
+        id="view"
+        more={
+          <>
+            <a href={`#/explore/${encodeURIComponent(name)}`}>Rows</a>
+            {may("SELECT", name) && <ChangeButton label="Check" title={`Check ${name}`} sql={`CHECK VIEW ${of}`} />}
+            {may("OWN", name) && <ChangeButton label="Repair" title={`Repair ${name}`} sql={`REPAIR VIEW ${of}`} />}
+          </>
+        }
+      >
+        <dl class="facts">
+          <Fact name="status">
+            <Badge tone={TONES[String(view.status)]}>{String(view.status)}</Badge>
+          </Fact>
+          <Fact name="freshness">
+            <Freshness age={view.age_s} />
+          </Fact>
+          <Fact name="applied version">{number(view.applied_version)}</Fact>
+          <Fact name="handler">{String(view.handler)}</Fact>
+          <Fact name="epochs">{number(view.epochs)}</Fact>
+          <Fact name="full refreshes">{number(view.full_refreshes)}</Fact>
+          <Fact name="rows changed">{number(view.rows_changed)}</Fact>
+          <Fact name="last epoch">
+            {String(view.last_plan ?? "–")}, {seconds(view.last_epoch_s)}
+          </Fact>
+        </dl>
+        {view.message !== null && <Stopped view={view} />}
+      </Panel>
+      <Panel title="Definition">
+        <pre class="sql">{String(view.definition)}</pre>
+      </Panel>
+      <Followed name={name} />
+      <Epochs name={name} />
+    </>
+  );
+}
+
+function Stopped({ view }: { view: Row }) {
+  const name = String(view.name);
+  const found = useLive(() => sql(`SELECT s.culprit_relation, s.culprit_key, s.failed_at FROM system.view_states s JOIN system.relations r ON r.relation_id = s.view_id WHERE r.name = '${name.replaceAll("'", "''")}' AND r.dropped_version IS NULL`), [name]);
+  const culprit = found.data?.[0];
+  return (
+    <div class="failure" role="alert">
+      <strong>{view.status === "failed" ? "The view has stopped" : "The view waits"}</strong>
+      <span>{String(view.message)}</span>
+      {culprit?.culprit_relation && (
+        <span>
+          Culprit: <a href={`#/explore/${encodeURIComponent(String(culprit.culprit_relation))}`}>{String(culprit.culprit_relation)}</a> <code>{String(culprit.culprit_key)}</code>
+          <span class="muted"> at {time(culprit.failed_at)}</span>
+        </span>
+      )}
+      {may("SELECT", name) && <ChangeButton label="Resume" primary title={`Resume ${name}`} sql={`FLUSH ${quoted(name)}`} />}
+    </div>
+  );
+}
+
+// ---- how inputs are followed -----------------------------------------------------------------------------
+
+interface Step {
+  step: string;
+  text: string;
+  pruned: boolean;
+  broadcast: boolean;
+}
+
+interface Explained {
+  build: { base: string | null; chunks: boolean; by: string[] | null };
+  few_rows: string;
+  inputs: { [input: string]: { plan: string; way?: string; reason?: string; steps: Step[] } };
+}
+
+function Followed({ name }: { name: string }) {
+  const found = useLive(async () => JSON.parse(String((await sql(`EXPLAIN MATERIALIZED VIEW ${quoted(name)}`))[0]!.json)) as Explained, [name], "never");
+  return (
+    <Panel title="How its inputs are followed">
+      <Failure problem={found.error} />
+      {found.data === null && found.error === null && <Empty>One moment…</Empty>}
+      {found.data &&
+        Object.entries(found.data.inputs).map(([input, plan]) => (
+          <div key={input} class="flow">
+            <div class="from">
+              <span class="muted">a change of</span>
+              <a href={`#/explore/${encodeURIComponent(input)}`}>{input}</a>
+              <Badge tone={plan.plan === "incremental" ? "good" : "warn"}>{plan.plan}</Badge>
+            </div>
+            {plan.reason && <p class="muted">{plan.reason}</p>}
+            <ol>
+              {plan.steps.map((step, at) => (
+                <li key={at} class={step.step}>
+                  <strong>{step.step}</strong>
+                  <span>{step.text}</span>
+                  {(step.pruned || step.broadcast) && <span class="muted">{[step.pruned && "pruned", step.broadcast && "broadcast"].filter(Boolean).join(", ")}</span>}
+                </li>
+              ))}
+              <li class="target">
+                <strong>{name}</strong>
+              </li>
+            </ol>
+          </div>
+        ))}
+    </Panel>
+  );
+}
+
+// ---- epochs and freshness --------------------------------------------------------------------------------
+
+function Epochs({ name }: { name: string }) {
+  const found = useLive(() => epochs(name), [name]);
+  const points = useMemo(() => (found.data ? ageOverTime(found.data.writes, found.data.epochs, found.at / 1000) : []), [found.data]);
+  return (
+    <>
+      <Panel title="Freshness over time">
+        <Failure problem={found.error} />
+        {points.length > 1 ? <Chart points={points} label="Age of the view" /> : <Empty>No epoch has ended yet.</Empty>}
+      </Panel>
+      <Panel title="Epochs">
+        <Listing
+          rows={found.data?.epochs ?? []}
+          label="Epochs"
+          empty="No epoch has ended yet."
+          columns={[
+            { name: "version", align: "right", of: (row) => number(row.version) },
+            { name: "committed_at", title: "when", of: (row) => time(row.committed_at) },
+            { name: "took", align: "right", of: (row) => (row.started_at ? seconds((Date.parse(String(row.ended_at)) - Date.parse(String(row.started_at))) / 1000) : "–") },
+            { name: "reason", title: "what" },
+          ]}
+        />
+      </Panel>
+    </>
+  );
+}
+
+async function epochs(name: string): Promise<{ writes: Row[]; epochs: Row[] }> {
+  const called = `'${name.replaceAll("'", "''")}'`;
+  const [done, writes] = await Promise.all([
+    sql(
+      "SELECT h.version, h.committed_at, h.reason, t.started_at, t.ended_at, t.snapshot_version FROM system.history h " +
+        "JOIN system.relations r ON r.relation_id = h.relation_id LEFT JOIN system.transactions t ON t.transaction_id = h.transaction_id " +
+        `WHERE r.name = ${called} AND r.dropped_version IS NULL AND (h.reason LIKE 'epoch of%' OR h.reason LIKE 'build of%' OR h.reason LIKE 'refresh of%') ` +
+        "ORDER BY h.version DESC LIMIT 200",
+    ),
+    sql(
+      "SELECT h.version, h.committed_at FROM system.history h JOIN system.dependencies d ON d.input_id = h.relation_id " +
+        `JOIN system.relations r ON r.relation_id = d.relation_id WHERE r.name = ${called} AND r.dropped_version IS NULL AND h.kind = 'data' ` +
+        "AND h.reason NOT LIKE 'fill index%' AND h.reason NOT LIKE 'compact%' ORDER BY h.version DESC LIMIT 1000",
+    ),
+  ]);
+  return { writes, epochs: done };
+}

@@ -1,0 +1,53 @@
+"""Metrics of the cluster: its nodes, what moves, what was asked for and waits, and which copies are missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ebla.catalog import processes, topology
+from ebla.catalog.store import Catalog
+from ebla.model.lifecycle.node import NodeState
+from ebla.relations import copies
+
+
+class ClusterMetrics(Collector):
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def describe(self) -> Iterable[Metric]:
+        return []  # so that registering reads nothing
+
+    def collect(self) -> Iterator[Metric]:
+        with self._catalog.reading() as connection:
+            members = [one for one in topology.members(connection).values() if one.state is not NodeState.LEFT]
+            followed = processes.seen(processes.alive(connection, self._catalog.clock()))
+            version = topology.version(connection)
+            transitions = topology.transitions(connection).values()
+            requests = topology.open_requests(connection)
+            lacking = copies.all_missing(connection)
+        alive = GaugeMetricFamily(
+            "ebla_node_alive", "1 if a process of the node renews its lease.", labels=("node", "state")
+        )
+        behind = GaugeMetricFamily(
+            "ebla_node_behind_versions",
+            "Versions of the topology that the node has not seen; only of nodes that live.",
+            labels=("node",),
+        )
+        for one in members:
+            alive.add_metric([one.name, one.state.value], float(one.id in followed))
+            if one.id in followed:
+                behind.add_metric([one.name], float(max(0, version - followed[one.id])))
+        moving = GaugeMetricFamily("ebla_tablet_transitions", "Tablets in transition, by stage.", labels=("stage",))
+        for stage, count in sorted(Counter(one.stage.value for one in transitions).items()):
+            moving.add_metric([stage], count)
+        asked = GaugeMetricFamily("ebla_topology_requests", "Requests that have not ended, by kind.", labels=("kind",))
+        for kind, count in sorted(Counter(one.kind.value for one in requests).items()):
+            asked.add_metric([kind], count)
+        few = GaugeMetricFamily("ebla_missing_copies", "Copies of runs that nodes lack.", labels=("relation",))
+        for relation, missing in lacking:
+            few.add_metric([relation.name], len(missing))
+        yield from (alive, behind, moving, asked, few)

@@ -1,0 +1,1 @@
+"""Nodes as processes, and a whole cluster on one machine."""

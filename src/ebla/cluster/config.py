@@ -1,0 +1,148 @@
+"""What a node process is told: flags, then the environment (`EBLA_NODE_<NAME>`), then a TOML file, in this order."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ebla.base.settings import Settings
+from ebla.catalog.store import is_postgres
+from ebla.errors import EblaError, UsageError
+from ebla.server.listen import Address
+from ebla.spark.session import NO_SPARK
+
+PREFIX = "EBLA_NODE_"
+
+DEFAULTS: Mapping[str, object] = {"leader_lease_s": 3.0, "runner_lease_s": 6.0}
+"""Settings that differ in a node: others follow sooner."""
+
+
+class NodeConfig(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    catalog: str = Field(description="The address of the catalog: postgresql://…")
+    name: str = Field(min_length=1, description="The name of this node.")
+    root: str = Field(min_length=1, description="Where this node's runs lie.")
+    listen: str = Field("127.0.0.1:7601", description="Where the API is served: HOST:PORT.")
+    found: str | None = Field(None, description="Found a cluster of this name with this node.")
+    replaces: str | None = Field(None, description="The dead node in whose place this one comes.")
+    datacenter: str = Field("dc1", description="Where the node stands.")
+    rack: str = Field("rack1", description="Copies go to different racks.")
+    shards: int | None = Field(None, ge=1, description="Shards of the node; default: its cores.")
+    spark_master: str = Field("local[*]", description="local[N], spark://HOST:PORT, or none.")
+    tls_cert: str | None = Field(None, description="The certificate of the API, a PEM file.")
+    tls_key: str | None = Field(None, description="Its key, a PEM file.")
+    tls_ca: str | None = Field(None, description="Verifies the certificates of other nodes; default: the system's.")
+    secret: str | None = Field(
+        None, min_length=16, description="What nodes prove to each other that they belong together with."
+    )
+    insecure: bool = Field(False, description="Listen beyond this machine without TLS or without users.")
+    users: bool = Field(True, description="Ask clients for tokens; without, every client is an administrator.")
+    load_from: list[str] = Field(default_factory=list, description="LOAD reads files below these directories alone.")
+    log_format: Literal["text", "json"] = Field("text", description="How log lines look.")
+    settings: dict[str, Any] = Field(default_factory=dict, description="Settings of connect().")
+
+    @property
+    def address(self) -> Address:
+        return Address.of(self.listen, tls_cert=self.tls_cert, tls_key=self.tls_key)
+
+    @property
+    def has_spark(self) -> bool:
+        return self.spark_master != NO_SPARK
+
+    def connect_settings(self) -> dict[str, Any]:
+        """What the node's process opens its catalog with."""
+        given: dict[str, Any] = {**DEFAULTS, **self.settings}
+        given |= {"node": self.name, "storage_root": self.root, "datacenter": self.datacenter, "rack": self.rack}
+        given["address"] = f"{'https' if self.address.has_tls else 'http'}://{self.listen}"
+        if self.shards is not None:
+            given["shards"] = self.shards
+        if self.replaces is not None:
+            given["replaces"] = {self.name: self.replaces}
+        given["spark_master"] = self.spark_master
+        return given
+
+
+def load(file: Path | None, flags: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> NodeConfig:
+    """The configuration of a node; all mistakes in it are said at once."""
+    mistakes = list[str]()
+    given = {**_of_file(file, mistakes), **_of_environment(environment)}
+    given |= {name: value for name, value in flags.items() if value is not None}
+    config: NodeConfig | None = None
+    try:
+        config = NodeConfig(**given)
+    except ValidationError as error:
+        mistakes += [_said(one) for one in error.errors()]
+    mistakes += _of_settings(given.get("settings", {}))
+    if config is not None:
+        mistakes += _wrong(config)
+    if mistakes or config is None:
+        raise UsageError("node: " + "; ".join(mistakes))
+    return config
+
+
+def _of_file(file: Path | None, mistakes: list[str]) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        return tomllib.loads(file.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        mistakes.append(f"config: expected a TOML file, found {file}: {error}")
+        return {}
+
+
+def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in NodeConfig.model_fields:
+        value = environment.get(PREFIX + name.upper())
+        if value is not None and name != "settings":
+            found[name] = value.split(os.pathsep) if name == "load_from" else value
+    return found
+
+
+def _said(error: Any) -> str:
+    name = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "missing":
+        return f"{name}: expected a value, found none"
+    if error["type"] == "extra_forbidden":
+        return f"{name}: expected one of {', '.join(NodeConfig.model_fields)}"
+    found = "" if name in ("catalog", "secret") else f", found {error['input']!r}"
+    return f"{name}: {error['msg']}{found}"
+
+
+def _of_settings(given: object) -> list[str]:
+    if not isinstance(given, Mapping):
+        return []
+    try:
+        Settings(**{**DEFAULTS, **given})
+    except ValidationError as error:
+        return [
+            f"settings.{'.'.join(str(part) for part in one['loc'])}: {one['msg']}, found {one['input']!r}"
+            for one in error.errors()
+        ]
+    return []
+
+
+def _wrong(config: NodeConfig) -> list[str]:
+    """What a field cannot know of itself."""
+    found = list[str]()
+    if not is_postgres(config.catalog):
+        found.append("catalog: expected postgresql://…, which several processes can share")
+    try:
+        _ = config.address
+    except EblaError as error:
+        found.append(str(error))
+    if not config.spark_master.startswith(("local[", "spark://")) and config.has_spark:
+        found.append(f"spark_master: expected local[N], spark://HOST:PORT or none, found {config.spark_master!r}")
+    found += [
+        f"{name}: expected a file, found {path}"
+        for name in ("tls_cert", "tls_key", "tls_ca")
+        if (path := getattr(config, name)) is not None and not Path(path).is_file()
+    ]
+    found += [f"load_from: expected a directory, found {path}" for path in config.load_from if not Path(path).is_dir()]
+    return found

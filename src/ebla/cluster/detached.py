@@ -1,0 +1,26 @@
+"""Processes that outlive the one that starts them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+
+class Detached(subprocess.Popen[bytes]):
+    """A process that outlives the one that has started it; Python warns of others that are forgotten."""
+
+    def __del__(self, *_: object) -> None:
+        """Nothing is waited for."""
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process has not ended; one that only waits for its parent to notice has."""
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (OSError, IndexError):
+        return not Path("/proc/self").exists()

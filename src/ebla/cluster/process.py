@@ -1,0 +1,254 @@
+"""A node as a process: it joins the cluster, serves the API, and does its part of the work until it is told to stop.
+
+The API is served before Spark is up; Spark starts in the background, and epochs, builds and compaction with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from ebla.api.connect import connect
+from ebla.catalog import topology
+from ebla.catalog.processes import Role
+from ebla.catalog.store import Catalog
+from ebla.cluster.config import NodeConfig
+from ebla.cluster.detached import is_there
+from ebla.cluster.peers import Peers
+from ebla.errors import EblaError, NodeConflictError, UsageError
+from ebla.server import rpc
+from ebla.server.app import create_app
+from ebla.server.listen import Listener, require_safe
+from ebla.server.options import Options
+
+if TYPE_CHECKING:
+    from ebla.api.database import Database
+
+log = logging.getLogger("ebla.node")
+
+FILE = "ebla-node.json"
+"""In the storage root: which process is the node, and where it serves."""
+STOP_S = 15.0
+"""How long a node takes to stop at most."""
+DRAIN_S = 8.0
+"""How long it waits for work that runs before it cancels its Spark jobs."""
+LOOK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What `FILE` says."""
+
+    name: str
+    pid: int
+    address: str
+    started_at: float
+
+    @classmethod
+    def read(cls, root: Path) -> Place | None:
+        try:
+            return cls(**json.loads((root / FILE).read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is there, and is a node."""
+        try:
+            command = Path(f"/proc/{self.pid}/cmdline").read_bytes()
+        except OSError:
+            return is_there(self.pid) if not Path("/proc/self").exists() else False
+        return b"ebla" in command and b"node" in command
+
+    def write(self, root: Path) -> None:
+        part = root / f".{FILE}-{os.getpid()}"
+        part.write_text(json.dumps(asdict(self)))
+        part.replace(root / FILE)
+
+
+def run(config: NodeConfig) -> None:
+    """Be the node until a signal comes."""
+    address = config.address
+    require_safe(address, users=config.users, insecure=config.insecure)
+    other = Place.read(Path(config.root))
+    if other is not None and other.pid != os.getpid() and other.is_running:
+        raise NodeConflictError(f"{config.root}: expected no process of this node, found {other.pid}; stop it first")
+    stopping = threading.Event()
+    with _signals(stopping):
+        began = time.monotonic()
+        database = _opened(config)
+        try:
+            options = Options(
+                users=config.users,
+                load_from=tuple(Path(one) for one in config.load_from),
+                routers=() if config.secret is None else (rpc.router(database, config.secret),),
+                stopping=stopping.is_set,
+            )
+            with Listener(create_app(database, options), address) as listener, _peers(config, database):
+                Place(name=config.name, pid=os.getpid(), address=listener.url, started_at=time.time()).write(
+                    Path(config.root)
+                )
+                log.info("node=%s serving url=%s after_s=%.1f", config.name, listener.url, time.monotonic() - began)
+                if config.has_spark:
+                    threading.Thread(target=_start_spark, args=(database,), name="ebla-spark", daemon=True).start()
+                _follow(database, stopping)
+                log.info("node=%s stopping", config.name)
+                watchdog = threading.Timer(STOP_S - 1, _give_up)
+                watchdog.daemon = True
+                watchdog.start()
+        finally:
+            _close(database)
+            with contextlib.suppress(OSError):
+                (Path(config.root) / FILE).unlink()
+    log.info("node=%s stopped", config.name)
+
+
+def _peers(config: NodeConfig, database: Database) -> contextlib.AbstractContextManager[object]:
+    """Calls to other nodes, where a secret says which ones belong together."""
+    if config.secret is None:
+        return contextlib.nullcontext()
+    return Peers(database, config.secret, config.tls_ca)
+
+
+def _opened(config: NodeConfig) -> Database:
+    if config.found is not None:
+        _found(config)
+    database = connect(
+        config.catalog, create=config.found is not None, role=Role.NODE, **config.connect_settings()
+    )  # fmt: skip
+    catalog, name = database.context.catalog, config.found
+    if name is not None and catalog.read(topology.cluster_name) != name:
+        catalog.change(lambda connection: topology.name_cluster(connection, name))
+    log.info("node=%s joined cluster=%s id=%s", config.name, catalog.read(topology.cluster_name), catalog.cluster_id())
+    return database
+
+
+def _found(config: NodeConfig) -> None:
+    """A cluster is founded once: the founder may start again, another node joins."""
+    try:
+        catalog = Catalog.open(config.catalog, create=False)
+    except EblaError:
+        return  # there is none, or the database says why not when it is created
+    with contextlib.closing(catalog), catalog.reading() as connection:
+        names = sorted(member.name for member in topology.members(connection).values())
+    if names and config.name not in names:
+        raise UsageError(f"found: expected a catalog without a cluster, found one of {', '.join(names)}; join it")
+
+
+def _start_spark(database: Database) -> None:
+    try:
+        began = time.monotonic()
+        _ = database.spark
+        database.wake()
+        log.info("spark started after_s=%.1f", time.monotonic() - began)
+    except Exception as error:  # the node serves without
+        log.error("spark: expected it to start, found %s", error)
+
+
+def _follow(database: Database, stopping: threading.Event) -> None:
+    """Wake compaction for what other processes wrote: epochs and builds find it by themselves."""
+    from ebla.relations import status
+
+    seen: int | None = None
+    while not stopping.wait(LOOK_S):
+        if not database.context.maintains:
+            continue
+        try:
+            version = database.version
+            if version != seen:
+                seen = version
+                found = status.of(database.context.catalog)
+                for name in (*(t.name for t in found.tables), *(v.name for v in found.views)):
+                    database.background.written(name)
+        except EblaError as error:
+            log.warning("%s", error)
+
+
+# ---- the end --------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _signals(stopping: threading.Event) -> Iterator[None]:
+    """The first signal asks for the end; a second one ends at once."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _close(database: Database) -> None:
+    """Finish what runs, for a while; then cancel its Spark jobs, so that it ends."""
+
+    def cancel() -> None:
+        session = database.context.sessions.current
+        if session is not None:
+            log.warning("spark: jobs are cancelled reason=stopping")
+            with contextlib.suppress(Exception):  # it may be gone already
+                session.sparkContext.cancelAllJobs()
+
+    timer = threading.Timer(DRAIN_S, cancel)
+    timer.daemon = True
+    timer.start()
+    try:
+        database.close()
+    finally:
+        timer.cancel()
+
+
+def _give_up() -> None:
+    log.error("node: expected its work to end in %.0f s, found it running; leases run out", STOP_S)
+    logging.shutdown()
+    os._exit(1)
+
+
+# ---- from outside ---------------------------------------------------------------------------------------
+
+
+def status(root: Path) -> dict[str, object]:
+    """Whether the node of a storage root runs on this machine, and whether it serves."""
+    import httpx
+
+    place = Place.read(root)
+    if place is None or not place.is_running:
+        return {"root": str(root), "state": "stopped", "name": None if place is None else place.name}
+    ready, reason = False, None
+    try:
+        answer = httpx.get(f"{place.address}/health/ready", timeout=5.0, verify=False)  # the certificate of its own
+        ready, reason = answer.status_code == httpx.codes.OK, answer.json().get("reason")
+    except (httpx.HTTPError, ValueError) as error:
+        reason = str(error)
+    state = "ready" if ready else "unready"
+    return {"root": str(root), "state": state, "reason": reason, **asdict(place)}
+
+
+def stop(root: Path) -> dict[str, object]:
+    """Ask the node of a storage root to stop, and wait until it has."""
+    place = Place.read(root)
+    if place is None or not place.is_running:
+        return {"root": str(root), "state": "stopped", "pid": None}
+    os.kill(place.pid, signal.SIGTERM)
+    until = time.monotonic() + STOP_S + LOOK_S
+    while time.monotonic() < until:
+        if not is_there(place.pid):
+            return {"root": str(root), "state": "stopped", "pid": place.pid}
+        time.sleep(0.05)
+    raise NodeConflictError(f"node {place.name}: expected process {place.pid} to end in {STOP_S:.0f} s, found it")

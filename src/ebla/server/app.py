@@ -1,0 +1,50 @@
+"""The HTTP API as an ASGI application: `create_app(database, Options(…))`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+
+from ebla.server import changes, console, described, events, health, problems, query, sql, status, tables
+from ebla.server.gate import Gate
+from ebla.server.options import Options
+from ebla.server.serving import Serving
+
+if TYPE_CHECKING:
+    from ebla.api.database import Database
+
+
+ROUTERS = (health.router, sql.router, query.router, tables.router, changes.router, events.router, status.router)
+
+
+def create_app(database: Database, options: Options | None = None) -> FastAPI:
+    """The API of a node. The database stays open when the application ends; the caller closes it."""
+    serving = Serving(database, options or Options())
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            serving.close()
+
+    app = FastAPI(
+        title="Ebla",
+        version=version("ebla"),
+        summary="Tables, materialized views and indexes over HTTP.",
+        lifespan=lifespan,
+        redoc_url=None,
+        strict_content_type=False,
+    )
+    app.state.serving = serving
+    problems.install(app)
+    for router in (*ROUTERS, *serving.options.routers):
+        app.include_router(router)
+    described.install(app)
+    app.include_router(console.router)
+    app.add_middleware(Gate, serving=serving)
+    return app

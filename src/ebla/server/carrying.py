@@ -1,0 +1,132 @@
+"""Statements and writes of a user, carried out: what they need is checked first, and a repeated one is done once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import pyarrow as pa
+
+from ebla.api.statements import access as users
+from ebla.api.statements.versions import parameter
+from ebla.base import user_requests as a
+from ebla.catalog import audit
+from ebla.errors import ConflictError, EblaError, UnknownNameError
+from ebla.model.access import Right, UserRole
+from ebla.server import needs
+from ebla.server.access import require_below
+from ebla.server.serving import Caller, Serving
+from ebla.spark.result import Result
+from ebla.sql import access_statements as access
+from ebla.sql import cluster_statements as cs
+from ebla.sql import statements as st
+from ebla.sql.lex import StatementText
+from ebla.sql.query import Query
+
+Done = TypeVar("Done")
+
+_READS = (
+    Query,
+    st.Explain,
+    st.ExplainView,
+    st.ExplainIndex,
+    st.Describe,
+    st.Check,
+    st.WaitFor,
+    cs.WaitForRequest,
+    st.Flush,
+)
+"""Statements that commit nothing of the user's."""
+
+
+def statements(serving: Serving, caller: Caller, text: str, parameters: Mapping[str, object]) -> Result:
+    """Run the statements of a text in order; returns the last one's result. What a statement
+    needs is asked before the first one runs, and again when it begins."""
+    executor = serving.database.statements
+    parsed = executor.parsed(text)
+    for statement, part in parsed:
+        needs.refuse_escapes(part)
+        serving.access.require(caller.user, needs.of(statement, caller.user.name), ahead=True)
+    results = [
+        _statement(serving, caller, number, statement, part, parameters)
+        for number, (statement, part) in enumerate(parsed)
+    ]
+    return results[-1]
+
+
+def _statement(
+    serving: Serving,
+    caller: Caller,
+    number: int,
+    statement: st.Statement,
+    part: StatementText,
+    parameters: Mapping[str, object],
+) -> Result:
+    serving.access.require(caller.user, needs.of(statement, caller.user.name))
+    if isinstance(statement, st.Load):
+        path = statement.path if statement.parameter is None else str(parameter(statement.parameter, parameters))
+        require_below(path, serving.options.load_from)
+
+    def work() -> Result:
+        return serving.database.statements.carry_out(statement, part, parameters)
+
+    def repeated(done: audit.Outcome) -> Result:
+        if isinstance(statement, access.CreateUser | access.AlterUser):
+            raise ConflictError(
+                f"user {statement.name}: expected to be asked once, found that it was done before and the answer with "
+                "its token was lost; ALTER USER … ROTATE TOKEN gives another one"
+            )
+        if isinstance(statement, st.CreateView) and not statement.asynchronous:
+            serving.database.statements.carry_out(st.WaitFor(names=(statement.name,)), part, {})
+        return Result(table=_numbers(done), spark=lambda: serving.database.spark)
+
+    if isinstance(statement, _READS) or type(statement).__name__.startswith("Show"):
+        return work()
+    result = settled(serving, number, part.text, work, repeated)
+    if isinstance(statement, st.UserStatement):
+        serving.access.forget()
+    if isinstance(statement, st.CreateTable | st.CreateView):
+        _own(serving, caller, number, statement.name)
+    return result
+
+
+def _own(serving: Serving, caller: Caller, number: int, relation: str) -> None:
+    """What a user that is no admin has created belongs to it."""
+    if caller.user.role is UserRole.ADMIN:
+        return
+    request = a.current()
+    assert request is not None, "only a request is carried out"
+    with contextlib.suppress(UnknownNameError), a.asking(request.statement(f"{number}.own", f"own {relation}")):
+        users.grant(serving.database.context, relation, caller.user.name, Right.OWN)
+    serving.access.forget()
+
+
+def _numbers(done: audit.Outcome) -> pa.Table:
+    return pa.table({"rows": pa.array([done.rows], pa.int64()), "version": pa.array([int(done.version)], pa.int64())})
+
+
+def settled(
+    serving: Serving, number: int, text: str, work: Callable[[], Done], repeated: Callable[[audit.Outcome], Done]
+) -> Done:
+    """Do something that commits, unless a try before has done it, here or on another node; then say what that did."""
+    request = a.current()
+    assert request is not None, "only a request is carried out"
+    step = request.statement(number, text)
+    with a.asking(step):
+        try:
+            result = work()
+        except Exception:
+            done = None if step.committed else _done(serving, step)
+            if done is None:
+                raise
+            return repeated(done)
+    done = None if step.committed else _done(serving, step)
+    return result if done is None else repeated(done)
+
+
+def _done(serving: Serving, step: a.UserRequest) -> audit.Outcome | None:
+    catalog = serving.database.context.catalog
+    with contextlib.suppress(EblaError), catalog.patience.without():  # what went wrong before says more
+        return catalog.read(lambda connection: audit.done(connection, step))
+    return None

@@ -1,0 +1,49 @@
+"""`GET /v1/events`: that something has changed, as server-sent events. The console then reads what it shows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from fastapi import APIRouter, Response
+from fastapi.responses import StreamingResponse
+
+from ebla.errors import EblaError
+from ebla.server import problems
+from ebla.server.changes import ALIVE_S, EVENTS, UNBUFFERED, event, require_streams
+from ebla.server.given import PROBLEMS, Called, Served
+from ebla.server.pulse import PERIOD_S
+from ebla.server.serving import Caller, Serving
+
+router = APIRouter(prefix="/v1", tags=["status"])
+
+
+@router.get(
+    "/events",
+    responses={**PROBLEMS, 200: {"description": "Events, each with all numbers.", "content": {EVENTS: {}}}},
+)
+async def events(serving: Served, caller: Called) -> Response:
+    """The numbers of the catalog, at once and whenever one has changed: versions, jobs, processes, terms, troubles."""
+    require_streams(serving)
+    return StreamingResponse(_stream(serving, caller), media_type=EVENTS, headers=UNBUFFERED)
+
+
+async def _stream(serving: Serving, caller: Caller) -> AsyncIterator[bytes]:
+    serving.streams += 1
+    silent_s = 0.0
+    try:
+        with serving.pulse.listen() as numbers:
+            while not serving.options.stopping():
+                try:
+                    yield event("numbers", await asyncio.wait_for(numbers.get(), PERIOD_S))
+                    silent_s = 0.0
+                except TimeoutError:
+                    silent_s += PERIOD_S
+                if silent_s >= ALIVE_S:
+                    silent_s = 0.0
+                    await serving.query(caller, lambda: serving.access.again(caller.user))
+                    yield b": alive\n\n"
+    except EblaError as error:
+        yield event("error", problems.problem(error, caller.id))
+    finally:
+        serving.streams -= 1

@@ -1,0 +1,89 @@
+"""Files copied from nodes that have them to nodes that lack them: the one way in which a copy is made later.
+
+Streaming of tablets, repair, `REBUILD NODE` and `REPAIR TABLE` go through it. Several files are copied at a time. Each
+is written beside its place, read again and renamed (`ebla.storage.copies.copy_checked`), so what is there stays as it
+was until the new copy is whole. A node whose disk is full gets no more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ebla.base.ids import NodeId, RelationId, TransactionId
+from ebla.errors import StorageError, StorageFullError
+from ebla.storage.files import copy_path
+from ebla.storage.node_files import Files
+
+log = logging.getLogger("ebla.storage")
+
+
+class Lack(NamedTuple):
+    """A file that a node lacks, and the nodes that should have it, in the order in which they are asked."""
+
+    relation: RelationId
+    path: str
+    bytes: int
+    node: NodeId
+    sources: Sequence[NodeId]
+
+
+@dataclass(slots=True, kw_only=True)
+class CopyResult:
+    """What became of copies that were wanted."""
+
+    made: int = 0
+    failed: dict[NodeId, str] = field(default_factory=dict)
+    """Why a node did not take one, or none could be made for it."""
+    full: set[NodeId] = field(default_factory=set)
+    """The nodes whose disks are full: nothing more is copied to them."""
+
+
+class Copier:
+    """The files that are copied in one transaction, which keeps a sweep from what is written beside."""
+
+    def __init__(
+        self,
+        files: Files,
+        transaction: TransactionId,
+        copied: CopyResult | None = None,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_over`: asked between files whether to stop."""
+        self._files = files
+        self._transaction = transaction
+        self.copied = CopyResult() if copied is None else copied
+        self._is_over = is_over
+        self._numbers = itertools.count()
+
+    def require(self, lacks: Sequence[Lack]) -> None:
+        """Copy all of these files, as far as that can be done, or say why one could not be."""
+        if not all(self.copy(lacks)):
+            what = "; ".join(f"node {node}: {reason}" for node, reason in sorted(self.copied.failed.items()))
+            raise (StorageFullError if self.copied.full else StorageError)(what or "expected time to copy, found none")
+
+    def copy(self, lacks: Sequence[Lack]) -> list[bool]:
+        """Of each file whether it was copied; why not is in `copied`."""
+        return self._files.together(self._one, list(zip(self._numbers, lacks, strict=False)))
+
+    def _one(self, item: tuple[int, Lack]) -> bool:
+        number, lack = item
+        if lack.node in self.copied.full or self._is_over():
+            return False
+        try:
+            sources = [node for node in lack.sources if node != lack.node]
+            source = self._files.source(lack.path, lack.bytes, sources)
+            if source is None:
+                raise StorageError(f"{lack.path}: expected a sound copy to copy from, found none")
+            beside = copy_path(lack.relation, self._transaction, number)
+            self._files.copy(lack.path, lack.bytes, source, lack.node, beside)
+        except StorageError as error:
+            if isinstance(error, StorageFullError):
+                self.copied.full.add(lack.node)
+            self.copied.failed[lack.node] = str(error)
+            log.warning("path=%s node=%s expected a copy, found none reason=%s", lack.path, lack.node, error)
+            return False
+        return True

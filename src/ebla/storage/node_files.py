@@ -1,0 +1,63 @@
+"""The files of runs under the roots of nodes, as copies are made of them from one node to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from ebla.base.ids import NodeId
+from ebla.storage import copies
+from ebla.storage import runs as rf
+from ebla.storage.files import Root
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Files(Protocol):
+    """Files of nodes. Paths are relative to the root of each node."""
+
+    @property
+    def writable(self) -> frozenset[NodeId]:
+        """The nodes whose roots can be written to."""
+        ...
+
+    def size(self, node: NodeId, path: str) -> int | None:
+        """The bytes of a file; `None`: there is none."""
+        ...
+
+    def source(self, path: str, size: int, among: Collection[NodeId]) -> NodeId | None:
+        """The first of some nodes that has a sound copy of a file."""
+        ...
+
+    def copy(self, path: str, size: int, source: NodeId, target: NodeId, beside: str) -> None:
+        """Copy a file and check the copy; `StorageError`: there is none. `beside`: a name of the copier's own."""
+        ...
+
+    def together(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Do something with several files at a time."""
+        ...
+
+
+class NodeFiles:
+    """Files under storage roots."""
+
+    def __init__(self, roots: Mapping[NodeId, Root]) -> None:
+        self._roots = roots
+
+    @property
+    def writable(self) -> frozenset[NodeId]:
+        return frozenset(node for node, root in self._roots.items() if root.is_writable)
+
+    def size(self, node: NodeId, path: str) -> int | None:
+        return self._roots[node].size(path)
+
+    def source(self, path: str, size: int, among: Collection[NodeId]) -> NodeId | None:
+        found = (node for node in among if node in self._roots and self._roots[node].sound(path, size))
+        return next(found, None)
+
+    def copy(self, path: str, size: int, source: NodeId, target: NodeId, beside: str) -> None:
+        copies.copy_checked(self._roots[source], self._roots[target], path, size, beside)
+
+    def together(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        return rf.in_threads(function, items)

@@ -1,0 +1,58 @@
+"""The console that is served is the one whose source is here."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.console import missing
+
+ROOT = Path(__file__).resolve().parents[2]
+CONSOLE = ROOT / "console"
+COMMITTED = ROOT / "src" / "ebla" / "server" / "static"
+
+NO_NPM = (
+    "npm is not installed: that the console is compiled from its source was NOT tested. "
+    "Install Node.js 20 or newer, and run `make setup`."
+)
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(directory)): file.read_bytes() for file in directory.rglob("*") if file.is_file()}
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_the_committed_console_is_the_sources(tmp_path: Path):
+    if shutil.which("npm") is None:
+        missing(NO_NPM)
+    subprocess.run(["scripts/setup.sh", "console"], cwd=ROOT, check=True)
+    build = ["npm", "run", "build", "--", "--outDir", str(tmp_path), "--emptyOutDir"]
+    done = subprocess.run(build, cwd=CONSOLE, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    made, committed = files(tmp_path), files(COMMITTED)
+    assert made.keys() == committed.keys(), "run `make console`"
+    assert [name for name in made if made[name] != committed[name]] == [], "run `make console`"
+
+
+def test_the_lock_has_versions_and_no_address():
+    lock = json.loads((CONSOLE / "package-lock.json").read_text())
+    assert "omit-lockfile-registry-resolved=true" in (CONSOLE / ".npmrc").read_text()
+    packages = {name: one for name, one in lock["packages"].items() if name}
+    assert [name for name, one in packages.items() if "resolved" in one or "integrity" not in one] == []
+    declared = json.loads((CONSOLE / "package.json").read_text())
+    versions = [*declared["dependencies"].values(), *declared["devDependencies"].values()]
+    assert [one for one in versions if not re.fullmatch(r"\d+\.\d+\.\d+", one)] == []
+
+
+def test_no_page_names_another_host():
+    """Names of XML spaces and links in licences are no requests; a test in the browser looks at these."""
+    allowed = re.compile(rb"https?://www\.w3\.org/|https?://\(|https?://example")
+    for name, content in files(COMMITTED).items():
+        found = re.findall(rb"https?://[^\s\"'`)]+", content)
+        assert [one for one in found if not allowed.match(one)] == [], name

@@ -1,0 +1,117 @@
+"""Nodes as processes over a PostgreSQL of their own: they join, serve, die, come back and stop."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import support
+from ebla.catalog import topology
+from ebla.catalog.store import Catalog
+from ebla.cluster import local, process
+from ebla.demo.cluster.story import started
+from ebla.errors import NodeUnavailableError
+from ebla.model.changes import Decision
+from ebla.model.scopes import TOPOLOGY
+from ebla.model.topology import BUILDING_CALLS, FEATURES, features_in_use
+from ebla.model.topology_changes import SetNodeBuild
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.LocalCluster]:
+    with started(tmp_path_factory.mktemp("cluster") / "c", nodes=2, spark="none") as made:
+        yield made
+
+
+def sql(cluster: local.LocalCluster, node: str, text: str) -> Any:
+    answer = httpx.post(
+        f"{cluster.node(node).url}/v1/sql",
+        json={"sql": text},
+        headers={"Authorization": f"Bearer {cluster.token}"},
+        timeout=60,
+    )
+    assert answer.status_code == httpx.codes.OK, answer.text
+    return answer.json()["rows"]
+
+
+def test_nodes_that_die_come_back_and_nothing_is_lost(cluster: local.LocalCluster):
+    assert [row[:3] for row in sql(cluster, "n2", "SHOW NODES")] == [["n1", "normal", True], ["n2", "normal", True]]
+    sql(cluster, "n1", "CREATE TABLE t (id BIGINT PRIMARY KEY, word STRING)")
+    sql(cluster, "n2", "INSERT INTO t VALUES (1, 'one')")
+    place = cluster.place("n2")
+    assert place is not None
+    cluster.stop("n2", signal.SIGKILL)
+    report = local.status(cluster.directory)
+    assert report["cluster"] == "c"
+    assert [(one["name"], one["alive"]) for one in report["nodes"]] == [("n1", True), ("n2", False)]
+    sql(cluster, "n1", "INSERT INTO t VALUES (2, 'two')")
+    local.up(cluster.directory)
+    back = cluster.place("n2")
+    assert back is not None
+    assert back.pid != place.pid
+    assert sorted(sql(cluster, "n2", "SELECT id, word FROM t WHERE id >= 0 ORDER BY id LIMIT 10")) == [
+        [1, "one"], [2, "two"],
+    ]  # fmt: skip
+
+
+def test_a_node_stops_in_time_and_says_so(cluster: local.LocalCluster):
+    root = cluster.root("n2")
+    assert process.status(root)["state"] == "ready"
+    began = time.monotonic()
+    assert process.stop(root)["state"] == "stopped"
+    assert time.monotonic() - began < process.STOP_S
+    assert process.status(root)["state"] == "stopped"
+    assert "stopped" in (cluster.directory / "n2" / "log").read_text().splitlines()[-1]
+    local.up(cluster.directory)
+
+
+def test_no_secret_is_where_others_can_read_it(cluster: local.LocalCluster):
+    for file in (cluster.directory / "cluster.json", cluster.directory / "n1" / "node.toml"):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    for node in ("n1", "n2"):
+        place = cluster.place(node)
+        assert place is not None
+        assert cluster.password.encode() not in Path(f"/proc/{place.pid}/cmdline").read_bytes()
+        text = (cluster.directory / node / "log").read_text()
+        assert cluster.password not in text
+        assert str(cluster.token) not in text
+    assert cluster.password not in json.dumps(local.status(cluster.directory))
+
+
+def test_a_feature_is_used_when_the_last_node_has_it_and_older_builds_are_refused_then(cluster: local.LocalCluster):
+    older = {"PYTHONPATH": str(Path(support.__path__[0]) / "older"), "EBLA_TEST_LACKS": BUILDING_CALLS}
+
+    def in_use() -> frozenset[str]:
+        with contextlib.closing(Catalog.open(cluster.postgres.url, create=False)) as catalog:
+            return features_in_use(catalog.read(topology.members).values())
+
+    def restart(name: str, environment: dict[str, str]) -> None:
+        cluster.stop(name)
+        cluster.wait(name, cluster.start(name, environment=environment))
+
+    assert BUILDING_CALLS in in_use()
+    with pytest.raises(NodeUnavailableError, match=f"found release .* without {BUILDING_CALLS}; start it with release"):
+        restart("n2", older)
+    with contextlib.closing(Catalog.open(cluster.postgres.url, create=False)) as catalog:
+        for member in catalog.read(topology.members).values():  # as all nodes of an older release have said it
+            build = SetNodeBuild(node=member.id, release=member.release, features=frozenset(), address=None)
+            catalog.commit(Decision(reason="older", updates=(build,), guards=frozenset({TOPOLOGY})))
+    restart("n2", older)
+    restart("n1", {})
+    assert in_use() == FEATURES - {BUILDING_CALLS}
+    sql(cluster, "n2", "INSERT INTO t VALUES (7, 'seven')")
+    restart("n2", older)
+    restart("n2", {})
+    assert in_use() == FEATURES
+    assert sql(cluster, "n1", "SELECT word FROM t WHERE id = 7") == [["seven"]]

@@ -1,0 +1,110 @@
+"""What nodes ask each other: with the secret alone, and so that none has to wait for its next look at the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pyspark.sql import SparkSession
+
+import ebla
+from ebla.catalog import topology
+from ebla.catalog.processes import Role
+from ebla.cluster.local import free_port
+from ebla.cluster.peers import Peer, Peers
+from ebla.server import rpc
+from ebla.server.app import create_app
+from ebla.server.listen import Address, Listener
+from ebla.server.options import Options
+from ebla.topology import service
+from support.certificates import make_certificate
+from support.warehouse import connect, eventually
+
+SECRET = "the secret of a cluster"
+
+
+class Nodes:
+    """Nodes of one cluster in this process, each with an API and calls to the others."""
+
+    def __init__(self, url: str, folder: Path, stack: ExitStack) -> None:
+        self._url, self._folder, self._stack = url, folder, stack
+        self._ports: set[int] = set()
+
+    def start(self, name: str, spark: SparkSession | None = None, **settings: Any) -> ebla.Database:
+        port = free_port(self._ports, first=33_500)
+        self._ports.add(port)
+        place = {"node": name, "storage_root": str(self._folder / name), "address": f"http://127.0.0.1:{port}"}
+        opened = self._stack.enter_context(connect(self._url, spark, role=Role.NODE, **place, **settings))
+        app = create_app(opened, Options(routers=(rpc.router(opened, SECRET),)))
+        self._stack.enter_context(Listener(app, Address(port=port)))
+        self._stack.enter_context(Peers(opened, SECRET))
+        return opened
+
+
+@pytest.fixture
+def nodes(postgres_url: str, tmp_path: Path) -> Iterator[Nodes]:
+    with ExitStack() as stack:
+        yield Nodes(postgres_url, tmp_path, stack)
+
+
+@pytest.mark.parametrize("headers", [{}, {rpc.SECRET: "another secret than theirs"}])
+@pytest.mark.parametrize("name", ["wake", "work_on_view_building_tasks"])
+def test_strangers_are_refused(db: ebla.Database, headers: dict[str, str], name: str):
+    app = create_app(db, Options(routers=(rpc.router(db, SECRET),)))
+    with Listener(app, Address(port=0)) as listener:
+        answer = httpx.post(f"{listener.url}/rpc/{name}", json={}, headers=headers)
+        assert answer.status_code == 401
+        assert SECRET not in answer.text
+        known = httpx.post(f"{listener.url}/rpc/wake", json={"topology": 0}, headers={rpc.SECRET: SECRET})
+        assert known.json() == {"topology": int(db.background.coordination.seen)}
+
+
+def test_nodes_verify_each_other(db: ebla.Database, tmp_path: Path):
+    cert, key = make_certificate(tmp_path)
+    address = Address(port=0, tls_cert=str(cert), tls_key=str(key))
+    app = create_app(db, Options(routers=(rpc.router(db, SECRET),)))
+    with (
+        Listener(app, address) as listener,
+        Peers(db, SECRET, str(cert)) as verifying,
+        Peers(db, SECRET) as ignorant,
+    ):
+        peer = Peer(listener.url)
+        seen = int(db.background.coordination.seen)
+        assert verifying.post(peer, "wake", {"topology": 0}, 5.0) == {"topology": seen}
+        with pytest.raises(ebla.NodeUnavailableError, match="certificate"):
+            ignorant.post(peer, "wake", {"topology": 0}, 5.0)
+
+
+@pytest.mark.postgres
+def test_a_step_of_the_topology_is_followed_at_once(nodes: Nodes, monkeypatch):
+    one, two = nodes.start("one"), nodes.start("two")
+    eventually(lambda: one.background.coordination.seen == two.background.coordination.seen != 0)
+    monkeypatch.setattr(service, "LOOK_S", 3600.0)
+    eventually(lambda: _sleeps(two))
+    one.sql("ALTER CLUSTER SET balancing = off")
+    moved = one.context.catalog.read(topology.version)
+    eventually(lambda: two.background.coordination.seen == moved)
+
+
+def _sleeps(node: ebla.Database) -> bool:
+    """Whether the next look is an hour away: a node that was asked to look has looked since the period is that long."""
+    rounds = node.background.coordination.rounds
+    node.background.coordination.ask()
+    return node.background.coordination.wait_round(rounds)
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_tasks_of_a_build_are_done_where_their_tablets_lie(nodes: Nodes, spark: SparkSession):
+    one, two = nodes.start("one", spark), nodes.start("two", spark)
+    one.sql("CREATE TABLE t (id INT PRIMARY KEY, n INT) WITH (tablets = 4)")
+    eventually(lambda: "two" in {row[2] for row in one.sql("SHOW TABLETS OF t").rows()})
+    one.table("t").upsert([{"id": i, "n": i % 3} for i in range(100)])
+    eventually(lambda: len(one.sql("SHOW RUNNERS").rows()) == 2)
+    one.sql("CREATE MATERIALIZED VIEW v AS SELECT id, n + 1 AS m FROM t WHERE n > 0")
+    assert sorted(one.sql("SELECT * FROM v").rows()) == [(i, i % 3 + 1) for i in range(100) if i % 3]
+    assert one.builder.called._all() or two.builder.called._all(), "expected a call to another process"

@@ -1,0 +1,55 @@
+"""The configuration of a node: where a value comes from, and what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ebla.cluster.config import load
+from ebla.cluster.local import toml
+from ebla.errors import UsageError
+
+ENOUGH = {"catalog": "postgresql://ebla@db/ebla", "name": "n1", "root": "/data/n1"}
+
+
+def test_flags_go_before_the_environment_and_that_before_the_file(tmp_path: Path):
+    file = tmp_path / "node.toml"
+    file.write_text(toml({**ENOUGH, "rack": "of-file", "datacenter": "of-file", "settings": {"tablets": 8}}))
+    config = load(file, {"rack": "of-flag"}, {"EBLA_NODE_RACK": "of-env", "EBLA_NODE_DATACENTER": "of-env"})
+    assert (config.rack, config.datacenter, config.name) == ("of-flag", "of-env", "n1")
+    settings = config.connect_settings()
+    assert (settings["tablets"], settings["storage_root"], settings["leader_lease_s"]) == (8, "/data/n1", 3.0)
+    assert settings["address"] == "http://127.0.0.1:7601"
+
+
+def test_all_mistakes_are_said_at_once(tmp_path: Path):
+    flags = {"name": "n1", "listen": "nowhere", "shards": 0, "settings": {"tablets": "many", "colour": 1}}
+    with pytest.raises(UsageError) as caught:
+        load(None, flags, {})
+    said = str(caught.value)
+    for part in (
+        "catalog: expected a value",
+        "root: expected a value",
+        "shards:",
+        "settings.tablets",
+        "settings.colour",
+    ):
+        assert part in said
+    whole = {**ENOUGH, "listen": "nowhere", "catalog": "./here", "spark_master": "yarn", "load_from": ["/no/such"]}
+    with pytest.raises(UsageError) as caught:
+        load(None, whole, {})
+    for part in ("catalog: expected postgresql://", "listen: expected HOST:PORT", "spark_master:", "load_from:"):
+        assert part in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_a_mistake(tmp_path: Path):
+    (tmp_path / "node.toml").write_text("name = ")
+    with pytest.raises(UsageError, match="config: expected a TOML file"):
+        load(tmp_path / "node.toml", dict(ENOUGH), {})
+
+
+def test_a_password_is_in_no_message():
+    with pytest.raises(UsageError) as caught:
+        load(None, {**ENOUGH, "catalog": "mysql://ebla:secret@db/ebla"}, {})
+    assert "secret" not in str(caught.value)
