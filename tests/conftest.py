@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -77,6 +78,29 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("WARNING", sep="!", red=True, bold=True)
         for reason in dict.fromkeys(missed):
             terminalreporter.line(f"{missed.count(reason)} skipped: {reason}", red=True, bold=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[Any]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that ran out of time also shows what Spark's JVM was doing: Python sees only that it waits for it."""
+    report = yield
+    if call.excinfo is not None and str(call.excinfo.value).startswith("Timeout (>"):
+        report.sections.append(("threads of Spark's JVM", _jvm_threads()))
+    return report
+
+
+def _jvm_threads() -> str:
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    process = getattr(getattr(context, "_gateway", None), "proc", None)
+    if process is None:
+        return "no JVM was launched by this process"
+    try:
+        shown = subprocess.run(
+            ["jstack", "-l", str(process.pid)], check=False, capture_output=True, text=True, timeout=30
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"jstack {process.pid}: {error}"
+    return shown.stdout + shown.stderr
 
 
 @pytest.fixture(scope="session")
