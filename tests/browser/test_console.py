@@ -104,6 +104,35 @@ def test_rows_are_filtered_sorted_and_paged(visit: Visit):
     assert len(shown) == 100
 
 
+def test_an_answer_that_comes_late_replaces_no_later_one(visit: Visit):
+    """The answer to the first order is held back until the answer to the second one is on the page."""
+    page, label = visit.page, "First rows of orders"
+    visit.open("explore/orders")
+    assert settled(page, label, lambda row: True)
+    page.evaluate(
+        """() => {
+            const real = window.fetch;
+            window.release = () => {};
+            window.fetch = async (path, asked) => {
+                const answer = await real(path, asked);
+                if (asked?.body?.includes('"order_by":["total"]')) {
+                    await new Promise((released) => (window.release = released));
+                    setTimeout(() => (window.released = true), 100);
+                }
+                return answer;
+            };
+        }"""
+    )
+    by_total = page.get_by_role("group", name=label).get_by_role("button", name="total")
+    by_total.click()
+    page.wait_for_function("window.release.length === 1")
+    by_total.click()
+    assert settled(page, label, lambda row: float(row[2]) > 800)
+    page.evaluate("window.release()")
+    page.wait_for_function("window.released")
+    assert all(float(row[2]) > 800 for row in rows_of(page, label))
+
+
 def settled(page: Page, label: str, where: Callable[[list[str]], bool]) -> list[list[str]]:
     """The rows once all of them are as asked for."""
     found: list[list[str]] = []

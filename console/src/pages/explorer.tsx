@@ -1,6 +1,6 @@
 /** Relations, and the first rows of one. */
 import { useState } from "preact/hooks";
-import { type Plan, type Problem, type Row, type Rows, ask, get, may, quoted } from "../api";
+import { type Plan, type Row, type Rows, ask, get, may, quoted } from "../api";
 import { ChangeButton } from "../change";
 import { useLive } from "../live";
 import { Badge, Cell, Empty, Failure, Freshness } from "../ui";
@@ -124,32 +124,28 @@ function FirstRows({ relation, indexes }: { relation: Described; indexes: string
   const [filters, filter] = useState<Filter[]>([]);
   const [order, sort] = useState<string[]>([]);
   const [pages, turn] = useState<string[]>([]);
-  const [answer, put] = useState<Answer | null>(null);
-  const [problem, fail] = useState<Problem | null>(null);
   const after = pages.at(-1);
   const where = asWhere(filters);
   const asked = JSON.stringify([where, order, after]);
 
-  async function load(): Promise<void> {
+  async function load(): Promise<Answer> {
     const began = performance.now();
-    try {
-      const body = { relation: relation.name, where, order_by: order.length ? order : null, after: after ?? null, limit: 100, explain: true };
-      const rows: Rows = await (await ask("/v1/query", { body })).json();
-      put({ rows, latency_ms: performance.now() - began });
-      fail(null);
-    } catch (error) {
-      fail(error as Problem);
-    }
+    const body = { relation: relation.name, where, order_by: order.length ? order : null, after: after ?? null, limit: 100, explain: true };
+    const rows: Rows = await (await ask("/v1/query", { body })).json();
+    return { rows, latency_ms: performance.now() - began };
   }
 
   const live = useLive(load, [relation.name, asked]);
+  const { data: answer, error: problem } = live;
 
   function sorted(column: string, more: boolean): void {
-    const before = order.find((one) => one.replace(/^-/, "") === column);
-    const next = before === undefined ? [column] : before.startsWith("-") ? [] : [`-${column}`];
-    const others = more ? order.filter((one) => one.replace(/^-/, "") !== column) : [];
     turn([]);
-    sort([...others, ...next]);
+    sort((order) => {
+      const before = order.find((one) => one.replace(/^-/, "") === column);
+      const next = before === undefined ? [column] : before.startsWith("-") ? [] : [`-${column}`];
+      const others = more ? order.filter((one) => one.replace(/^-/, "") !== column) : [];
+      return [...others, ...next];
+    });
   }
 
   return (
