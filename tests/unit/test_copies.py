@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,6 +92,18 @@ def test_a_root_that_is_gone_takes_no_part(roots: dict[NodeId, Root], how: str):
         copies.write(ROWS, "r1/t3-0.parquet", roots, (A,), least=1)
 
 
+def test_copies_are_flushed_at_the_same_time(roots: dict[NodeId, Root], monkeypatch: pytest.MonkeyPatch):
+    """Each waits in its flush for all others: one after the other they would wait for ever."""
+    together = threading.Barrier(3)
+    monkeypatch.setattr(Root, "flush", lambda root, path: together.wait(10))
+    size, done = copies.write(ROWS, "r1/t1-0.parquet", roots, (A, B, C), least=2)
+    assert (done, {root.size("r1/t1-0.parquet") for root in roots.values()}) == ((A, B, C), {size})
+    assert pq.read_table(f"{roots[C].location}/r1/t1-0.parquet").equals(ROWS)
+    together = threading.Barrier(2)
+    monkeypatch.setattr(Root, "flush", lambda root, path: together.wait(10))
+    assert copies.copy(roots[A], "r1/t1-0.parquet", roots, (A, B, C), least=2) == (A, B, C)
+
+
 def test_a_node_that_is_left_out_is_named_once(roots: dict[NodeId, Root], caplog: pytest.LogCaptureFixture):
     def write() -> list[str]:
         caplog.clear()
@@ -110,12 +124,27 @@ def test_a_copy_is_compared_with_what_was_read(roots: dict[NodeId, Root]):
     copies.copy_checked(roots[A], roots[B], "r1/t1-0.parquet", size, beside="r1/t2-copy0.parquet")
     both = [(Path(roots[node].location) / "r1/t1-0.parquet").read_bytes() for node in (A, B)]
     assert both[0] == both[1]
-    with pytest.raises(StorageError, match=f"expected a copy of {size + 1} bytes .* found {size} bytes"):
+    with pytest.raises(StorageError, match=f"expected a copy of {size + 1} bytes .* found {size} bytes;"):
         copies.copy_checked(roots[A], roots[C], "r1/t1-0.parquet", size + 1, beside="r1/t2-copy1.parquet")
     assert not list(Path(roots[C].location).rglob("*.parquet"))
     with pytest.raises(StorageError):  # what is there already stays
         copies.copy_checked(roots[A], roots[B], "r1/t1-0.parquet", size + 1, beside="r1/t2-copy2.parquet")
     assert [file.read_bytes() for file in Path(roots[B].location).rglob("*.parquet")] == both[:1]
+
+
+def test_a_disk_that_stores_other_bytes_gets_no_copy(roots: dict[NodeId, Root], monkeypatch: pytest.MonkeyPatch):
+    size, _ = copies.write(ROWS, "r1/t1-0.parquet", roots, (A,), least=1)
+
+    def spoil(root: Root, path: str) -> None:
+        file = Path(root.location) / path
+        stored = bytearray(file.read_bytes())
+        stored[-1] ^= 1
+        file.write_bytes(stored)
+
+    monkeypatch.setattr(Root, "flush_bytes", spoil)
+    with pytest.raises(StorageError, match=r"found other bytes behind the first 0; it was removed"):
+        copies.copy_checked(roots[A], roots[B], "r1/t1-0.parquet", size, beside="r1/t2-copy0.parquet")
+    assert not list(Path(roots[B].location).rglob("*.parquet"))
 
 
 def test_of_two_claims_the_first_counts_and_leaves_one_file(tmp_path: Path):

@@ -7,15 +7,16 @@ lacks is known, and is copied to it when it is back (`ebla.topology.streaming`).
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
 from ebla.base.ids import NodeId
 from ebla.errors import StorageError, StorageFullError
-from ebla.storage.files import Root, translated
+from ebla.storage.files import Root, encoded, translated
+from ebla.storage.runs import in_threads
 
 log = logging.getLogger("ebla.storage")
 
@@ -29,17 +30,17 @@ again."""
 def write(
     table: pa.Table, path: str, roots: Mapping[NodeId, Root], nodes: Sequence[NodeId], least: int
 ) -> tuple[int, tuple[NodeId, ...]]:
-    """Write a file under the root of every node that takes it: its bytes, and these nodes, `least` of them or more."""
-    first: list[tuple[Root, int]] = []
+    """Write a file under the root of every node that takes it: its bytes, and these nodes, `least` of them or more.
 
-    def put(root: Root) -> None:
-        if first:
-            first[0][0].copy_to(root, path)
-        else:
-            first.append((root, root.write_parquet(table, path)))
-
-    done = _reached(path, roots, nodes, least, put)
-    return first[0][1], done
+    Several copies are encoded once, and written and flushed at the same time: a disk is slow to flush, and nodes have
+    disks of their own.
+    """
+    if len(nodes) == 1:
+        sizes = list[int]()
+        done = _reached(path, roots, nodes, least, lambda root: sizes.append(root.write_parquet(table, path)))
+        return sizes[0], done
+    content = encoded(table)
+    return content.size, _reached(path, roots, nodes, least, lambda root: root.write_bytes(content, path))
 
 
 def copy(
@@ -57,14 +58,17 @@ def copy(
 def _reached(
     path: str, roots: Mapping[NodeId, Root], nodes: Sequence[NodeId], least: int, put: Callable[[Root], None]
 ) -> tuple[NodeId, ...]:
-    failed: dict[NodeId, StorageError] = {}
-    for node in nodes:
+    def refusal(node: NodeId) -> StorageError | None:
         try:
             put(roots[node])
         except StorageError as error:
-            failed[node] = error
             with contextlib.suppress(StorageError):  # a part of it may be there
                 roots[node].remove(path)
+            return error
+        return None
+
+    refusals = zip(nodes, in_threads(refusal, nodes), strict=True)
+    failed = {node: error for node, error in refusals if error is not None}
     done = tuple(node for node in nodes if node not in failed)
     if len(done) < min(least, len(nodes)):
         raise _too_few(path, nodes, least, failed)
@@ -87,7 +91,7 @@ def _too_few(path: str, nodes: Sequence[NodeId], least: int, failed: Mapping[Nod
 
 
 def copy_checked(source: Root, target: Root, path: str, size: int, beside: str) -> None:
-    """Copy a file and read the copy again: it must have the bytes that were read, and as many as the manifest says.
+    """Copy a file and read the copy again: it must have the bytes of its source, and as many as the manifest says.
 
     It is written under a name of the copier's own, `beside`, and then renamed: a reader, or another copier of the same
     file, finds it whole. Where that fails, what was there before is untouched, and nothing is left beside it.
@@ -106,25 +110,26 @@ def copy_checked(source: Root, target: Root, path: str, size: int, beside: str) 
 def _copy_beside(source: Root, target: Root, path: str, size: int, beside: str) -> None:
     target.make_place(beside)
     with translated(target.full(beside)):
-        with (
-            source.filesystem.open_input_stream(source.inner(path)) as read,
-            target.filesystem.open_output_stream(target.inner(beside)) as out,
-        ):
-            sent = _summed(iter(lambda: read.read(BLOCK_BYTES), b""), out.write)
+        with target.filesystem.open_output_stream(target.inner(beside)) as out:
+            for block in _blocks(source, path):
+                out.write(block)
         target.flush_bytes(beside)
-        with target.filesystem.open_input_stream(target.inner(beside)) as again:
-            stored = _summed(iter(lambda: again.read(BLOCK_BYTES), b""))
-    if sent != stored or sent[0] != size:
-        raise StorageError(
-            f"{target.full(path)}: expected a copy of {size} bytes with the checksum {sent[1]:08x}, "
-            f"found {stored[0]} bytes with {stored[1]:08x}; it was removed: check the disk"
-        )
+        same = 0
+        for sent, stored in itertools.zip_longest(_blocks(source, path), _blocks(target, beside), fillvalue=b""):
+            if sent != stored:
+                raise _other_bytes(target, path, size, f"other bytes behind the first {same}")
+            same += len(sent)
+    if same != size:
+        raise _other_bytes(target, path, size, f"{same} bytes")
 
 
-def _summed(blocks: Iterable[bytes], then: Callable[[bytes], object] = lambda block: None) -> tuple[int, int]:
-    """How many bytes there are, and their checksum."""
-    length = checksum = 0
-    for block in blocks:
-        length, checksum = length + len(block), zlib.crc32(block, checksum)
-        then(block)
-    return length, checksum
+def _other_bytes(target: Root, path: str, size: int, found: str) -> StorageError:
+    return StorageError(
+        f"{target.full(path)}: expected a copy of {size} bytes that are those of its source, found {found}; "
+        "it was removed: check the disks"
+    )
+
+
+def _blocks(root: Root, path: str) -> Iterator[bytes]:
+    with root.filesystem.open_input_stream(root.inner(path)) as read:
+        yield from iter(lambda: read.read(BLOCK_BYTES), b"")

@@ -28,6 +28,7 @@ from ebla.errors import StorageError, StorageFullError
 _OWNER = re.compile(r"^r\d+/t(\d+)-")
 MARKER = "ebla-root.json"
 """The file in a storage root that says whose it is."""
+ROW_GROUP_ROWS = 65_536
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -86,6 +87,24 @@ def _may_be_nan(table: pa.Table, field: pa.Field) -> bool:
     if pa.types.is_nested(field.type):
         return True  # too deep to look at, and rarely asked for
     return pa.types.is_floating(field.type) and bool(pc.any(pc.is_nan(table[field.name])).as_py())
+
+
+def encoded(table: pa.Table) -> pa.Buffer:
+    """The bytes of the file that `Root.write_parquet` writes."""
+    with pa.BufferOutputStream() as out:
+        _encode(table, out, ROW_GROUP_ROWS)
+        return out.getvalue()
+
+
+def _encode(table: pa.Table, out: pa.NativeFile, row_group_rows: int) -> None:
+    pq.write_table(
+        table,
+        out,
+        compression="snappy",
+        row_group_size=row_group_rows,
+        write_page_checksum=True,
+        write_statistics=honest_statistics(table),
+    )
 
 
 class Root:
@@ -184,20 +203,20 @@ class Root:
         stamp: int | None = self.filesystem.get_file_info(self.inner(path)).mtime_ns
         return stamp
 
-    def write_parquet(self, table: pa.Table, path: str, row_group_rows: int = 65_536) -> int:
+    def write_parquet(self, table: pa.Table, path: str, row_group_rows: int = ROW_GROUP_ROWS) -> int:
         self.make_place(path)
         with translated(self.full(path)):
             with self.filesystem.open_output_stream(self.inner(path)) as out:
-                pq.write_table(
-                    table,
-                    out,
-                    compression="snappy",
-                    row_group_size=row_group_rows,
-                    write_page_checksum=True,
-                    write_statistics=honest_statistics(table),
-                )
+                _encode(table, out, row_group_rows)
             self.flush(path)
             return self.size(path) or 0
+
+    def write_bytes(self, content: pa.Buffer, path: str) -> None:
+        self.make_place(path)
+        with translated(self.full(path)):
+            with self.filesystem.open_output_stream(self.inner(path)) as out:
+                out.write(content)
+            self.flush(path)
 
     def owner(self) -> dict[str, str] | None:
         """The catalog and the node that this root belongs to; `None` for a root that no node has claimed."""

@@ -150,12 +150,13 @@ def level0_runs(
     groups = sorted(relation.replica_sets().items())
     if by_tablet:
         groups = [(relation.writes_to(t), [t]) for t in map(TabletId, range(relation.tablets))]
-    written: list[Run] = []
     of_row = tokens.tablets_of(token, relation.tablets) if len(groups) > 1 else None
-    for number, (nodes, tablets) in enumerate(groups, start=first):
+
+    def write(item: tuple[int, tuple[tuple[NodeId, ...], list[TabletId]]]) -> Run | None:
+        number, (nodes, tablets) = item
         part = full if of_row is None else full.filter(pa.array(np.isin(of_row, tablets)))
         if part.num_rows == 0:
-            continue
+            return None
         path = run_path(relation.id, transaction, number)
         ordered = part.replace_schema_metadata({rf.ORDERED: b"1"})
         size, done = copies.write(ordered, path, roots, nodes, relation.min_copies)
@@ -163,11 +164,11 @@ def level0_runs(
             cache.put(path, part)
         run = _level0(part, relation, transaction, path, done, size, number)
         if by_tablet:
-            run = replace(run, tablet=tablets[0])
-        elif of_row is not None:
-            run = replace(run, spread=spread(of_row, tablets, relation.tablets))
-        written.append(run)
-    return written
+            return replace(run, tablet=tablets[0])
+        return run if of_row is None else replace(run, spread=spread(of_row, tablets, relation.tablets))
+
+    written = rf.in_threads(write, list(enumerate(groups, start=first)))
+    return [run for run in written if run is not None]
 
 
 def spread(of_row: npt.NDArray[np.int64], some: Sequence[TabletId], tablets: int) -> str:
