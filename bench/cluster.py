@@ -162,7 +162,7 @@ def _served() -> Iterator[tuple[ebla.Database, str]]:
     """A node that serves a table of 100,000 rows, sorted by its key, which has the group first."""
     sys.path.insert(0, str(ROOT.parent / "tests"))
     from ebla.server.app import create_app
-    from ebla.server.listen import Address, Listener
+    from ebla.server.listener import Address, Listener
     from ebla.server.options import Options
     from support.postgres import PostgresServer, find_binaries
 

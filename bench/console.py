@@ -21,11 +21,11 @@ IDLE_S = 20.0
 def run(scale: float = 1.0) -> list[Result]:
     """The same at every scale: a node with 10,240 tablets, without Spark."""
     sys.path.insert(0, str(ROOT.parent / "tests"))
-    from ebla.cluster import local
+    from ebla.cluster import local_cluster
     from support import console
 
     directory = Path(tempfile.mkdtemp(prefix="ebla-bench-console-")) / "c"
-    cluster = local.up(directory, nodes=1, spark="none")
+    cluster = local_cluster.up(directory, nodes=1, spark="none")
     try:
         shop = console.Shop(cluster, tokens={"admin": str(cluster.token)})
         for number, tablets in enumerate(TABLETS):
@@ -39,7 +39,7 @@ def run(scale: float = 1.0) -> list[Result]:
             before = _cores(place.pid)
             return [*_pages(console, browser, shop), _idle(console, browser, shop, place.pid, before)]
     finally:
-        local.down(directory, remove=True)
+        local_cluster.down(directory, remove=True)
 
 
 def _pages(console: Any, browser: Any, shop: Any) -> list[Result]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from chaos.clusters import Cluster, fill
 from chaos.kills import Written, assert_sound
 from ebla.model.lifecycle.tablet import Stage
-from ebla.topology.streaming import repair
+from ebla.topology.run_copies import repair
 from ebla.topology.tablets import CAN_GO_BACK
 from support.processes import Child, Processes
 

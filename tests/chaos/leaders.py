@@ -9,7 +9,7 @@ import time
 from ebla.base.ids import Version
 from ebla.catalog import processes, topology, transactions
 from ebla.catalog.store import Catalog
-from ebla.cluster import local
+from ebla.cluster import local_cluster
 from ebla.demo.cluster.load import TABLE
 from ebla.demo.cluster.story import Story, wait
 from ebla.model.topology import LEASE
@@ -52,7 +52,7 @@ def killed_leader(story: Story, catalog: Catalog) -> tuple[str, float, Version, 
     request, pid = stopped_leader(story, catalog)
     [name] = [one.name for one in story.cluster.nodes if process_id(story, one.name) == pid]
     began = time.monotonic()
-    local.end(pid, signal.SIGKILL, 10)
+    local_cluster.end(pid, signal.SIGKILL, 10)
     return name, began, catalog.read(topology.version), request
 
 

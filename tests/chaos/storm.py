@@ -18,7 +18,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
-from ebla.cluster import local
+from ebla.cluster import local_cluster
 from ebla.demo.cluster.load import TABLE, Load
 from ebla.demo.cluster.story import Story, started, wait
 from ebla.errors import EblaError
@@ -51,7 +51,7 @@ class Storm:
                 self.happened[deed.__name__] += 1
             self.load.goes_on()
             time.sleep(self.chance.uniform(*CALM_S))
-        wait("all nodes ready", lambda: all(local.is_ready(url) for url in self.story.urls))
+        wait("all nodes ready", lambda: all(local_cluster.is_ready(url) for url in self.story.urls))
         wait("all nodes alive", self._are_alive)
         wait("no open request", self.story.is_settled)
 
@@ -87,7 +87,7 @@ class Storm:
     def crash_postgres(self) -> str:
         postgres = self.story.cluster.postgres
         assert postgres.pid is not None
-        local.end(postgres.pid, signal.SIGKILL, 10)
+        local_cluster.end(postgres.pid, signal.SIGKILL, 10)
         postgres.start()
         return "PostgreSQL was killed, and started again"
 

@@ -18,7 +18,7 @@ import support
 from chaos.leaders import process_id, stopped_leader
 from ebla.catalog import topology
 from ebla.catalog.store import Catalog
-from ebla.cluster import local
+from ebla.cluster import local_cluster
 from ebla.demo.cluster.load import TABLE, Load, Order, schema
 from ebla.demo.cluster.story import Story, started, wait
 from support.proxy import Proxy
@@ -68,7 +68,7 @@ def nodes(story: Story) -> dict[str, dict[str, Any]]:
 def test_postgresql_dies_and_comes_back(story: Story, load: Load):
     postgres = story.cluster.postgres
     assert postgres.pid is not None
-    local.end(postgres.pid, signal.SIGKILL, 10)
+    local_cluster.end(postgres.pid, signal.SIGKILL, 10)
     url = story.urls[0]
     headers = {"Authorization": f"Bearer {story.cluster.token}"}
 
@@ -83,7 +83,7 @@ def test_postgresql_dies_and_comes_back(story: Story, load: Load):
     assert httpx.get(f"{url}/health/ready", timeout=60).status_code == 503
     postgres.start()
     load.goes_on(10)
-    wait("all nodes ready", lambda: all(local.is_ready(one) for one in story.urls))
+    wait("all nodes ready", lambda: all(local_cluster.is_ready(one) for one in story.urls))
 
 
 def test_a_leader_that_slept_past_its_lease_changes_nothing_when_it_wakes(story: Story, load: Load):
@@ -112,7 +112,7 @@ def test_a_node_that_is_cut_off_is_dead_to_the_others_and_comes_back(story: Stor
             wait("n3 dead to the others", lambda: not nodes(story)["n3"]["alive"])
             assert httpx.get(f"{url}/health/ready", timeout=60).status_code == 503
             load.goes_on(10)
-        wait("n3 alive again", lambda: nodes(story)["n3"]["alive"] and local.is_ready(url))
+        wait("n3 alive again", lambda: nodes(story)["n3"]["alive"] and local_cluster.is_ready(url))
         story.cluster.stop("n3")
     restart(story, "n3", {})
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chaos import storm
-from ebla.cluster import local
+from ebla.cluster import local_cluster
 from ebla.demo.cluster import story
 from ebla.demo.cluster.load import Load
 
@@ -39,9 +39,9 @@ def test_a_worker_of_spark_standalone_dies_and_the_view_goes_on(tmp_path: Path):
         with Load(played.urls, cluster.token) as load:
             load.goes_on(20)
             played.follow(load)
-            local.end(cluster.spark_pids[1], signal.SIGKILL, 10)
+            local_cluster.end(cluster.spark_pids[1], signal.SIGKILL, 10)
             load.goes_on(20)
-            local.up(cluster.directory)
+            local_cluster.up(cluster.directory)
             load.goes_on(20)
             played.follow(load)
         played.prove(load)

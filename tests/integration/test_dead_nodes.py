@@ -16,8 +16,8 @@ from ebla.storage import runs as rf
 from ebla.storage.copying import CopyResult
 from ebla.storage.files import MARKER, Root
 from ebla.tables import vacuum
-from ebla.topology import streaming
-from ebla.topology.streaming import repair
+from ebla.topology import run_copies
+from ebla.topology.run_copies import repair
 from support.warehouse import connect, eventually, live_runs, named, names_of, rows, stored
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def test_a_sweep_spares_a_copy_that_no_commit_names_yet(db, tmp_path, monkeypatc
     write(db, 40, 50)
     back()
     swept: list[int] = []
-    monkeypatch.setattr(streaming, "hit", lambda name: swept.append(db.vacuum().files))
+    monkeypatch.setattr(run_copies, "hit", lambda name: swept.append(db.vacuum().files))
     assert repair(db.context).made == 1
     assert swept == [0]
     assert stored(db) == named(db)
@@ -164,7 +164,7 @@ def test_a_copier_that_dies_leaves_a_registered_copy_as_it_is(db, tmp_path, monk
     back = kill(tmp_path, "node3")
     write(db, 40, 50)
     back()
-    [(relation, late)] = streaming.missing_copies(db.context)
+    [(relation, late)] = run_copies.missing_copies(db.context)
     assert repair(db.context).made == 1
     before = stored(db)
 
@@ -173,7 +173,7 @@ def test_a_copier_that_dies_leaves_a_registered_copy_as_it_is(db, tmp_path, monk
 
     monkeypatch.setattr(copies, "_summed", dies)
     with pytest.raises(KeyboardInterrupt):
-        streaming.copy(db.context, relation, late, CopyResult())
+        run_copies.copy(db.context, relation, late, CopyResult())
     assert stored(db) == before == named(db)
     kill(tmp_path, "node1", "node2")
     forget(db)
@@ -221,14 +221,14 @@ def test_a_relation_that_cannot_be_repaired_stops_no_other(db, tmp_path, monkeyp
     write(db, 40, 50)
     db.table("u").upsert([{"id": 1}])
     back()
-    real = streaming.begin
+    real = run_copies.begin
 
     def refused(host: Any, relation: Any, *given: Any) -> Any:
         if relation.name == "t":
             raise StorageError("t: the catalog said no")
         return real(host, relation, *given)
 
-    monkeypatch.setattr(streaming, "begin", refused)
+    monkeypatch.setattr(run_copies, "begin", refused)
     done = repair(db.context)
     assert (done.made, [str(reason) for reason in done.failed.values()]) == (1, ["t: the catalog said no"])
 
@@ -258,10 +258,10 @@ def test_a_sweep_spares_a_copy_that_a_repair_names_at_the_same_moment(db, tmp_pa
     back = kill(tmp_path, "node3")
     write(db, 40, 50)
     back()
-    monkeypatch.setattr(streaming, "hit", interrupted)
+    monkeypatch.setattr(run_copies, "hit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         repair(db.context)
-    monkeypatch.setattr(streaming, "hit", lambda name: None)
+    monkeypatch.setattr(run_copies, "hit", lambda name: None)
     left = stored(db) - named(db)
     assert len(left) == 1
     made: list[int] = []
@@ -281,7 +281,7 @@ def test_what_a_repair_that_died_left_behind_is_swept(db, tmp_path, monkeypatch)
     back = kill(tmp_path, "node3")
     write(db, 40, 50)
     back()
-    monkeypatch.setattr(streaming, "hit", interrupted)
+    monkeypatch.setattr(run_copies, "hit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         repair(db.context)
     assert vacuum.sweep(db.context)[0] == 1

@@ -22,7 +22,7 @@ from ebla.model.topology import LEASE, Tablet, Topology, Transition, TransitionK
 from ebla.storage import copies
 from ebla.storage.files import Root
 from ebla.tables.tiers import merge
-from ebla.topology import loader, streaming, tablets
+from ebla.topology import loader, run_copies, tablets
 from support.warehouse import connect, eventually, named, rows
 from support.warehouse import stored as files
 
@@ -113,7 +113,7 @@ def step_to(db: ebla.Database, place: Tablet, stage: Stage) -> str | None:
         one = found.transitions[place]
         if one.stage is Stage.STREAMING and found.lacking[place]:
             assert one.session is not None
-            streaming.stream(db.context, place, one.session)
+            run_copies.stream(db.context, place, one.session)
             continue
         step = tablets.step_of(found, one)
         assert step is not None, tablets.waits_for(found, one)
@@ -272,11 +272,11 @@ def test_c6_the_resurrection_of_deleted_rows_in_nine_steps_fails(db, monkeypatch
 
     def copier() -> None:
         try:
-            streaming.stream(db.context, place, session)
+            run_copies.stream(db.context, place, session)
         except BaseException as error:
             refusals.append(error)
 
-    monkeypatch.setattr(streaming, "hit", wait)
+    monkeypatch.setattr(run_copies, "hit", wait)
     left_behind = threading.Thread(target=copier, name="left behind")
     left_behind.start()
     assert written.wait(60)
@@ -331,7 +331,7 @@ def test_one_replica_more_and_one_less(db):
 def test_what_was_copied_before_a_failure_is_not_copied_again(db, monkeypatch):
     for first in range(100, 140, 10):
         write(db, first, first + 10)
-    monkeypatch.setattr(streaming, "COMMIT_FILES", 1)
+    monkeypatch.setattr(run_copies, "COMMIT_FILES", 1)
     copied: list[str] = []
     real = copies.copy_checked
 
@@ -347,8 +347,8 @@ def test_what_was_copied_before_a_failure_is_not_copied_again(db, monkeypatch):
     session = step_to(db, place, Stage.STREAMING)
     assert session is not None
     with pytest.raises(TransactionClosedError, match="died"):
-        streaming.stream(db.context, place, session)
-    streaming.stream(db.context, place, session)
+        run_copies.stream(db.context, place, session)
+    run_copies.stream(db.context, place, session)
     assert len(copied) == len(set(copied)) + 1
     run(db)
     assert ids(db) == list(range(140))

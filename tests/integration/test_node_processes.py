@@ -17,7 +17,7 @@ import pytest
 import support
 from ebla.catalog import topology
 from ebla.catalog.store import Catalog
-from ebla.cluster import local, process
+from ebla.cluster import local_cluster, process
 from ebla.demo.cluster.story import started
 from ebla.errors import NodeUnavailableError
 from ebla.model.changes import Decision
@@ -29,12 +29,12 @@ pytestmark = pytest.mark.process
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.LocalCluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local_cluster.LocalCluster]:
     with started(tmp_path_factory.mktemp("cluster") / "c", nodes=2, spark="none") as made:
         yield made
 
 
-def sql(cluster: local.LocalCluster, node: str, text: str) -> Any:
+def sql(cluster: local_cluster.LocalCluster, node: str, text: str) -> Any:
     answer = httpx.post(
         f"{cluster.node(node).url}/v1/sql",
         json={"sql": text},
@@ -45,18 +45,18 @@ def sql(cluster: local.LocalCluster, node: str, text: str) -> Any:
     return answer.json()["rows"]
 
 
-def test_nodes_that_die_come_back_and_nothing_is_lost(cluster: local.LocalCluster):
+def test_nodes_that_die_come_back_and_nothing_is_lost(cluster: local_cluster.LocalCluster):
     assert [row[:3] for row in sql(cluster, "n2", "SHOW NODES")] == [["n1", "normal", True], ["n2", "normal", True]]
     sql(cluster, "n1", "CREATE TABLE t (id BIGINT PRIMARY KEY, word STRING)")
     sql(cluster, "n2", "INSERT INTO t VALUES (1, 'one')")
     place = cluster.place("n2")
     assert place is not None
     cluster.stop("n2", signal.SIGKILL)
-    report = local.status(cluster.directory)
+    report = local_cluster.status(cluster.directory)
     assert report["cluster"] == "c"
     assert [(one["name"], one["alive"]) for one in report["nodes"]] == [("n1", True), ("n2", False)]
     sql(cluster, "n1", "INSERT INTO t VALUES (2, 'two')")
-    local.up(cluster.directory)
+    local_cluster.up(cluster.directory)
     back = cluster.place("n2")
     assert back is not None
     assert back.pid != place.pid
@@ -65,7 +65,7 @@ def test_nodes_that_die_come_back_and_nothing_is_lost(cluster: local.LocalCluste
     ]  # fmt: skip
 
 
-def test_a_node_stops_in_time_and_says_so(cluster: local.LocalCluster):
+def test_a_node_stops_in_time_and_says_so(cluster: local_cluster.LocalCluster):
     root = cluster.root("n2")
     assert process.status(root)["state"] == "ready"
     began = time.monotonic()
@@ -73,10 +73,10 @@ def test_a_node_stops_in_time_and_says_so(cluster: local.LocalCluster):
     assert time.monotonic() - began < process.STOP_S
     assert process.status(root)["state"] == "stopped"
     assert "stopped" in (cluster.directory / "n2" / "log").read_text().splitlines()[-1]
-    local.up(cluster.directory)
+    local_cluster.up(cluster.directory)
 
 
-def test_no_secret_is_where_others_can_read_it(cluster: local.LocalCluster):
+def test_no_secret_is_where_others_can_read_it(cluster: local_cluster.LocalCluster):
     for file in (cluster.directory / "cluster.json", cluster.directory / "n1" / "node.toml"):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
     for node in ("n1", "n2"):
@@ -86,10 +86,12 @@ def test_no_secret_is_where_others_can_read_it(cluster: local.LocalCluster):
         text = (cluster.directory / node / "log").read_text()
         assert cluster.password not in text
         assert str(cluster.token) not in text
-    assert cluster.password not in json.dumps(local.status(cluster.directory))
+    assert cluster.password not in json.dumps(local_cluster.status(cluster.directory))
 
 
-def test_a_feature_is_used_when_the_last_node_has_it_and_older_builds_are_refused_then(cluster: local.LocalCluster):
+def test_a_feature_is_used_when_the_last_node_has_it_and_older_builds_are_refused_then(
+    cluster: local_cluster.LocalCluster,
+):
     older = {"PYTHONPATH": str(Path(support.__path__[0]) / "older"), "EBLA_TEST_LACKS": BUILDING_CALLS}
 
     def in_use() -> frozenset[str]:

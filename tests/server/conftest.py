@@ -12,7 +12,7 @@ import pytest
 
 import ebla
 from ebla.server.app import create_app
-from ebla.server.listen import Address, Listener
+from ebla.server.listener import Address, Listener
 from ebla.server.options import Options
 from support.warehouse import connect
 

@@ -15,7 +15,7 @@ import pytest
 
 import ebla
 from ebla.server.app import create_app
-from ebla.server.listen import Address, Listener, require_safe
+from ebla.server.listener import Address, Listener, require_safe
 from ebla.server.options import Limits, Options
 from ebla.tables import writes
 from support.certificates import make_certificate

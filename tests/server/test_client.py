@@ -149,7 +149,7 @@ def test_a_lost_catalog_is_told_and_nothing_is_lost_when_it_is_back(
     from sqlalchemy.engine import make_url
 
     from ebla.server.app import create_app
-    from ebla.server.listen import Address, Listener
+    from ebla.server.listener import Address, Listener
     from ebla.server.options import Options
 
     proxy = Proxy(postgres_server.port)

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 import ebla
 from ebla.catalog import topology
 from ebla.catalog.processes import Role
-from ebla.cluster.local import free_port
+from ebla.cluster.local_cluster import free_port
 from ebla.cluster.peers import Peer, Peers
 from ebla.server import rpc
 from ebla.server.app import create_app
-from ebla.server.listen import Address, Listener
+from ebla.server.listener import Address, Listener
 from ebla.server.options import Options
 from ebla.topology import service
 from support.certificates import make_certificate

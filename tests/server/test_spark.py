@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import ebla
 from ebla.server.app import create_app
-from ebla.server.listen import Address, Listener
+from ebla.server.listener import Address, Listener
 from ebla.server.options import Options
 from support.warehouse import connect, eventually
 

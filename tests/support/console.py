@@ -15,7 +15,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from ebla.cluster import local
+from ebla.cluster import local_cluster
 
 SHOP = """
 CREATE TABLE customers (id BIGINT PRIMARY KEY, name STRING, city STRING);
@@ -50,7 +50,7 @@ def missing(what: str) -> NoReturn:
 class Shop:
     """A real node with real data. Other nodes may join."""
 
-    cluster: local.LocalCluster
+    cluster: local_cluster.LocalCluster
     tokens: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -77,7 +77,7 @@ class Shop:
 
 @contextlib.contextmanager
 def shop(directory: Path) -> Iterator[Shop]:
-    cluster = local.up(directory, nodes=1, spark="local")
+    cluster = local_cluster.up(directory, nodes=1, spark="local")
     try:
         made = Shop(cluster)
         made.sql(SHOP)
@@ -87,7 +87,7 @@ def shop(directory: Path) -> Iterator[Shop]:
         made.tokens["admin"] = str(cluster.token)
         yield made
     finally:
-        local.down(directory, remove=True)
+        local_cluster.down(directory, remove=True)
 
 
 # ---- the browser ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ebla.cluster.config import load
-from ebla.cluster.local import toml
+from ebla.cluster.local_cluster import toml
 from ebla.errors import UsageError
 
 ENOUGH = {"catalog": "postgresql://ebla@db/ebla", "name": "n1", "root": "/data/n1"}

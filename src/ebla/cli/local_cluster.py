@@ -35,12 +35,12 @@ def up(
 
     A cluster that is there starts again with what it has.
     """
-    from ebla.cluster import local
+    from ebla.cluster import local_cluster
     from ebla.errors import UsageError
 
     if spark not in ("local", "standalone", "none"):
         raise UsageError(f"spark: expected local, standalone or none, found {spark!r}")
-    cluster = local.up(directory, nodes=nodes, spark=spark)  # type: ignore[arg-type]
+    cluster = local_cluster.up(directory, nodes=nodes, spark=spark)  # type: ignore[arg-type]
     urls = [one.url for one in cluster.nodes]
     show({"directory": str(cluster.directory), "urls": urls, "token": cluster.token}, as_json=json)
 
@@ -51,17 +51,17 @@ def down(
     json: Json = False,
 ) -> None:
     """Stop all processes of the cluster of a directory. Its data stay."""
-    from ebla.cluster import local
+    from ebla.cluster import local_cluster
 
-    cluster = local.down(directory, remove=remove)
+    cluster = local_cluster.down(directory, remove=remove)
     show({"directory": str(cluster.directory), "removed": remove}, as_json=json)
 
 
 def status(directory: Directory = DEFAULT, json: Json = False) -> None:
     """Say which nodes run, what the cluster thinks of them, and which work goes on."""
-    from ebla.cluster import local
+    from ebla.cluster import local_cluster
 
-    report = local.status(directory)
+    report = local_cluster.status(directory)
     if json:
         show(report, as_json=True)
         return

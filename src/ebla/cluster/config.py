@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ebla.base.settings import Settings
 from ebla.catalog.store import is_postgres
 from ebla.errors import EblaError, UsageError
-from ebla.server.listen import Address
+from ebla.server.listener import Address
 from ebla.spark.session import NO_SPARK
 
 PREFIX = "EBLA_NODE_"

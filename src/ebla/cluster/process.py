@@ -28,7 +28,7 @@ from ebla.cluster.peers import Peers
 from ebla.errors import EblaError, NodeConflictError, UsageError
 from ebla.server import rpc
 from ebla.server.app import create_app
-from ebla.server.listen import Listener, require_safe
+from ebla.server.listener import Listener, require_safe
 from ebla.server.options import Options
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import logging
 
 from ebla.base.services import Rank
 from ebla.topology.ports import Host
-from ebla.topology.streaming import REPAIR, missing_copies, repair
+from ebla.topology.run_copies import REPAIR, missing_copies, repair
 
 log = logging.getLogger("ebla.topology")
 

@@ -17,7 +17,7 @@ from ebla.predicates.conditions import LIMIT_DEFAULT
 from ebla.remote.table import RemoteTable
 from ebla.remote.transport import ARROW, Tell, Transport
 from ebla.spark.result import Facts, Result
-from ebla.values import tagged
+from ebla.values import tagged_json
 
 ACCEPT = {"Accept": ARROW}
 
@@ -34,7 +34,7 @@ class RemoteDatabase:
         """Run one or more statements separated by `;` and return the last one's result."""
         if not isinstance(text, str):
             raise UsageError(f"sql: expected a text, found {type(text).__name__}")
-        bound = {name: tagged.encode(value) for name, value in parameters.items()}
+        bound = {name: tagged_json.encode(value) for name, value in parameters.items()}
         body = {"sql": text, "parameters": bound}
         return result_of(self._transport.statement("POST", "/v1/sql", json=body, headers=ACCEPT))
 
@@ -59,7 +59,7 @@ class RemoteDatabase:
             "order_by": order_by if order_by is None or isinstance(order_by, str) else list(order_by),
             "limit": limit,
             "columns": None if columns is None else list(columns),
-            "after": tagged.encode(after),
+            "after": tagged_json.encode(after),
             "at_least": at_least,
             "wait_s": wait_s,
         }
@@ -142,22 +142,22 @@ def conditions_json(wanted: object) -> Any:
         return [_condition_json(one) for one in wanted]
     if isinstance(wanted, list):
         raise UsageError(f"where: expected a value or a list of conditions, found {wanted!r}; use one_of(…)")
-    return _condition_json(wanted) if isinstance(wanted, c.Condition) else {"eq": tagged.encode(wanted)}
+    return _condition_json(wanted) if isinstance(wanted, c.Condition) else {"eq": tagged_json.encode(wanted)}
 
 
 def _condition_json(condition: c.Condition) -> dict[str, Any]:
     match condition:
         case c.Equals(value):
-            return {"eq": tagged.encode(value)}
+            return {"eq": tagged_json.encode(value)}
         case c.Range(low, high, low_in, high_in):
             if low is not None and high is not None and low_in and high_in:
-                return {"between": [tagged.encode(low), tagged.encode(high)]}
-            below = {} if low is None else {"gte" if low_in else "gt": tagged.encode(low)}
-            return below | ({} if high is None else {"lte" if high_in else "lt": tagged.encode(high)})
+                return {"between": [tagged_json.encode(low), tagged_json.encode(high)]}
+            below = {} if low is None else {"gte" if low_in else "gt": tagged_json.encode(low)}
+            return below | ({} if high is None else {"lte" if high_in else "lt": tagged_json.encode(high)})
         case c.Prefix(text):
             return {"prefix": text}
         case c.OneOf(values):
-            return {"in": [tagged.encode(value) for value in values]}
+            return {"in": [tagged_json.encode(value) for value in values]}
         case c.IsNull():
             return {"null": True}
         case c.NotNull():

@@ -15,7 +15,7 @@ from ebla.errors import TypeMismatchError
 from ebla.model.relation import Column
 from ebla.remote.transport import ARROW, Transport
 from ebla.spark.result import Result
-from ebla.values import tagged, types
+from ebla.values import tagged_json, types
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,9 @@ class RemoteTable:
                 given = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
                 return _stream(given), ARROW
             case list() | tuple():
-                encoded = [tagged.encode(row) if isinstance(row, Mapping) else _no_row(self.name, row) for row in rows]
+                encoded = [
+                    tagged_json.encode(row) if isinstance(row, Mapping) else _no_row(self.name, row) for row in rows
+                ]
                 return json.dumps({"rows": encoded}).encode(), "application/json; values=tagged"
             case _ if type(rows).__module__.startswith("pandas") and hasattr(rows, "columns"):
                 return _stream(self._of_pandas(rows, only_key=only_key)), ARROW

@@ -17,8 +17,8 @@ from ebla.catalog.store import Catalog
 from ebla.errors import RateLimitError, RightError, TokenError
 from ebla.model.access import OF_ROLE, Right, User, UserRole
 from ebla.model.relation import Kind, Relation
-from ebla.server.needs import Need, NeedRole, Needs
 from ebla.server.options import Limits
+from ebla.server.statement_rights import Need, NeedRole, Needs
 from ebla.tables import loads
 
 KEPT_S = 1.0

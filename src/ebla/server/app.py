@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from ebla.server import changes, console, described, events, health, problems, query, sql, status, tables
+from ebla.server import changes, console, events, health, openapi, problems, query, sql, status, tables
 from ebla.server.gate import Gate
 from ebla.server.options import Options
-from ebla.server.serving import Serving
+from ebla.server.request_pool import RequestPool
 
 if TYPE_CHECKING:
     from ebla.api.database import Database
@@ -23,14 +23,14 @@ ROUTERS = (health.router, sql.router, query.router, tables.router, changes.route
 
 def create_app(database: Database, options: Options | None = None) -> FastAPI:
     """The API of a node. The database stays open when the application ends; the caller closes it."""
-    serving = Serving(database, options or Options())
+    pool = RequestPool(database, options or Options())
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            serving.close()
+            pool.close()
 
     app = FastAPI(
         title="Ebla",
@@ -40,11 +40,11 @@ def create_app(database: Database, options: Options | None = None) -> FastAPI:
         redoc_url=None,
         strict_content_type=False,
     )
-    app.state.serving = serving
+    app.state.pool = pool
     problems.install(app)
-    for router in (*ROUTERS, *serving.options.routers):
+    for router in (*ROUTERS, *pool.options.routers):
         app.include_router(router)
-    described.install(app)
+    openapi.install(app)
     app.include_router(console.router)
-    app.add_middleware(Gate, serving=serving)
+    app.add_middleware(Gate, pool=pool)
     return app

@@ -19,9 +19,10 @@ from ebla.catalog import reads
 from ebla.errors import EblaError, LimitError, UsageError
 from ebla.model.access import Right
 from ebla.server import formats, problems
-from ebla.server.given import PROBLEMS, ROWS, Accept, Called, Served
-from ebla.server.needs import Need
-from ebla.server.serving import Caller, Serving
+from ebla.server.dependencies import Accept, CallerDep, PoolDep
+from ebla.server.openapi import PROBLEMS, ROWS
+from ebla.server.request_pool import Caller, RequestPool
+from ebla.server.statement_rights import Need
 
 router = APIRouter(prefix="/v1", tags=["changes"])
 
@@ -35,8 +36,8 @@ ALIVE_S = 15.0
 async def changes(
     request: Request,
     table: str,
-    serving: Served,
-    caller: Called,
+    pool: PoolDep,
+    caller: CallerDep,
     since: Annotated[int, Query(ge=0)],
     until: Annotated[int | None, Query(ge=0)] = None,
     old: bool = False,
@@ -46,11 +47,11 @@ async def changes(
     """Net changes per key after version `since`, up to and including `until`."""
 
     def work() -> Response:
-        found = _read(serving, caller, table, since, until, old=old, stream=stream)
-        formats.require_rows(found, serving.options.limits.rows)
+        found = _read(pool, caller, table, since, until, old=old, stream=stream)
+        formats.require_rows(found, pool.options.limits.rows)
         return formats.answer(found, {}, accept)
 
-    return await serving.statement(request, caller, f"changes of {table}", work)
+    return await pool.statement(request, caller, f"changes of {table}", work)
 
 
 @router.get(
@@ -59,8 +60,8 @@ async def changes(
 )
 async def events(
     table: str,
-    serving: Served,
-    caller: Called,
+    pool: PoolDep,
+    caller: CallerDep,
     since: Annotated[int | None, Query(ge=0, description="Begin after this version; default: now.")] = None,
     old: bool = False,
     last_event_id: Annotated[str | None, Header()] = None,
@@ -70,31 +71,31 @@ async def events(
         if not last_event_id.isdigit():
             raise UsageError(f"header Last-Event-ID: expected a version, found {last_event_id!r}")
         since = int(last_event_id)
-    require_streams(serving)
-    newest = await serving.query(caller, lambda: _newest(serving, caller, table))
+    require_streams(pool)
+    newest = await pool.query(caller, lambda: _newest(pool, caller, table))
     begin = newest if since is None else since
-    return StreamingResponse(_stream(serving, caller, table, begin, old=old), media_type=EVENTS, headers=UNBUFFERED)
+    return StreamingResponse(_stream(pool, caller, table, begin, old=old), media_type=EVENTS, headers=UNBUFFERED)
 
 
-def require_streams(serving: Serving) -> None:
-    if serving.streams >= serving.options.limits.streams:
-        raise LimitError(f"expected {serving.options.limits.streams} open streams at most, found more; close some")
+def require_streams(pool: RequestPool) -> None:
+    if pool.streams >= pool.options.limits.streams:
+        raise LimitError(f"expected {pool.options.limits.streams} open streams at most, found more; close some")
 
 
 UNBUFFERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-async def _stream(serving: Serving, caller: Caller, table: str, since: int, *, old: bool) -> AsyncIterator[bytes]:
-    serving.streams += 1
+async def _stream(pool: RequestPool, caller: Caller, table: str, since: int, *, old: bool) -> AsyncIterator[bytes]:
+    pool.streams += 1
     silent_s = 0.0
     loop = asyncio.get_running_loop()
     try:
         yield b"retry: 1000\n\n"
-        while not serving.options.stopping():
-            newest = await serving.query(caller, lambda: _newest(serving, caller, table))
+        while not pool.options.stopping():
+            newest = await pool.query(caller, lambda: _newest(pool, caller, table))
             if newest > since:
-                read = partial(_read, serving, caller, table, since, newest, old=old)
-                found = await loop.run_in_executor(serving.statements, read)
+                read = partial(_read, pool, caller, table, since, newest, old=old)
+                found = await loop.run_in_executor(pool.statements, read)
                 since = newest
                 if found.num_rows:
                     silent_s = 0.0
@@ -108,7 +109,7 @@ async def _stream(serving: Serving, caller: Caller, table: str, since: int, *, o
     except EblaError as error:
         yield event("error", problems.problem(error, caller.id))
     finally:
-        serving.streams -= 1
+        pool.streams -= 1
 
 
 def _document(found: pa.Table) -> dict[str, Any]:
@@ -120,16 +121,16 @@ def event(kind: str, document: dict[str, Any], version: int | None = None) -> by
     return name + f"event: {kind}\ndata: ".encode() + formats.json_bytes(document) + b"\n\n"
 
 
-def _newest(serving: Serving, caller: Caller, table: str) -> int:
+def _newest(pool: RequestPool, caller: Caller, table: str) -> int:
     """The version of the table's last write. A right that was revoked ends the stream."""
-    user = serving.access.again(caller.user)
-    serving.access.require(user, (Need(Right.SELECT, table),))
-    catalog = serving.database.context.catalog
+    user = pool.access.again(caller.user)
+    pool.access.require(user, (Need(Right.SELECT, table),))
+    catalog = pool.database.context.catalog
     return int(catalog.read(lambda at: reads.newest_write(at, reads.relation(at, table).id)))
 
 
 def _read(
-    serving: Serving,
+    pool: RequestPool,
     caller: Caller,
     table: str,
     since: int,
@@ -138,6 +139,6 @@ def _read(
     old: bool,
     stream: str | None = None,
 ) -> pa.Table:
-    serving.access.require(caller.user, (Need(Right.SELECT, table),))
-    found = serving.database.table(table)
+    pool.access.require(caller.user, (Need(Right.SELECT, table),))
+    found = pool.database.table(table)
     return found.changes(since, until, old=old, stream=stream).toArrow()

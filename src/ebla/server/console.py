@@ -12,7 +12,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, HTTPException, Response
 
-from ebla.server.given import Served
+from ebla.server.dependencies import PoolDep
 
 router = APIRouter(include_in_schema=False)
 
@@ -45,10 +45,10 @@ Encodings = Annotated[str, Header()]
 
 
 @router.get("/")
-def page(serving: Served) -> Response:
+def page(pool: PoolDep) -> Response:
     """The page knows whether the node asks for tokens, and asks its user for one first."""
     text = (FILES / "index.html").read_text(encoding="utf-8")
-    if not serving.options.users:
+    if not pool.options.users:
         text = text.replace('data-users="true"', 'data-users="false"')
     return Response(text, media_type="text/html", headers={**SAFE, "Cache-Control": "no-cache"})
 

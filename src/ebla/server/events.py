@@ -11,9 +11,10 @@ from fastapi.responses import StreamingResponse
 from ebla.errors import EblaError
 from ebla.server import problems
 from ebla.server.changes import ALIVE_S, EVENTS, UNBUFFERED, event, require_streams
-from ebla.server.given import PROBLEMS, Called, Served
+from ebla.server.dependencies import CallerDep, PoolDep
+from ebla.server.openapi import PROBLEMS
 from ebla.server.pulse import PERIOD_S
-from ebla.server.serving import Caller, Serving
+from ebla.server.request_pool import Caller, RequestPool
 
 router = APIRouter(prefix="/v1", tags=["status"])
 
@@ -22,18 +23,18 @@ router = APIRouter(prefix="/v1", tags=["status"])
     "/events",
     responses={**PROBLEMS, 200: {"description": "Events, each with all numbers.", "content": {EVENTS: {}}}},
 )
-async def events(serving: Served, caller: Called) -> Response:
+async def events(pool: PoolDep, caller: CallerDep) -> Response:
     """The numbers of the catalog, at once and whenever one has changed: versions, jobs, processes, terms, troubles."""
-    require_streams(serving)
-    return StreamingResponse(_stream(serving, caller), media_type=EVENTS, headers=UNBUFFERED)
+    require_streams(pool)
+    return StreamingResponse(_stream(pool, caller), media_type=EVENTS, headers=UNBUFFERED)
 
 
-async def _stream(serving: Serving, caller: Caller) -> AsyncIterator[bytes]:
-    serving.streams += 1
+async def _stream(pool: RequestPool, caller: Caller) -> AsyncIterator[bytes]:
+    pool.streams += 1
     silent_s = 0.0
     try:
-        with serving.pulse.listen() as numbers:
-            while not serving.options.stopping():
+        with pool.pulse.listen() as numbers:
+            while not pool.options.stopping():
                 try:
                     yield event("numbers", await asyncio.wait_for(numbers.get(), PERIOD_S))
                     silent_s = 0.0
@@ -41,9 +42,9 @@ async def _stream(serving: Serving, caller: Caller) -> AsyncIterator[bytes]:
                     silent_s += PERIOD_S
                 if silent_s >= ALIVE_S:
                     silent_s = 0.0
-                    await serving.query(caller, lambda: serving.access.again(caller.user))
+                    await pool.query(caller, lambda: pool.access.again(caller.user))
                     yield b": alive\n\n"
     except EblaError as error:
         yield event("error", problems.problem(error, caller.id))
     finally:
-        serving.streams -= 1
+        pool.streams -= 1

@@ -15,7 +15,7 @@ from ebla.errors import EblaError, LimitError, NodeUnavailableError, TokenError,
 from ebla.model.access import User
 from ebla.server import problems
 from ebla.server.access import ANONYMOUS
-from ebla.server.serving import Caller, Serving
+from ebla.server.request_pool import Caller, RequestPool
 
 REQUEST = "Ebla-Request"
 """The header with the id of a request. A client that repeats a request repeats its id."""
@@ -29,9 +29,9 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 class Gate:
     """An ASGI application around another."""
 
-    def __init__(self, app: ASGIApp, serving: Serving) -> None:
+    def __init__(self, app: ASGIApp, pool: RequestPool) -> None:
         self._app = app
-        self._serving = serving
+        self._pool = pool
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not is_guarded(scope["path"]):
@@ -65,8 +65,8 @@ class Gate:
 
     async def _user(self, headers: Headers) -> User:
         """Whose token it is. Most are known without asking the catalog."""
-        access = self._serving.access
-        if not self._serving.options.users:
+        access = self._pool.access
+        if not self._pool.options.users:
             access.require_pace(ANONYMOUS.name)
             return ANONYMOUS
         kind, _, token = headers.get("authorization", "").partition(" ")
@@ -76,28 +76,28 @@ class Gate:
         user = access.recent(digest)
         if user is None:
             loop = asyncio.get_running_loop()
-            user = await loop.run_in_executor(self._serving.queries, access.look_up, digest)
+            user = await loop.run_in_executor(self._pool.queries, access.look_up, digest)
         access.require_pace(digest)
         return user
 
     def _require_serving(self) -> None:
-        if self._serving.options.stopping():
+        if self._pool.options.stopping():
             error = NodeUnavailableError("this node is stopping: ask another one, or try again")
             error.retry_after_s = STOPPING_S
             raise error
 
     def _require_small(self, headers: Headers) -> None:
         length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > self._serving.options.limits.body_bytes:
+        if length.isdigit() and int(length) > self._pool.options.limits.body_bytes:
             raise self._too_large(f"{int(length):,}")
 
     def _too_large(self, found: str) -> LimitError:
-        limit = self._serving.options.limits.body_bytes
+        limit = self._pool.options.limits.body_bytes
         return LimitError(f"the body: expected {limit:,} bytes at most, found {found}; send it in parts")
 
     def _counted(self, receive: Receive) -> Receive:
         """Messages of the request, as long as its body is not too large, whatever its headers say."""
-        limit, read = self._serving.options.limits.body_bytes, 0
+        limit, read = self._pool.options.limits.body_bytes, 0
 
         async def counted() -> Message:
             nonlocal read

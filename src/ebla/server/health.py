@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from ebla.errors import EblaError
 from ebla.server import formats
-from ebla.server.given import Served
-from ebla.server.serving import Serving
+from ebla.server.dependencies import PoolDep
+from ebla.server.request_pool import RequestPool
 
 router = APIRouter(prefix="/health", tags=["health"])
 
@@ -27,9 +27,9 @@ async def live() -> Health:
 
 
 @router.get("/ready", response_model=Health, responses={503: {"model": Health, "description": "Not ready, and why."}})
-async def ready(serving: Served) -> Response:
+async def ready(pool: PoolDep) -> Response:
     """The node serves: it is not stopping, and its catalog answers."""
-    reason = await asyncio.to_thread(_unready, serving)
+    reason = await asyncio.to_thread(_unready, pool)
     document = {"status": "ready"} if reason is None else {"status": "unready", "reason": reason}
     headers = {} if reason is None else {"Retry-After": "1"}
     return Response(
@@ -37,13 +37,13 @@ async def ready(serving: Served) -> Response:
     )
 
 
-def _unready(serving: Serving) -> str | None:
-    if serving.options.stopping():
+def _unready(pool: RequestPool) -> str | None:
+    if pool.options.stopping():
         return "stopping"
-    reason = serving.options.unready()
+    reason = pool.options.unready()
     if reason is not None:
         return reason
-    catalog = serving.database.context.catalog
+    catalog = pool.database.context.catalog
     try:
         with catalog.patience.without():
             catalog.version()

@@ -16,9 +16,10 @@ from ebla.predicates import conditions as c
 from ebla.predicates.values import from_text
 from ebla.query import explain
 from ebla.server import formats
-from ebla.server.given import PROBLEMS, ROWS, Accept, Called, Served
-from ebla.server.needs import Need
-from ebla.values import tagged
+from ebla.server.dependencies import Accept, CallerDep, PoolDep
+from ebla.server.openapi import PROBLEMS, ROWS
+from ebla.server.statement_rights import Need
+from ebla.values import tagged_json
 
 router = APIRouter(prefix="/v1", tags=["queries"])
 
@@ -56,7 +57,7 @@ class QueryBody(BaseModel):
 
 
 @router.post("/query", responses={**PROBLEMS, **ROWS})
-async def query(body: QueryBody, serving: Served, caller: Called, accept: Accept = None) -> Response:
+async def query(body: QueryBody, pool: PoolDep, caller: CallerDep, accept: Accept = None) -> Response:
     """The first rows that fulfil conditions, in an order."""
 
     def make(relation: Relation) -> c.Request:
@@ -70,8 +71,8 @@ async def query(body: QueryBody, serving: Served, caller: Called, accept: Accept
         )
 
     def work() -> Response:
-        serving.access.require(caller.user, (Need(Right.SELECT, body.relation),))
-        context, reader = serving.database.context, serving.database.reader
+        pool.access.require(caller.user, (Need(Right.SELECT, body.relation),))
+        context, reader = pool.database.context, pool.database.reader
         began = time.perf_counter()
         found = reader.query(body.relation, make, at_least=body.at_least, wait_s=body.wait_s)
         facts = {**formats.facts(found.result(context)), "version": int(found.version)}
@@ -79,7 +80,7 @@ async def query(body: QueryBody, serving: Served, caller: Called, accept: Accept
             facts |= {"plan": explain.as_json(found.plan), "took_ms": round((time.perf_counter() - began) * 1000, 2)}
         return formats.answer(found.table, facts, accept)
 
-    return await serving.query(caller, work)
+    return await pool.query(caller, work)
 
 
 def _after(relation: Relation, after: object) -> object:
@@ -102,7 +103,7 @@ def _where(relation: Relation, where: Mapping[str, Any]) -> dict[str, object]:
 
 def _conditions(relation: Relation, column: Column, said: Any) -> list[c.Condition]:
     """The conditions that an object of operators means; any other value is one to be equal to."""
-    if not isinstance(said, dict) or tagged.is_tagged(said):
+    if not isinstance(said, dict) or tagged_json.is_tagged(said):
         return [c.Equals(_value(relation, column, said))]
     return [_condition(relation, column, operator, value) for operator, value in said.items()]
 
@@ -133,4 +134,4 @@ def _value(relation: Relation, column: Column, said: Any) -> Any:
     """A value as JSON has it: dates, times and decimals are texts there."""
     if isinstance(said, str) and column.type != "string":
         return from_text(said, column, relation.name)
-    return tagged.decode(said)
+    return tagged_json.decode(said)

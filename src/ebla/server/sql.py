@@ -8,9 +8,10 @@ import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from ebla.server import carrying, formats
-from ebla.server.given import PROBLEMS, ROWS, Accept, Called, Served
-from ebla.values import tagged
+from ebla.server import execution, formats
+from ebla.server.dependencies import Accept, CallerDep, PoolDep
+from ebla.server.openapi import PROBLEMS, ROWS
+from ebla.values import tagged_json
 
 router = APIRouter(prefix="/v1", tags=["statements"])
 
@@ -32,28 +33,28 @@ class SqlBody(BaseModel):
 
 
 @router.post("/sql", responses={**PROBLEMS, **ROWS})
-async def sql(request: Request, body: SqlBody, serving: Served, caller: Called, accept: Accept = None) -> Response:
+async def sql(request: Request, body: SqlBody, pool: PoolDep, caller: CallerDep, accept: Accept = None) -> Response:
     """Run statements; the answer has the rows of the last one."""
 
     def work() -> Response:
-        parameters = {name: tagged.decode(value) for name, value in body.parameters.items()}
-        result = carrying.statements(serving, caller, body.sql, parameters)
+        parameters = {name: tagged_json.decode(value) for name, value in body.parameters.items()}
+        result = execution.run_statements(pool, caller, body.sql, parameters)
         table = result.to_arrow()
-        formats.require_rows(table, serving.options.limits.rows)
+        formats.require_rows(table, pool.options.limits.rows)
         facts = formats.facts(result)
         if body.page_rows is not None and table.num_rows:
-            serving.pages.keep(caller.user.name, caller.id, table)
+            pool.pages.keep(caller.user.name, caller.id, table)
             table, facts = _page(table, facts, caller.id, 0, body.page_rows)
         return formats.answer(table, facts, accept)
 
-    return await serving.statement(request, caller, body.sql, work, body.timeout_s)
+    return await pool.statement(request, caller, body.sql, work, body.timeout_s)
 
 
 @router.get("/results/{result}", responses={**PROBLEMS, **ROWS})
 async def page(
     result: str,
-    serving: Served,
-    caller: Called,
+    pool: PoolDep,
+    caller: CallerDep,
     offset: Annotated[int, Query(ge=0)] = 0,
     rows: Annotated[int | None, Query(ge=1, description="Default: all from `offset` on.")] = None,
     accept: Accept = None,
@@ -61,11 +62,11 @@ async def page(
     """Another page of an answer: ask the node that gave the first one, within five minutes."""
 
     def work() -> Response:
-        table = serving.pages.find(caller.user.name, result)
+        table = pool.pages.find(caller.user.name, result)
         rest, facts = _page(table, {}, result, offset, table.num_rows if rows is None else rows)
         return formats.answer(rest, facts, accept)
 
-    return await serving.query(caller, work)
+    return await pool.query(caller, work)
 
 
 def _page(

@@ -15,8 +15,9 @@ from ebla.model.access import UserRole
 from ebla.relations import status
 from ebla.relations.status_document import as_json
 from ebla.server import formats
-from ebla.server.given import PROBLEMS, ROWS, Accept, Called, Served
-from ebla.server.serving import Caller, RunningRequest, Serving
+from ebla.server.dependencies import Accept, CallerDep, PoolDep
+from ebla.server.openapi import PROBLEMS, ROWS
+from ebla.server.request_pool import Caller, RequestPool, RunningRequest
 from ebla.values.columns import python_rows
 from ebla.values.json_values import to_json
 
@@ -42,87 +43,87 @@ class RequestInfo(BaseModel):
     cancelled: str | None
 
 
-async def _statement(serving: Serving, caller: Caller, text: str, accept: str | None) -> Response:
+async def _statement(pool: RequestPool, caller: Caller, text: str, accept: str | None) -> Response:
     def work() -> Response:
-        table = serving.database.sql(text).to_arrow()
+        table = pool.database.sql(text).to_arrow()
         return formats.answer(table, {}, accept)
 
-    return await serving.query(caller, work)
+    return await pool.query(caller, work)
 
 
 @router.get("/v1/version", responses=PROBLEMS)
-async def version(serving: Served, caller: Called) -> dict[str, int]:
+async def version(pool: PoolDep, caller: CallerDep) -> dict[str, int]:
     """The newest committed version, shared by all tables."""
-    return {"version": await serving.query(caller, lambda: serving.database.version)}
+    return {"version": await pool.query(caller, lambda: pool.database.version)}
 
 
 @router.get("/v1/me", responses=PROBLEMS)
-async def me(serving: Served, caller: Called) -> UserInfo:
+async def me(pool: PoolDep, caller: CallerDep) -> UserInfo:
     """The user of the token, with its role, and what was granted and revoked by relation."""
     user = caller.user
 
     def work() -> UserInfo:
-        catalog = serving.database.context.catalog
+        catalog = pool.database.context.catalog
         rights = catalog.read(lambda at: {reads.called(at, one): said.value for one, said in user.said.items()})
-        return UserInfo(name=user.name, role=user.role.value, token=serving.options.users, rights=rights)
+        return UserInfo(name=user.name, role=user.role.value, token=pool.options.users, rights=rights)
 
-    return await serving.query(caller, work)
+    return await pool.query(caller, work)
 
 
 @router.get("/v1/status", responses=PROBLEMS)
-async def whole(serving: Served, caller: Called) -> dict[str, Any]:
+async def whole(pool: PoolDep, caller: CallerDep) -> dict[str, Any]:
     """How the warehouse is, as `ebla status --json` shows it."""
 
     def work() -> dict[str, Any]:
-        found: dict[str, Any] = to_json(as_json(status.of(serving.database.context.catalog)))
+        found: dict[str, Any] = to_json(as_json(status.of(pool.database.context.catalog)))
         return found
 
-    return await serving.query(caller, work)
+    return await pool.query(caller, work)
 
 
 @router.get("/v1/views", responses={**PROBLEMS, **ROWS})
-async def views(serving: Served, caller: Called, accept: Accept = None) -> Response:
+async def views(pool: PoolDep, caller: CallerDep, accept: Accept = None) -> Response:
     """Every view: its state, and how fresh it is."""
-    return await _statement(serving, caller, "SHOW VIEWS", accept)
+    return await _statement(pool, caller, "SHOW VIEWS", accept)
 
 
 @router.get("/v1/progress", responses={**PROBLEMS, **ROWS})
-async def progress(serving: Served, caller: Called, accept: Accept = None) -> Response:
+async def progress(pool: PoolDep, caller: CallerDep, accept: Accept = None) -> Response:
     """How far builds are."""
-    return await _statement(serving, caller, "SHOW PROGRESS", accept)
+    return await _statement(pool, caller, "SHOW PROGRESS", accept)
 
 
 @router.get("/v1/progress/{name}", responses=PROBLEMS)
-async def progress_of(name: str, serving: Served, caller: Called) -> dict[str, Any]:
+async def progress_of(name: str, pool: PoolDep, caller: CallerDep) -> dict[str, Any]:
     """How far the build of a view or an index is."""
 
     def work() -> dict[str, Any]:
-        serving.database.progress(name)  # says what is wrong with the name
-        context = serving.database.context
+        pool.database.progress(name)  # says what is wrong with the name
+        context = pool.database.context
         with context.catalog.reading() as connection:
             rows = python_rows(system.read(connection, "build_progress", context.catalog.clock(), context))
         [found] = [row for row in rows if row["name"].lower() == name.lower()] or [{"name": name}]
         return {column: to_json(value) for column, value in found.items()}
 
-    return await serving.query(caller, work)
+    return await pool.query(caller, work)
 
 
 @router.get("/v1/topology", responses={**PROBLEMS, **ROWS})
-async def topology(serving: Served, caller: Called, accept: Accept = None) -> Response:
+async def topology(pool: PoolDep, caller: CallerDep, accept: Accept = None) -> Response:
     """The nodes of the cluster."""
-    return await _statement(serving, caller, "SHOW NODES", accept)
+    return await _statement(pool, caller, "SHOW NODES", accept)
 
 
 @router.get("/v1/jobs", responses={**PROBLEMS, **ROWS})
-async def jobs(serving: Served, caller: Called, accept: Accept = None) -> Response:
+async def jobs(pool: PoolDep, caller: CallerDep, accept: Accept = None) -> Response:
     """The jobs of the cluster: the handlers, and where each one runs."""
-    return await _statement(serving, caller, "SHOW JOBS", accept)
+    return await _statement(pool, caller, "SHOW JOBS", accept)
 
 
 @router.get("/metrics", responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format."}})
-async def metrics(serving: Served) -> Response:
+async def metrics(pool: PoolDep) -> Response:
     """What monitoring reads."""
-    return Response(await asyncio.to_thread(serving.database.metrics), media_type=METRICS)
+    return Response(await asyncio.to_thread(pool.database.metrics), media_type=METRICS)
 
 
 # ---- requests that run ----------------------------------------------------------------------------------
@@ -142,21 +143,21 @@ def _info(one: RunningRequest) -> RequestInfo:
 
 
 @router.get("/v1/requests", responses=PROBLEMS)
-async def requests(serving: Served, caller: Called) -> list[RequestInfo]:
+async def requests(pool: PoolDep, caller: CallerDep) -> list[RequestInfo]:
     """The statements that run on this node: a user's own, or all for an administrator."""
     mine = None if caller.user.role is UserRole.ADMIN else caller.user.name
-    return [_info(one) for one in serving.running(mine)]
+    return [_info(one) for one in pool.running(mine)]
 
 
 @router.get("/v1/requests/{request}", responses=PROBLEMS)
-async def request_of(request: str, serving: Served, caller: Called) -> RequestInfo:
+async def request_of(request: str, pool: PoolDep, caller: CallerDep) -> RequestInfo:
     """How far a statement is."""
-    return _info(serving.find(caller, request))
+    return _info(pool.find(caller, request))
 
 
 @router.delete("/v1/requests/{request}", responses=PROBLEMS, status_code=202)
-async def cancel(request: str, serving: Served, caller: Called) -> RequestInfo:
+async def cancel(request: str, pool: PoolDep, caller: CallerDep) -> RequestInfo:
     """Cancel a statement. It is answered with RequestCancelledError, unless it ended before."""
-    found = serving.find(caller, request)
-    await asyncio.to_thread(serving.cancel, found, f"cancelled by {caller.user.name}")
+    found = pool.find(caller, request)
+    await asyncio.to_thread(pool.cancel, found, f"cancelled by {caller.user.name}")
     return _info(found)

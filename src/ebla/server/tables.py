@@ -14,13 +14,14 @@ from ebla.catalog import audit, reads
 from ebla.errors import TypeMismatchError, UsageError
 from ebla.model.access import Right
 from ebla.model.relation import Kind, Relation
-from ebla.server import carrying, formats
+from ebla.server import execution, formats
 from ebla.server.access import require_below
-from ebla.server.given import PROBLEMS, Called, Served
-from ebla.server.needs import Need
-from ebla.server.serving import Caller, Serving
+from ebla.server.dependencies import CallerDep, PoolDep
+from ebla.server.openapi import PROBLEMS
+from ebla.server.request_pool import Caller, RequestPool
+from ebla.server.statement_rights import Need
 from ebla.tables.writes import WriteResult
-from ebla.values import jsons, tagged, texts, types
+from ebla.values import jsons, tagged_json, texts, types
 
 router = APIRouter(prefix="/v1/tables", tags=["tables"])
 
@@ -79,18 +80,18 @@ ContentType = Annotated[str, Header()]
 
 
 @router.get("", responses=PROBLEMS)
-async def tables(serving: Served, caller: Called) -> list[str]:
+async def tables(pool: PoolDep, caller: CallerDep) -> list[str]:
     """The names of all tables."""
-    return await serving.query(caller, serving.database.tables)
+    return await pool.query(caller, pool.database.tables)
 
 
 @router.get("/{table}", responses=PROBLEMS)
-async def table(table: str, serving: Served, caller: Called) -> TableInfo:
+async def table(table: str, pool: PoolDep, caller: CallerDep) -> TableInfo:
     """The columns of a table or view."""
 
     def work() -> TableInfo:
-        serving.access.require(caller.user, (Need(Right.SELECT, table),))
-        catalog = serving.database.context.catalog
+        pool.access.require(caller.user, (Need(Right.SELECT, table),))
+        catalog = pool.database.context.catalog
         found, version = catalog.read(lambda at: (one := reads.relation(at, table), reads.newest_write(at, one.id)))
         keys = {column.name for column in found.key}
         columns = [
@@ -99,50 +100,50 @@ async def table(table: str, serving: Served, caller: Called) -> TableInfo:
         ]
         return TableInfo(name=found.name, kind=found.kind.value, columns=columns, version=int(version))
 
-    return await serving.query(caller, work)
+    return await pool.query(caller, work)
 
 
 @router.post("/{table}/rows", responses=PROBLEMS, openapi_extra=ROWS_BODY)
 async def upsert(
-    request: Request, table: str, serving: Served, caller: Called, content_type: ContentType = formats.JSON
+    request: Request, table: str, pool: PoolDep, caller: CallerDep, content_type: ContentType = formats.JSON
 ) -> WriteAnswer:
     """Write rows; one whose key is there already replaces it. All become visible at one version."""
     body = await request.body()
 
     def work() -> WriteResult:
-        rows = _rows(serving, table, body, content_type, only_key=False)
-        return serving.database.table(table).upsert(rows)
+        rows = _rows(pool, table, body, content_type, only_key=False)
+        return pool.database.table(table).upsert(rows)
 
-    return await _write(request, serving, caller, table, f"upsert into {table}", work)
+    return await _write(request, pool, caller, table, f"upsert into {table}", work)
 
 
 @router.delete("/{table}/rows", responses=PROBLEMS, openapi_extra=ROWS_BODY)
 async def delete(
-    request: Request, table: str, serving: Served, caller: Called, content_type: ContentType = formats.JSON
+    request: Request, table: str, pool: PoolDep, caller: CallerDep, content_type: ContentType = formats.JSON
 ) -> WriteAnswer:
     """Delete the rows that have these keys; keys that are not there are no error."""
     body = await request.body()
 
     def work() -> WriteResult:
-        rows = _rows(serving, table, body, content_type, only_key=True)
-        return serving.database.table(table).delete(rows)
+        rows = _rows(pool, table, body, content_type, only_key=True)
+        return pool.database.table(table).delete(rows)
 
-    return await _write(request, serving, caller, table, f"delete from {table}", work)
+    return await _write(request, pool, caller, table, f"delete from {table}", work)
 
 
 @router.post("/{table}/load", responses=PROBLEMS)
-async def load(request: Request, table: str, body: LoadBody, serving: Served, caller: Called) -> WriteAnswer:
+async def load(request: Request, table: str, body: LoadBody, pool: PoolDep, caller: CallerDep) -> WriteAnswer:
     """Upsert the rows of files that lie on the node."""
 
     def work() -> WriteResult:
-        require_below(body.path, serving.options.load_from)
-        target = serving.database.table(table)
+        require_below(body.path, pool.options.load_from)
+        target = pool.database.table(table)
         return target.load(body.path, format=body.format, options=body.options, wait=body.wait)
 
-    return await _write(request, serving, caller, table, f"load into {table}", work)
+    return await _write(request, pool, caller, table, f"load into {table}", work)
 
 
-async def _write(request: Request, serving: Serving, caller: Caller, table: str, text: str, work: Any) -> WriteAnswer:
+async def _write(request: Request, pool: RequestPool, caller: Caller, table: str, text: str, work: Any) -> WriteAnswer:
     def made() -> WriteAnswer:
         written: WriteResult = work()
         version = None if written.version is None else int(written.version)
@@ -151,24 +152,24 @@ async def _write(request: Request, serving: Serving, caller: Caller, table: str,
     def repeated(done: audit.Outcome) -> WriteAnswer:
         return WriteAnswer(version=int(done.version), rows=done.rows)
 
-    def settled() -> WriteAnswer:
-        serving.access.require(caller.user, (Need(Right.WRITE, table),))
-        return carrying.settled(serving, 0, text, made, repeated)
+    def write() -> WriteAnswer:
+        pool.access.require(caller.user, (Need(Right.WRITE, table),))
+        return execution.run_once(pool, 0, text, made, repeated)
 
-    return await serving.statement(request, caller, text, settled)
+    return await pool.statement(request, caller, text, write)
 
 
 # ---- rows of a body -------------------------------------------------------------------------------------
 
 
-def _rows(serving: Serving, name: str, body: bytes, content_type: str, *, only_key: bool) -> object:
+def _rows(pool: RequestPool, name: str, body: bytes, content_type: str, *, only_key: bool) -> object:
     """The rows of a body: an Arrow stream, JSON, or JSON with the values of Python (`…; values=tagged`)."""
     if content_type.startswith(formats.ARROW):
         return formats.read_arrow(body)
     if "values=tagged" in content_type:
-        return tagged.decode(_document(json.loads, body))
+        return tagged_json.decode(_document(json.loads, body))
     found = _document(lambda text: jsons.read(text, jsons.Leniency(allow_single_quotes=False)), body)
-    catalog = serving.database.context.catalog
+    catalog = pool.database.context.catalog
     relation = catalog.read(lambda connection: reads.relation(connection, name))
     if relation.kind is not Kind.TABLE:
         raise UsageError(f"{name}: expected a table, found a {relation.kind.value}, which is not written to")

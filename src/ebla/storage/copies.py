@@ -1,7 +1,7 @@
 """A file under the roots of several nodes: as many copies as can be made, and enough of them.
 
 A node whose root cannot be written to takes no part in a write. The run names the nodes that have it, so what the node
-lacks is known, and is copied to it when it is back (`ebla.topology.streaming`).
+lacks is known, and is copied to it when it is back (`ebla.topology.run_copies`).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from ebla.model.topology import Topology, Transition
 from ebla.tables import blockers
 from ebla.topology import barrier
 from ebla.topology.ports import Host, Threads
-from ebla.topology.streaming import stream
+from ebla.topology.run_copies import stream
 
 log = logging.getLogger("ebla.topology")
 

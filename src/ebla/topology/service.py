@@ -27,7 +27,7 @@ from ebla.model.topology import LEASE, Layout, RequestKind, Topology
 from ebla.topology import coordinator, loader
 from ebla.topology.migration import STREAMS_MAX, Migration
 from ebla.topology.ports import Host, Threads
-from ebla.topology.rebuilding import REBUILDS_MAX, Rebuilding
+from ebla.topology.rebuilds import REBUILDS_MAX, Rebuilds
 from ebla.topology.threads import Pool
 
 log = logging.getLogger("ebla.topology")
@@ -78,7 +78,7 @@ class Coordination:
         """For how long another process leads, if it renews nothing."""
         self.seen = Version(0)
         """The version of the topology that this process follows."""
-        self._rebuilding = Rebuilding(host, threads("ebla-rebuild", REBUILDS_MAX), self.ask)
+        self._rebuilds = Rebuilds(host, threads("ebla-rebuild", REBUILDS_MAX), self.ask)
         self._migration = Migration(host, threads("ebla-stream", STREAMS_MAX), self.ask)
         host.services.add(self)
 
@@ -124,7 +124,7 @@ class Coordination:
 
     def stop(self) -> None:
         """Others lead at once."""
-        self._rebuilding.close()
+        self._rebuilds.close()
         self._migration.close()
         try:
             self._host.leadership.give_back(LEASE)
@@ -164,7 +164,7 @@ class Coordination:
             host.catalog.clock(),
             holder=host.holder,
             own=self.own(),
-            rebuilt=self._rebuilding.done,
+            rebuilt=self._rebuilds.done,
             sizes=self._sizes,
         )
         self._sizes = {relation: layout.bytes for relation, layout in state.layouts.items()}
@@ -215,7 +215,7 @@ class Coordination:
             self._host.leadership.lost(LEASE)
             return self._wait()
         if committed is None:
-            self._rebuilding.act(states[-1])
+            self._rebuilds.act(states[-1])
             self._migration.act(states[-1])
             return self._wait()
         self._pause_s = POLL_S

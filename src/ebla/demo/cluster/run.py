@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ebla.cli import failure
 from ebla.cli.output import write_json
-from ebla.cluster.local import SparkKind
+from ebla.cluster.local_cluster import SparkKind
 from ebla.demo.cluster import story
 from ebla.demo.shop.run import Teller
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import ebla
-from ebla.cluster import local
-from ebla.cluster.local import LocalCluster
+from ebla.cluster import local_cluster
+from ebla.cluster.local_cluster import LocalCluster
 from ebla.demo.cluster.load import INDEX, TABLE, VIEW, Load, Order, recomputed, schema
 
 PATIENCE_S = 150.0
@@ -110,7 +110,7 @@ class Story:
     def kill_leader(self, load: Load) -> None:
         """The leader dies in the middle of a request; the next one ends the request. Its node starts again."""
         request = wait("a tablet that does not move", self.ask_for_a_move)
-        leader = wait("a leader", lambda: local.status(self.cluster.directory)["leader"])
+        leader = wait("a leader", lambda: local_cluster.status(self.cluster.directory)["leader"])
         began = time.monotonic()
         self.cluster.stop(leader, signal.SIGKILL)
         with contextlib.suppress(ebla.UsageError):  # it went back, where the leader was the one that the tablet came to
@@ -209,15 +209,15 @@ def wait(what: str, until: Callable[[], Found | None], timeout_s: float = PATIEN
 
 @contextlib.contextmanager
 def started(
-    directory: Path, *, nodes: int = 3, with_spark: int = 2, spark: local.SparkKind = "local"
+    directory: Path, *, nodes: int = 3, with_spark: int = 2, spark: local_cluster.SparkKind = "local"
 ) -> Iterator[LocalCluster]:
     """A cluster that is stopped and removed in the end. Others may be started at the same moment."""
     port = random.randrange(20_000, 32_000, 100)
     try:
-        yield local.up(directory, nodes=nodes, spark=spark, with_spark=with_spark, first_port=port)
+        yield local_cluster.up(directory, nodes=nodes, spark=spark, with_spark=with_spark, first_port=port)
     finally:
-        if (directory / local.FILE).exists():
-            local.down(directory, remove=True)
+        if (directory / local_cluster.FILE).exists():
+            local_cluster.down(directory, remove=True)
 
 
 def tell(story: Story, title: Callable[[str], None] = lambda text: None, *, seed: int = 0) -> Load:

@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 from ebla.base.system_processes import is_there
-from ebla.cluster.detached import Detached
+from ebla.cluster.detached_process import DetachedProcess
 from ebla.errors import NodeUnavailableError
 
 PORT = 7077
@@ -50,7 +50,7 @@ def start(directory: Path, pids: tuple[int, ...] = ()) -> tuple[int, ...]:
 
 
 def _ports(folder: Path) -> dict[str, int]:
-    from ebla.cluster.local import free_port
+    from ebla.cluster.local_cluster import free_port
 
     file = folder / FILE
     if not file.exists():
@@ -60,7 +60,7 @@ def _ports(folder: Path) -> dict[str, int]:
     return found
 
 
-def _run(home: Path, folder: Path, name: str, *arguments: str) -> Detached:
+def _run(home: Path, folder: Path, name: str, *arguments: str) -> DetachedProcess:
     environment = {
         **os.environ,
         "SPARK_HOME": str(home),
@@ -68,7 +68,7 @@ def _run(home: Path, folder: Path, name: str, *arguments: str) -> Detached:
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     with (folder / f"{name.lower()}.log").open("ab") as log:
-        return Detached(
+        return DetachedProcess(
             [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name.lower()}.{name}", *arguments],
             env=environment,
             stdin=subprocess.DEVNULL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 
-class Detached(subprocess.Popen[bytes]):
+class DetachedProcess(subprocess.Popen[bytes]):
     """A process that outlives the one that has started it; Python warns of others that are forgotten."""
 
     def __del__(self, *_: object) -> None:

@@ -1,9 +1,9 @@
 """What the process that leads does for nodes that are rebuilt: files that they lost are copied to them again.
 
 The manifest says which files a node has. One that is not there, or has another size, is copied from a node that has it;
-then what the manifest knows to be missing is copied, too (`ebla.topology.streaming`). What the node lacks after that is
-counted from the manifest as it is then. Doing it twice finds nothing left to do, so what is done is remembered in this
-process alone: another leader looks again, and a process that leads no more stops.
+then what the manifest knows to be missing is copied, too (`ebla.topology.run_copies`). What the node lacks after that
+is counted from the manifest as it is then. Doing it twice finds nothing left to do, so what is done is remembered in
+this process alone: another leader looks again, and a process that leads no more stops.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ebla.model.topology import LEASE, RebuildResult, Request, RequestKind, Requ
 from ebla.relations.copies import all_missing
 from ebla.storage.copying import Copier, Lack
 from ebla.topology.ports import Host, Threads
-from ebla.topology.streaming import COMMIT_FILES, REPAIR, begin, repair
+from ebla.topology.run_copies import COMMIT_FILES, REPAIR, begin, repair
 
 log = logging.getLogger("ebla.topology")
 
@@ -29,7 +29,7 @@ REBUILDS_MAX = 1
 """Nodes that are rebuilt at a time: requests of nodes wait for each other."""
 
 
-class Rebuilding:
+class Rebuilds:
     """The nodes that one process rebuilds while it leads. Safe to use from several threads."""
 
     def __init__(self, host: Host, threads: Threads, then: Callable[[], None]) -> None:

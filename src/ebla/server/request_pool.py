@@ -53,7 +53,7 @@ class RunningRequest:
         return f"ebla-{self.asked.user}-{self.asked.id}"
 
 
-class Serving:
+class RequestPool:
     """What the requests of one node share."""
 
     def __init__(self, database: Database, options: Options) -> None:

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ebla.base.system_processes import is_there
-from ebla.cluster import standalone
-from ebla.cluster.detached import Detached
+from ebla.cluster import spark_standalone
+from ebla.cluster.detached_process import DetachedProcess
 from ebla.cluster.postgres import Postgres
 from ebla.cluster.process import Place
 from ebla.errors import NodeUnavailableError, UsageError
@@ -110,7 +110,7 @@ class LocalCluster:
         if any(one.name == name for one in self.nodes):
             raise UsageError(f"node {name}: expected a new name, found it in the cluster")
         if self.spark == "standalone":
-            master = standalone.url(self.directory)
+            master = spark_standalone.url(self.directory)
         else:
             master = f"local[{cores()}]" if self.spark == "local" else "none"
         port = free_port({one.port for one in self.nodes}, first=self.first_port)
@@ -140,7 +140,7 @@ class LocalCluster:
         said |= {} if replaces is None else {"replaces": replaces}
         private(folder / "node.toml", toml({**said, "settings": {**SETTINGS, **self.settings}}))
         with (folder / "log").open("ab") as log:
-            return Detached(
+            return DetachedProcess(
                 [sys.executable, "-m", "ebla", "node", "start", "--config", str(folder / "node.toml")],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -190,7 +190,7 @@ def up(
     port, password = free_port(set(), first=of_postgres), secrets.token_hex(16)
     postgres = Postgres.create(directory / "postgres", port, password)
     postgres.start()
-    pids = standalone.start(directory) if spark == "standalone" else ()
+    pids = spark_standalone.start(directory) if spark == "standalone" else ()
     cluster = LocalCluster(
         directory=directory, postgres_directory=postgres.directory, postgres_port=port, password=password, spark=spark,
         secret=secrets.token_hex(16),
@@ -212,7 +212,7 @@ def up(
 def again(cluster: LocalCluster) -> LocalCluster:
     cluster.postgres.start()
     if cluster.spark == "standalone" and not all(is_there(pid) for pid in cluster.spark_pids):
-        cluster = replace(cluster, spark_pids=standalone.start(cluster.directory, cluster.spark_pids))
+        cluster = replace(cluster, spark_pids=spark_standalone.start(cluster.directory, cluster.spark_pids))
         cluster.write()
     started = {one.name: cluster.start(one.name) for one in cluster.nodes if cluster.place(one.name) is None}
     for name, process in started.items():
