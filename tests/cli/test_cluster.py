@@ -20,7 +20,7 @@ def db(tmp_path: Path):
     with connect(tmp_path / "w", nodes={"node2": str(tmp_path / "two")}, tablets=4) as opened:
         opened.sql("CREATE TABLE t (id BIGINT, PRIMARY KEY (id))")
         opened.table("t").upsert([{"id": number} for number in range(20)])
-        opened.background._presence.appear()
+        opened.background.membership.presence.appear()
         yield opened
 
 

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from ebla import errors
-from ebla.cli.main import app
+from ebla.cli.commands import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 GLOBAL = {"--warehouse", "-w", "--json", "--debug", "--help", "-h"}

@@ -16,9 +16,9 @@ from ebla.catalog import processes as rows_of_processes
 from ebla.catalog import rows
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
-from ebla.catalog.apply import require
 from ebla.catalog.leadership import Leadership
 from ebla.catalog.processes import Role
+from ebla.catalog.requirements import require
 from ebla.catalog.store import Catalog
 from ebla.errors import StaleTermError
 from ebla.model import changes as c

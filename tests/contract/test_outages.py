@@ -14,8 +14,8 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.engine import make_url
 
 import ebla
+from ebla.catalog import database
 from ebla.catalog import schema as s
-from ebla.catalog import store
 from ebla.catalog import transactions as tx
 from ebla.catalog.migrations import MIGRATIONS
 from ebla.catalog.patience import PAUSE_S, Patience
@@ -313,7 +313,7 @@ def test_the_time_is_that_of_the_server_whatever_clock_the_node_has(postgres_url
 
 @pytest.mark.postgres
 def test_a_process_that_is_stopped_does_not_keep_the_commit_lock(postgres_url: str, monkeypatch):
-    monkeypatch.setattr(store, "_LOCK", store._LOCK.replace(f"{store.LOCK_IDLE_S}s", "100ms"))
+    monkeypatch.setattr(database, "_LOCK", database._LOCK.replace(f"{database.LOCK_IDLE_S}s", "100ms"))
     with (
         contextlib.closing(Catalog.open(postgres_url)) as stopped,
         contextlib.closing(Catalog.open(postgres_url)) as other,

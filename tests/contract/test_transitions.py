@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId
-from ebla.catalog import building, layouts, topology, transitions
+from ebla.catalog import building, layouts, tablet_copies, topology
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, TransactionClosedError, UnknownNameError
 from ebla.model import changes as c
@@ -90,7 +90,7 @@ def nodes_of(catalog: Catalog, target: Relation) -> dict[str, set[NodeId]]:
     found: dict[str, set[NodeId]] = {}
     with catalog.reading() as connection:
         for tablet in range(target.tablets):
-            for one in transitions.runs_of(connection, target, TabletId(tablet)):
+            for one in tablet_copies.runs_of(connection, target, TabletId(tablet)):
                 found[one.id] = set(one.nodes)
     return found
 
@@ -225,7 +225,7 @@ def test_indexes_go_with_their_base(catalog: Catalog, target: Relation):
     add(catalog, run(index, id="entries", tablet=0, nodes=(A, B)))
     advance(catalog, place, S.STREAMING)
     with catalog.reading() as connection:
-        assert [(one.name, r.id, node) for one, r, node in transitions.missing_copies(connection, place)] == [
+        assert [(one.name, r.id, node) for one, r, node in tablet_copies.missing_copies(connection, place)] == [
             ("by_total", "entries", C)
         ]
     with pytest.raises(ConflictError, match="of by_total: expected run entries on its new replicas"):

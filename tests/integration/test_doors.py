@@ -19,7 +19,8 @@ from pyspark.sql.types import StructType
 import ebla
 from ebla.errors import EblaError, LoadError, TypeMismatchError
 from ebla.source import options
-from ebla.source.write import PartitionWriter, begin_write
+from ebla.source.partition_writer import PartitionWriter
+from ebla.source.write import begin_write
 from ebla.spark import write as swrite
 from ebla.tables import loads
 from ebla.values import texts, types

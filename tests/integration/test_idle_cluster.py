@@ -18,8 +18,8 @@ READS = ("SELECT", "PRAGMA", "BEGIN", "COMMIT", "ROLLBACK")
 
 
 def looked(db: ebla.Database, times: int) -> None:
-    before = db.background.coordination.rounds
-    eventually(lambda: db.background.coordination.rounds >= before + times)
+    before = db.background.membership.coordination.rounds
+    eventually(lambda: db.background.membership.coordination.rounds >= before + times)
 
 
 def writes(sent: list[str]) -> list[str]:

@@ -83,7 +83,7 @@ def let_go(db: ebla.Database) -> None:
     lease = tx.lead(db.context.catalog, LEASE, "the test", 60_000_000)
     if lease is not None:
         tx.resign(db.context.catalog, lease)
-    db.background.coordination.ask()
+    db.background.membership.coordination.ask()
 
 
 def move(db: ebla.Database, tablet: int, source: str, target: str) -> Tablet:
@@ -102,7 +102,7 @@ def run(db: ebla.Database) -> None:
 
 def look(db: ebla.Database) -> Topology:
     with db.context.catalog.reading() as connection:
-        own = db.background.coordination.own()
+        own = db.background.membership.coordination.own()
         return loader.load(connection, db.context.catalog.clock(), holder=db.context.holder, own=own)
 
 

@@ -45,9 +45,11 @@ from ebla.errors import (
 )
 from ebla.model.lifecycle.index import Permission
 from ebla.source import commit as source_commit
+from ebla.source import duplicate_keys
 from ebla.source import read as source_read
 from ebla.source import write as source_write
 from ebla.source.data_source import EblaDataSource
+from ebla.source.partition_writer import PartitionWriter
 from ebla.storage.files import MARKER
 from ebla.tables import truncation
 from ebla.tables.commit import Commit
@@ -436,7 +438,7 @@ def test_changes_are_those_of_the_table(spark: SparkSession, db: ebla.Database, 
 def test_changes_read_only_the_row_groups_that_they_touch(db: ebla.Database, monkeypatch: pytest.MonkeyPatch):
     table = orders(db)
     # Several row groups in one run, as a bulk write leaves them.
-    monkeypatch.setattr("ebla.source.write.FILE_ROWS_MIN", 1)
+    monkeypatch.setattr("ebla.source.partition_writer.FILE_ROWS_MIN", 1)
     written(db, "orders", [pa.table({"id": range(300_000), "total": pa.array(range(300_000), pa.int32())})])
     since = db.version
     table.upsert([order(7, "b")])
@@ -481,7 +483,7 @@ def begun(
 
 
 def attempt(writer: source_write.EblaWriter, rows: pa.Table, *, attempt: int, partition: int = 0) -> Any:
-    task = source_write.PartitionWriter(copied(writer), attempt=attempt, partition=partition)
+    task = PartitionWriter(copied(writer), attempt=attempt, partition=partition)
     return copied(task.run(iter(rows.to_batches(max_chunksize=100))))
 
 
@@ -743,7 +745,7 @@ def test_a_key_that_stands_twice_is_refused(spark: SparkSession, db: ebla.Databa
     for rows in ([1, 1], [2]), ([1, 2], [2, 3]):
         with pytest.raises(DuplicateKeyError, match="found id = "):
             written(db, "orders", [pa.table({"id": part}) for part in rows])
-    monkeypatch.setattr(source_write, "CHECK_ROWS", 1)  # so that keys are compared tablet by tablet
+    monkeypatch.setattr(duplicate_keys, "CHECK_ROWS", 1)  # so that keys are compared tablet by tablet
     with pytest.raises(DuplicateKeyError, match="found id = 777 "):
         written(db, "orders", [pa.table({"id": range(3000)}), pa.table({"id": [777]})], batch_rows_max=1000)
     assert db.version == before

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import ebla
-from ebla.api import system
+from ebla.api import system_queries
 from ebla.errors import SnapshotError, UnknownNameError
 from ebla.spark.session import STARTED_SETTINGS
 from ebla.sql.refs import find
@@ -40,7 +40,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ebla.Database]:
 
 
 def alone(db: ebla.Database, text: str, **parameters: object) -> pa.Table | None:
-    return system.answer(db.context, find(text), parameters, STARTED_SETTINGS)
+    return system_queries.answer(db.context, find(text), parameters, STARTED_SETTINGS)
 
 
 @pytest.mark.parametrize("text", WITHOUT_SPARK)
@@ -110,9 +110,9 @@ def test_another_time_zone_leaves_what_depends_on_it_to_spark(db: ebla.Database)
     settings = {**STARTED_SETTINGS, "spark.sql.session.timeZone": "America/New_York"}
     zoned = find("SELECT date_trunc('DAY', committed_at) AS d FROM system.history")
     plain = find("SELECT max(committed_at) FROM system.history WHERE version > 1")
-    assert system.answer(db.context, zoned, {}, settings) is None
-    assert system.answer(db.context, plain, {}, settings) is not None
-    assert system.answer(db.context, zoned, {}, None) is None
+    assert system_queries.answer(db.context, zoned, {}, settings) is None
+    assert system_queries.answer(db.context, plain, {}, settings) is not None
+    assert system_queries.answer(db.context, zoned, {}, None) is None
 
 
 @pytest.mark.spark
@@ -136,7 +136,7 @@ def test_the_answers_are_those_of_spark(tmp_path, spark):
     wrong = []
     with filled(tmp_path / "w", spark) as db:
         for text in WITHOUT_SPARK:
-            expected = db.statements.queries.snapshots.read(find(text), {}).frame.toArrow()
+            expected = db.statements.operations.queries.snapshots.read(find(text), {}).frame.toArrow()
             found = alone(db, text)
             assert found is not None, text
             same_types = found.schema.types == expected.schema.types

@@ -30,8 +30,8 @@ def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ebla.Databas
 
 def looked(db: ebla.Database, times: int = 5) -> None:
     """Wait until the process has looked at the topology some more times."""
-    before = db.background.coordination.rounds
-    eventually(lambda: db.background.coordination.rounds >= before + times)
+    before = db.background.membership.coordination.rounds
+    eventually(lambda: db.background.membership.coordination.rounds >= before + times)
 
 
 def tablets(db: ebla.Database) -> int:

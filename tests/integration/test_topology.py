@@ -81,7 +81,7 @@ def test_each_node_of_a_process_may_stand_elsewhere(tmp_path: Path):
 def test_every_process_follows_the_topology(tmp_path: Path):
     with connect(tmp_path / "w") as first, connect(tmp_path / "w", nodes={"node2": str(tmp_path / "two")}) as second:
         newest = second.context.catalog.read(topology.version)
-        eventually(lambda: all(db.background.coordination.seen == newest for db in (first, second)))
+        eventually(lambda: all(db.background.membership.coordination.seen == newest for db in (first, second)))
 
 
 def test_c7_a_crashed_join_must_start_clean(tmp_path: Path):

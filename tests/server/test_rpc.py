@@ -60,7 +60,7 @@ def test_strangers_are_refused(db: ebla.Database, headers: dict[str, str], name:
         assert answer.status_code == 401
         assert SECRET not in answer.text
         known = httpx.post(f"{listener.url}/rpc/wake", json={"topology": 0}, headers={rpc.SECRET: SECRET})
-        assert known.json() == {"topology": int(db.background.coordination.seen)}
+        assert known.json() == {"topology": int(db.background.membership.coordination.seen)}
 
 
 def test_nodes_verify_each_other(db: ebla.Database, tmp_path: Path):
@@ -73,7 +73,7 @@ def test_nodes_verify_each_other(db: ebla.Database, tmp_path: Path):
         Peers(db, SECRET) as ignorant,
     ):
         peer = Peer(listener.url)
-        seen = int(db.background.coordination.seen)
+        seen = int(db.background.membership.coordination.seen)
         assert verifying.post(peer, "wake", {"topology": 0}, 5.0) == {"topology": seen}
         with pytest.raises(ebla.NodeUnavailableError, match="certificate"):
             ignorant.post(peer, "wake", {"topology": 0}, 5.0)
@@ -82,19 +82,19 @@ def test_nodes_verify_each_other(db: ebla.Database, tmp_path: Path):
 @pytest.mark.postgres
 def test_a_step_of_the_topology_is_followed_at_once(nodes: Nodes, monkeypatch):
     one, two = nodes.start("one"), nodes.start("two")
-    eventually(lambda: one.background.coordination.seen == two.background.coordination.seen != 0)
+    eventually(lambda: one.background.membership.coordination.seen == two.background.membership.coordination.seen != 0)
     monkeypatch.setattr(service, "LOOK_S", 3600.0)
     eventually(lambda: _sleeps(two))
     one.sql("ALTER CLUSTER SET balancing = off")
     moved = one.context.catalog.read(topology.version)
-    eventually(lambda: two.background.coordination.seen == moved)
+    eventually(lambda: two.background.membership.coordination.seen == moved)
 
 
 def _sleeps(node: ebla.Database) -> bool:
     """Whether the next look is an hour away: a node that was asked to look has looked since the period is that long."""
-    rounds = node.background.coordination.rounds
-    node.background.coordination.ask()
-    return node.background.coordination.wait_round(rounds)
+    rounds = node.background.membership.coordination.rounds
+    node.background.membership.coordination.ask()
+    return node.background.membership.coordination.wait_round(rounds)
 
 
 @pytest.mark.postgres

@@ -66,7 +66,7 @@ class Writer:
         self._thread.join()
 
     def _run(self) -> None:
-        coordination, table, number = self._db.background.coordination, self._db.table("t"), self._first
+        coordination, table, number = self._db.background.membership.coordination, self._db.table("t"), self._first
         while not self._over.is_set():
             rounds = coordination.rounds
             say("try", number)
@@ -107,7 +107,7 @@ def answer(db: ebla.Database, request: int) -> str:
 def lead(where: str, settings: dict[str, Any], first: int) -> None:
     """Lead, whatever others ask for, until a failpoint ends it."""
     with ebla.connect(where, **settings) as db, Writer(db, first):
-        leadership, coordination = db.context.leadership, db.background.coordination
+        leadership, coordination = db.context.leadership, db.background.membership.coordination
         assert leadership.take(LEASE, from_the_gone=True) is not None
         with leadership.working(LEASE):
             say("leads")
@@ -124,7 +124,7 @@ def serve(where: str, settings: dict[str, Any]) -> None:
         db.context.leadership.take = (  # type: ignore[method-assign]
             lambda name, **given: None if name == LEASE else take(name, **given)
         )
-        db.background._presence.appear()
+        db.background.membership.presence.appear()
         say("serves")
         threading.Event().wait()
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ebla.api.fillers import fillers
 from ebla.api.settler import Settler
 from ebla.base.ids import NodeId, RelationId
 from ebla.build.build_store import BuildStore
 from ebla.build.loop import BUILDING, Loop, Ports
 from ebla.build.node import LocalNode, LocalNodes
 from ebla.build.pace import Paces
-from ebla.build.ports import Filler
 from ebla.build.reach import Reach
 from ebla.build.settling import Settling
 from ebla.build.trouble import Failures
 from ebla.indexes import walk
-from ebla.indexes.filler import IndexFiller
-from ebla.model.relation import Kind
 from ebla.tables.context import Context
-from ebla.views.fill.filler import ViewFiller
 from ebla.views.handlers.epochs import Epochs
 
 
@@ -29,10 +26,7 @@ class Builder:
         """`written` is called with the names of relations that were built: many small chunks are many runs."""
         self._context = context
         self._paces = Paces()
-        self._fillers: dict[Kind, Filler] = {
-            Kind.INDEX: IndexFiller(context=context),
-            Kind.VIEW: ViewFiller(context=context, epochs=epochs),
-        }
+        self._fillers = fillers(context, epochs)
         self._failures = Failures(context.services.notify)
         settler = Settler(context, epochs, written)
         settling = Settling(context, settler, lambda: context.services.wake(BUILDING), self._failures.note)

@@ -100,7 +100,7 @@ class Database:
 
     def progress(self, name: str) -> BuildProgress:
         """How far the build of a view or an index is."""
-        return self.statements.views.progress.of(name)
+        return self.statements.operations.views.progress.of(name)
 
     def metrics(self) -> str:
         """How fresh the views are and what it costs, in Prometheus' text format."""

@@ -56,7 +56,7 @@ def open_database(
     node, own = (None, {}) if registered is None else (registered.node, registered.roots)
     opened = Database(Context.open(catalog, loaded, spark, EntryMaintainer(), node=node, own=own), Role(role))
     try:
-        opened.background.join(() if registered is None else registered.asking)
+        opened.background.membership.join(() if registered is None else registered.asking)
     except BaseException:
         opened.close()
         raise

@@ -18,10 +18,10 @@ from ebla.catalog.failures import BUSY_TIMEOUT_S, without_password
 from ebla.errors import CatalogError
 
 if TYPE_CHECKING:
-    from ebla.catalog.store import Catalog
+    from ebla.catalog.database import CatalogDatabase
 
 
-def prepare(catalog: Catalog, *, create: bool, write_ahead: bool) -> None:
+def prepare(catalog: CatalogDatabase, *, create: bool, write_ahead: bool) -> None:
     where = without_password(catalog.where)
     with catalog.reading() as connection:
         empty = migrations.is_empty(connection)
@@ -55,7 +55,7 @@ def _create_namespace(connection: Connection) -> None:
         connection.exec_driver_sql(f"CREATE SCHEMA {namespace}")
 
 
-def _use_write_ahead_log(catalog: Catalog) -> None:
+def _use_write_ahead_log(catalog: CatalogDatabase) -> None:
     """The file remembers it. While another process looks at the file, SQLite refuses at once instead of waiting."""
     deadline = time.monotonic() + BUSY_TIMEOUT_S
     while True:

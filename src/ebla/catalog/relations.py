@@ -6,8 +6,11 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ebla.base.ids import NodeId, RelationId, TabletId
+from ebla.catalog import memory
 from ebla.catalog import schema as s
-from ebla.catalog.rows import State, find, values
+from ebla.catalog.reads import called
+from ebla.catalog.rows import State, find, one, values
+from ebla.errors import UnknownNameError
 from ebla.model.relation import Kind
 from ebla.model.tasks import Replica
 
@@ -15,6 +18,15 @@ from ebla.model.tasks import Replica
 def rows(state: State) -> Sequence[Any]:
     """The rows of relations that are not dropped, by name."""
     return find(state, s.relations, "name", dropped_version=None)
+
+
+def living_row(state: State, relation: RelationId) -> Any:
+    """The row of a relation that is not dropped."""
+    key = ("living", relation)
+    row = memory.remembered(state, key, lambda: one(state, s.relations, relation_id=relation))
+    if row is None or row.dropped_version is not None:
+        raise UnknownNameError(f"{called(state, relation)}: expected to be there, found dropped; nothing was written")
+    return row
 
 
 def horizons(state: State, relation: RelationId | None) -> dict[RelationId, int]:

@@ -139,7 +139,7 @@ class Peers:
             with self._lock:
                 peer.is_called, again = False, peer.again
         if moved:
-            self._database.background.coordination.ask()
+            self._database.background.membership.coordination.ask()
         if again:
             self._due.set()
 

@@ -5,25 +5,19 @@ from __future__ import annotations
 import atexit
 import gc
 import sys
-from collections.abc import Sequence
 from functools import cache
 
 from ebla.base.ids import Version
 from ebla.build.loop import BUILDING
 from ebla.catalog.processes import Role
-from ebla.model.topology import Member
 from ebla.node.compactor import Compactor
+from ebla.node.membership import Membership
 from ebla.node.preparer import PREPARATION, Preparer
-from ebla.node.presence import Presence
 from ebla.node.repairer import Repairer
 from ebla.node.runner import Runner
 from ebla.node.vacuumer import Vacuumer
 from ebla.query.execute import Reader
 from ebla.tables.context import Context
-from ebla.tables.cutting import Cutting
-from ebla.topology.handshake import Handshake
-from ebla.topology.segregation import Segregation
-from ebla.topology.service import LOOK_S, Coordination
 from ebla.views.handlers.epochs import Epochs
 
 
@@ -51,10 +45,7 @@ class Background:
     def __init__(self, context: Context, epochs: Epochs) -> None:
         let_threads_in(context.settings.thread_switch_s)
         self._context = context
-        self._segregation = Segregation(context, own=context.nodes.living, cutter=Cutting(context))
-        saw = lambda: context.services.wake(Presence.name, Segregation.name)  # noqa: E731
-        self.coordination = Coordination(context, own=context.nodes.living, saw=saw)
-        self.handshake = Handshake(context, self.coordination)
+        self.membership = Membership(context)
         self.reader = Reader(context, self.wake_runner)
         self.compactor = Compactor(context)
         self._runner = Runner(context, epochs)
@@ -67,20 +58,8 @@ class Background:
         """Keep a row in `system.processes` that says what this process does, follow the topology, and repair now and
         then."""
         self._runner.assignment.permanent = role.maintains
-        self._presence = Presence(self._context, role, self.coordination, self._runner.assignment)
-        if role is Role.NODE:
-            self._presence.appear()  # others ask at once whether it lives
-        self._presence.start()
-        self.coordination.start()
+        self.membership.show(role, self._runner.assignment)
         self._repairer.start()
-
-    def join(self, nodes: Sequence[Member]) -> None:
-        """Have nodes of this process become members, and wait until they are."""
-        if nodes:
-            self._presence.appear()
-        for request in [self.handshake.join(node) for node in nodes]:
-            if request is not None:
-                self.handshake.wait(request)
 
     def wake(self) -> None:
         """Look whether there is anything to build or to bring up to date."""
@@ -92,11 +71,7 @@ class Background:
         Where that has moved, this process's row says so before it returns, as far as that takes no longer than a look.
         """
         self.wake()
-        if self.coordination.seen < version:
-            self.coordination.ask()
-            self._context.services.wait_for(lambda: self.coordination.seen >= version, LOOK_S)
-            self._presence.appear()
-        return self.coordination.seen
+        return self.membership.follow(version)
 
     def wake_runner(self) -> None:
         """Look whether views are behind; the runner wakes building if anything was committed."""

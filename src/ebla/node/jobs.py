@@ -12,8 +12,13 @@ import math
 import threading
 from collections.abc import Callable, Collection, Mapping
 
-from ebla.model.handlers import DICTIONARY
+from sqlalchemy import Connection
+
+from ebla.catalog import reads
+from ebla.model.handlers import DICTIONARY, Handler, by_name, owners
 from ebla.model.plans import Plan
+from ebla.model.relation import Kind
+from ebla.relations import handlers as stored
 from ebla.tables.context import Context
 from ebla.views.handlers.epochs import HANDLER, Epochs
 from ebla.views.handlers.epochs import LOOK_S as REFRESH_LOOK_S
@@ -27,6 +32,14 @@ LOOK_S = 1.0
 def service_of(handler: str) -> str:
     """The name of the service that runs the epochs of a handler, and of its lease."""
     return f"{HANDLER}{handler.lower()}"
+
+
+def busy_handlers(connection: Connection) -> tuple[dict[str, Handler], Handler | None]:
+    """The handlers that have views and should run, by name; and the one of dictionaries."""
+    handlers = stored.handlers(connection)
+    views = reads.relation_ids(connection, Kind.VIEW)
+    busy = {one.name: one for one in owners(views, handlers).values() if one.should_run}
+    return busy, by_name(handlers, DICTIONARY)
 
 
 def may_run(context: Context, handler: str) -> bool:

@@ -18,11 +18,9 @@ from ebla.build.loop import BUILDING
 from ebla.catalog import jobs, memory, reads, troubles
 from ebla.catalog.troubles import Activity
 from ebla.errors import EblaError
-from ebla.model.handlers import DICTIONARY, Handler, by_name, owners, tuning
-from ebla.model.relation import Kind
+from ebla.model.handlers import DICTIONARY, Handler, tuning
 from ebla.node.assignment import Assignment
-from ebla.node.jobs import Dictionaries, epochs_of, service_of
-from ebla.relations import handlers as stored
+from ebla.node.jobs import Dictionaries, busy_handlers, epochs_of, service_of
 from ebla.tables.context import Context
 from ebla.views.handlers.epochs import HANDLER, Epochs
 
@@ -88,11 +86,8 @@ class Runner:
                 if not self.assignment.is_due(jobs.changed(connection)):
                     return
             shape = memory.counters(connection)["shape"]
-            handlers = stored.handlers(connection)
-            views = reads.relation_ids(connection, Kind.VIEW)
+            busy, job = busy_handlers(connection)
             is_due = self.assignment.is_due(jobs.changed(connection))
-        job = by_name(handlers, DICTIONARY)
-        busy = {h.name: h for h in owners(views, handlers).values() if h.should_run}
         gathered = self._tune(busy, job)
         wanted = {name: handler.text() for name, handler in busy.items()}
         if gathered and job is not None:

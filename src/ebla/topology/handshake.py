@@ -18,7 +18,6 @@ from ebla.errors import UnknownNameError, UsageError
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import NodeState
-from ebla.model.relation import Kind
 from ebla.model.scopes import TOPOLOGY, of_relation
 from ebla.model.topology import Member, Request, RequestKind, RequestState, Topology
 from ebla.tables.context import Context
@@ -103,12 +102,7 @@ class Handshake:
 
         def decide(connection: Connection, at: Version) -> c.Decision:
             relation = None if table is None else reads.relation(connection, table)
-            if relation is not None and relation.kind is Kind.INDEX:
-                raise UsageError(f"{relation.name}: expected a table or a view, found an index, which has no streams")
-            number, kind = None if relation is None else relation.id, RequestKind.NEW_CDC_GENERATION
-            asked = t.AddRequest(kind=kind, holder=self._context.holder, relation=number)
-            own = () if number is None else (of_relation(number),)
-            return c.Decision(reason=f"ask for {kind}", updates=(asked,), guards=frozenset({TOPOLOGY, *own}))
+            return relation_requests.renewal(relation, self._context.holder)
 
         return self._request(decide)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ebla.base.ids import NodeId, Version
-from ebla.catalog import cdc, layouts, processes, topology, transitions
+from ebla.catalog import cdc, layouts, processes, tablet_copies, topology
 from ebla.catalog import transactions as tx
 from ebla.catalog.leadership import is_gone
 from ebla.catalog.rows import State
@@ -64,4 +64,4 @@ def _oldest_open(state: State, moving: Collection[Tablet], now: int) -> Version 
 def _count_missing(state: State, one: Transition) -> int:
     """How many copies a pending replica lacks; without one, how many the replicas that stay lack."""
     pending = None if one.pending is None else one.pending.host
-    return sum(pending is None or node == pending for _, _, node in transitions.missing_copies(state, one.tablet))
+    return sum(pending is None or node == pending for _, _, node in tablet_copies.missing_copies(state, one.tablet))

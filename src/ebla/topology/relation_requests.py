@@ -10,9 +10,11 @@ They wait for their turn like the requests of nodes (`ebla.topology.requests`).
 from __future__ import annotations
 
 from ebla.base.ids import NodeId, TabletId
+from ebla.errors import UsageError
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import may_receive
+from ebla.model.relation import Kind, Relation
 from ebla.model.scopes import TOPOLOGY, of_relation
 from ebla.model.topology import (
     BESIDE,
@@ -153,3 +155,13 @@ def replication_of(request: Request) -> int:
 def _layout(topology: Topology, request: Request) -> Layout:
     assert request.relation is not None, "a request of a relation names it"
     return topology.layouts[request.relation]
+
+
+def renewal(relation: Relation | None, holder: str) -> c.Decision:
+    """Ask for new generations of change streams, of a table or a view or of all."""
+    if relation is not None and relation.kind is Kind.INDEX:
+        raise UsageError(f"{relation.name}: expected a table or a view, found an index, which has no streams")
+    number, kind = None if relation is None else relation.id, RequestKind.NEW_CDC_GENERATION
+    asked = t.AddRequest(kind=kind, holder=holder, relation=number)
+    own = () if number is None else (of_relation(number),)
+    return c.Decision(reason=f"ask for {kind}", updates=(asked,), guards=frozenset({TOPOLOGY, *own}))

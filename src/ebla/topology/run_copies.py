@@ -17,8 +17,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId, TransactionId
+from ebla.catalog import tablet_copies
 from ebla.catalog import transactions as tx
-from ebla.catalog import transitions
 from ebla.errors import EblaError
 from ebla.model import changes as c
 from ebla.model.relation import Relation, Run
@@ -76,7 +76,7 @@ def stream(host: Host, tablet: Tablet, session: str, is_over: Callable[[], bool]
     `is_over`: asked between files whether to stop.
     """
     with host.catalog.reading() as connection:
-        lacking = transitions.missing_copies(connection, tablet)
+        lacking = tablet_copies.missing_copies(connection, tablet)
     writable, done = host.nodes.files().writable, CopyResult()
     for number, found in itertools.groupby(lacking, key=lambda one: one[0].id):
         those = [one for one in found if one[2] in writable]

@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
+from ebla.api.statements import index_builds
 from ebla.base.ids import Version
 from ebla.catalog import building, reads
 from ebla.errors import StorageError, UsageError
-from ebla.indexes import create as index_create
 from ebla.model import changes as c
-from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Kind
 from ebla.model.scopes import of_relation
 from ebla.model.tasks import Build, held, pace
 from ebla.relations import failed_builds as failed
 from ebla.relations import indexes as index_definition
 from ebla.relations import views as definition
-from ebla.relations.indexes import Index
 from ebla.relations.views import View
 from ebla.views.drop import drop_view
 from ebla.views.epoch.refresh_epoch import alteration, cancellation
@@ -85,7 +83,7 @@ class Builds:
             index = index_definition.load(connection, name) if found is not None and found.kind is Kind.INDEX else None
             refreshing = self._refreshing(connection, name, Kind.VIEW)
         if index is not None:
-            self._cancel_index(index)
+            index_builds.cancel(self._database, index)
             return
         if refreshing is not None:
             self._cancel_refresh(name)
@@ -100,25 +98,9 @@ class Builds:
 
         self._context.catalog.decide(decide, node=self._context.node)
 
-    def _cancel_index(self, index: Index) -> None:
-        if index.state in (Permission.ABSENT, Permission.READ_WRITE_AND_DELETE):
-            how = "deferred" if index.state is Permission.ABSENT else "built"
-            raise UsageError(
-                f"index {index.name}: expected a build that can be cancelled, found it {how}; DROP INDEX removes it"
-            )
-        removed = index_create.begin_removal(
-            self._context, index.id, f"cancel the build of {index.name}", unless_readable=True
-        )
-        if not removed:
-            with self._context.catalog.reading() as connection:
-                again = index_definition.find(connection, index.name)
-            if again is not None and again.id == index.id and again.readable:
-                self._cancel_index(again)  # it was faster
-        self._database.waits.indexes.wait_gone(index.id)
-
     def _require(self, connection: Connection, name: str, kind: Kind) -> Build:
         if kind is Kind.INDEX:
-            return self._require_index(connection, name)
+            return index_builds.require(connection, name)
         view = definition.load(connection, name)
         build = building.builds(connection).get(view.relation.id)
         if build is None:
@@ -126,12 +108,4 @@ class Builds:
                 f"view {view.relation.name}: expected a build that goes on, found it built; "
                 "how it is kept up to date is its handler's: ALTER HANDLER h SET (…)"
             )
-        return build
-
-    def _require_index(self, connection: Connection, name: str) -> Build:
-        index = index_definition.load(connection, name)
-        build = building.builds(connection).get(index.id)
-        if build is None or index.state in (Permission.REMOVING_WRITES, Permission.REMOVING_DELETES):
-            how = {Permission.READ_WRITE_AND_DELETE: "built", Permission.ABSENT: "deferred"}.get(index.state, "dropped")
-            raise UsageError(f"index {index.name}: expected a build that goes on, found it {how}")
         return build

@@ -53,7 +53,7 @@ REQUESTS = {
 def run(database: Database, statement: cs.ClusterStatement) -> Result:
     if isinstance(statement, cs.TabletStatement):
         return tablets.run(database, statement)
-    context, handshake = database.context, database.background.handshake
+    context, handshake = database.context, database.background.membership.handshake
     match statement:
         case cs.SetTableOptions(table=table, options=options):
             if set(options) == {"replication"}:

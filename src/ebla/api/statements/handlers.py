@@ -31,7 +31,7 @@ def run(database: Database, statement: st.HandlerStatement) -> Result:
         case st.CreateHandler():
             warned = create(context, statement)
             if warned is not None and not statement.asynchronous:
-                database.statements.views.arrivals.flush(*statement.views)
+                database.statements.operations.views.arrivals.flush(*statement.views)
             if warned:
                 database.wake()
                 table = pa.table({"warning": [i.message for i in warned], "hint": [i.hint for i in warned]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ebla.api import system
+from ebla.api import system_queries
 from ebla.api.statements.answers import columns
 from ebla.api.statements.first_rows import FirstRows
 from ebla.api.statements.snapshot_queries import Snapshots
@@ -69,7 +69,7 @@ class Queries:
             settings = self._context.expression_settings()
         except Exception:  # a session that has ended cannot be asked
             settings = None
-        rows = system.answer(self._context, query, parameters, settings)
+        rows = system_queries.answer(self._context, query, parameters, settings)
         return None if rows is None else Result(table=rows, spark=lambda: self._context.spark)
 
     def explain(self, statement: st.Explain, parameters: Parameters) -> Result:

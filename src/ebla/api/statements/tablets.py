@@ -48,7 +48,7 @@ TRANSITIONS = {
 
 
 def run(database: Database, statement: cs.TabletStatement) -> Result:
-    context, handshake = database.context, database.background.handshake
+    context, handshake = database.context, database.background.membership.handshake
     with context.catalog.reading() as connection:
         state = handshake.topology(connection)
         match statement:
@@ -75,7 +75,9 @@ def set_replication(database: Database, name: str, wanted: object) -> Result:
         raise UsageError(f"replication: expected a whole number from 1, found {wanted!r}")
     if isinstance(least, int) and wanted < least:
         raise UsageError(f"{relation.name}: expected a replication of at least {least}, its min_copies, found {wanted}")
-    asked = database.background.handshake.ask_of(RequestKind.REPLICATION, relation.id, {"replication": wanted})
+    asked = database.background.membership.handshake.ask_of(
+        RequestKind.REPLICATION, relation.id, {"replication": wanted}
+    )
     return answers.row(context, request=asked)
 
 
