@@ -9,7 +9,7 @@ import os
 import random
 from collections import Counter
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -64,8 +64,9 @@ class Process:
         services = Scheduler(lambda: world.clock.now_us / 1e6, threads=False)
         leadership = Leadership(world.catalog, f"{name}/{world.number()}", LEASE_S, services)
         settings = settings_module.load(runner_lease_s=LEASE_S, command_timeout_s=5.0, node=name)
-        context = SimpleNamespace(catalog=world.catalog, settings=settings, leadership=leadership)
-        self.assignment = Assignment(cast(Any, context), start=self.start, stop=self.stop, permanent=True)
+        self.assignment = Assignment(
+            world.catalog, settings, leadership, start=self.start, stop=self.stop, permanent=True
+        )
 
     def start(self, job: str) -> None:
         if self.world.chance.random() < self.world.failure_rate:

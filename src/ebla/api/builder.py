@@ -30,10 +30,12 @@ class Builder:
         self._failures = Failures(context.services.notify)
         settler = Settler(context, epochs, written)
         settling = Settling(context, settler, lambda: context.services.wake(BUILDING), self._failures.note)
-        self.nodes = LocalNodes(Reach(context).nodes, self._node)
-        self.called = LocalNodes(Reach(context).nodes, self._node)
+        self.nodes = LocalNodes(Reach(context.reached).nodes, self._node)
+        self.called = LocalNodes(Reach(context.reached).nodes, self._node)
         """What other processes ask this one to build: it goes on while this process does not lead."""
-        self._store = BuildStore(context, lambda: self.nodes.alive, settling.checked, settler.forgive)
+        self._store = BuildStore(
+            context.catalog, context.node, lambda: self.nodes.alive, settling.checked, settler.forgive
+        )
         self.loop = Loop(
             context.holder,
             Ports(

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from ebla.base.ids import NodeId
+from ebla.catalog.store import Catalog
 from ebla.errors import EblaError, SparkJobError
 from ebla.model import changes as c
 from ebla.relations.views import View, moved, unmoved
-from ebla.tables.context import Context
 
 
-def forgive(context: Context, view: View) -> None:
+def forgive(catalog: Catalog, node: NodeId, view: View) -> None:
     """Let a build that failed go on where it was."""
     if view.reached is None or not view.reached.failed:
         return
     again = view.reached.forgiven()
-    context.catalog.commit(
+    catalog.commit(
         c.Decision(
             reason=f"build of {view.relation.name}: try again",
             relation=view.relation.id,
             requires=(unmoved(view),),
             updates=moved(view, again),
         ),
-        node=context.node,
+        node=node,
     )
 
 

@@ -51,7 +51,7 @@ class Settler:
             found = reads.relation_by_id(connection, relation)
             view = None if found is None else definition.of_relation(connection, found)
         if view is not None:
-            forgive(self._context, view)
+            forgive(self._context.catalog, self._context.node, view)
 
     def built(self, relations: Collection[RelationId]) -> None:
         """They were marked built: views take the places of those that they replace, indexes can be read."""

@@ -45,7 +45,7 @@ class Waits:
         waiting = [views[n] for n in views if n in chosen and views[n].building]
         if retry:
             for view in waiting:
-                forgive(self._context, view)
+                forgive(self._context.catalog, self._context.node, view)
         troubles.hurry(self._context.catalog, [v.relation.id for v in waiting], Activity.BUILD)
         if not waiting:
             return

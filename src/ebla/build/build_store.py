@@ -14,6 +14,7 @@ from ebla.build.state import Span, State
 from ebla.catalog import building, reads, troubles, view_states
 from ebla.catalog import relations as relation_rows
 from ebla.catalog.reads import called
+from ebla.catalog.store import Catalog
 from ebla.catalog.troubles import Activity
 from ebla.errors import ConflictError, UnknownNameError
 from ebla.model import changes as c
@@ -22,7 +23,6 @@ from ebla.model.lifecycle.view import RIGHTS
 from ebla.model.relation import Kind
 from ebla.relations.tasks import standings
 from ebla.relations.views import Position, progress_name
-from ebla.tables.context import Context
 
 log = logging.getLogger("ebla.build")
 
@@ -32,29 +32,31 @@ class BuildStore:
 
     def __init__(
         self,
-        context: Context,
+        catalog: Catalog,
+        node: NodeId,
         alive: Callable[[], frozenset[NodeId]],
         checked: Collection[RelationId],
         forgive: Callable[[RelationId], None],
     ) -> None:
-        self._context = context
+        self._catalog = catalog
+        self._node = node
         self._alive = alive
         self._checked = checked
         self._forgive = forgive
 
     def load(self) -> State:
-        with self._context.catalog.reading() as connection:
+        with self._catalog.reading() as connection:
             unchecked = [view for view in building.builds(connection) if view not in self._checked]
             return load(connection, self._alive(), unchecked)
 
     def commit(self, decision: c.Decision) -> None:
-        self._context.catalog.commit(decision, node=self._context.node)
+        self._catalog.commit(decision, node=self._node)
 
     def forgive(self, state: State) -> bool:
         """Builds that failed on a row go on where they were as soon as an input was written to."""
         if not state.held:
             return False
-        with self._context.catalog.reading() as connection:
+        with self._catalog.reading() as connection:
             found = mended(connection, [view for view in state.builds if view in state.held])
         for view in found:
             log.info("relation=%d build goes on: an input was written to", view)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from ebla.base.ids import NodeId
-from ebla.tables.context import Context
 
 LOOK_S = 1.0
 """How long an answer is taken for true."""
@@ -20,8 +20,9 @@ LOOK_S = 1.0
 class Reach:
     """Safe to use from several threads."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, look: Callable[[], frozenset[NodeId]]) -> None:
+        """`look` says which nodes' roots are there now."""
+        self._look = look
         self._lock = threading.Lock()
         self._looked_s = float("-inf")
         self._found: frozenset[NodeId] = frozenset()
@@ -30,6 +31,6 @@ class Reach:
         """The nodes whose tasks can be done in this process."""
         with self._lock:
             if time.monotonic() - self._looked_s >= LOOK_S:
-                self._found = self._context.reached()
+                self._found = self._look()
                 self._looked_s = time.monotonic()
             return self._found

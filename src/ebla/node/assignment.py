@@ -21,13 +21,14 @@ from collections.abc import Callable
 from sqlalchemy import Connection
 
 from ebla.base.failpoint import hit
+from ebla.base.settings import Settings
 from ebla.catalog import jobs
-from ebla.catalog.leadership import is_gone
+from ebla.catalog.leadership import Leadership, is_gone
+from ebla.catalog.store import Catalog
 from ebla.errors import StaleTermError
 from ebla.model import changes as c
 from ebla.model.jobs import COORDINATOR, Command, CommandType, Jobs, Orders, Runner, RunnerId, Wanted
 from ebla.node.job_coordinator import decide
-from ebla.tables.context import Context
 
 log = logging.getLogger("ebla.jobs")
 
@@ -39,10 +40,19 @@ class Assignment:
     """The jobs of one process. Used by one thread, but for `runner`, which its heart reads."""
 
     def __init__(
-        self, context: Context, *, start: Callable[[str], None], stop: Callable[[str], bool], permanent: bool = False
+        self,
+        catalog: Catalog,
+        settings: Settings,
+        leadership: Leadership,
+        *,
+        start: Callable[[str], None],
+        stop: Callable[[str], bool],
+        permanent: bool = False,
     ) -> None:
         """`start` and `stop` have a job run here, or not; `stop` is asked again until it says that nothing runs."""
-        self._context = context
+        self._catalog = catalog
+        self._settings = settings
+        self._leadership = leadership
         self._start = start
         self._stop = stop
         self.permanent = permanent
@@ -76,7 +86,7 @@ class Assignment:
                 if self._ending:
                     return
                 self._register()
-            state, changed = self._context.catalog.read(lambda state: (jobs.read(state), jobs.changed(state)))
+            state, changed = self._catalog.read(lambda state: (jobs.read(state), jobs.changed(state)))
             if self.runner not in {one.id for one in state.runners}:
                 self._lose()
                 continue
@@ -87,7 +97,7 @@ class Assignment:
                 return
 
     def _register(self) -> None:
-        catalog, settings = self._context.catalog, self._context.settings
+        catalog, settings = self._catalog, self._settings
         host, pid = socket.gethostname(), os.getpid()
         self.runner = RunnerId(f"{host}/{pid}/{uuid.uuid4().hex[:8]}")
         now = catalog.clock()
@@ -103,7 +113,7 @@ class Assignment:
 
     @property
     def lease_us(self) -> int:
-        return int(self._context.settings.runner_lease_s * 1e6)
+        return int(self._settings.runner_lease_s * 1e6)
 
     def _lose(self) -> None:
         log.warning("runner=%s expected to be registered, found it taken for dead; its jobs end here", self.runner)
@@ -115,13 +125,13 @@ class Assignment:
         """Decide if there is anything to decide, and no other process coordinates; whether anything was."""
         if not self._decide(state):
             return False
-        lease = self._context.leadership.take(COORDINATOR, from_the_gone=True)
+        lease = self._leadership.take(COORDINATOR, from_the_gone=True)
         if lease is None:
             self._waits = True
             return False
         assert self.runner is not None
         runner, term = self.runner, c.TermIs(lease=COORDINATOR, holder=lease.holder, term=lease.term)
-        catalog = self._context.catalog
+        catalog = self._catalog
 
         def order(connection: Connection) -> Orders:
             return jobs.order(connection, runner, term, catalog.clock(), self._decide)
@@ -130,7 +140,7 @@ class Assignment:
             hit("jobs.before_order")
             orders = catalog.patience.insist(lambda: catalog.change(order))
         except StaleTermError:
-            self._context.leadership.lost(COORDINATOR)
+            self._leadership.lost(COORDINATOR)
             return False
         hit("jobs.ordered")
         if orders:
@@ -142,19 +152,19 @@ class Assignment:
         return bool(orders)
 
     def _decide(self, state: Jobs) -> Orders:
-        timeout_us = int(self._context.settings.command_timeout_s * 1e6)
+        timeout_us = int(self._settings.command_timeout_s * 1e6)
 
         def gone(runner: str) -> bool:
             return runner != self.runner and is_gone(runner)
 
-        return decide(state, self._wanted, self._context.catalog.clock(), timeout_us=timeout_us, is_gone=gone)
+        return decide(state, self._wanted, self._catalog.clock(), timeout_us=timeout_us, is_gone=gone)
 
     # ---- as runner --------------------------------------------------------------------------------------
 
     def _carry_out(self, state: Jobs, *, decided: bool) -> bool:
         """Take the commands of this process, carry them out, and answer them; whether any was answered."""
         assert self.runner is not None
-        runner, catalog = self.runner, self._context.catalog
+        runner, catalog = self.runner, self._catalog
         if not decided and not any(one.runner == runner and one.status.is_open for one in state.commands):
             return False
         taken = catalog.patience.insist(lambda: catalog.change(lambda connection: jobs.take(connection, runner)))
@@ -195,5 +205,5 @@ class Assignment:
         """Take this process's row away: its jobs start elsewhere at once."""
         runner, self.runner = self.runner, None
         if runner is not None:
-            catalog = self._context.catalog
+            catalog = self._catalog
             catalog.change(lambda connection: jobs.remove(connection, runner))

@@ -51,7 +51,7 @@ class Background:
         self._runner = Runner(context, epochs)
         self._vacuumer = Vacuumer(context)
         self._repairer = Repairer(context)
-        Preparer(context, self.reader)
+        Preparer(context.services, self.reader)
         context.on_spark = self.wake_all
 
     def show(self, role: Role) -> None:

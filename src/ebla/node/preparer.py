@@ -6,8 +6,8 @@ runs into its layers; where queries come again and again, this is done for them.
 
 from __future__ import annotations
 
+from ebla.base.services import Scheduler
 from ebla.query.execute import Reader
-from ebla.tables.context import Context
 
 PREPARATION = "preparation"
 """The name of the service."""
@@ -19,9 +19,9 @@ class Preparer:
     name = PREPARATION
     wanted = True
 
-    def __init__(self, context: Context, reader: Reader) -> None:
+    def __init__(self, services: Scheduler, reader: Reader) -> None:
         self._reader = reader
-        context.services.add(self)
+        services.add(self)
 
     def step(self, now_s: float) -> None:
         self._reader.prepare()

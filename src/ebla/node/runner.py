@@ -44,7 +44,9 @@ class Runner:
     def __init__(self, context: Context, epochs: Epochs) -> None:
         self._context = context
         self._epochs = epochs
-        self.assignment = Assignment(context, start=self._start, stop=self._stop)
+        self.assignment = Assignment(
+            context.catalog, context.settings, context.leadership, start=self._start, stop=self._stop
+        )
         self._dictionaries = Dictionaries(context, epochs)
         self._jobs: dict[str, Service] = {}
         """What runs here, by the name of the service."""

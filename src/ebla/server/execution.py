@@ -97,7 +97,8 @@ def _own(pool: RequestPool, caller: Caller, number: int, relation: str) -> None:
     request = a.current()
     assert request is not None, "only a request is carried out"
     with contextlib.suppress(UnknownNameError), a.asking(request.statement(f"{number}.own", f"own {relation}")):
-        users.grant(pool.database.context, relation, caller.user.name, Right.OWN)
+        context = pool.database.context
+        users.grant(context.catalog, context.node, relation, caller.user.name, Right.OWN)
     pool.access.forget()
 
 

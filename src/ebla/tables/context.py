@@ -43,7 +43,7 @@ Progress = Callable[[str, float | None], None]
 
 
 def _unwatched(what: str, part: float | None) -> None:
-    """No one is told."""
+    """Progress is not shown."""
 
 
 def _holder() -> str:

@@ -11,8 +11,9 @@ from sqlalchemy import Connection
 from ebla.api import system
 from ebla.api.statements import answers
 from ebla.base import tokens
-from ebla.base.ids import RelationId, Version
+from ebla.base.ids import NodeId, RelationId, Version
 from ebla.catalog import access, reads
+from ebla.catalog.store import Catalog
 from ebla.errors import DuplicateNameError, UnknownNameError, UsageError
 from ebla.model import changes as c
 from ebla.model.access import PutGrant, PutUser, RemoveUser, Right, User, UserRole
@@ -20,7 +21,6 @@ from ebla.model.scopes import ACCESS
 from ebla.spark.result import Result
 from ebla.sql import access_statements as st
 from ebla.sql.statements import UserStatement
-from ebla.tables.context import Context
 
 if TYPE_CHECKING:
     from ebla.api.database import Database
@@ -28,22 +28,23 @@ if TYPE_CHECKING:
 
 def run(database: Database, statement: UserStatement) -> Result:
     context = database.context
+    catalog, node = context.catalog, context.node
     match statement:
         case st.CreateUser(name=name, role=role):
-            token = create(context, name, role, if_not_exists=statement.if_not_exists)
+            token = create(catalog, node, name, role, if_not_exists=statement.if_not_exists)
             return answers.columns(context, {"user": [name], "role": [role.value], "token": _texts(token)})
         case st.AlterUser(name=name, role=role):
-            token = alter(context, name, role=role, rotate=statement.rotate)
+            token = alter(catalog, node, name, role=role, rotate=statement.rotate)
             return answers.columns(context, {"user": [name], "token": _texts(token)})
         case st.DropUser(name=name, if_exists=if_exists):
-            drop(context, name, if_exists=if_exists)
+            drop(catalog, node, name, if_exists=if_exists)
         case st.Grant(table=relation, user=user, right=right):
-            left = grant(context, relation, user, right, revokes=statement.revokes)
+            left = grant(catalog, node, relation, user, right, revokes=statement.revokes)
             return answers.columns(context, {"user": [user], "relation": [relation], "right": [left.value]})
         case st.ShowUsers():
-            return _table(context, "users")
+            return _table(database, "users")
         case st.ShowGrants(user=user):
-            return _table(context, "grants", user)
+            return _table(database, "grants", user)
         case _:
             assert_never(statement)
     return answers.columns(context, {})
@@ -53,7 +54,8 @@ def _texts(text: str | None) -> pa.Array:
     return pa.array([text], pa.string())
 
 
-def _table(context: Context, name: str, user: str | None = None) -> Result:
+def _table(database: Database, name: str, user: str | None = None) -> Result:
+    context = database.context
     with context.catalog.reading() as connection:
         if user is not None:
             _require(connection, user)
@@ -67,15 +69,15 @@ def _table(context: Context, name: str, user: str | None = None) -> Result:
 # ---- what is decided ------------------------------------------------------------------------------------
 
 
-def _decide(context: Context, reason: str, make: Callable[[Connection], c.UserUpdate | None]) -> bool:
+def _decide(catalog: Catalog, node: NodeId, reason: str, make: Callable[[Connection], c.UserUpdate | None]) -> bool:
     def decision(connection: Connection, at: Version) -> c.Decision | None:
         made = make(connection)
         return None if made is None else c.Decision(reason=reason, updates=(made,), guards=frozenset({ACCESS}))
 
-    return context.catalog.decide(decision, node=context.node) is not None
+    return catalog.decide(decision, node=node) is not None
 
 
-def create(context: Context, name: str, role: UserRole, *, if_not_exists: bool = False) -> str | None:
+def create(catalog: Catalog, node: NodeId, name: str, role: UserRole, *, if_not_exists: bool = False) -> str | None:
     """Make a user; returns the token, or `None` if there is a user of this name already."""
     token = tokens.new()
 
@@ -86,10 +88,12 @@ def create(context: Context, name: str, role: UserRole, *, if_not_exists: bool =
             return None
         raise DuplicateNameError(f"user {name}: expected a new name, found a user of it; ALTER USER … ROTATE TOKEN")
 
-    return token if _decide(context, f"create user {name}", make) else None
+    return token if _decide(catalog, node, f"create user {name}", make) else None
 
 
-def alter(context: Context, name: str, *, role: UserRole | None = None, rotate: bool = False) -> str | None:
+def alter(
+    catalog: Catalog, node: NodeId, name: str, *, role: UserRole | None = None, rotate: bool = False
+) -> str | None:
     """Change a user; returns the new token, if one was asked for. The one before is refused from then on."""
     token = tokens.new() if rotate else None
 
@@ -100,11 +104,11 @@ def alter(context: Context, name: str, *, role: UserRole | None = None, rotate: 
         digest = row.token_digest if token is None else tokens.digest(token)
         return PutUser(name=row.name, role=role or UserRole(row.role), token_digest=digest)
 
-    _decide(context, f"alter user {name}: {'token' if rotate else f'role {role}'}", make)
+    _decide(catalog, node, f"alter user {name}: {'token' if rotate else f'role {role}'}", make)
     return token
 
 
-def drop(context: Context, name: str, *, if_exists: bool = False) -> None:
+def drop(catalog: Catalog, node: NodeId, name: str, *, if_exists: bool = False) -> None:
     def make(connection: Connection) -> RemoveUser | None:
         if if_exists and name.lower() not in access.users(connection):
             return None
@@ -112,10 +116,10 @@ def drop(context: Context, name: str, *, if_exists: bool = False) -> None:
         _require_other_admin(connection, row)
         return RemoveUser(name=row.name)
 
-    _decide(context, f"drop user {name}", make)
+    _decide(catalog, node, f"drop user {name}", make)
 
 
-def grant(context: Context, relation: str, user: str, right: Right, *, revokes: bool = False) -> Right:
+def grant(catalog: Catalog, node: NodeId, relation: str, user: str, right: Right, *, revokes: bool = False) -> Right:
     """Raise or lower what a user may do with a relation; returns what it may do then."""
     left = Right.NONE
 
@@ -127,7 +131,7 @@ def grant(context: Context, relation: str, user: str, right: Right, *, revokes: 
         return _put(found, target, left, revokes=revokes)
 
     verb, to = ("revoke", "from") if revokes else ("grant", "to")
-    _decide(context, f"{verb} {right.value} on {relation} {to} {user}", make)
+    _decide(catalog, node, f"{verb} {right.value} on {relation} {to} {user}", make)
     return left
 
 

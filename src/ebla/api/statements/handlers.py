@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Literal, assert_never
 import pyarrow as pa
 from sqlalchemy import Connection
 
-from ebla.base.ids import Version
+from ebla.base.ids import NodeId, Version
 from ebla.catalog import reads
+from ebla.catalog.store import Catalog
 from ebla.errors import UnknownNameError, UsageError
 from ebla.model import changes as c
 from ebla.model.handlers import DEFAULT, DICTIONARY, Handler, Input, by_name, is_reserved, with_settings
@@ -18,7 +19,6 @@ from ebla.relations import handlers as stored
 from ebla.relations import jobs
 from ebla.spark.result import Result, named_like
 from ebla.sql import statements as st
-from ebla.tables.context import Context
 from ebla.validate import Issue, require_handler, warehouse
 
 if TYPE_CHECKING:
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 def run(database: Database, statement: st.HandlerStatement) -> Result:
     context = database.context
+    catalog, node = context.catalog, context.node
     match statement:
         case st.CreateHandler():
-            warned = create(context, statement)
+            warned = create(catalog, node, statement)
             if warned is not None and not statement.asynchronous:
                 database.statements.operations.views.arrivals.flush(*statement.views)
             if warned:
@@ -37,16 +38,16 @@ def run(database: Database, statement: st.HandlerStatement) -> Result:
                 table = pa.table({"warning": [i.message for i in warned], "hint": [i.hint for i in warned]})
                 return Result(table=table, spark=lambda: context.spark)
         case st.DropHandler(name=name, if_exists=if_exists):
-            drop(context, name, if_exists=if_exists)
+            drop(catalog, node, name, if_exists=if_exists)
         case st.AlterHandler(name=name, options=options):
-            alter(context, name, options)
+            alter(catalog, node, name, options)
         case st.ShowHandlers(like=like):
-            with context.catalog.reading() as connection:
+            with catalog.reading() as connection:
                 return Result(table=named_like(stored.table(connection), like), spark=lambda: context.spark)
         case st.ShowJobs(what=what, like=like):
-            with context.catalog.reading() as connection:
+            with catalog.reading() as connection:
                 return Result(
-                    table=named_like(_jobs(connection, what, context.catalog.clock()), like),
+                    table=named_like(_jobs(connection, what, catalog.clock()), like),
                     spark=lambda: context.spark,
                 )
         case _:
@@ -65,7 +66,7 @@ def _jobs(connection: Connection, what: Literal["jobs", "runners", "commands"], 
             return jobs.commands_table(connection)
 
 
-def create(context: Context, statement: st.CreateHandler) -> tuple[Issue, ...] | None:
+def create(catalog: Catalog, node: NodeId, statement: st.CreateHandler) -> tuple[Issue, ...] | None:
     """Make a handler; returns the warnings about it, `None` if there is one already."""
     warned: tuple[Issue, ...] = ()
 
@@ -89,10 +90,10 @@ def create(context: Context, statement: st.CreateHandler) -> tuple[Issue, ...] |
             updates.append(stored.put(Handler(name=DICTIONARY)))
         return c.Decision(reason=f"create handler {statement.name}", updates=tuple(updates))
 
-    return None if context.catalog.decide(decide, node=context.node) is None else warned
+    return None if catalog.decide(decide, node=node) is None else warned
 
 
-def drop(context: Context, name: str, *, if_exists: bool = False) -> bool:
+def drop(catalog: Catalog, node: NodeId, name: str, *, if_exists: bool = False) -> bool:
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         if is_reserved(name):
             raise UsageError(f"handler {name}: expected one that was created, found one of the system's own")
@@ -104,10 +105,10 @@ def drop(context: Context, name: str, *, if_exists: bool = False) -> bool:
         gone = c.RemoveHandler(name=found.name)
         return c.Decision(reason=f"drop handler {found.name}", updates=(gone,), guards=frozenset({HANDLERS}))
 
-    return context.catalog.decide(decide, node=context.node) is not None
+    return catalog.decide(decide, node=node) is not None
 
 
-def alter(context: Context, name: str, options: Mapping[str, object]) -> None:
+def alter(catalog: Catalog, node: NodeId, name: str, options: Mapping[str, object]) -> None:
     """Change settings. `default` and `sys$dictionary` have a row only once a statement has changed them."""
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
@@ -120,7 +121,7 @@ def alter(context: Context, name: str, options: Mapping[str, object]) -> None:
         reason = f"alter handler {found.name}: {', '.join(options)}"
         return c.Decision(reason=reason, updates=(stored.put(changed),), guards=frozenset({HANDLERS}))
 
-    context.catalog.decide(decide, node=context.node)
+    catalog.decide(decide, node=node)
 
 
 def _unknown(connection: Connection, name: str) -> UnknownNameError:
