@@ -26,7 +26,7 @@ def forgive(catalog: Catalog, node: NodeId, view: View) -> None:
 
 
 def still_trying(kind: str, name: str, error: Exception) -> EblaError:
-    """For those who waited: what stands in the way of a build that is tried again, and what they can do."""
+    """The error of a statement that waited for a build: why the build is tried again, and what the user can do."""
     said = str(error) if isinstance(error, EblaError) else f"{kind} {name}: unexpected {type(error).__name__}: {error}"
     said = said.removesuffix("; repeat the statement")
     said += f"; its build is tried again by itself: SHOW PROGRESS {name} tells when, CANCEL BUILD {name} ends it"

@@ -101,7 +101,7 @@ def load(connection: Connection, alive: Iterable[NodeId], unchecked: Iterable[Re
 
 
 def held(connection: Connection, views: Mapping[RelationId, ReachedPosition | None]) -> set[RelationId]:
-    """Views that wait: for a view that they read and that is not built, or for a write that mends what failed."""
+    """Views that wait: for an input that is an unbuilt view, or for a write that corrects the row they failed on."""
     waiting = {view for view, reached in views.items() if reached is not None and reached.failed}
     read = relation_rows.inputs(connection, views.keys())
     return waiting | {view for view, inputs in read.items() if any(one in views for one in inputs)}

@@ -57,7 +57,7 @@ class Report(Protocol):
         ...
 
     def wrong(self, relation: RelationId, error: Exception) -> None:
-        """The error itself, for those who wait in this process for the view, or for staged rows of the table."""
+        """The error itself, for statements of this process that wait for the view or for staged rows of the table."""
         ...
 
 

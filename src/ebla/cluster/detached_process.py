@@ -6,7 +6,7 @@ import subprocess
 
 
 class DetachedProcess(subprocess.Popen[bytes]):
-    """A process that outlives the one that has started it; Python warns of others that are forgotten."""
+    """A process that outlives its parent. Python warns of a plain `Popen` that is never waited for."""
 
     def __del__(self, *_: object) -> None:
         """Nothing is waited for."""

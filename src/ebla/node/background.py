@@ -34,7 +34,7 @@ def let_threads_in(after_s: float | None) -> None:
 def shorten_collections() -> None:
     """Once in a process: have full garbage collections not look at what is in memory now, modules above all.
 
-    Each would stop all threads for as long as it takes to visit them, with those of Spark loaded about 0.1 s.
+    Each collection would stop all threads while it visits them: about 0.1 s with the modules of Spark loaded.
     """
     gc.collect()
     gc.freeze()
@@ -66,10 +66,7 @@ class Background:
         self._context.services.wake(Runner.name, BUILDING)
 
     def follow(self, version: Version) -> Version:
-        """Another process says that it has committed: look at once. The version of the topology that is followed then.
-
-        Where that has moved, this process's row says so before it returns, as far as that takes no longer than a look.
-        """
+        """Look at once, because another process has committed; returns the version of the topology that is followed."""
         self.wake()
         return self.membership.follow(version)
 

@@ -41,10 +41,10 @@ class Membership:
                 self.handshake.wait(request)
 
     def follow(self, version: Version) -> Version:
-        """Another process says that the topology has moved. The version that is followed then.
+        """Follow the topology up to a version that another process has committed; returns the version that is followed.
 
-        Where this process had not seen it yet, its row says so before this returns, as far as that takes no longer than
-        a look.
+        This process's row says which one it is before this returns. It waits one look (`LOOK_S`) at most: the version
+        may be lower then.
         """
         if self.coordination.seen < version:
             self.coordination.ask()

@@ -73,7 +73,7 @@ class Access:
         return user
 
     def again(self, user: User) -> User:
-        """A user as it is now, for what lasts longer than a request; one that was dropped has no rights."""
+        """A user as the catalog has it now, for streams, which outlast a request. A dropped user has no rights."""
         if user is ANONYMOUS:
             return user
 

@@ -48,8 +48,8 @@ def _spread(topology: Topology) -> c.Decision | None:
 
 
 def _leaves_free(topology: Topology, request: Request) -> bool:
-    """Whether tablets are spread although there is this request: it is a resize, asks for a generation of streams, or
-    waits for a resize that has begun or is before it, which may wait for tablets to come together."""
+    """Whether the balancer may move tablets while this request is open: it is a resize, it asks for a generation of
+    streams, or it waits for a resize, which may itself wait until the balancer has brought tablets together."""
     waits = request.kind in relation_requests.OF_RELATIONS and request.state is RequestState.QUEUED
     resizes = (one for one in topology.requests if one.kind is RequestKind.RESIZE)
     before = any(one.state is RequestState.RUNNING or one.id < request.id for one in resizes)

@@ -161,7 +161,7 @@ class Handshake:
                 coordination.ask()
 
     def _tell(self, number: int, most: int) -> int:
-        """Say what a request waits for, and which part of the tablets that it had to move are left; how many are."""
+        """Show what a request waits for and which share of its tablets has moved; returns how many are left."""
         with self._context.catalog.reading() as connection:
             state = self.topology(connection)
         request = next((one for one in state.requests if one.id == number), None)

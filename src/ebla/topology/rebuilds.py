@@ -98,7 +98,7 @@ class Rebuilds:
         return RebuildResult(lacks=self._lacks(node), reason=copied.failed.get(node, reason))
 
     def _mend(self, node: NodeId, sources: Collection[NodeId]) -> str:
-        """Copy to a node the files that it lost, for as long as its disk has room; why one could not be."""
+        """Copy the files that a node lost to it, while its disk has room; returns why a file could not be copied."""
         with self._host.catalog.reading() as connection:
             files = manifest.files_on(connection, node)
         stored = self._host.nodes.files()

@@ -1,4 +1,4 @@
-"""A query as a DataFrame over what the tables stand for that it names."""
+"""A query as a DataFrame: each table that it names is replaced by the DataFrame of its rows."""
 
 from __future__ import annotations
 

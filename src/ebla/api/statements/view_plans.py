@@ -1,4 +1,4 @@
-"""`EXPLAIN MATERIALIZED VIEW`: how a view is kept, of one that is there and of one that could be created."""
+"""`EXPLAIN MATERIALIZED VIEW`: how an existing view is maintained, or one that a statement would create."""
 
 from __future__ import annotations
 
