@@ -16,7 +16,7 @@ import ebla
 from ebla.catalog import building, reads
 from ebla.catalog import schema as s
 from ebla.errors import ConflictError, DuplicateKeyError, SnapshotError, TransactionClosedError
-from ebla.indexes import create
+from ebla.indexes import index_build
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
 from ebla.relations import indexes as definition
@@ -522,4 +522,4 @@ def test_what_was_begun_is_carried_on_by_whoever_comes(db: ebla.Database, spark:
 def test_create_index_that_is_there(db: ebla.Database):
     db.sql("CREATE INDEX i ON t (n); CREATE INDEX IF NOT EXISTS i ON t (a)")
     assert [i.text for i in definition_of(db, "i").items] == ["n"]
-    assert create.ask_for_deferred(db.context, "t")[0].name == "i"
+    assert index_build.ask_for_deferred(db.context, "t")[0].name == "i"

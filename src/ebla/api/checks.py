@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ebla.indexes import index_check
+from ebla.indexes import index_check, index_repair
 from ebla.spark.result import Result
 from ebla.sql import statements as st
 from ebla.tables import compare, table_check
@@ -27,7 +27,7 @@ def run(database: Database, statement: st.CheckStatement) -> Result:
         case st.Check(name=name, percent=percent):
             return Result(table=table_check.check_table(context, pins, name, percent, pace).table())
         case st.Repair(what="index", name=name):
-            return Result(table=compare.report(index_check.repair(context, name, pace)))
+            return Result(table=compare.report(index_repair.repair(context, name, pace)))
         case st.Repair(what="view", name=name):
             found = view_check.check_view(context, pins, name, None, pace)
             if found.wrong:

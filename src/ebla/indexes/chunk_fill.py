@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, TabletId, TaskId
-from ebla.errors import ConflictError, EblaError, SqlError, TypeMismatchError
-from ebla.indexes import entries
+from ebla.errors import ConflictError, SqlError, TypeMismatchError
 from ebla.indexes.backfill import fill
-from ebla.indexes.culprit import Search
+from ebla.indexes.culprit import culprits, placed
 from ebla.indexes.tablet_commits import TabletCommits
 from ebla.model.chunks import Covered
 from ebla.model.snapshot import Snapshot
 from ebla.relations.indexes import Index
 from ebla.spark import session as ssession
-from ebla.spark.faults import is_final
 from ebla.tables.chunk_scan import Scan
 from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import begin_of
-
-log = logging.getLogger("ebla.build")
 
 
 def moved(index: RelationId) -> ConflictError:
@@ -67,9 +62,10 @@ class ChunkFill:
             return {}
         except (SqlError, TypeMismatchError) as error:
             self._transaction.give_up(error)
-            culprits = {index.id for index in self._culprits()}
+            context, scan, snapshot = self._context, self._scan, self._snapshot
+            blamed = {index.id for index in culprits(context, self._indexes, snapshot, scan)}
             return {
-                index.id: self._placed(index, error) if index.id in culprits else moved(index.id)
+                index.id: placed(context, index, snapshot, scan, error) if index.id in blamed else moved(index.id)
                 for index in self._indexes
             }
         except Exception as error:
@@ -94,33 +90,3 @@ class ChunkFill:
         frame = ssession.rebind(self._scan.rows(snapshot.version), spark)
         most = max(rows.values(), default=0) + newer // max(1, len(snapshot.tablets))
         fill(self._context, frame, snapshot.relation, self._sinks, self._scan, tablet_rows=most)
-
-    def _culprits(self) -> Sequence[Index]:
-        """Of several indexes that were filled together, those whose own expressions fail."""
-        if len(self._indexes) == 1:
-            return self._indexes
-        found = []
-        for index in self._indexes:
-            if not index.needs_spark:
-                continue
-            spark = self._context.view_session(index.settings, small=False)
-            rows = ssession.rebind(self._scan.rows(self._snapshot.version), spark)
-            made = entries.entries_of(entries.computed(rows, self._snapshot.relation, [index]), index)
-            try:
-                made.write.format("noop").mode("overwrite").save()
-            except Exception as error:
-                if is_final(error):  # a job that was lost says nothing about rows
-                    found.append(index)
-        return found or self._indexes
-
-    def _placed(self, index: Index, error: EblaError) -> EblaError:
-        """The error with the row to blame, where one is found."""
-        if not index.needs_spark:
-            return error
-        try:
-            rows = self._scan.rows(self._snapshot.version)
-            found = Search(self._context, index, self._snapshot, rows).found()
-        except Exception as other:  # the error itself is what counts
-            log.info("index=%s expected to find the row to blame, found reason=%s", index.name, other)
-            return error
-        return error if found is None else error.found_at(found)

@@ -1,12 +1,15 @@
-"""Which row of its base keeps an index from being built: found by halving, on Spark, then on the driver."""
+"""Which index of a chunk, and which row of its base, keeps it from being built: the row is found by halving, on Spark,
+then on the driver."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ebla.errors import Culprit
+from ebla.errors import Culprit, EblaError
 from ebla.indexes import entries
 from ebla.model.relation import Column
 from ebla.model.snapshot import Snapshot
@@ -16,6 +19,7 @@ from ebla.spark import session as ssession
 from ebla.spark.faults import is_final
 from ebla.spark.halving import one_row
 from ebla.storage import runs as rf
+from ebla.tables.chunk_scan import Scan
 from ebla.tables.context import Context
 from ebla.values.bounds import short
 from ebla.values.columns import python_value
@@ -23,8 +27,41 @@ from ebla.values.columns import python_value
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+log = logging.getLogger("ebla.build")
+
 HERE_MAX = 10_000
 """Rows of the base that are halved on the driver."""
+
+
+def culprits(context: Context, indexes: Sequence[Index], snapshot: Snapshot, scan: Scan) -> Sequence[Index]:
+    """Of several indexes that were filled together, those whose own expressions fail."""
+    if len(indexes) == 1:
+        return indexes
+    found = []
+    for index in indexes:
+        if not index.needs_spark:
+            continue
+        spark = context.view_session(index.settings, small=False)
+        rows = ssession.rebind(scan.rows(snapshot.version), spark)
+        made = entries.entries_of(entries.computed(rows, snapshot.relation, [index]), index)
+        try:
+            made.write.format("noop").mode("overwrite").save()
+        except Exception as error:
+            if is_final(error):  # a job that was lost says nothing about rows
+                found.append(index)
+    return found or indexes
+
+
+def placed(context: Context, index: Index, snapshot: Snapshot, scan: Scan, error: EblaError) -> EblaError:
+    """The error with the row to blame, where one is found."""
+    if not index.needs_spark:
+        return error
+    try:
+        found = Search(context, index, snapshot, scan.rows(snapshot.version)).found()
+    except Exception as other:  # the error itself is what counts
+        log.info("index=%s expected to find the row to blame, found reason=%s", index.name, other)
+        return error
+    return error if found is None else error.found_at(found)
 
 
 class Search:

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from ebla.base.ids import RelationId, TaskId, Version
-from ebla.catalog import building, reads
+from ebla.catalog import building
 from ebla.errors import SnapshotError, UnknownNameError
-from ebla.indexes import create, walk
+from ebla.indexes import removal, walk
 from ebla.indexes.chunk_fill import ChunkFill, moved
-from ebla.model import segments as sg
-from ebla.model.chunks import CHUNK_ROWS
+from ebla.model.chunks import CHUNK_ROWS, position_in
 from ebla.model.index_steps import version_to_keep, version_to_read
 from ebla.model.lifecycle.index import backfill_level
 from ebla.model.relation import Relation
@@ -67,9 +66,7 @@ class IndexFiller:
             indexes = [definition.at_version(connection, index, scan.at) for index in indexes]
             covered = {index.id: building.segments(connection, index.id) for index in indexes}
         for index in list(indexes):
-            if any(
-                sg.position(covered[index.id].get(stretch.tokens, ())) != stretch.after for stretch in scan.stretches
-            ):
+            if any(position_in(covered[index.id], stretch.tokens) != stretch.after for stretch in scan.stretches):
                 wrong[index.id] = moved(index.id)
                 indexes.remove(index)
         for group in _of_one_session(indexes):
@@ -79,7 +76,7 @@ class IndexFiller:
     def failed(self, relation: RelationId, error: Exception, read: Version) -> bool:
         if not isinstance(error, SnapshotError) and not is_final(error):
             return False  # it may go better another time, or the index is gone
-        create.give_up(self.context, relation, error)
+        removal.give_up(self.context, relation, error)
         return True
 
 
@@ -87,8 +84,7 @@ def _load(connection: Connection, relations: Iterable[RelationId]) -> tuple[list
     found: list[Index] = []
     wrong: dict[RelationId, Exception] = {}
     for number in sorted(relations):
-        relation = reads.relation_by_id(connection, number)
-        index = None if relation is None else definition.find(connection, relation.name)
+        index = definition.find_by_id(connection, number)
         if index is None:
             wrong[number] = UnknownNameError(f"index {number}: expected to be there, found dropped")
         elif backfill_level(index.state) is None:

@@ -1,4 +1,4 @@
-"""An index compared with its definition, and mended, part by part.
+"""An index compared with its definition, part by part.
 
 Plan of a part: the entries that the base's rows make and those that are stored, at one version, joined on the base's
 key. One scan of each, one shuffled join. Entries lie where their rows lie, so a part reads the same tablets of both. A
@@ -8,8 +8,6 @@ sample takes rows by their token, which both sides have, so it needs no more tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,25 +23,21 @@ from ebla.relations import indexes as definition
 from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
-from ebla.tables import batch as b
 from ebla.tables import compare, scans
 from ebla.tables import parts as pt
 from ebla.tables.compare import ComparisonResult
 from ebla.tables.context import Context
 from ebla.tables.parts import Pace, Part
-from ebla.tables.sink import Sink
-from ebla.tables.transaction import begin
-from ebla.tables.writes import commit, until_committed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 def check_index(context: Context, pins: scans.Pins, name: str, percent: float | None, pace: Pace) -> ComparisonResult:
-    found, rows = _size(context.catalog, name)
+    found, rows = size_of(context.catalog, name)
     wrong: Counter[str] = Counter()
     for part in pt.parts(context, f"checking index {found.name}", rows, pace):
-        read = partial(_read, name=name, part=part)
+        read = partial(read_part, name=name, part=part)
         (index, base, stored), holds = scans.at_version(context.catalog, pins, None, f"check of {name}", read)
         try:
             frame = differences(context, index, base, stored, percent, part)
@@ -55,58 +49,14 @@ def check_index(context: Context, pins: scans.Pins, name: str, percent: float | 
     return ComparisonResult.of("index", index.name, base.version, wrong, percent)
 
 
-def repair(context: Context, name: str, pace: Pace) -> ComparisonResult:
-    """Write what is missing and different, and tombstones of what is spurious, as any writer would.
-
-    Each part is a commit. A commit that touches one of its entries meanwhile makes it start over.
-    """
-    index, rows = _size(context.catalog, name)
-    version, wrong = Version(0), Counter[str]()
-    for part in pt.parts(context, f"repairing index {index.name}", rows, pace):
-        version, found = until_committed(context, partial(_mended, context, name, part))
-        wrong.update(found)
-    return replace(ComparisonResult.of("index", index.name, version, wrong, None), repaired=True)
-
-
-def _size(catalog: Catalog, name: str) -> tuple[Index, int]:
+def size_of(catalog: Catalog, name: str) -> tuple[Index, int]:
     """An index, and how many rows are looked at: those of its base."""
     with catalog.reading() as connection:
-        index, base, _ = _read(connection, reads.current_version(connection), name, Part(number=0, count=1))
+        index, base, _ = read_part(connection, reads.current_version(connection), name, Part(number=0, count=1))
     return index, base.rows_at_most
 
 
-def _mended(context: Context, name: str, part: Part) -> tuple[Version, Mapping[str, int]]:
-    transaction = begin(context, name, reason=f"repair index {name}")
-    try:
-        with context.kept_alive(transaction.id), pt.stoppable(context.spark):
-            with context.catalog.reading() as connection:
-                index, base, stored = _read(connection, transaction.snapshot, name, part)
-            frame = differences(context, index, base, stored, None, part).persist()
-            try:
-                return base.version, _mend(Sink(transaction), index, frame)
-            finally:
-                frame.unpersist()
-    except BaseException as error:
-        transaction.give_up(error)
-        raise
-
-
-def _mend(sink: Sink, index: Index, frame: DataFrame) -> Mapping[str, int]:
-    with swrite.translated(index.name):
-        wrong = compare.counted(frame)
-    if not wrong:
-        sink.transaction.roll_back()
-        return wrong
-    kind = f"IF({compare.DIFFERENCE} = '{compare.SPURIOUS}', '{b.DELETE}', '{b.UPSERT}') AS {b.KIND}"
-    names = [sscan.quoted(c.physical) for c in index.relation.columns]
-    # A row that has several wrong entries gets the right one once.
-    mended = frame.dropDuplicates([c.physical for c in index.relation.identity]).selectExpr(*names, kind)
-    sink.put(b.FrameBatch(frame=mended, kind=None, rows=sum(wrong.values())))
-    commit(sink, f"repair index {index.name}", reads_target=True)
-    return wrong
-
-
-def _read(connection: Connection, at: Version, name: str, part: Part) -> tuple[Index, Snapshot, Snapshot]:
+def read_part(connection: Connection, at: Version, name: str, part: Part) -> tuple[Index, Snapshot, Snapshot]:
     index = definition.load(connection, name)
     if not index.readable:
         raise UsageError(f"index {index.name}: expected one that can be read, found it {index.state}")

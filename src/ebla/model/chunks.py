@@ -88,7 +88,7 @@ def next_chunk(
         left = [tokens for tokens in mine if not sg.is_covered(covered[view].get(tokens, ()))]
         if not left:
             continue
-        first = (left[0], _at(covered[view], left[0]))
+        first = (left[0], position_in(covered[view], left[0]))
         sharing = [v for v in ranges if v == view or _stands(covered[v], ranges[v], [first])]
         stretches = _stretches(covered[view], left[:tablets_max], min(rows_max[v] for v in sharing), cut)
         ends = [(stretch.tokens, stretch.after) for stretch in stretches]
@@ -102,7 +102,7 @@ def _stretches(covered: Covered, left: Iterable[TokenRange], rows_max: int, cut:
     stretches: list[Stretch] = []
     room = rows_max
     for tokens in left:
-        after = _at(covered, tokens)
+        after = position_in(covered, tokens)
         up_to, rows = cut(tokens, after, room)
         if up_to is not None and stretches:
             break  # a range that does not fit whole begins a chunk of its own
@@ -113,14 +113,15 @@ def _stretches(covered: Covered, left: Iterable[TokenRange], rows_max: int, cut:
     return stretches
 
 
-def _at(covered: Covered, tokens: TokenRange) -> str | None:
+def position_in(covered: Covered, tokens: TokenRange) -> str | None:
+    """The position behind which the next chunk reads a range, which must not be covered to its end."""
     return sg.position(covered.get(tokens, ()))
 
 
 def _stands(covered: Covered, ranges: Sequence[TokenRange], at: Iterable[tuple[TokenRange, str | None]]) -> bool:
     """Whether a view has these ranges to read, from these positions on."""
     return all(
-        tokens in ranges and not sg.is_covered(covered.get(tokens, ())) and _at(covered, tokens) == after
+        tokens in ranges and not sg.is_covered(covered.get(tokens, ())) and position_in(covered, tokens) == after
         for tokens, after in at
     )
 

@@ -212,6 +212,11 @@ def find(connection: Connection, name: str) -> Index | None:
     return None if base is None else _index(relation, base, stands)
 
 
+def find_by_id(connection: Connection, number: RelationId) -> Index | None:
+    relation = reads.relation_by_id(connection, number)
+    return None if relation is None else find(connection, relation.name)
+
+
 def load(connection: Connection, name: str) -> Index:
     found = find(connection, name)
     if found is None:

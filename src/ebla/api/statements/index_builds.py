@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from ebla.catalog import building
 from ebla.errors import UsageError
-from ebla.indexes import create as index_create
+from ebla.indexes import removal
 from ebla.model.lifecycle.index import Permission
 from ebla.model.tasks import Build
 from ebla.relations import indexes as definition
@@ -24,7 +24,7 @@ def cancel(database: Database, index: Index) -> None:
         raise UsageError(
             f"index {index.name}: expected a build that can be cancelled, found it {how}; DROP INDEX removes it"
         )
-    removed = index_create.begin_removal(
+    removed = removal.begin_removal(
         database.context, index.id, f"cancel the build of {index.name}", unless_readable=True
     )
     if not removed:

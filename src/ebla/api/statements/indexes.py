@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ebla.catalog import reads
 from ebla.errors import CatalogUnavailableError, EblaError
-from ebla.indexes import create
+from ebla.indexes import create, index_build, removal
 from ebla.model.lifecycle.index import LIFE, RIGHTS, Permission
 from ebla.model.relation import Kind
 from ebla.relations import failed_builds as failed
@@ -90,11 +90,11 @@ class Indexes:
             failed.dismiss(self._context.catalog, name)  # it failed meanwhile
 
     def _remove(self, index: Index, reason: str) -> None:
-        create.begin_removal(self._context, index.id, reason)
+        removal.begin_removal(self._context, index.id, reason)
         self._database.waits.indexes.wait_gone(index.id)
 
     def _build(self, name: str) -> Result:
-        found = [index for index in create.ask_for_deferred(self._context, name) if index.state not in _GOING]
+        found = [index for index in index_build.ask_for_deferred(self._context, name) if index.state not in _GOING]
         self._database.waits.indexes.wait(found)
         with self._context.catalog.reading() as connection:
             ids = {index.id for index in found}
