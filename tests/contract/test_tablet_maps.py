@@ -19,7 +19,7 @@ from ebla.model.chunks import position_of
 from ebla.model.relation import FOREVER, SPANS_TABLETS, Relation, RunState
 from ebla.model.tablets import ALL, TokenRange, token_range, token_ranges
 from ebla.model.tasks import Build
-from ebla.tables.compaction import plan_fold
+from ebla.tables.fold import plan_fold
 from support.catalogs import (
     NODE,
     add,

@@ -15,7 +15,7 @@ from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError, TransactionClosedError, TypeMismatchError, UnknownNameError, UsageError
 from ebla.model.relation import Column
 from ebla.tables import batch as b
-from ebla.tables import compaction, ddl
+from ebla.tables import column_ddl, compaction
 from ebla.tables import writes as w
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import join
@@ -298,7 +298,7 @@ def test_a_table_altered_while_a_write_begins_loses_nothing(db, monkeypatch, wha
     def begin_late(catalog, name, look, **given):
         if not raced:
             raced.append(True)
-            ddl.add_columns(db.context, "t", [Column(name="x", physical="x", type="int")])
+            column_ddl.add_columns(db.context, "t", [Column(name="x", physical="x", type="int")])
             db.table("t").upsert([{"id": 1, "n": 10, "name": "a", "x": 5}])
         return real(catalog, name, look, **given)
 

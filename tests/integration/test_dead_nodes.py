@@ -15,7 +15,7 @@ from ebla.storage import copies
 from ebla.storage import runs as rf
 from ebla.storage.copying import CopyResult
 from ebla.storage.files import MARKER, Root
-from ebla.tables import vacuum
+from ebla.tables import sweep, vacuum
 from ebla.topology import run_copies
 from ebla.topology.run_copies import repair
 from support.warehouse import connect, eventually, live_runs, named, names_of, rows, stored
@@ -268,7 +268,7 @@ def test_a_sweep_spares_a_copy_that_a_repair_names_at_the_same_moment(db, tmp_pa
     monkeypatch.setattr(
         vacuum, "hit", lambda name: made.append(repair(db.context).made) if name == "sweep.read" else None
     )
-    assert vacuum.sweep(db.context) == (0, 0, 0)
+    assert sweep.sweep(db.context) == (0, 0, 0)
     assert made == [1]
     assert stored(db) == named(db)
 
@@ -284,7 +284,7 @@ def test_what_a_repair_that_died_left_behind_is_swept(db, tmp_path, monkeypatch)
     monkeypatch.setattr(run_copies, "hit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         repair(db.context)
-    assert vacuum.sweep(db.context)[0] == 1
+    assert sweep.sweep(db.context)[0] == 1
     assert stored(db) == named(db)
 
 

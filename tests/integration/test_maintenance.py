@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ebla.errors import ConflictError
-from ebla.tables import compaction, vacuum
+from ebla.tables import compaction, fold, vacuum
 from ebla.tables.tiers import Due
 from ebla.values import token as tokens
 from support.warehouse import connect, eventually, file_of, live_runs, named, open_transactions, rows, stored
@@ -86,7 +86,7 @@ def test_writes_during_a_compaction_stay(db, monkeypatch):
     """They began after its snapshot, in tablets that it rewrites and in others."""
     table = db.table("t")
     table.upsert([{"id": i, "n": 0} for i in range(20)])
-    real = compaction._rewrite
+    real = fold.rewrite
     done: list[bool] = []
 
     def write_meanwhile(*arguments):
@@ -96,7 +96,7 @@ def test_writes_during_a_compaction_stay(db, monkeypatch):
             table.upsert([{"id": 1, "n": 7}, {"id": 100, "n": 7}])
             table.delete([{"id": 2}])
 
-    monkeypatch.setattr(compaction, "_rewrite", write_meanwhile)
+    monkeypatch.setattr(compaction, "rewrite", write_meanwhile)
     db.compact("t")
     assert {r.level for r in live_runs(db, "t")} == {0, 1}
     expected = [(i, 7 if i == 1 else 0) for i in range(20) if i != 2] + [(100, 7)]
@@ -110,7 +110,7 @@ def test_writes_during_a_compaction_stay(db, monkeypatch):
 def test_a_compaction_that_was_overtaken_starts_over(db, monkeypatch, other):
     table = db.table("t")
     table.upsert([{"id": i, "n": 0} for i in range(20)])
-    real = compaction._rewrite
+    real = fold.rewrite
     raced: list[bool] = []
 
     def overtake(*arguments):
@@ -123,7 +123,7 @@ def test_a_compaction_that_was_overtaken_starts_over(db, monkeypatch, other):
                 db.sql("TRUNCATE TABLE t")
                 table.upsert([{"id": 5, "n": 5}])
 
-    monkeypatch.setattr(compaction, "_rewrite", overtake)
+    monkeypatch.setattr(compaction, "rewrite", overtake)
     db.compact("t")
     assert raced
     assert rows(db, "t") == ([(i, 0) for i in range(20)] if other == "compact" else [(5, 5)])
@@ -136,14 +136,14 @@ def test_a_compaction_that_was_overtaken_starts_over(db, monkeypatch, other):
 def test_a_compaction_that_always_loses_gives_up_and_leaves_nothing(db, monkeypatch):
     table = db.table("t")
     table.upsert([{"id": 1, "n": 0}])
-    real = compaction._rewrite
+    real = fold.rewrite
 
     def always(context, work, snapshot, fold):
         real(context, work, snapshot, fold)
         db.sql("TRUNCATE TABLE t")
         table.upsert([{"id": 1, "n": 0}])
 
-    monkeypatch.setattr(compaction, "_rewrite", always)
+    monkeypatch.setattr(compaction, "rewrite", always)
     with pytest.raises(ConflictError, match="another compaction came first"):
         compaction.compact(db.context, "t", attempts=2)
     assert not open_transactions(db)
@@ -153,13 +153,13 @@ def test_a_compaction_that_always_loses_gives_up_and_leaves_nothing(db, monkeypa
 
 
 def test_many_writes_are_compacted_in_the_background(spark, tmp_path, monkeypatch):
-    pools, real = [], compaction._rewrite
+    pools, real = [], fold.rewrite
 
     def noted(*arguments):
         pools.append(spark.sparkContext.getLocalProperty("spark.scheduler.pool"))
         real(*arguments)
 
-    monkeypatch.setattr(compaction, "_rewrite", noted)
+    monkeypatch.setattr(compaction, "rewrite", noted)
     with connect(tmp_path / "warehouse", spark, auto_compact=True, compact_runs=4) as db:
         db.sql("CREATE TABLE t (id BIGINT, n INT, PRIMARY KEY (id))")
         for number in range(9):
@@ -256,7 +256,7 @@ def test_vacuum_sweeps_orphans_but_no_work_that_goes_on(db, monkeypatch):
     """Files of an open transaction, and scratch folders of Spark, belong to the writer until the transaction ends."""
     table = db.table("t")
     table.upsert([{"id": 1, "n": 1}])
-    real = compaction._rewrite
+    real = fold.rewrite
     swept: list[bool] = []
 
     def vacuum_meanwhile(*arguments):
@@ -265,7 +265,7 @@ def test_vacuum_sweeps_orphans_but_no_work_that_goes_on(db, monkeypatch):
         vacuum.vacuum(db.context, retain_s=0)
         swept.append(stored(db) == before)
 
-    monkeypatch.setattr(compaction, "_rewrite", vacuum_meanwhile)
+    monkeypatch.setattr(compaction, "rewrite", vacuum_meanwhile)
     db.compact("t")
     assert swept == [True]
     assert rows(db, "t") == [(1, 1)]

@@ -30,7 +30,7 @@ from ebla.model.snapshot import Snapshot
 from ebla.model.tablets import tablet_of
 from ebla.model.topology import FEATURES, LEASE, Member, RequestKind, Topology, copies_max
 from ebla.relations.copies import all_missing
-from ebla.tables.ddl import place
+from ebla.tables.new_table import place
 from ebla.topology import coordinator, loader
 from ebla.topology.load import outcome
 from simulation import disks as d

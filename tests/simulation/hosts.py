@@ -33,11 +33,11 @@ from ebla.model.snapshot import BEGINNING, Snapshot
 from ebla.model.tablets import tablets_over, token_range
 from ebla.node.presence import Presence
 from ebla.node.repairer import Repairer
-from ebla.tables.compaction import plan_fold
 from ebla.tables.context import Context
 from ebla.tables.cutting import crossing
+from ebla.tables.fold import plan_fold
 from ebla.tables.leases import Leases
-from ebla.tables.vacuum import sweep
+from ebla.tables.sweep import sweep
 from ebla.topology.handshake import Handshake
 from ebla.topology.segregation import Segregation
 from ebla.topology.service import Coordination

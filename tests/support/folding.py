@@ -19,7 +19,7 @@ from ebla.predicates import values as v
 from ebla.spark.write import TabletFile
 from ebla.storage import runs as rf
 from ebla.storage.store import single
-from ebla.tables import compaction
+from ebla.tables import fold as table_fold
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import begin
 from ebla.values import token as tokens
@@ -60,7 +60,7 @@ def fold(
         snapshot = reads.snapshot(connection, relation, transaction.snapshot, chosen)
     files = _write(sink, snapshot, snapshot_rows(db, snapshot), row_group_rows, descending)
     sink.runs = sink.files.adopt(files, level=1, source=RunSource.COMPACTION)
-    compaction.commit_fold(sink, snapshot, compaction.plan_fold(snapshot, set(snapshot.tablets), snapshot.version))
+    table_fold.commit_fold(sink, snapshot, table_fold.plan_fold(snapshot, set(snapshot.tablets), snapshot.version))
 
 
 def _write(

@@ -13,7 +13,8 @@ from ebla.model.relation import SPANS_TABLETS
 from ebla.model.snapshot import BEGINNING, Snapshot, assemble
 from ebla.model.tablets import ALL as TOKENS
 from ebla.model.tablets import TokenRange, token_range
-from ebla.tables.compaction import Fold, cores_of, plan_fold
+from ebla.tables.compaction import cores_of
+from ebla.tables.fold import Fold, plan_fold
 from support.manifests import NODE, run_of, table_of
 
 TABLETS = 8

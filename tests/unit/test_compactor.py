@@ -11,7 +11,7 @@ import ebla
 from ebla.errors import CatalogUnavailableError, ConflictError
 from ebla.node import compactor
 from ebla.node.compactor import Compactor
-from ebla.tables import compaction
+from ebla.tables import fold
 from ebla.tables.compaction import CompactionResult
 from ebla.tables.tiers import Due, merge
 from support import folding
@@ -97,16 +97,16 @@ def test_a_catalog_that_does_not_answer_makes_nothing_forgotten(
 def test_a_merge_gives_way_to_a_fold_that_began_before_it(db: ebla.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise merges, which take milliseconds, would have a fold of minutes start over for ever."""
     merged: list[int] = []
-    fold = compaction.commit_fold
+    real = fold.commit_fold
 
     def merge_before(*arguments: object) -> object:
         db.table("t").upsert([{"id": 1, "n": 1}])
         merged.append(merge(db.context, "t"))
-        return fold(*arguments)  # type: ignore[arg-type]
+        return real(*arguments)  # type: ignore[arg-type]
 
     for number in range(3):
         db.table("t").upsert([{"id": number, "n": number}])
-    monkeypatch.setattr(compaction, "commit_fold", merge_before)
+    monkeypatch.setattr(fold, "commit_fold", merge_before)
     folding.fold(db, "t")
     assert merged == [0]
     monkeypatch.undo()
@@ -119,7 +119,7 @@ def test_a_fold_starts_over_if_a_merge_came_first(db: ebla.Database, monkeypatch
     for number in range(2):
         db.table("t").upsert([{"id": number, "n": number}])
     monkeypatch.setattr("ebla.tables.tiers.tx.compacts_before", lambda *_: False)
-    fold = compaction.commit_fold
-    monkeypatch.setattr(compaction, "commit_fold", lambda *arguments: merge(db.context, "t") and fold(*arguments))
+    real = fold.commit_fold
+    monkeypatch.setattr(fold, "commit_fold", lambda *arguments: merge(db.context, "t") and real(*arguments))
     with pytest.raises(ConflictError, match="another compaction came first"):
         folding.fold(db, "t")

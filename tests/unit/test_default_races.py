@@ -10,7 +10,7 @@ import pytest
 import ebla
 from ebla.base.failpoint import hit
 from ebla.errors import UsageError
-from ebla.tables import ddl
+from ebla.tables import reshape
 
 ADD = "ALTER TABLE t ADD COLUMN note STRING DEFAULT 'none'"
 
@@ -34,13 +34,13 @@ def once(act: Callable[[], object]) -> Callable[[], None]:
 
 
 def test_rows_that_come_after_the_look_refuse_the_default(db: ebla.Database, monkeypatch: pytest.MonkeyPatch):
-    wait, insert = ddl.barrier, once(lambda: db.sql("INSERT INTO t VALUES (1)"))
+    wait, insert = reshape.barrier, once(lambda: db.sql("INSERT INTO t VALUES (1)"))
 
     def waiting(*arguments: object) -> None:
         insert()
         wait(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ddl, "barrier", waiting)
+    monkeypatch.setattr(reshape, "barrier", waiting)
     with pytest.raises(UsageError, match="expected an added column without DEFAULT, found 'none' for"):
         db.sql(ADD)
     assert db.query("t").rows() == [(1,)]

@@ -10,7 +10,7 @@ from ebla.base.ids import RelationId, Version
 from ebla.base.settings import Settings, load
 from ebla.errors import UnknownNameError, UsageError
 from ebla.model import handlers as m
-from ebla.tables.vacuum import horizons
+from ebla.tables.horizon import horizons
 
 V1, V2, V3, T1, T2 = (RelationId(n) for n in range(1, 6))
 

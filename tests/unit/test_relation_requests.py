@@ -25,7 +25,7 @@ from ebla.model.topology import (
 )
 from ebla.sql import cluster_statements as cs
 from ebla.sql.parse import parse
-from ebla.tables.ddl import place
+from ebla.tables.new_table import place
 from ebla.topology import coordinator, relation_requests
 
 A, B, C = map(NodeId, "abc")

@@ -15,9 +15,9 @@ from ebla.model.lifecycle.index import Permission
 from ebla.model.relation import Column, Kind, Relation
 from ebla.relations import handlers as stored
 from ebla.relations import indexes as index_definition
+from ebla.relations.guard import require_kind
 from ebla.relations.indexes import Index
 from ebla.sql.lex import name_text, quote_string
-from ebla.tables.ddl import require_kind
 
 DEFINITION = "# definition"
 """In `DESCRIBE`, in place of a column: this row has the view's query."""

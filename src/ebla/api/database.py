@@ -19,7 +19,7 @@ from ebla.errors import CatalogUnavailableError
 from ebla.model.relation import Kind, Relation
 from ebla.predicates import conditions
 from ebla.predicates.conditions import LIMIT_DEFAULT
-from ebla.relations.builds import BuildProgress
+from ebla.relations.build_measure import BuildProgress
 from ebla.spark.result import Result
 from ebla.tables import backup, compaction, vacuum
 from ebla.tables.context import Context, Progress

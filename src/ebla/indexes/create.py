@@ -20,13 +20,13 @@ from ebla.relations import indexes as definition
 from ebla.relations.guard import refuse_if_replaced
 from ebla.relations.indexes import Index
 from ebla.sql.statements import CreateIndex
-from ebla.tables import ddl
+from ebla.tables import new_table
 from ebla.tables.context import Context
 
 
 def create_index(context: Context, statement: CreateIndex) -> Index | None:
     """Make the index's relation and its tasks. Its entries come with its steps. `None` if it was there already."""
-    ddl.check_name(statement.name, "index")
+    new_table.check_name(statement.name, "index")
     deferred, speed = build_options(statement.options)
     with context.catalog.reading() as connection:
         if _taken(connection, statement):

@@ -16,7 +16,7 @@ from ebla.model.failure import Failure
 from ebla.model.lifecycle.index import Permission
 from ebla.model.lifecycle.view import ViewState
 from ebla.model.relation import Column, Constraint, Kind, Run, RunState
-from ebla.model.scopes import Scope
+from ebla.model.scopes import Scope, of_relation
 from ebla.model.segments import Segment
 from ebla.model.tablets import TokenRange
 from ebla.model.tasks import Build, Task
@@ -574,6 +574,11 @@ class Decision:
     moves: frozenset[Scope] = frozenset()
     relation: RelationId | None = None
     transaction: TransactionId | None = None
+
+
+def on_relation(relation: RelationId, reason: str, update: Update) -> Decision:
+    """A decision that was made from one relation alone, and changes it."""
+    return Decision(reason=reason, relation=relation, updates=(update,), guards=frozenset({of_relation(relation)}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from ebla.model.topology import Member
 from ebla.node.assignment import Assignment
 from ebla.node.presence import Presence
 from ebla.tables.context import Context
-from ebla.tables.cutting import Cutting
+from ebla.tables.split import Cutting
 from ebla.topology.handshake import Handshake
 from ebla.topology.segregation import Segregation
 from ebla.topology.service import LOOK_S, Coordination

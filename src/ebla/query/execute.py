@@ -21,12 +21,11 @@ from ebla.predicates import conditions as c
 from ebla.predicates.select import IndexVocabulary
 from ebla.query.answer import Answer, cursor_behind, under_names
 from ebla.query.overlay import Overlay, Source, division
-from ebla.query.paths import spoken_of
 from ebla.query.plan import Extent, FittedPath, Plan, choose, fit, lacks, plan
-from ebla.query.prepared_relation import Preparation, PreparedRelation
+from ebla.query.preparation import Preparation
+from ebla.query.prepared_relation import PreparedRelation
 from ebla.query.row_search import RowSearch
 from ebla.query.streams import Seek, TooMany
-from ebla.storage import runs as rf
 from ebla.tables.context import Context
 
 ATTEMPTS = 5
@@ -98,16 +97,14 @@ class Reader:
 
     def spoken(self, name: str) -> IndexVocabulary:
         """What indexes of a relation have besides its columns, as far as it means the same in this session."""
-        prepared = self._preparation.of(name)
-        paths = [path for path, _ in prepared.paths if path.settings]
-        return spoken_of(paths, self._context.expression_settings()) if paths else IndexVocabulary()
+        return self._preparation.of(name).spoken(self._context.expression_settings)
 
     def _after_failure(self, prepared: PreparedRelation, error: Exception, *, is_last: bool) -> None:
         """Decide whether another attempt can succeed: with another copy, or at a newer version; else raise."""
         newer = self._context.catalog.version() != prepared.version
         damaged = False
         try:
-            damaged = any(rf.distrust_damaged(snapshot, prepared.roots) for _, snapshot in prepared.paths)
+            damaged = prepared.distrust_damaged()
         except CorruptRunError:
             if is_last or not newer:
                 raise

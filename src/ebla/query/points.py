@@ -8,7 +8,7 @@ here. So the rows found may be more than are meant, and never fewer.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +16,11 @@ import pyarrow as pa
 
 from ebla.model.relation import Relation
 from ebla.model.snapshot import Snapshot
-from ebla.predicates import select
 from ebla.predicates import values as v
 from ebla.predicates.access import AccessPath, base_path
 from ebla.predicates.conditions import Equals, Filter, OneOf, Request
-from ebla.predicates.conjuncts import conjuncts
 from ebla.query.paths import path_of
 from ebla.query.plan import lacks
-from ebla.sql.lex import quote
-from ebla.sql.refs import find
 from ebla.storage.rows import TooLarge
 from ebla.tables.context import Context
 from ebla.tables.level0 import on_driver
@@ -46,29 +42,6 @@ class Points:
     """Leading columns of the path's key, as its own relation names them."""
     values: pa.Table
     """Every combination of their values: `c0`, `c1`, …"""
-
-
-def understood(
-    condition: str, alias: str, relation: Relation, parameters: Mapping[str, object], zone: str
-) -> list[Filter | None]:
-    """Each of the conditions that AND joins as a comparison of a column; `None` for one that is any other."""
-    return [_filter(text, alias, relation, parameters, zone) for text in conjuncts(condition)]
-
-
-def _filter(text: str, alias: str, relation: Relation, parameters: Mapping[str, object], zone: str) -> Filter | None:
-    query = find(f"SELECT * FROM {quote(relation.name)} AS {quote(alias)} WHERE {text}")
-    asked = select.recognize(query, parameters)
-    if asked is None or asked.order or asked.limit is not None or len(asked.where) != 1:
-        return None
-    try:
-        return select.bound(_limited(asked), relation, zone=zone).where[0]
-    except select.NotSimple:
-        return None
-
-
-def _limited(asked: select.Select) -> select.Select:
-    """With a limit, which is asked of a query that does not name the whole key."""
-    return select.Select(relation=asked.relation, outputs=None, where=asked.where, limit=1)
 
 
 def points(transaction: OpenTransaction, filters: Sequence[Filter]) -> Points | None:

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, RelationId
-from ebla.catalog import building, loads, reads, troubles
+from ebla.catalog import building, loads, troubles
 from ebla.catalog.troubles import Activity, Trouble
-from ebla.model import chunks
-from ebla.model import segments as sg
 from ebla.model.lifecycle.index import Permission
 from ebla.model.progress import UNATTENDED, BuildFigures, Phase, Progress, progress, refreshed
 from ebla.model.refresh import Refresh
-from ebla.model.relation import Relation
-from ebla.model.tablets import token_ranges
 from ebla.model.tasks import Build
 from ebla.relations import build_obstacles as obstacles
 from ebla.relations import failed_builds as failed
 from ebla.relations import indexes as index_definition
 from ebla.relations import views as definition
+from ebla.relations.build_measure import BuildProgress, measured
 from ebla.relations.indexes import Index
 from ebla.relations.views import View
 
@@ -46,43 +43,6 @@ COLUMNS = {
     "culprit": "string",
     "failed_at": "timestamp",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildProgress:
-    """One view or index, built or being built."""
-
-    name: str
-    base: str | None
-    progress: Progress
-    rows_expected: int | None = None
-    build: Build | None = None
-    deferred: bool = False
-    """Whether it waits for `BUILD INDEXES`."""
-    troubled: bool = False
-    """Whether it waits because something went wrong, and is tried again."""
-    failure: Trouble | None = None
-    """What ended the build, or keeps it until a row is mended."""
-
-    def row(self) -> dict[str, object]:
-        at = self.progress
-        return {
-            "name": self.name,
-            "base": self.base,
-            "phase": at.phase.value,
-            "percent": at.percent,
-            "rows": at.rows,
-            "rows_expected": self.rows_expected,
-            "tablets": at.tablets,
-            "rows_per_s": None if at.rows_per_s is None else round(at.rows_per_s, 1),
-            "eta_s": None if at.eta_s is None else round(at.eta_s, 1),
-            "rows_per_minute": None if self.build is None else self.build.rows_per_minute,
-            "chunk_rows": None if self.build is None else self.build.chunk_rows,
-            "concurrency": None if self.build is None else self.build.concurrency,
-            "detail": at.detail,
-            "culprit": None if self.failure is None or self.failure.culprit is None else str(self.failure.culprit),
-            "failed_at": None if self.failure is None else failed.failed_at(self.failure),
-        }
 
 
 def all_builds(connection: Connection, now: int) -> list[BuildProgress]:
@@ -128,12 +88,12 @@ def of_view(
     level = all(s.since == applied for segments in covered.values() for s in segments)
     if view.reached is not None and view.reached.failed:
         why = f"{view.reached.message}; a write that mends the row lets it go on"
-        found = _measured(connection, view.relation, build, covered, now, level, None, failed=why)
+        found = measured(connection, view.relation, build, covered, now, level, None, failed=why)
         return replace(found, failure=troubles.find(connection, view.relation.id, Activity.BUILD))
     wrong = obstacles.trouble(connection, view.relation.id, now)
     attended = attended or obstacles.is_attended(connection, now)
     waiting = wrong or obstacles.of_view(connection, view, build, builds, alive, attended=attended)
-    found = _measured(connection, view.relation, build, covered, now, level, waiting)
+    found = measured(connection, view.relation, build, covered, now, level, waiting)
     return replace(found, troubled=wrong is not None)
 
 
@@ -195,48 +155,8 @@ def of_index(
     wrong = obstacles.trouble(connection, index.id, now)
     attended = attended or obstacles.is_attended(connection, now)
     waiting = wrong or obstacles.of_index(connection, index, build, alive, attended=attended)
-    found = _measured(connection, index.relation, build, covered, now, True, waiting)
+    found = measured(connection, index.relation, build, covered, now, True, waiting)
     return replace(found, deferred=index.state is Permission.ABSENT, troubled=wrong is not None)
-
-
-def _measured(
-    connection: Connection,
-    relation: Relation,
-    build: Build,
-    covered: chunks.Covered,
-    now: int,
-    level: bool,
-    waiting: str | None,
-    *,
-    failed: str | None = None,
-) -> BuildProgress:
-    base = reads.relation_by_id(connection, build.base)
-    tablets = 1 if base is None else base.tablets
-    expected = None if base is None else reads.snapshot(connection, base).rows_at_most
-    read = sum(map(sg.rows, covered.values()))
-    if base is not None and read:
-        # By the tokens that are covered, not by today's rows: those grow while it is built, and progress would fall.
-        expected = max(read, round(read / chunks.share(covered)))
-    begun = bool(covered) or building.processing_base(connection) == build.base
-    created = reads.committed_at(connection, [build.created]).get(build.created)
-    measured = BuildFigures(
-        tablets=tablets,
-        tablets_covered=sum(chunks.covers(covered, tokens) for tokens in token_ranges(tablets)),
-        rows_read=read,
-        rows_expected=expected,
-        applied=level,
-        started_us=created if begun else None,
-        now_us=now,
-        waiting_for=waiting,
-        failed=failed,
-    )
-    return BuildProgress(
-        name=relation.name,
-        base=None if base is None else base.name,
-        progress=progress(measured),
-        rows_expected=expected,
-        build=build,
-    )
 
 
 def _done(now: int) -> BuildFigures:

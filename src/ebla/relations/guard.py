@@ -1,4 +1,4 @@
-"""What views need is not pulled from under them."""
+"""What views need is not pulled from under them, and a statement is about a relation of its kind."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ebla.errors import SnapshotError, UsageError
 from ebla.model.relation import Kind, Relation
 from ebla.relations import handlers as stored
 from ebla.relations import views as definition
+from ebla.relations.readers import readers_of
 from ebla.relations.views import REPLACEMENT, find_replacement
 from ebla.sql.lex import name_text
 
@@ -41,10 +42,10 @@ def refuse_if_read(
 
 
 def _readers(connection: Connection, relation: Relation, columns: Sequence[str]) -> list[definition.View]:
-    readers = definition.readers_of(connection, relation)
+    found = readers_of(connection, relation)
     if columns:
-        readers = [v for v in readers if any(_uses(connection, v, relation, name) for name in columns)]
-    return readers
+        found = [v for v in found if any(_uses(connection, v, relation, name) for name in columns)]
+    return found
 
 
 def needing(connection: Connection, relation: Relation, columns: Sequence[str] = ()) -> list[Relation]:
@@ -123,3 +124,17 @@ def refuse_if_replaced(connection: Connection, relation: Relation) -> None:
             f"view {name}: expected one that stays, found that it is being replaced; WAIT FOR {name_text(name)} first, "
             f"or CANCEL BUILD {name_text(name)}"
         )
+
+
+def require_kind(relation: Relation, kind: Kind, verb: str) -> None:
+    """Refuse a statement that is about another kind of relation, and say which one is about this."""
+    if relation.kind is not kind:
+        raise UsageError(
+            f"{relation.name}: expected {kind.named}, found {relation.kind.named}; "
+            f"{verb} {relation.kind.spelled} {name_text(relation.name)} is the statement for it"
+        )
+
+
+def require_table(relation: Relation) -> None:
+    if relation.kind is not Kind.TABLE:
+        raise UsageError(f"{relation.name}: expected a table, found {relation.kind.named}; only the system changes it")

@@ -1,17 +1,26 @@
-"""Which views read which inputs as dictionaries, and where they stand."""
+"""Which views read a relation, which inputs they read as dictionaries, and where they stand."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
+from ebla.base import lazy
 from ebla.base.ids import RelationId, Version
 from ebla.catalog import reads
+from ebla.catalog import relations as relation_rows
 from ebla.model.handlers import Handler, owners
+from ebla.model.relation import Relation
 from ebla.relations import handlers as stored
 from ebla.relations import views as definition
 from ebla.relations.views import View
+
+if TYPE_CHECKING:
+    from ebla.model import changes as c
+else:
+    c = lazy.Module("ebla.model.changes")
 
 
 def readers(connection: Connection) -> list[tuple[View, Handler, dict[str, RelationId]]]:
@@ -50,3 +59,9 @@ def _of_damaged(connection: Connection) -> set[RelationId]:
     """Dictionaries that a view may read whose definition cannot be read: how far it is, is not known."""
     damaged = [view.relation.id for view in definition.all_views(connection) if view.damage is not None]
     return {i for handler in owners(damaged, stored.handlers(connection)).values() for i in handler.batch}
+
+
+def readers_of(connection: Connection, relation: Relation) -> list[View]:
+    """The views that read a relation directly."""
+    readers = relation_rows.readers(connection, relation.id)
+    return [view for view in definition.all_views(connection) if view.relation.id in readers]

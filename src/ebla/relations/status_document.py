@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from ebla.relations.status import IndexStatus, Status, TableStatus, ViewStatus
+from ebla.relations.derived_status import IndexStatus, ViewStatus
+from ebla.relations.status import Status, TableStatus
 
 
 def as_json(status: Status) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from ebla.base import lazy
 from ebla.base.ids import RelationId, Version
 from ebla.catalog import reads, view_states
-from ebla.catalog import relations as relation_rows
 from ebla.errors import CatalogError, EblaError, StorageError, UnknownNameError
 from ebla.model.failure import Failure
 from ebla.model.lifecycle.view import ViewState, behind, is_building
@@ -328,9 +327,3 @@ def all_views(connection: Connection, positions: Mapping[str, str] | None = None
     found = {r.name.lower(): _or_damaged(connection, r, stored.get(progress_name(r.id))) for r in relations}
     order = TopologicalSorter({name: [n for n in view.inputs if n in found] for name, view in found.items()})
     return [found[name] for name in order.static_order()]
-
-
-def readers_of(connection: Connection, relation: Relation) -> list[View]:
-    """The views that read a relation directly."""
-    readers = relation_rows.readers(connection, relation.id)
-    return [view for view in all_views(connection) if view.relation.id in readers]

@@ -26,13 +26,13 @@ from ebla.catalog import transactions as tx
 from ebla.errors import CatalogUnavailableError, TypeMismatchError
 from ebla.model.relation import Relation
 from ebla.relations import indexes as definition
+from ebla.relations.guard import require_table
 from ebla.source import duplicate_keys
 from ebla.source.commit import commit, refuse_what_needs_spark
 from ebla.source.options import Origin, Request
 from ebla.source.partition_writer import Message, PartitionWriter
 from ebla.storage.files import Owner, Root, owner
 from ebla.tables import constraints
-from ebla.tables.ddl import require_table
 from ebla.values import types
 
 LEASE_S = 86_400.0

@@ -29,10 +29,11 @@ from ebla.errors import (
 )
 from ebla.model import changes as c
 from ebla.model.relation import Column, Constraint, Relation, misnamed
+from ebla.relations import guard
 from ebla.spark import scan as sscan
 from ebla.spark.row_expressions import Owner
 from ebla.sql.statements import CheckSpec
-from ebla.tables import ddl
+from ebla.tables import reshape
 from ebla.tables.constraints import columns_of, direct_of, refuse_frame
 from ebla.tables.context import Context
 from ebla.values import types
@@ -95,7 +96,7 @@ def _owner(table: str, name: str) -> Owner:
 def add_constraint(context: Context, name: str, spec: CheckSpec) -> None:
     with context.catalog.reading() as connection:
         relation = reads.relation(connection, name)
-    ddl.require_table(relation)
+    guard.require_table(relation)
     begun = next((k for k in relation.constraints if _is_begun(k, spec)), None)
     ours = begun is None
     if begun is None:
@@ -135,7 +136,7 @@ def _is_begun(begun: Constraint, spec: CheckSpec) -> bool:
 def drop_constraint(context: Context, name: str, constraint: str, *, if_exists: bool) -> None:
     with context.catalog.reading() as connection:
         relation = reads.relation(connection, name)
-    ddl.require_table(relation)
+    guard.require_table(relation)
     found = next((k for k in relation.constraints if k.name.lower() == constraint.lower()), None)
     if found is None:
         if if_exists:
@@ -156,7 +157,7 @@ def _change(
     reason: str,
 ) -> None:
     """One commit that writers who planned before it are at most one state behind of."""
-    ddl.barrier(context, _present(context.catalog, relation))
+    reshape.barrier(context, _present(context.catalog, relation))
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         current = reads.relation_by_id(connection, relation.id)
@@ -168,7 +169,7 @@ def _change(
         if len({one.name.lower() for one in wanted}) < len(wanted):
             raise DuplicateNameError(f"{current.name}: expected a new name for a constraint, found it there already")
         update = c.SetConstraints(relation=current.id, constraints=wanted)
-        return ddl.on_relation(current.id, f"alter table {current.name}: {reason}", update)
+        return c.on_relation(current.id, f"alter table {current.name}: {reason}", update)
 
     context.catalog.decide(decide, node=context.node)
 
@@ -182,7 +183,7 @@ def _refuse_old(context: Context, name: str, constraint: Constraint) -> None:
     """Look at the rows that are there, once every writer at work knows the constraint."""
     with context.catalog.reading() as connection:
         relation = reads.relation(connection, name)
-    ddl.barrier(context, relation)
+    reshape.barrier(context, relation)
     with context.catalog.reading() as connection:
         snapshot = reads.snapshot(connection, relation)
         staged = reads.staged_runs(connection, relation)

@@ -16,21 +16,19 @@ from sqlalchemy import Connection
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, Version
-from ebla.catalog import topology
 from ebla.catalog import transactions as tx
-from ebla.errors import TypeMismatchError
 from ebla.model import changes as c
-from ebla.model.relation import Column, Kind, Relation
+from ebla.model.relation import Kind, Relation
 from ebla.model.snapshot import Snapshot
 from ebla.spark import write as swrite
 from ebla.sql.statements import CreateTable
 from ebla.tables import batch as b
-from ebla.tables import constraint_ddl, ddl
+from ebla.tables import constraint_ddl, new_table
 from ebla.tables.context import Context
+from ebla.tables.new_table import columns_of
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import join
 from ebla.tables.writes import WriteResult, until_committed
-from ebla.values import types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,13 +53,13 @@ def create_filled(
 
 
 def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]) -> WriteResult | None:
-    ddl.check_name(statement.name, "table")
-    tablets, replication, kept = ddl.storage_options(context.settings, statement.options)
+    new_table.check_name(statement.name, "table")
+    tablets, replication, kept = new_table.storage_options(context.settings, statement.options)
     reached = context.reached()
     with context.catalog.reading() as connection:  # a wrong request computes nothing
         if _replaced(connection, statement) is None:
             return None
-        placement = ddl.place(list(topology.members(connection).values()), reached, tablets, replication)
+        placement = new_table.place_on_members(connection, reached, tablets, replication)
     transaction = tx.begin_new(
         context.catalog,
         node=context.node,
@@ -79,14 +77,16 @@ def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transa
             replication=replication,
             schema_version=1,
             placement_version=1,
-            columns=ddl.new_columns(statement.name, columns_of(statement.name, found.frame), statement.primary_key),
+            columns=new_table.new_columns(
+                statement.name, columns_of(statement.name, found.frame), statement.primary_key
+            ),
             placement=placement,
             horizon=transaction.snapshot,
             created_version=transaction.snapshot,
             comment=statement.comment,
         )
         declared = constraint_ddl.declared(context, table.name, table.visible, statement.checks)
-        table = replace(table, options=kept | ddl.kept_constraints(declared))
+        table = replace(table, options=kept | new_table.kept_constraints(declared))
         opened = join(context, transaction, table)
     except BaseException:
         tx.abort(context.catalog, transaction.id)
@@ -104,25 +104,13 @@ def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transa
         raise
 
 
-def columns_of(table: str, frame: DataFrame) -> list[Column]:
-    """The columns of a query, with the types that Spark gives them."""
-    made = []
-    for field in frame.schema.fields:
-        try:
-            kind = types.from_spark(field.dataType)
-        except TypeMismatchError as error:
-            raise TypeMismatchError(f"{table}.{field.name}: {error}; CAST it in the query") from None
-        made.append(Column(name=field.name, physical=field.name, type=kind))
-    return made
-
-
 def _number(transaction: tx.Transaction) -> RelationId:
     assert transaction.relation is not None, "begin_new takes one"
     return transaction.relation
 
 
 def _replaced(connection: Connection, statement: CreateTable) -> tuple[c.Update, ...] | None:
-    return ddl.replaced(
+    return new_table.replaced(
         connection, statement.name, if_not_exists=statement.if_not_exists, or_replace=statement.or_replace
     )
 

@@ -7,23 +7,21 @@ nothing is folded, and writers, and an index that is being filled, go on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ebla.base.failpoint import hit
-from ebla.base.ids import TabletId
-from ebla.catalog import resizes
 from ebla.catalog import transactions as tx
 from ebla.errors import StorageError
 from ebla.model import changes as c
-from ebla.model.relation import FOREVER, Relation, Run, RunSource
+from ebla.model.relation import FOREVER, Run, RunSource
 from ebla.model.snapshot import Snapshot
 from ebla.model.tablets import tablet_around
 from ebla.spark.write import TabletFile
 from ebla.storage import runs as rf
 from ebla.storage.cutting import CutFile, cut
 from ebla.tables.commit import Commit
-from ebla.tables.compaction import compact, forget
+from ebla.tables.compaction import forget
 from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import OpenTransaction, begin
@@ -34,33 +32,6 @@ COMMIT_BYTES = 2**30
 
 Choice = Callable[[Snapshot], Sequence[Run]]
 """The runs of a snapshot that are to be cut."""
-
-
-def cut_for_split(context: Context, relation: Relation, tablets_now: Collection[TabletId]) -> int:
-    """Cut the level 1 runs that some tablets of a relation or an index have and that cross the tablets that are coming;
-    how many there were."""
-    with context.catalog.reading() as connection:
-        tablets = resizes.coming_tablets(connection, relation.id)
-    if tablets is None:
-        return 0
-
-    def choose(snapshot: Snapshot) -> list[Run]:
-        return crossing((run for run in snapshot.level1 if run.tablet in tablets_now), tablets)
-
-    return cut_runs(context, relation.name, tablets, choose)
-
-
-class Cutting:
-    """What prepares runs for a resize, in one process."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def cut(self, relation: Relation, tablets: Collection[TabletId]) -> int:
-        return cut_for_split(self._context, relation, tablets)
-
-    def fold(self, relation: Relation) -> int:
-        return compact(self._context, relation.name).folded_runs
 
 
 def crossing(runs: Iterable[Run], tablets: int) -> list[Run]:

@@ -7,8 +7,8 @@ from ebla.catalog import reads
 from ebla.model import changes as c
 from ebla.model.topology import RequestKind
 from ebla.model.topology_changes import AddRequest
+from ebla.relations.guard import require_table
 from ebla.tables.context import Context
-from ebla.tables.ddl import require_table
 
 
 def truncate(context: Context, name: str) -> Version:

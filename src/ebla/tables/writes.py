@@ -21,11 +21,11 @@ from ebla.base.ids import TransactionId, Version
 from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model.relation import Relation, RunState
+from ebla.relations.guard import require_table
 from ebla.relations.tasks import staging_tasks
 from ebla.tables import batch as b
 from ebla.tables.commit import Commit
 from ebla.tables.context import Context
-from ebla.tables.ddl import require_table
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import OpenTransaction, begin
 

@@ -12,7 +12,7 @@ from ebla.spark.session import view_settings
 from ebla.sql.parse import statement_of
 from ebla.sql.query import Query
 from ebla.sql.statements import ExplainView
-from ebla.tables import ddl
+from ebla.tables import new_table
 from ebla.tables.context import Context
 from ebla.validate import ScriptItem, items_report, refuse, warehouse
 from ebla.validate.spark import SparkAnalyser
@@ -48,7 +48,7 @@ def analyze_item(context: Context, item: ScriptItem, query: Query) -> ViewAnalys
     relations = {n: r for n, r in found.items() if r is not None}
     columns = columns_of(facts.relation, facts.drawn)
     for column in columns:
-        ddl.check_fields(facts.relation.name or "the query", column)
+        new_table.check_fields(facts.relation.name or "the query", column)
     kept = query if facts.drawn is None else facts.drawn.query
     made = direct_of_relations(kept, relations, [col for col in columns if col.name not in HIDDEN_KEY], settings)
     return ViewAnalysis(

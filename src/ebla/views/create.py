@@ -13,7 +13,7 @@ from ebla.model.tasks import PACE, Build, pace
 from ebla.relations.tasks import NO_RELATION
 from ebla.sql.parse import statement_of
 from ebla.sql.query import Query
-from ebla.tables import ddl
+from ebla.tables import new_table
 from ebla.tables.context import Context
 from ebla.validate import ScriptItem
 from ebla.views.analysis import analyze_item
@@ -40,7 +40,7 @@ def create_view(
     if refresh not in ("auto", "incremental"):
         raise UsageError(f"refresh: expected 'auto' or 'incremental', found {refresh!r}")
     speed = pace({n: given.pop(n) for n in PACE if n in given})
-    tablets, replication, kept = ddl.storage_options(context.settings, given)
+    tablets, replication, kept = new_table.storage_options(context.settings, given)
     with context.catalog.reading() as connection:
         if if_not_exists and reads.find_relation(connection, name) is not None:
             return None

@@ -9,9 +9,9 @@ from ebla.catalog import building, reads
 from ebla.errors import UsageError
 from ebla.model import changes as c
 from ebla.model.relation import Kind
+from ebla.relations import guard
 from ebla.relations import views as definition
 from ebla.relations.guard import dropping
-from ebla.tables import ddl
 from ebla.tables.context import Context
 
 
@@ -26,7 +26,7 @@ def drop_view(
             return None
         if found is None:
             found = definition.load(connection, name).relation  # which says that there is none
-        ddl.require_kind(found, Kind.VIEW, "CANCEL BUILD of a" if while_building else "DROP")
+        guard.require_kind(found, Kind.VIEW, "CANCEL BUILD of a" if while_building else "DROP")
         if while_building and found.id not in building.builds(connection):
             raise UsageError(
                 f"view {found.name}: expected a build that can be cancelled, found it built; "

@@ -9,16 +9,17 @@ from sqlalchemy import Connection
 
 from ebla.algebra.build_method import DrivenBuild
 from ebla.base.ids import NodeId
-from ebla.catalog import reads, topology
+from ebla.catalog import reads
 from ebla.errors import DuplicateNameError
 from ebla.model import changes as c
 from ebla.model.relation import Kind
 from ebla.model.tasks import Build
+from ebla.relations import guard
 from ebla.relations import views as definition
 from ebla.relations.guard import refuse_if_replaced
 from ebla.relations.tasks import first_tasks
 from ebla.sql.query import Query
-from ebla.tables import ddl
+from ebla.tables import new_table
 from ebla.views.replace import begun
 from ebla.views.view_analysis import ViewAnalysis
 
@@ -50,7 +51,7 @@ def decision(connection: Connection, new: NewView, node: NodeId) -> c.Decision |
             return None
         if not new.or_replace:
             raise DuplicateNameError(f"view {name}: expected a free name, found a {found.kind} of that name")
-        ddl.require_kind(found, Kind.VIEW, "CREATE OR REPLACE")
+        guard.require_kind(found, Kind.VIEW, "CREATE OR REPLACE")
         name, older = definition.replacement_name(found.name), begun(connection, found)
     how = new.checked.build_method(definition.inputs_of(new.query))
     base = None if how.base is None else reads.relation(connection, how.base)
@@ -76,7 +77,7 @@ def _relation(connection: Connection, new: NewView, name: str) -> c.CreateRelati
         tablets=tablets,
         replication=replication,
         columns=checked.columns,
-        placement=ddl.place(list(topology.members(connection).values()), new.reached, tablets, replication),
+        placement=new_table.place_on_members(connection, new.reached, tablets, replication),
         comment=None,
         options=definition.options(
             new.query.text,

@@ -16,10 +16,10 @@ from ebla.model.relation import Kind
 from ebla.relations import failed_builds as failed
 from ebla.relations import index_table as table
 from ebla.relations import indexes as definition
+from ebla.relations.guard import require_kind
 from ebla.relations.indexes import Index
 from ebla.spark.result import Result, named_like
 from ebla.sql import statements as st
-from ebla.tables.ddl import require_kind
 
 if TYPE_CHECKING:
     from ebla.api.database import Database

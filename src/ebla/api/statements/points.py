@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ebla.algebra.names import is_case_sensitive
 from ebla.api.statements.frames import Rows
+from ebla.predicates import comparisons
 from ebla.predicates import filters as fl
 from ebla.query import points
 from ebla.sql import statements as st
@@ -29,7 +30,7 @@ def point_rows(
     condition, alias = statement.where, statement.alias or statement.table
     if condition is None or not is_common(context, condition):
         return None
-    filters = points.understood(condition, alias, relation, dialect.parameters, dialect.zone)
+    filters = comparisons.understood(condition, alias, relation, dialect.parameters, dialect.zone)
     compared = [one for one in filters if one is not None]
     there = points.points(transaction, compared)
     rows = None if there is None else points.rows_at(transaction, there)

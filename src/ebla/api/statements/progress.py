@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ebla.catalog import building, reads
 from ebla.model.relation import Kind
+from ebla.relations import build_measure
 from ebla.relations import builds as build_progress
 from ebla.relations import failed_builds as failed
 from ebla.relations import indexes as index_definition
@@ -34,7 +35,7 @@ class Progress:
                 found = build_progress.table(connection, self._context.catalog.clock())
         return Result(table=found, spark=lambda: self._context.spark)
 
-    def of(self, name: str) -> build_progress.BuildProgress:
+    def of(self, name: str) -> build_measure.BuildProgress:
         with self._context.catalog.reading() as connection:
             found = reads.find_relation(connection, name)
             now, builds, alive = (

@@ -15,7 +15,7 @@ from ebla.model.relation import Column, Constraint, Kind, Relation
 from ebla.relations import copies
 from ebla.spark.result import Result, named_like
 from ebla.sql import statements as st
-from ebla.tables import compaction, constraint_ddl, ddl, defaults, truncation
+from ebla.tables import column_ddl, compaction, constraint_ddl, ddl, truncation
 from ebla.values import types
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Tables:
                 ddl.create_table(
                     context,
                     statement.name,
-                    defaults.columns_of(context, statement.name, statement.columns),
+                    column_ddl.columns_of(context, statement.name, statement.columns),
                     statement.primary_key,
                     if_not_exists=statement.if_not_exists,
                     or_replace=statement.or_replace,
@@ -58,21 +58,21 @@ class Tables:
             case st.RenameTable(table=table, new_name=new):
                 ddl.rename_table(context, table, new)
             case st.AddColumns(table=table, columns=specs, if_not_exists=optional):
-                added = defaults.columns_of(context, table, specs)
-                fills = partial(defaults.fills_rows, added=added)
-                ddl.add_columns(context, table, added, if_not_exists=optional, fills=fills)
+                added = column_ddl.columns_of(context, table, specs)
+                fills = partial(column_ddl.fills_rows, added=added)
+                column_ddl.add_columns(context, table, added, if_not_exists=optional, fills=fills)
             case st.SetDefault(table=table, column=column, default=text):
-                defaults.set_default(context, table, column, text)
+                column_ddl.set_default(context, table, column, text)
             case st.DropColumns(table=table, columns=names, cascade=cascade):
-                ddl.drop_columns(context, table, names, cascade=cascade)
+                column_ddl.drop_columns(context, table, names, cascade=cascade)
             case st.RenameColumn(table=table, column=column, new_name=new):
-                ddl.rename_column(context, table, column, new)
+                column_ddl.rename_column(context, table, column, new)
             case st.AlterColumnType(table=table, column=column, type=kind):
-                ddl.widen_column(context, table, column, kind)
+                column_ddl.widen_column(context, table, column, kind)
             case st.SetTableComment(table=table, comment=comment):
                 ddl.comment_table(context, table, comment)
             case st.SetColumnComment(table=table, column=column, comment=comment):
-                ddl.comment_column(context, table, column, comment)
+                column_ddl.comment_column(context, table, column, comment)
 
     def _constraints(self, statement: st.CreateTable) -> Sequence[Constraint]:
         """Analysed only if the table is created."""
