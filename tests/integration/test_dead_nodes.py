@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from ebla.storage import copies
 from ebla.storage import runs as rf
 from ebla.storage.copying import CopyResult
 from ebla.storage.files import MARKER, Root
-from ebla.tables import sweep, vacuum
+from ebla.tables import sweep
 from ebla.topology import run_copies
 from ebla.topology.run_copies import repair
 from support.warehouse import connect, eventually, live_runs, named, names_of, rows, stored
@@ -171,7 +171,7 @@ def test_a_copier_that_dies_leaves_a_registered_copy_as_it_is(db, tmp_path, monk
     def dies(*given: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(copies, "_summed", dies)
+    monkeypatch.setattr(copies, "_blocks", dies)
     with pytest.raises(KeyboardInterrupt):
         run_copies.copy(db.context, relation, late, CopyResult())
     assert stored(db) == before == named(db)
@@ -193,7 +193,7 @@ def test_a_full_disk_is_left_as_it_was_and_stops_no_other_node(db, tmp_path, mon
         if target.location.endswith("node3"):
             tried.append(path)
             with monkeypatch.context() as full:
-                full.setattr(copies, "_summed", no_room)
+                full.setattr(copies, "_blocks", no_room)
                 real(source, target, path, size, beside)
         real(source, target, path, size, beside)
 
@@ -208,10 +208,9 @@ def test_a_full_disk_is_left_as_it_was_and_stops_no_other_node(db, tmp_path, mon
         db.sql(f"WAIT FOR REQUEST {request}")
 
 
-def no_room(blocks: Iterable[bytes], then: Callable[[bytes], object] = lambda block: None) -> tuple[int, int]:
+def no_room(root: Root, path: str) -> Iterator[bytes]:
     """The disk takes a part of a file."""
-    for block in blocks:
-        then(block[:100])
+    yield b"a part"
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -266,7 +265,7 @@ def test_a_sweep_spares_a_copy_that_a_repair_names_at_the_same_moment(db, tmp_pa
     assert len(left) == 1
     made: list[int] = []
     monkeypatch.setattr(
-        vacuum, "hit", lambda name: made.append(repair(db.context).made) if name == "sweep.read" else None
+        sweep, "hit", lambda name: made.append(repair(db.context).made) if name == "sweep.read" else None
     )
     assert sweep.sweep(db.context) == (0, 0, 0)
     assert made == [1]

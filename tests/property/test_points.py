@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
-from ebla.api.statements import changes, points
+from ebla.api.statements import change_batches, points
 from ebla.errors import EblaError
 from ebla.tables import level0
 from ebla.tables.batch import ArrowBatch
@@ -184,7 +184,7 @@ def test_looked_up_rows_become_what_spark_makes_of_all(db: ebla.Database, monkey
         for way in (lambda *_: None, on_spark, anyhow):
             fresh()
             with pytest.MonkeyPatch.context() as patched:
-                patched.setattr(changes, "point_rows", way)
+                patched.setattr(change_batches, "point_rows", way)
                 outcomes.append(outcome(db, text, given))
         assert outcomes[1] == outcomes[0], text
         assert outcomes[2] == outcomes[0], text
