@@ -145,10 +145,10 @@ MISTAKES: dict[str, list[tuple[Any, str, Any]]] = {
     "the pending replica is read while it is copied to": [(relation, "reads_from", new_while_streaming)],
     "readers go over to a replica that lacks runs": [
         (loader, "_count_missing", nothing_lacks),
-        (transitions, "_refuse_incomplete", refuse_nothing),
+        (transitions, "refuse_incomplete", refuse_nothing),
     ],
     "two transitions of one tablet": [(load.Load, "places", all_places), (transitions, "_begin", begin_again)],
-    "copies of a replica that left stay in the manifest": [(transitions, "_without_copies", keep_copies)],
+    "copies of a replica that left stay in the manifest": [(transitions, "without_copies", keep_copies)],
     "a resize and a move wait for each other": [(coordinator, "_leaves_free", resizes_alone)],
     "aborted tasks are not replaced when their tablet has arrived": [(task_moves, "arrive", lose_tasks)],
 }
