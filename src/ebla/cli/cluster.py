@@ -31,6 +31,15 @@ Relation = Annotated[
         metavar="RELATION", help="A table or view.", show_default=False, autocompletion=completion.relations
     ),
 ]
+AnyRelation = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RELATION",
+        help="A table or view; all of them by default.",
+        show_default=False,
+        autocompletion=completion.relations,
+    ),
+]
 NoWait = Annotated[
     bool,
     typer.Option("--no-wait", help="Print the request and leave. Another process that is open answers it."),
@@ -51,15 +60,7 @@ def nodes(context: typer.Context, warehouse: Warehouse = None, json: Json = Fals
 @command(app, "ebla cluster tablets", "ebla cluster tablets orders")
 def tablets(
     context: typer.Context,
-    relation: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="RELATION",
-            help="A table or view; all of them by default.",
-            show_default=False,
-            autocompletion=completion.relations,
-        ),
-    ] = None,
+    relation: AnyRelation = None,
     warehouse: Warehouse = None,
     json: Json = False,
     debug: Debug = False,
@@ -89,15 +90,7 @@ def requests(context: typer.Context, warehouse: Warehouse = None, json: Json = F
 @command(app, "ebla cluster replication", "ebla cluster replication orders --set 3")
 def replication(
     context: typer.Context,
-    relation: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="RELATION",
-            help="A table or view; all of them by default.",
-            show_default=False,
-            autocompletion=completion.relations,
-        ),
-    ] = None,
+    relation: AnyRelation = None,
     copies: Annotated[
         int | None,
         typer.Option("--set", metavar="COPIES", help="Ask for this many copies of each tablet of RELATION."),
