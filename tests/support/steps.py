@@ -12,7 +12,7 @@ from ebla.build import engine, leader, node, settling
 from ebla.indexes import chunk_fill, tablet_commits, validate, walk
 from ebla.views.epoch import coverage as covering
 from ebla.views.epoch import whole_epoch
-from ebla.views.fill import backfill, chunk_commit
+from ebla.views.fill import backfill, chunk_commit, chunk_write
 
 
 class Steps:
@@ -26,6 +26,7 @@ class Steps:
             *builds,
             backfill,
             chunk_commit,
+            chunk_write,
             covering,
             whole_epoch,
             chunk_fill,

@@ -10,28 +10,19 @@ scanned once for all (`ebla.tables.chunk_scan`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import Version
-from ebla.catalog import reads
 from ebla.model.relation import Relation
 from ebla.relations.shapes import shape_of, used_columns
 from ebla.spark import scan as sscan
-from ebla.spark import write as swrite
-from ebla.tables import batch as b
 from ebla.tables.chunk_scan import ChunkReading, Scan
 from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import begin_of
-from ebla.views.epoch.culprit import naming_culprits
-from ebla.views.epoch.evaluate import Evaluation
-from ebla.views.epoch.inputs import Inputs
 from ebla.views.epoch.round import Round
 from ebla.views.fill.chunk_commit import ChunkCommit, FilledView
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from ebla.views.fill.chunk_write import write_chunk
 
 
 def reading(base: Relation, fillings: Sequence[FilledView], not_before: Version) -> ChunkReading:
@@ -64,7 +55,7 @@ def fill(context: Context, scan: Scan, fillings: Sequence[FilledView]) -> list[E
         try:
             with context.kept_alive(transaction.id):
                 commit = ChunkCommit(filling=one, scan=scan, version=version, sink=Sink(transaction))
-                _write(context, one, version, commit.sink, round_, rows)
+                write_chunk(context, one, version, commit.sink, round_, rows)
                 commit.commit()
                 hit("build.chunk_committed")
             found.append(None)
@@ -76,25 +67,3 @@ def fill(context: Context, scan: Scan, fillings: Sequence[FilledView]) -> list[E
                 left.roll_back()
             raise
     return found
-
-
-def _write(context: Context, filling: FilledView, version: Version, sink: Sink, round_: Round, rows: DataFrame) -> None:
-    """Put what a view's query makes of these rows of the base, and of all of its other inputs, into runs."""
-    with context.catalog.reading() as connection:
-        now = {n: reads.snapshot(connection, r, version) for n, r in filling.relations.items()}
-    shape, _ = shape_of(filling.view, filling.relations)
-    inputs = Inputs(
-        round=round_,
-        relations=filling.relations,
-        before=dict.fromkeys(filling.relations),
-        now=now,
-        used=used_columns(shape, filling.relations),
-        rows_max=context.settings.batch_rows_max,
-        settings=filling.view.settings,
-    )
-    evaluation = Evaluation(filling.view, inputs)
-    with naming_culprits(evaluation):
-        found = evaluation.frame({filling.driven.leaf: rows})
-        fitted = swrite.fitted(found, filling.view.relation, hidden=True)
-        sink.put(b.FrameBatch(frame=fitted, kind=b.UPSERT, plain=True, rows=None))
-    hit("build.chunk_written")
