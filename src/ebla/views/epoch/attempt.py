@@ -38,6 +38,11 @@ class Target:
     batch: Mapping[str, Version] = field(default_factory=dict)
     """Inputs (names in lower case) that are read at a version of their own."""
 
+    @classmethod
+    def of_position(cls, position: Position) -> Target:
+        """The versions at which a view stands."""
+        return cls(stream=position.applied_version, batch={n: Version(v) for n, v in position.read.items()})
+
     def versions(self, relations: Mapping[str, Relation], newest: Version) -> dict[str, Version]:
         """Of all inputs. A view among them is read as it is now: its epoch came first."""
         return {n: self.batch.get(n, self.stream if r.kind is Kind.TABLE else newest) for n, r in relations.items()}

@@ -14,35 +14,36 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-from sqlalchemy import Connection
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from ebla.base.failpoint import hit
-from ebla.base.ids import RelationId, Version
 from ebla.catalog import reads
-from ebla.catalog import transactions as tx
-from ebla.catalog.leadership import is_gone
 from ebla.errors import ConflictError, UnknownNameError
-from ebla.model.handlers import DICTIONARY, Handler, behind_busy, held, owners, tuning, with_inputs
-from ebla.relations import handlers as stored
+from ebla.model.handlers import DICTIONARY, Handler, behind_busy, tuning
 from ebla.relations import views as definition
-from ebla.relations.readers import among
 from ebla.relations.views import View
 from ebla.tables.context import Context
 from ebla.views.epoch import maintain
 from ebla.views.epoch.apply import ViewInputs, apply_epoch
 from ebla.views.epoch.attempt import Epoch, Target
 from ebla.views.epoch.growth import Piece
-from ebla.views.handlers import dictionary
+from ebla.views.handlers import dictionary, dictionary_views
+from ebla.views.handlers.other_epochs import wait_for_others
+from ebla.views.handlers.owned_views import (
+    chosen_views,
+    dictionaries_of,
+    held_versions,
+    relations_of,
+    views_with_handlers,
+    with_their_inputs,
+    without_rows,
+)
 from ebla.views.handlers.refreshes import Refreshes, RefreshResult
 
 HANDLER = "handler/"
 """What the names begin with of the lease of a handler, and of the service that runs its epochs."""
 ATTEMPTS = 5
 """How often work is begun again, at least, that another process was faster with."""
-LOOK_AGAIN_S = 0.02
-"""How often an epoch looks whether those of other processes have ended."""
 LOOK_S = 0.5
 """How often a refresh that waits is looked at: its rate may have been altered."""
 
@@ -98,44 +99,27 @@ class Epochs:
         """One epoch of a handler's views, to one base version; dictionaries stay at their versions."""
         with self._handlers.of(name.lower()):
             with self._context.catalog.reading() as connection:
-                owned = stored.owned(connection)
-                mine = {r.name.lower(): r for r, h in owned if h.name.lower() == name.lower()}
+                mine = relations_of(connection, name)
                 built = mine.keys() - {r.name.lower() for r in mine.values() if r.id in reads.built_online(connection)}
             with self._views.holding_free(mine) as free:
-                self._wait_for_others(mine[n].id for n in built)
+                wait_for_others(self._context, [mine[n].id for n in built])
                 with self._left_out_lock:
                     self._left_out |= mine.keys() - free
                     self._left_out -= free
                 # Only now: what is read before a view's lock is held may be old.
                 with self._context.catalog.reading() as connection:
-                    views = _views(connection)
-                    busy = (mine.keys() - free) | _without_rows(views, mine)
+                    views = views_with_handlers(connection)
+                    busy = (mine.keys() - free) | without_rows(views, mine)
                     waiting = behind_busy({n: views[n][0].inputs for n in mine if n in views}, busy)
                     newest = reads.current_version(connection)
                     targets = {
-                        n: Target(stream=newest, batch=_held(connection, *views[n], newest))
+                        n: Target(stream=newest, batch=held_versions(connection, *views[n], newest))
                         for n in mine.keys() - waiting
                         if n in views
                     }
-                    loaded = _with_inputs(connection, views, targets)
+                    loaded = with_their_inputs(connection, views, targets)
                 hit("handler.before_epoch")
                 return self._refresh(targets, views, loaded=loaded)
-
-    def _wait_for_others(self, views: Iterable[RelationId]) -> None:
-        """Let other processes end the epochs that they have begun on these views: then there may be nothing to do.
-
-        Not for long: a process that is slower than a lease is not waited for, and one that is gone not at all. Nor is
-        one that builds a view: its chunks may take long, and the other views are not to wait for them.
-        """
-        catalog, holder = self._context.catalog, self._context.holder
-        ids = list(views)
-        deadline = time.monotonic() + self._context.settings.leader_lease_s
-        while time.monotonic() < deadline:
-            with catalog.reading() as connection:
-                others = tx.epochs_elsewhere(connection, ids, holder, catalog.clock())
-            if all(map(is_gone, others)):
-                return
-            time.sleep(LOOK_AGAIN_S)
 
     # ---- on request -------------------------------------------------------------------------------------
 
@@ -149,7 +133,7 @@ class Epochs:
     def build(self, piece: Piece) -> list[Epoch]:
         """Build a view in one piece, or a chunk of one that grows, behind epochs of the views that it reads."""
         with self._context.catalog.reading() as connection:
-            views = _views(connection)
+            views = views_with_handlers(connection)
         if piece.view not in views:
             raise UnknownNameError(f"view {piece.view}: expected to be there, found dropped")
         if not piece.stretches or any(n in views for n in views[piece.view][0].inputs):
@@ -168,8 +152,7 @@ class Epochs:
             position = view.position
             if position is None:
                 return []
-            target = Target(stream=position.applied_version, batch={n: Version(v) for n, v in position.read.items()})
-            done = apply_epoch(self._context, name, target, repair=True)
+            done = apply_epoch(self._context, name, Target.of_position(position), repair=True)
         self._on_epoch(done)
         return [done]
 
@@ -177,7 +160,7 @@ class Epochs:
         """Bring what is covered of a view that is being built to the newest version."""
         with self._views.of(name.lower()):
             with self._context.catalog.reading() as connection:
-                views = _views(connection)
+                views = views_with_handlers(connection)
                 newest = reads.current_version(connection)
             if name.lower() not in views:
                 return []
@@ -191,11 +174,12 @@ class Epochs:
         asked = {n.lower() for n in names}
         deadline = time.monotonic() + self._context.settings.leader_lease_s
         for attempt in itertools.count(1):
-            chosen = self._chosen(asked)
+            with self._context.catalog.reading() as connection:
+                chosen = chosen_views(connection, asked)
             try:
                 handlers = {handler.name.lower() for _, handler in chosen.values()}
                 with self._views.holding(chosen), self._handlers.holding(handlers):
-                    self._wait_for_others(view for view, _ in chosen.values() if view is not None)
+                    wait_for_others(self._context, [view for view, _ in chosen.values() if view is not None])
                     return self._to_newest(chosen, wanted, asked, build)
             except ConflictError:
                 if attempt >= ATTEMPTS and time.monotonic() > deadline:
@@ -204,28 +188,14 @@ class Epochs:
                 self._on_free()
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _chosen(self, asked: set[str]) -> dict[str, tuple[RelationId | None, Handler]]:
-        """The views that a request is about: which one is waited for (`None`: it is being built), and its handler."""
-        with self._context.catalog.reading() as connection:
-            owned = {relation.name.lower(): (relation, handler) for relation, handler in stored.owned(connection)}
-            inputs = {n: definition.inputs_of_relation(relation) for n, (relation, _) in owned.items()}
-            wanted = with_inputs(inputs, asked or inputs)
-            off = {n for n in wanted if n not in asked and not owned[n][1].should_run}
-            views = definition.all_views(connection) if off else []
-            left_out = off & {view.relation.name.lower() for view in views if _built(view)}
-            online = reads.built_online(connection)
-        return {
-            n: (None if owned[n][0].id in online else owned[n][0].id, owned[n][1]) for n in wanted if n not in left_out
-        }
-
     def _to_newest(
         self, chosen: Collection[str], wanted: Callable[[View], bool], asked: set[str], build: Piece | None
     ) -> list[Epoch]:
         with self._context.catalog.reading() as connection:
-            views = _views(connection)
+            views = views_with_handlers(connection)
             newest = reads.current_version(connection)
-            batch = {v.relation.name.lower(): inputs for v, _, inputs in among(connection, views.values())}
-            loaded = _with_inputs(connection, views, [n for n in chosen if n in views])
+            batch = dictionaries_of(connection, views)
+            loaded = with_their_inputs(connection, views, [n for n in chosen if n in views])
         built = None if build is None else build.view
         # A view among the inputs is read as its own epoch, which comes first, leaves it.
         targets = {
@@ -307,7 +277,7 @@ class Epochs:
     def refreshing(self, handlers: Collection[str]) -> set[str]:
         """Those of some handlers that have a view whose refresh goes on."""
         with self._context.catalog.reading() as connection:
-            found = dictionary.running(connection, handlers)
+            found = dictionary_views.running(connection, handlers)
         return {one.handler.name for one in found if not one.refresh.paused or one.again}
 
     def _on_free(self) -> None:
@@ -323,35 +293,3 @@ class Epochs:
             self._left_out.discard(name)
         if left_out and not self.stopping.is_set():
             self.of_handler(handler.name)
-
-
-def _views(connection: Connection) -> dict[str, tuple[View, Handler]]:
-    """Every view with its handler, by name in lower case, each behind the views that it reads."""
-    views = definition.all_views(connection)
-    handler_of = owners([v.relation.id for v in views], stored.handlers(connection))
-    return {v.relation.name.lower(): (v, handler_of[v.relation.id]) for v in views}
-
-
-def _with_inputs(
-    connection: Connection, views: Mapping[str, tuple[View, Handler]], names: Collection[str]
-) -> list[ViewInputs]:
-    """Some views with their inputs, in the order of `views`."""
-    chosen = [view for name, (view, _) in views.items() if name in names]
-    return [(view, {n: reads.relation(connection, n) for n in view.inputs}) for view in chosen]
-
-
-def _built(view: View) -> bool:
-    return view.position is not None and view.position.built
-
-
-def _without_rows(views: Mapping[str, tuple[View, Handler]], mine: Collection[str]) -> set[str]:
-    """Views that nothing can be computed from: not built, and not about to be in an epoch of `mine`."""
-    return {n for n, (v, _) in views.items() if not _built(v) and (n not in mine or v.position is not None)}
-
-
-def _held(connection: Connection, view: View, handler: Handler, newest: Version) -> dict[str, Version]:
-    if not handler.batch:
-        return {}
-    ids = {n: reads.relation(connection, n).id for n in view.inputs}
-    mine = {n: i for n, i in ids.items() if i in handler.batch}
-    return held(dictionary.batch_inputs(connection, view, mine, dictionary.Position()), newest)

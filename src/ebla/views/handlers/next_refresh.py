@@ -17,8 +17,8 @@ from ebla.relations import handlers as stored
 from ebla.relations.cut import cut_of
 from ebla.relations.views import View
 from ebla.tables.context import Context
-from ebla.views.handlers import dictionary
-from ebla.views.handlers.dictionary import DueRefresh, RunningRefresh
+from ebla.views.handlers import dictionary_views
+from ebla.views.handlers.dictionary_views import DueRefresh, RunningRefresh
 from ebla.views.handlers.pace import Pace
 
 
@@ -85,8 +85,8 @@ class NextRefresh:
 def look(context: Context, name: str, begin: Collection[str], go_on: Collection[str]) -> NextRefresh | None:
     """What is to be done with a view of these handlers; `None`: nothing."""
     with context.catalog.reading() as connection:
-        going = _named(dictionary.running(connection, go_on), name)
-        due = None if going is not None else _named(dictionary.due(connection, begin), name)
+        going = _named(dictionary_views.running(connection, go_on), name)
+        due = None if going is not None else _named(dictionary_views.due(connection, begin), name)
         one = going or due
         if one is None:
             return None

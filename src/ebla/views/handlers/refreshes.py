@@ -25,7 +25,7 @@ from ebla.relations.views import View
 from ebla.tables import troubles as troubled
 from ebla.tables.context import Context
 from ebla.views.epoch.attempt import Epoch
-from ebla.views.handlers import dictionary
+from ebla.views.handlers import dictionary_views
 from ebla.views.handlers.next_refresh import NextRefresh, look
 from ebla.views.handlers.pace import PacedChunk, done, planned
 from ebla.views.handlers.refresh_step import act
@@ -93,8 +93,8 @@ class Refreshes:
 
     def _views(self, begin: Collection[str], go_on: Collection[str]) -> list[View]:
         with self._context.catalog.reading() as connection:
-            going = [one.view for one in dictionary.running(connection, go_on)]
-            return going + [one.view for one in dictionary.due(connection, begin)]
+            going = [one.view for one in dictionary_views.running(connection, go_on)]
+            return going + [one.view for one in dictionary_views.due(connection, begin)]
 
     def _failed(self, view: View, error: Exception) -> float:
         """Record what went wrong, and say when it is tried again: soon, if another process came first."""
