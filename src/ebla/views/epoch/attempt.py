@@ -29,6 +29,9 @@ from ebla.views.epoch.rows import Rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+ViewInputs = tuple[View, Mapping[str, Relation]]
+"""A view and its inputs, as the round read them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:

@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING
 
-from ebla.base.ids import RelationId, Version
-from ebla.catalog import reads, troubles
-from ebla.catalog.troubles import Activity, Trouble
+from ebla.base.ids import RelationId
+from ebla.catalog import reads
+from ebla.catalog.troubles import Activity
 from ebla.errors import CatalogError, ConflictError, MissingDependencyError
-from ebla.model import changes as c
 from ebla.model.plans import Plan
-from ebla.model.relation import Kind, Relation
 from ebla.relations import views as definition
-from ebla.relations.shapes import shape_of, used_columns
-from ebla.relations.views import Position, View
-from ebla.spark.faults import is_final
-from ebla.tables import troubles as troubled
+from ebla.relations.views import View
 from ebla.tables.context import Context
-from ebla.views.epoch.apply import ViewInputs, apply_epoch
-from ebla.views.epoch.attempt import Epoch, Target
-from ebla.views.epoch.due import anything_new, written_since
+from ebla.views.epoch.agenda import agenda_of, forget_troubles
+from ebla.views.epoch.apply import apply_epoch
+from ebla.views.epoch.attempt import Epoch, Target, ViewInputs
+from ebla.views.epoch.failure import is_of_view, note, stop
 from ebla.views.epoch.growth import Piece
 from ebla.views.epoch.refresh_epoch import RefreshStep
 from ebla.views.epoch.round import Round
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
-log = logging.getLogger("ebla.views")
 
 
 def refresh(
@@ -62,106 +50,24 @@ def refresh(
         if loaded is None:
             read = [v for v in definition.all_views(connection) if v.relation.name.lower() in targets]
             loaded = [(v, {n: reads.relation(connection, n) for n in v.inputs}) for v in read]
-        agenda = _agenda(connection, loaded, targets, retry, context.catalog.clock(), at_once=at_once, chunk=chunk)
+        agenda = agenda_of(connection, loaded, targets, retry, context.catalog.clock(), at_once=at_once, chunk=chunk)
     done: dict[str, Epoch] = {}
     for level in _levels(agenda.due):
         round_ = Round(context)
         busy = [v for v in level if v.relation.id not in agenda.idle]
         for view in busy:
             with contextlib.suppress(Exception):  # its own epoch meets the same, and tells
-                shape, _ = shape_of(view, agenda.inputs[view.relation.id])
-                round_.uses(used_columns(shape, agenda.inputs[view.relation.id]))
+                round_.uses(agenda.used(view))
         for view in level:
             if view.relation.id in agenda.idle:
                 done[view.relation.name] = Epoch.without_rows(view)
         for epoch in _side_by_side(context, busy, targets, round_, build, chunk, agenda.steady, alone=of_dictionaries):
             done[epoch.view] = epoch
-    _forget_troubles(context, agenda, targets, done, chunk)
+    forget_troubles(context.catalog, agenda, targets, done, chunk)
     conflicts = [one.error for one in done.values() if isinstance(one.error, ConflictError)]
     if conflicts:
         raise conflicts[0]  # another process came first; what the other views did is committed
     return [done[v.relation.name] for v in agenda.due if v.relation.name in done]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Agenda:
-    """What a round has to do."""
-
-    due: Sequence[View]
-    idle: Container[RelationId]
-    """Views that are due, and have nothing new to read."""
-    steady: Mapping[RelationId, ViewInputs]
-    """Views that read tables only and are followed as usual: what was read of them need not be read again."""
-    inputs: Mapping[RelationId, Mapping[str, Relation]]
-    troubles: Mapping[RelationId, Trouble]
-
-
-def _agenda(
-    connection: Connection,
-    loaded: Sequence[ViewInputs],
-    targets: Mapping[str, Target],
-    retry: Container[str],
-    now: int,
-    *,
-    at_once: bool,
-    chunk: RefreshStep | None,
-) -> _Agenda:
-    inputs = {v.relation.id: relations for v, relations in loaded}
-    met = {t.relation: t for t in troubles.everything(connection, list(inputs)) if t.work is Activity.EPOCH}
-    due, idle, steady = list[View](), set[RelationId](), dict[RelationId, ViewInputs]()
-    for view, relations in loaded:
-        number, name = view.relation.id, view.relation.name.lower()
-        if name not in targets:
-            continue
-        if not at_once and _is_waiting(met.get(number), now) and name not in retry:
-            continue
-        if not _is_due(connection, view, relations, targets[name], retry):
-            continue
-        due.append(view)
-        if chunk is None and all(relation.kind is Kind.TABLE for relation in relations.values()):
-            if not anything_new(connection, view.position, relations, targets[name]):
-                idle.add(number)
-            refreshing = view.position is not None and view.position.refresh is not None
-            if not view.building and view.damage is None and not refreshing:
-                steady[number] = view, relations
-    return _Agenda(due=due, idle=idle, steady=steady, inputs=inputs, troubles=met)
-
-
-def _forget_troubles(
-    context: Context,
-    agenda: _Agenda,
-    targets: Mapping[str, Target],
-    done: Mapping[str, Epoch],
-    chunk: RefreshStep | None,
-) -> None:
-    """What went well this time is no trouble any more."""
-    for view in agenda.due:
-        epoch = done.get(view.relation.name)
-        if epoch is None or epoch.error is not None:
-            continue
-        if view.relation.id in agenda.troubles and not (chunk is not None and _is_failed_epoch(view.position)):
-            troubles.clear(context.catalog, view.relation.id, Activity.EPOCH)
-        refreshing = view.position is not None and view.position.refresh is not None
-        if refreshing and chunk is None and not targets[view.relation.name.lower()].batch:
-            troubles.clear(context.catalog, view.relation.id, Activity.DICTIONARY)
-
-
-def _is_failed_epoch(position: Position | None) -> bool:
-    """Whether an epoch failed on a row, and no chunk: a chunk that goes well changes nothing about it."""
-    return position is not None and position.failed and not position.failed_in_refresh
-
-
-def _is_waiting(trouble: Trouble | None, now: int) -> bool:
-    return trouble is not None and trouble.retry_at is not None and trouble.retry_at > now
-
-
-def _is_due(
-    connection: Connection, view: View, relations: Mapping[str, Relation], target: Target, retry: Container[str]
-) -> bool:
-    """What failed on a row fails again until an input is written to, or a user knows better and asks for it."""
-    if view.position is None or not view.position.failed or view.relation.name.lower() in retry:
-        return True
-    return written_since(connection, view.position.tried, relations, target)
 
 
 def _levels(views: Sequence[View]) -> Iterator[list[View]]:
@@ -201,7 +107,7 @@ def _side_by_side(
             if build is not None or alone:
                 raise
             if not isinstance(error, ConflictError):
-                _note(context, view, error)
+                note(context, view, error)
             return Epoch.without_rows(view, Plan.WAITING, error)
 
     if len(views) < 2:
@@ -229,7 +135,7 @@ def _apply_or_fail(
     try:
         return apply_epoch(context, view.relation.name, target, round_, build=build, chunk=chunk, loaded=loaded)
     except Exception as error:
-        if isinstance(error, ConflictError | CatalogError) or not is_final(error):
+        if not is_of_view(error):
             raise
         if build is not None:
             with context.catalog.reading() as connection:
@@ -239,27 +145,3 @@ def _apply_or_fail(
             tried |= view.position.refresh.to
         stop(context, view, error, tried, Activity.EPOCH if build is None else Activity.BUILD)
         return Epoch.without_rows(view, Plan.FAILED, error)
-
-
-def _note(context: Context, view: View, error: Exception) -> Trouble:
-    found = troubled.note(context, view.relation, Activity.EPOCH, error)
-    name = view.relation.name
-    log.warning("view=%s epoch failed attempts=%d code=%s reason=%s", name, found.attempts, found.code, found.message)
-    log.debug("view=%s", name, exc_info=error)
-    return found
-
-
-def stop(context: Context, view: View, error: Exception, tried: Mapping[str, int], work: Activity) -> None:
-    """Keep with a view which row or text is to blame. It is tried again when an input has a version behind these."""
-    failure = troubled.failure_of(error, context.catalog.clock())
-    position = (view.reached or Position(applied_version=Version(0), read={})).stopped(failure, tried)
-    context.catalog.commit(
-        c.Decision(
-            reason=f"epoch of {view.relation.name} failed",
-            relation=view.relation.id,
-            requires=(definition.unmoved(view),),
-            updates=definition.moved(view, position),
-        ),
-        node=context.node,
-    )
-    troubled.note(context, view.relation, work, error)

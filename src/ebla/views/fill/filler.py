@@ -20,7 +20,7 @@ from ebla.relations.views import View
 from ebla.spark.faults import is_final
 from ebla.tables.chunk_scan import ChunkReading, Scan
 from ebla.tables.context import Context
-from ebla.views.epoch import maintain
+from ebla.views.epoch.failure import stop
 from ebla.views.epoch.growth import Piece
 from ebla.views.fill import backfill
 from ebla.views.fill.chunk_commit import FilledView
@@ -125,7 +125,7 @@ class ViewFiller:
             return False  # it may go better another time, or the view is gone
         with self.context.catalog.reading() as connection:
             view, _ = _load(connection, relation)
-        maintain.stop(self.context, view, error, dict.fromkeys(view.inputs, int(read)), Activity.BUILD)
+        stop(self.context, view, error, dict.fromkeys(view.inputs, int(read)), Activity.BUILD)
         return True
 
 

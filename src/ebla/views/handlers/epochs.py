@@ -24,8 +24,8 @@ from ebla.relations import views as definition
 from ebla.relations.views import View
 from ebla.tables.context import Context
 from ebla.views.epoch import maintain
-from ebla.views.epoch.apply import ViewInputs, apply_epoch
-from ebla.views.epoch.attempt import Epoch, Target
+from ebla.views.epoch.apply import apply_epoch
+from ebla.views.epoch.attempt import Epoch, Target, ViewInputs
 from ebla.views.epoch.growth import Piece
 from ebla.views.handlers import dictionary, dictionary_views
 from ebla.views.handlers.other_epochs import wait_for_others

@@ -14,7 +14,7 @@ from ebla.relations import handlers as stored
 from ebla.relations import views as definition
 from ebla.relations.readers import among
 from ebla.relations.views import View
-from ebla.views.epoch.apply import ViewInputs
+from ebla.views.epoch.attempt import ViewInputs
 from ebla.views.handlers import dictionary, dictionary_views
 
 
