@@ -11,22 +11,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ebla.algebra.build_method import DrivenBuild
-from ebla.algebra.plan import of_scope
 from ebla.base.failpoint import hit
 from ebla.base.ids import Version
 from ebla.catalog import reads
-from ebla.model.chunks import spans
 from ebla.model.plans import Plan
 from ebla.storage.rows import TooLarge
 from ebla.tables import scans
 from ebla.tables.chunk_scan import within
 from ebla.views.epoch.attempt import Attempt, Epoch
-from ebla.views.epoch.frames import over_stored
 from ebla.views.epoch.narrow import affected
 from ebla.views.epoch.operands import Operands
 from ebla.views.epoch.rows import Rows, together
-from ebla.views.epoch.scope import compared
+from ebla.views.epoch.scope import compared, plan_to
 from ebla.views.epoch.standing import ViewStanding
+from ebla.views.epoch.tombstones import over_stored
 
 
 class CoverageEpoch:
@@ -74,13 +72,9 @@ class CoverageEpoch:
     def _of_version(self, before: Version, since: Version) -> Rows | None:
         """Rows of the keys that changed behind a version, in segments that stand at it."""
         operands = self._operands(since)
-        changed = operands.inputs.changed_inputs()
-        if not changed:
-            return None
-        assert operands.shape is not None, "a view that is built in chunks is understood"
-        plan = of_scope(operands.shape, changed, self._driven.scope)
+        plan = plan_to(operands, self._driven.scope, "the base")
         if plan is None:
-            raise TooLarge("a change that cannot be followed to the base")
+            return None
         values = affected(plan, operands.inputs, rows_max=operands.inputs.rows_max)
         values = self._stands.inside(values, self._base, before, since)
         return compared(operands, plan, values) if values.num_rows else None
@@ -90,7 +84,7 @@ class CoverageEpoch:
     def _anew(self, reason: str) -> Epoch:
         """Compute all rows of the segments that are older, and write them over what is there."""
         attempt, operands = self._attempt, self._operands(None)
-        ranges = spans(self._stands.older(self._until))
+        ranges = self._stands.spans_older(self._until)
         base = scans.frame_of(attempt.context, operands.inputs.now[self._driven.base])
         base = base.filter(within([k.name for k in self._base.key], ranges))
         found = operands.evaluation.frame({self._driven.leaf: base})

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from ebla.algebra.build_method import adding
 from ebla.algebra.direct_query import DirectQuery, direct_of_relations
-from ebla.algebra.nodes import ClosedSubquery, Ordering, Shape
+from ebla.algebra.nodes import ClosedSubquery, Ordering
 from ebla.model.relation import under_names
 from ebla.relations.views import View
 from ebla.spark import scan as sscan
@@ -206,19 +205,6 @@ class Evaluation:
     def given(self, rows: pa.Table) -> DataFrame:
         """Rows of the view as a DataFrame."""
         return sscan.local(self.inputs.context.spark, rows, sscan.struct(under_names(self.view.columns)))
-
-    def chunk_alone(self, shape: Shape | None) -> DataFrame | None:
-        """The query over a chunk's rows alone, if what it gives is what the chunk adds: rows, or parts of sums."""
-        region = self.inputs.region
-        if shape is None or region is None:
-            return None
-        found = adding(shape, region.table, merges=self.view.roles is not None)
-        rows = self.inputs.added(region.table)
-        if found is None or rows is None:
-            return None
-        leaf, others = found
-        visible = [sscan.quoted(col.name) for col in self.inputs.relations[region.table].visible]
-        return self.frame({leaf.number: rows.select(*visible)}, unread=others)
 
     def _few(self, frame: DataFrame) -> DataFrame:
         """Where an input is read whole, nothing else bounds the rows that come here."""

@@ -31,6 +31,7 @@ from ebla.views.epoch.narrow import Side, affected, bound, sides
 from ebla.views.epoch.operands import Operands
 from ebla.views.epoch.rows import Recompute, Rows, no_rows, unchanged
 from ebla.views.epoch.scope import replaced, rows_in_scope
+from ebla.views.epoch.stored_rows import stored_by
 from ebla.views.epoch.tail import replaced_tail
 
 FAILS_ALONE = "an expression fails on the change alone"
@@ -133,7 +134,7 @@ def _exchanged(operands: Operands, gained: pa.Table, lost: pa.Table) -> Rows:
     if lost.num_rows == 0:
         return Rows(gained=gained, doomed=lost)
     names = operands.evaluation.names
-    old = operands.stored_by(names, numbered(distinct(lost)), most=operands.inputs.read_max)
+    old = stored_by(operands, names, numbered(distinct(lost)), most=operands.inputs.read_max)
     doomed = stored_rows(old, lost, names)
     if doomed.num_rows != lost.num_rows:
         raise TooLarge(f"{lost.num_rows - doomed.num_rows} rows to delete are not there")

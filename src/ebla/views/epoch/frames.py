@@ -16,65 +16,28 @@ from typing import TYPE_CHECKING
 from ebla.algebra.build_method import one_by_one
 from ebla.algebra.follow import (
     ChangedValues,
-    LookupValues,
     NarrowedLeaf,
     PickedValues,
     Scope,
     Values,
-    ValueUnion,
-    WithoutNull,
     computes,
 )
-from ebla.algebra.nodes import Column, stored
 from ebla.algebra.plan import IncrementalPlan, by_scope
-from ebla.model.chunks import spans
-from ebla.model.relation import DELETED, Relation, Run, under_names
+from ebla.model.relation import DELETED, Run, under_names
 from ebla.model.tablets import tablet_around
 from ebla.spark import scan as sscan
-from ebla.storage import runs as rf
-from ebla.storage.rows import TooLarge
-from ebla.tables import scans
 from ebla.tables.chunk_scan import within
 from ebla.tables.sink import Sink
+from ebla.views.epoch.changed_frames import ChangedFrames
 from ebla.views.epoch.evaluate import semi
-from ebla.views.epoch.expressions import evaluated, rows_with
 from ebla.views.epoch.mutations import column_of
-from ebla.views.epoch.narrow import State
 from ebla.views.epoch.operands import Operands
+from ebla.views.epoch.stored_rows import stored_frame
+from ebla.views.epoch.tombstones import with_tombstones
+from ebla.views.epoch.value_frames import ValueFrames
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_HIT = "_ebla_hit"
-
-
-def with_tombstones(
-    relation: Relation, old: DataFrame, names: Sequence[str], found: DataFrame, *, how: str = "full_outer"
-) -> DataFrame:
-    """Rows to write over those of the keys `old`, under physical names: what is found, and a tombstone for each key
-    that has no row any more. One join. `names`: which columns of the key those of `old` are, in their order."""
-    from pyspark.sql import functions as F
-
-    keys = old.toDF(*[f"_ebla_k_{n}" for n in names])
-    key = [col.name for col in relation.key]
-    on = F.expr(" AND ".join(f"{sscan.quoted(f'_ebla_k_{n}')} <=> {sscan.quoted(n)}" for n in key))
-    both = keys.join(found.withColumn(_HIT, F.lit(True)), on, how)
-    outputs = [
-        f"IF({_HIT} IS NULL, {sscan.quoted(f'_ebla_k_{col.name}')}, {sscan.quoted(col.name)}) AS "
-        f"{sscan.quoted(col.physical)}"
-        if col.key_position is not None
-        else f"{sscan.quoted(col.name)} AS {sscan.quoted(col.physical)}"
-        for col in relation.columns
-    ]
-    return both.selectExpr(*outputs, f"{_HIT} IS NULL AS {DELETED}")
-
-
-def over_stored(operands: Operands, found: DataFrame, part: str) -> DataFrame:
-    """Rows to write over all that the view has in a part of its rows: what is found there, and tombstones."""
-    relation = operands.view.relation
-    key = [k.name for k in relation.key]
-    there = scans.frame_of(operands.context, operands.stored, hidden=True).filter(part)
-    return with_tombstones(relation, there.select(*[sscan.quoted(n) for n in key]), key, found)
 
 
 class Frames:
@@ -85,7 +48,8 @@ class Frames:
         self._view = operands.view
         self._inputs = operands.inputs
         self._plan = plan
-        self._scope: DataFrame | None = None
+        self._changes = ChangedFrames(operands.inputs)
+        self._values = ValueFrames(operands.inputs)
 
     @classmethod
     def of_change(cls, operands: Operands, changed: Sequence[str]) -> Frames | None:
@@ -128,7 +92,7 @@ class Frames:
 
     def _found(self, changed: ChangedValues, session: SparkSession | None = None) -> DataFrame:
         """What the query gives for changed rows, under physical names with a mark that no tombstone is among them."""
-        found = self._operands.evaluation.frame({changed.leaf: self._new_rows(changed.table, session)})
+        found = self._operands.evaluation.frame({changed.leaf: self._changes.new(changed.table, session)})
         names = sscan.renamed([(col.name, col.physical) for col in self._view.relation.columns])
         return found.selectExpr(*names, f"false AS {DELETED}")
 
@@ -137,9 +101,9 @@ class Frames:
 
         `span`: only those whose scope has its token there, first and last.
         """
-        self._scope = affected = self.affected(span)
+        self._values.scope = affected = self.affected(span)
         direct = self._direct()
-        leaves = self._narrowed() if direct is None else {direct.leaf: self._new_rows(direct.table)}
+        leaves = self._narrowed() if direct is None else {direct.leaf: self._changes.new(direct.table)}
         found = self._operands.evaluation.frame(leaves)
         relation = self._view.relation
         key = [col.name for col in relation.key]
@@ -147,7 +111,7 @@ class Frames:
             # One row for each affected value at most: what finds none is a tombstone.
             return with_tombstones(relation, affected, self._plan.scope, found, how="left_outer")
         found = semi(found, self._plan.scope, affected)
-        old = semi(self._stored(), self._plan.scope, affected).select(*[sscan.quoted(n) for n in key])
+        old = semi(stored_frame(self._operands), self._plan.scope, affected).select(*[sscan.quoted(n) for n in key])
         return with_tombstones(relation, old, key, found)
 
     def affected(self, span: tuple[int, int] | None = None) -> DataFrame:
@@ -155,7 +119,7 @@ class Frames:
 
         No row of the view has a value that does not fit: it comes from the other side of an equality as INT = BIGINT.
         """
-        parts = [self._values(a.values) for a in self._plan.affected]
+        parts = [self._values.of(a.values) for a in self._plan.affected]
         found = parts[0] if len(parts) == 1 else reduce(lambda a, b: a.unionAll(b), parts).distinct()
         wanted = [column_of(self._view.relation, name).type for name in self._plan.scope]
         kinds = {c: kind for (c, have), kind in zip(found.dtypes, wanted, strict=True) if have != kind}
@@ -170,9 +134,6 @@ class Frames:
 
     # ---- rows -------------------------------------------------------------------------------------------
 
-    def _stored(self) -> DataFrame:
-        return scans.frame_of(self._inputs.context, self._operands.stored, hidden=True)
-
     def _gone(self, written: Sequence[Run]) -> DataFrame:
         """Tombstones of rows of the view that changed and are not among those that were written."""
         relation, context = self._view.relation, self._inputs.context
@@ -180,7 +141,7 @@ class Frames:
         paths = [roots[run.nodes[0]].full(run.path) for run in written]
         there = sscan.files(context.spark, paths, sscan.struct(relation.key))
         key = [col.name for col in relation.key]
-        old = semi(self._stored().select(*map(sscan.quoted, key)), self._plan.scope, self.affected())
+        old = semi(stored_frame(self._operands).select(*map(sscan.quoted, key)), self._plan.scope, self.affected())
         gone = semi(old, key, there, how="left_anti")
         nothing = sscan.empty(context.spark, sscan.struct(under_names(relation.columns)))
         return with_tombstones(relation, gone, key, nothing, how="left_outer")
@@ -208,7 +169,11 @@ class Frames:
         for one in self._plan.narrowed:
             found.setdefault(one.leaf, []).append(one)
         return {
-            leaf: semi(self._now(parts[0].table), [str(name) for name in parts[0].by], self._values(parts[0].source))
+            leaf: semi(
+                self._inputs.frame(parts[0].table),
+                [str(name) for name in parts[0].by],
+                self._values.of(parts[0].source),
+            )
             for leaf, parts in found.items()
             if len(parts) == 1 and _is_scope(parts[0].source)
         }
@@ -226,100 +191,6 @@ class Frames:
         if not (one_each and keys and larger and base.tablets == view.tablets and inputs.region is None):
             return None
         return [run.path.rsplit("/", 1)[-1] for run in runs]
-
-    # ---- values -----------------------------------------------------------------------------------------
-
-    def _values(self, wanted: Values) -> DataFrame:
-        """Distinct values, in columns `c0`, `c1`, …"""
-        match wanted:
-            case ChangedValues(table=table, columns=columns):
-                names = stored(columns)
-                found = self._columns(self._changed(table, names).toDF(*names), columns)
-                key = {k.name for k in self._inputs.relations[table].key}
-                once = set(columns) == key and self._inputs.region_of(table) is None
-                return found if once else found.distinct()  # the last mutation of each key has it once
-            case LookupValues(table=table, by=by, source=source, columns=columns):
-                return self._columns(self._having(table, by, self._values(source), stored(columns)), columns).distinct()
-            case PickedValues(source=source, positions=positions):
-                return _numbered(self._values(source).select(*[f"c{p}" for p in positions])).distinct()
-            case ValueUnion(sources=sources):
-                return reduce(lambda a, b: a.unionAll(b), [self._values(s) for s in sources]).distinct()
-            case Scope():
-                assert self._scope is not None
-                return _numbered(self._scope)
-            case WithoutNull():
-                raise TooLarge("a large change of the list of NOT IN")
-
-    def _columns(self, rows: DataFrame, columns: Sequence[Column]) -> DataFrame:
-        names = [sscan.quoted(column) for column in columns if isinstance(column, str)]
-        if len(names) == len(columns):
-            return _numbered(rows.select(*names))  # a column may stand twice
-        return evaluated(self._session(), rows, columns)
-
-    def _session(self) -> SparkSession:
-        return self._inputs.context.view_session(self._inputs.settings, small=False)
-
-    def _having(self, table: str, by: Sequence[Column], values: DataFrame, names: Sequence[str]) -> DataFrame:
-        """Columns of the rows of an input that have `by` among the values."""
-        named = [name for name in by if isinstance(name, str)]
-        if len(named) < len(by):
-            return rows_with(self._session(), self._now(table), by, values, names)
-        return semi(self._now(table), named, values).selectExpr(*[sscan.quoted(n) for n in names])
-
-    def _now(self, table: str) -> DataFrame:
-        return self._inputs.frame(table)
-
-    def _changed(self, table: str, columns: Sequence[str]) -> DataFrame:
-        """Columns of the changed rows, old and new, and of those that the view sees for the first time."""
-        came = self._inputs.added(table)
-        outputs = [sscan.quoted(n) for n in columns]
-        if came is None:
-            return self._written(table, columns)
-        if not self._inputs.writes(table):
-            return came.selectExpr(*outputs)
-        return self._written(table, columns).unionAll(came.selectExpr(*outputs))
-
-    def _written(self, table: str, columns: Sequence[str]) -> DataFrame:
-        """Columns of the changed rows, old and new; of the new alone if they are the key, which both share."""
-        relation = self._inputs.relations[table]
-        latest = self._latest(table)
-        key = {k.name for k in relation.key}
-        physical = [column_of(relation, n).physical for n in columns]
-        if set(columns) <= key:
-            return latest.selectExpr(*[sscan.quoted(p) for p in physical])
-        assert self._inputs.before[table] is not None
-        old = self._inputs.frame(table, State.OLD, hidden=True)
-        keys = latest.selectExpr(*[sscan.quoted(k.physical) for k in relation.key])
-        was = semi(old, [k.name for k in relation.key], keys).selectExpr(*[sscan.quoted(n) for n in columns])
-        alive = latest.filter(f"NOT coalesce({DELETED}, false)").selectExpr(*[sscan.quoted(p) for p in physical])
-        return was.unionAll(alive)
-
-    def _new_rows(self, table: str, session: SparkSession | None = None) -> DataFrame:
-        """Changed rows as they are, read as a session reads files; by default the user's."""
-        relation = self._inputs.relations[table]
-        came = self._inputs.added(table)
-        if came is not None:
-            came = came.select(*[sscan.quoted(col.name) for col in relation.visible])
-            if not self._inputs.writes(table):
-                return came
-        alive = self._latest(table, session).filter(f"NOT coalesce({DELETED}, false)")
-        found = sscan.logical(alive.select(*[sscan.quoted(c.physical) for c in relation.visible]), relation.visible)
-        return found if came is None else found.unionAll(came)
-
-    def _latest(self, table: str, session: SparkSession | None = None) -> DataFrame:
-        """The last mutation of each changed key that the view knows."""
-        context, relation = self._inputs.context, self._inputs.relations[table]
-        runs, roots = self._inputs.writes(table), self._inputs.context.roots()
-        copies = {r.id: rf.readable_node(roots, r) or r.nodes[0] for r in runs}
-        latest = sscan.latest_mutations(session or context.spark, relation, runs, copies, roots)
-        region = self._inputs.region_of(table)
-        if region is None:
-            return latest
-        return latest.filter(within([k.physical for k in relation.key], spans(region.covered)))
-
-
-def _numbered(frame: DataFrame) -> DataFrame:
-    return frame.toDF(*[f"c{i}" for i in range(len(frame.columns))])
 
 
 def _is_scope(source: Values) -> bool:

@@ -16,6 +16,7 @@ from ebla.views.epoch.narrow import narrowed_to
 from ebla.views.epoch.operands import Operands
 from ebla.views.epoch.rows import Recompute, Rows
 from ebla.views.epoch.scope import replaced
+from ebla.views.epoch.stored_rows import all_stored, stored_by
 from ebla.views.epoch.sums import added
 
 
@@ -52,8 +53,8 @@ def merged(operands: Operands, came: pa.Table, went: pa.Table, *, steps: int) ->
 def _stored(operands: Operands, by: Sequence[str], rows: pa.Table) -> pa.Table:
     """The stored groups of these rows; the one row of a view without groups."""
     if not by:
-        return operands.all_stored()
-    return operands.stored_by(by, numbered(distinct(rows.select(list(by)))))
+        return all_stored(operands)
+    return stored_by(operands, by, numbered(distinct(rows.select(list(by)))))
 
 
 def _regrouped(operands: Operands, by: Sequence[str], done: MergeResult) -> Rows | Recompute:

@@ -6,7 +6,7 @@ columns that all of them need, and every view takes its own part.
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,19 +16,16 @@ import pyarrow.compute as pc
 
 from ebla.algebra.nodes import Column
 from ebla.base.ids import Version
-from ebla.catalog import reads
-from ebla.model.relation import Relation, Run, under_names
+from ebla.model.relation import Relation, Run
 from ebla.model.snapshot import Snapshot
-from ebla.spark import scan as sscan
-from ebla.storage import runs as rf
 from ebla.storage.rows import TooLarge, difference, matching
 from ebla.tables import scans
 from ebla.tables.context import Context
-from ebla.tables.level0 import on_driver
-from ebla.tables.value_lookup import fitting, rows_by
+from ebla.tables.value_lookup import rows_by
 from ebla.views.epoch.expressions import evaluated_here, rows_here
-from ebla.views.epoch.key_changes import costs_more
-from ebla.views.epoch.mutations import NEW, OLD, SIDE, Mutations, arrow_schema, column_of, of_side
+from ebla.views.epoch.input_rows import as_it_was, digest, few_rows
+from ebla.views.epoch.key_changes import old_rows_cost_more
+from ebla.views.epoch.mutations import NEW, OLD, SIDE, Mutations, arrow_schema, of_side, runs_since
 from ebla.views.epoch.narrow import State
 from ebla.views.epoch.region import Region, base_rows, inside
 from ebla.views.epoch.round import Round
@@ -36,52 +33,6 @@ from ebla.views.epoch.round import Round
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from sqlalchemy import Connection
-
-
-def values_as_stored(relation: Relation, names: Sequence[str], values: pa.Table | None) -> pa.Table:
-    """Values in the types of a relation's columns: tokens depend on them. No row has a value that does not fit.
-
-    Such a value comes from the other side of an equality of whole numbers, as in INT = BIGINT.
-    """
-    schema = pa.schema([pa.field(f"c{i}", kind.type) for i, kind in enumerate(arrow_schema(relation, names))])
-    if values is None or values.num_rows == 0:
-        return schema.empty_table()
-    return fitting(values, [column_of(relation, name) for name in names]).cast(schema)
-
-
-def digest(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
-    return hashlib.blake2b(sink.getvalue(), digest_size=16).digest()
-
-
-def few_rows(relation: Relation, rows: DataFrame, names: Sequence[str], *, most: int) -> pa.Table:
-    """Columns of rows of an input that Spark reads, here."""
-    found = rows.select(*[sscan.quoted(n) for n in names]).limit(most + 1).toArrow()
-    if found.num_rows > most:
-        raise TooLarge(f"more than {most} rows of {relation.name}")
-    return rf.align(found, under_names([column_of(relation, n) for n in names])).cast(arrow_schema(relation, names))
-
-
-def as_it_was(
-    context: Context,
-    relation: Relation,
-    sides: tuple[pa.Table, pa.Table],
-    by: Sequence[str],
-    values: pa.Table,
-    found: pa.Table,
-) -> pa.Table:
-    """Today's rows that have these values without those that changed, and the old ones of those in their place."""
-    gained, lost = sides
-    key = [k.name for k in relation.key]
-    cursor = context.duck()
-    try:
-        changed = pa.concat_tables([gained.select(key), lost.select(key)])
-        kept = matching(cursor, found, key, changed, negated=True)
-        return pa.concat_tables([kept, matching(cursor, lost, by, values)])
-    finally:
-        cursor.close()
 
 
 def unchanged(
@@ -191,14 +142,10 @@ class Inputs:
                 self.round.snapshot(connection, self.relations[table], since)
 
     def _find_writes(self, connection: Connection, table: str) -> list[Run]:
-        relation, since, now = self.relations[table], self.before[table], self.now[table]
+        since = self.before[table]
         if since is None:
             raise TooLarge("the view is not built yet")
-        if since < now.version and since < reads.horizon(connection, relation):
-            raise TooLarge(f"the changes of {table} since version {since} were vacuumed")
-        if reads.truncated_between(connection, relation, since, now.version):
-            raise TooLarge(f"{table} was truncated")
-        return reads.writes_between(connection, relation, since, now.version)
+        return runs_since(connection, table, self.relations[table], since, self.now[table].version)
 
     def written(self, table: str) -> int:
         """How many rows were written, or are seen for the first time: at least as many as changed."""
@@ -229,10 +176,7 @@ class Inputs:
         if table in self._changes or self.region_of(table) is not None or self.written(table) > self.rows_max:
             return False
         mutations = self._mutations(table)
-        old = mutations.before()
-        if not costs_more(sum(run.rows for run in old.level1), self.written(table)) or not on_driver(
-            self.context.settings, old
-        ):
+        if not old_rows_cost_more(self.context.settings, mutations.before(), self.written(table)):
             return False
         if any(side.num_rows for side in self._differing(table, mutations.both_of_few())):
             self._keys_alone.add(table)
@@ -314,7 +258,9 @@ class Inputs:
         if region is not None:
             found = inside(found, relation, region.after)
         if state is State.OLD and any(side.num_rows for side in self.sides(table)):
-            found = as_it_was(self.context, relation, self.sides(table), by, values, found.select(self.columns(table)))
+            with contextlib.closing(self.context.duck()) as cursor:
+                mine = found.select(self.columns(table))
+                found = as_it_was(cursor, relation, self.sides(table), by, values, mine)
         if found.num_rows > self.read_max:
             raise TooLarge(f"{found.num_rows} rows of {table} to read")
         return found

@@ -20,8 +20,11 @@ import pyarrow as pa
 
 from ebla.algebra.follow import ChangedValues, LookupValues, PickedValues, Scope, Values, ValueUnion, WithoutNull
 from ebla.algebra.plan import IncrementalPlan
+from ebla.base.settings import Settings
 from ebla.model.relation import TOKEN
+from ebla.model.snapshot import Snapshot
 from ebla.storage import runs as rf
+from ebla.tables.level0 import on_driver
 from ebla.values import token as tokens
 
 ROWS_PER_KEY_MAX = 50
@@ -55,6 +58,11 @@ def _starts(values: Values) -> Iterator[ChangedValues]:
 def costs_more(stored: int, written: int) -> bool:
     """Whether to look up this many keys among this many sorted rows costs more than it probably saves."""
     return min(stored, written * GROUP_ROWS) > max(ROWS_MIN, written * ROWS_PER_KEY_MAX)
+
+
+def old_rows_cost_more(settings: Settings, old: Snapshot, written: int) -> bool:
+    """Whether this many written keys are better taken alone than looked up in the input as it was, on the driver."""
+    return costs_more(sum(run.rows for run in old.level1), written) and on_driver(settings, old)
 
 
 def neighbours(mutations: pa.Table, key: Sequence[str], tablets: int) -> pa.Table:

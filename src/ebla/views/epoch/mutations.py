@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebla.base.ids import Version
+from ebla.catalog import reads
 from ebla.model.relation import DELETED, Column, Relation, Run
 from ebla.model.snapshot import Snapshot
 from ebla.storage import runs as rf
+from ebla.storage.rows import TooLarge
 from ebla.tables.value_lookup import replaced_rows
 from ebla.values import types
 from ebla.views.epoch.key_changes import neighbours
 from ebla.views.epoch.round import Round
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 SIDE = "_ebla_side"
 NEW, OLD, GONE = 1, 0, -1
@@ -30,6 +36,15 @@ def column_of(relation: Relation, name: str) -> Column:
 
 def arrow_schema(relation: Relation, names: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(n, types.to_arrow(column_of(relation, n).type)) for n in names])
+
+
+def runs_since(connection: Connection, table: str, relation: Relation, since: Version, until: Version) -> list[Run]:
+    """The runs that hold what was written to an input after a version; raises if they do not hold all of it."""
+    if since < until and since < reads.horizon(connection, relation):
+        raise TooLarge(f"the changes of {table} since version {since} were vacuumed")
+    if reads.truncated_between(connection, relation, since, until):
+        raise TooLarge(f"{table} was truncated")
+    return reads.writes_between(connection, relation, since, until)
 
 
 def of_side(rows: pa.Table, side: int) -> pa.Table:

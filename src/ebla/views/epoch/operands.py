@@ -6,20 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from ebla.algebra.nodes import Shape
 from ebla.algebra.shape import keys_of
 from ebla.base.ids import Version
 from ebla.catalog import reads
-from ebla.model.relation import Relation, under_names
+from ebla.model.relation import Relation
 from ebla.model.snapshot import Snapshot
 from ebla.relations.shapes import shape_of, used_columns
 from ebla.relations.views import View
-from ebla.storage import runs as rf
-from ebla.tables import scans
 from ebla.tables.context import Context
-from ebla.tables.value_lookup import rows_by
 from ebla.views.epoch.evaluate import Evaluation
 from ebla.views.epoch.inputs import Inputs
 from ebla.views.epoch.region import Region
@@ -84,15 +79,3 @@ class Operands:
     def keys(self) -> Mapping[str, Sequence[str]]:
         """The key of each input."""
         return keys_of(self.inputs.relations)
-
-    # ---- rows that the view has -------------------------------------------------------------------------
-
-    def all_stored(self) -> pa.Table:
-        """All rows of the view, hidden columns too, on the driver."""
-        found = scans.frame_of(self.context, self.stored, hidden=True).toArrow()
-        return rf.align(found, under_names(self.view.relation.columns))
-
-    def stored_by(self, by: Sequence[str], values: pa.Table, *, most: int | None = None) -> pa.Table:
-        """Rows of the view, hidden columns too, that have these columns among the values."""
-        names = [col.name for col in self.view.relation.columns]
-        return rows_by(self.context, self.stored, by, values, names, most=most)

@@ -13,26 +13,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
-from ebla.algebra.build_method import DrivenBuild
-from ebla.algebra.plan import IncrementalPlan, of_scope
-from ebla.catalog import reads
-from ebla.model.refresh import TOKEN_MAX, TOKEN_MIN, RangeMove, Refresh
+from ebla.model.refresh import RangeMove, Refresh
 from ebla.model.relation import Relation
-from ebla.relations.shapes import build_method, shape_of
 from ebla.relations.views import View
 from ebla.storage.rows import TooLarge
 from ebla.tables.chunk_scan import within
-from ebla.values import token
-from ebla.views.epoch.frames import Frames, over_stored
-from ebla.views.epoch.inputs import Inputs, values_as_stored
-from ebla.views.epoch.narrow import affected
-from ebla.views.epoch.operands import Operands
-from ebla.views.epoch.region import Region, region_of_tokens
+from ebla.views.epoch.frames import Frames
+from ebla.views.epoch.range_values import RangeValues, tokens_of
 from ebla.views.epoch.round import Round
 from ebla.views.epoch.rows import Rows, unchanged
 from ebla.views.epoch.scope import compared
+from ebla.views.epoch.tombstones import over_stored
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,35 +47,28 @@ class Ranges:
         self._view = view
         self._relations = relations
         self._by = by
-        self._round = round_
-        shape, _ = shape_of(view, relations)
-        assert shape is not None, "a view that is refreshed in chunks is understood"
-        self._shape = shape
-        how = build_method(view, relations)
-        self._driven = how if isinstance(how, DrivenBuild) and how.scope == by else None
-        with round_.context.catalog.reading() as connection:
-            self._stored = reads.snapshot(connection, view.relation)
+        self._affected = RangeValues(view, relations, by, round_)
 
     def count(self, move: RangeMove) -> int:
         """How many values of the cut changes affect. One Spark job, if they are many."""
         try:
-            return int(self._values(self._operands(move).inputs, move).num_rows)
+            return int(self._affected.values(self._affected.operands(move), move).num_rows)
         except TooLarge:
             pass
-        operands = self._operands(move)
+        operands = self._affected.operands(move)
         try:
-            plan = self._plan_of_writes(operands.inputs)
+            plan = self._affected.plan_of_writes(operands)
             if plan is not None:
                 return int(Frames(operands, plan).affected((move.first, move.last)).count())
         except TooLarge:
             pass
-        return self._stored.rows_at_most
+        return operands.stored.rows_at_most
 
     def cut(self, move: RangeMove, refresh: Refresh, rows_max: int) -> Cut:
         """Where the next chunk of a move ends that has about `rows_max` rows."""
         values_max = max(1, round(rows_max / refresh.rows_per_value))
         try:
-            tokens = np.sort(self._tokens(self._values(self._operands(move).inputs, move)))
+            tokens = np.sort(tokens_of(self._affected.values(self._affected.operands(move), move)))
         except TooLarge:
             left = refresh.values_left
             if left <= values_max:
@@ -100,76 +85,25 @@ class Ranges:
 
     def followed(self, move: RangeMove) -> Rows:
         """The rows of the range that changes touch, compared with those that are there."""
-        operands = self._operands(move)
-        plan = self._plan(operands.inputs)
-        values = None if plan is None else self._values_of(plan, operands.inputs, move)
+        operands = self._affected.operands(move)
+        plan = self._affected.plan(operands)
+        values = None if plan is None else self._affected.values_of(plan, operands, move)
         if plan is None or values is None or values.num_rows == 0:
             return unchanged(self._view)
         return compared(operands, plan, values)
-
-    def _plan(self, inputs: Inputs) -> IncrementalPlan | None:
-        """How changes are followed to the cut; `None` where nothing changed that the view uses."""
-        changed = inputs.changed_inputs()
-        if not changed:
-            return None
-        plan = of_scope(self._shape, changed, self._by)
-        if plan is None:
-            raise TooLarge(f"a change that cannot be followed to ({', '.join(self._by)})")
-        return plan
-
-    def _values(self, inputs: Inputs, move: RangeMove) -> pa.Table:
-        plan = self._plan(inputs)
-        return (
-            values_as_stored(self._view.relation, self._by, None)
-            if plan is None
-            else self._values_of(plan, inputs, move)
-        )
-
-    def _values_of(self, plan: IncrementalPlan, inputs: Inputs, move: RangeMove) -> pa.Table:
-        """Affected values of the cut in the range."""
-        values = values_as_stored(self._view.relation, self._by, affected(plan, inputs, rows_max=inputs.rows_max))
-        tokens = self._tokens(values)
-        return values.filter(pa.array((tokens >= move.first) & (tokens <= move.last)))
-
-    def _tokens(self, values: pa.Table) -> np.ndarray:
-        return token.tokens(values, values.schema.names)
 
     # ---- many: on Spark ---------------------------------------------------------------------------------
 
     def frame(self, move: RangeMove) -> DataFrame | None:
         """Rows of the range that changes touch, and tombstones, to be written; `None`: nothing changed."""
-        operands = self._operands(move)
+        operands = self._affected.operands(move)
         try:
             if not any(operands.inputs.written(n) for n in self._relations):
                 return None
-            plan = self._plan_of_writes(operands.inputs)
+            plan = self._affected.plan_of_writes(operands)
             if plan is not None:
                 return Frames(operands, plan).rows((move.first, move.last))
         except TooLarge:
             pass
         span = within(self._by, [(move.first, move.last)])
         return over_stored(operands, operands.evaluation.frame({}).filter(span), span)
-
-    def _plan_of_writes(self, inputs: Inputs) -> IncrementalPlan | None:
-        return of_scope(self._shape, [n for n in self._relations if inputs.written(n)], self._by)
-
-    # ---- inputs -----------------------------------------------------------------------------------------
-
-    def _operands(self, move: RangeMove) -> Operands:
-        with self._round.context.catalog.reading() as connection:
-            return Operands.read(
-                connection,
-                self._round,
-                self._view,
-                self._relations,
-                before=move.before,
-                now=move.now,
-                region=self._region(move),
-                stored=self._stored,
-            )
-
-    def _region(self, move: RangeMove) -> Region | None:
-        """The base's rows of the range, if the view is driven: no other row of it has a part in the result."""
-        if self._driven is None or (move.first, move.last) == (TOKEN_MIN, TOKEN_MAX):
-            return None
-        return region_of_tokens(self._relations[self._driven.base], move.first, move.last)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ebla.algebra.plan import IncrementalPlan
-from ebla.storage.rows import numbered, without_keys
+from ebla.algebra.plan import IncrementalPlan, of_scope
+from ebla.storage.rows import TooLarge, numbered, without_keys
 from ebla.tables.value_lookup import rows_by
 from ebla.views.epoch.culprit import naming_culprits
 from ebla.views.epoch.narrow import Bounds, narrowed_to
 from ebla.views.epoch.operands import Operands
 from ebla.views.epoch.rows import Rows, exchanged
+from ebla.views.epoch.stored_rows import stored_by
 
 
 def replaced(operands: Operands, bounds: Bounds, *, whole: bool) -> Rows:
@@ -27,6 +28,18 @@ def replaced(operands: Operands, bounds: Bounds, *, whole: bool) -> Rows:
     return Rows(gained=new, doomed=doomed)
 
 
+def plan_to(operands: Operands, scope: tuple[str, ...], name: str) -> IncrementalPlan | None:
+    """How changes of the inputs are followed to a scope; `None` where nothing changed that the view uses."""
+    changed = operands.inputs.changed_inputs()
+    if not changed:
+        return None
+    assert operands.shape is not None, "a view that is computed in parts is understood"
+    plan = of_scope(operands.shape, changed, scope)
+    if plan is None:
+        raise TooLarge(f"a change that cannot be followed to {name}")
+    return plan
+
+
 def compared(operands: Operands, plan: IncrementalPlan, values: pa.Table) -> Rows:
     """The difference between the rows that should have these values and those that have them."""
     bounds = narrowed_to(plan, values, operands.inputs, rows_max=operands.inputs.rows_max)
@@ -35,7 +48,7 @@ def compared(operands: Operands, plan: IncrementalPlan, values: pa.Table) -> Row
 
 def _compared(operands: Operands, bounds: Bounds, *, whole: bool) -> Rows:
     new = rows_in_scope(operands, bounds, whole=whole)
-    old = operands.stored_by(bounds.scope, bounds.values, most=operands.inputs.read_max)
+    old = stored_by(operands, bounds.scope, bounds.values, most=operands.inputs.read_max)
     return exchanged(operands.view, new, old)
 
 

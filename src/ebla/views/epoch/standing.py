@@ -14,7 +14,7 @@ from ebla.base.ids import RelationId, Version
 from ebla.catalog import building, reads
 from ebla.model import changes as c
 from ebla.model import segments as sg
-from ebla.model.chunks import Covered, Stretch, covers, position_of
+from ebla.model.chunks import Covered, Stretch, covers, position_of, spans
 from ebla.model.relation import Relation
 from ebla.model.tablets import TokenRange
 from ebla.relations.views import View
@@ -74,6 +74,10 @@ class ViewStanding:
                     stretches.append(Stretch(tokens=tokens, after=after, up_to=segment.up_to, rows=segment.rows))
                 after = segment.up_to
         return stretches
+
+    def spans_older(self, until: Version) -> list[TokenRange]:
+        """The tokens of those segments."""
+        return spans(self.older(until))
 
     def requires(self) -> list[c.Requirement]:
         """What a commit requires that moves the segments."""

@@ -12,21 +12,20 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ebla.base.failpoint import hit
-from ebla.base.ids import Version
-from ebla.catalog import reads
 from ebla.errors import SqlError, TypeMismatchError
 from ebla.model.plans import Plan
 from ebla.storage.rows import TooLarge
 from ebla.views.epoch.attempt import Attempt, Epoch
+from ebla.views.epoch.chunk_rows import chunk_alone, groups_added
 from ebla.views.epoch.cost import Estimate, Way, estimate
 from ebla.views.epoch.culprit import naming_culprits
 from ebla.views.epoch.first_rows import as_it_is, first_anew, keep
 from ebla.views.epoch.follow import FAILS_ALONE, follow
 from ebla.views.epoch.frames import Frames
-from ebla.views.epoch.groups import merged
 from ebla.views.epoch.growth import Growth, OnePiece
-from ebla.views.epoch.operands import Operands
-from ebla.views.epoch.rows import Recompute, Rows, exchanged, no_rows
+from ebla.views.epoch.rows import Recompute, Rows, exchanged
+from ebla.views.epoch.stored_rows import all_stored
+from ebla.views.epoch.whole_operands import whole_operands
 
 FIRST_BUILD = "first build"
 WRITTEN_TIMES_MAX = 2
@@ -46,29 +45,7 @@ class WholeEpoch:
         """Where the rows stand that are there; `None`: there are none."""
         if building is not None:
             self._stands = attempt.view.reached if self._growth is not None and self._growth.begun else None
-        self._until = attempt.target.stream
-        self._operands = self._look()
-
-    def _look(self) -> Operands:
-        """Read the inputs' snapshots and writes, and the view's own rows, in one transaction of the catalog."""
-        attempt, stands, growth = self._attempt, self._stands, self._growth
-        relations, stream = attempt.relations, attempt.target.stream
-        read = {} if stands is None else {n: Version(v) for n, v in stands.read.items()}
-        before: dict[str, Version | None] = {n: read.get(n) for n in relations}
-        with attempt.context.catalog.reading() as connection:
-            if growth is not None and growth.stretches and stands is not None:
-                # Nothing but the base's rows of the chunk is new. What was read then is as it is at the target.
-                self._until = max(stream, stands.applied_version)
-                now = {n: max(stream, read[n]) for n in relations}
-                before.update(now)
-            else:
-                now = attempt.target.versions(relations, reads.current_version(connection))
-            region = None if growth is None else growth.region()
-            operands = Operands.read(
-                connection, attempt.round, attempt.view, relations, before=before, now=now, region=region
-            )
-            operands.inputs.read_ahead(connection)
-        return operands
+        self._operands, self._until = whole_operands(attempt, self._stands, self._growth)
 
     def run(self) -> Epoch:
         inputs = self._operands.inputs
@@ -136,22 +113,16 @@ class WholeEpoch:
     def _chunk(self, changed: Sequence[str], guess: Estimate) -> Epoch:
         """A chunk too large for the driver: by what it adds, if that can be computed, else as any large change."""
         operands = self._operands
-        added = operands.evaluation.chunk_alone(operands.shape)
+        added = chunk_alone(operands)
         if added is None:
             return self._as_estimated(changed, guess)
         if operands.view.roles is None:
             with naming_culprits(operands.evaluation):
                 gained = self._attempt.put_new(added)
             return self._commit(Plan.INCREMENTAL, None, gained, 0)
-        try:
-            with naming_culprits(operands.evaluation):
-                came = operands.evaluation.collected(added)
-            found = merged(operands, came, no_rows(operands.view), steps=1)
-        except (SqlError, TypeMismatchError) as error:
-            found = Recompute(reason="an expression fails on the chunk alone", failed=error)
-        except TooLarge:
-            return self._as_estimated(changed, guess)  # many groups are better found by Spark
-        return self._apply(found)
+        found = groups_added(operands, added)
+        # Many groups are better found by Spark.
+        return self._as_estimated(changed, guess) if found is None else self._apply(found)
 
     def _recompute(self, reason: str, plan: Plan = Plan.FULL_REFRESH, failed: Exception | None = None) -> Epoch:
         """Compute the view anew. `failed`: what stopped an attempt to follow the change, and may know the row."""
@@ -183,7 +154,7 @@ class WholeEpoch:
         if operands.stored.rows_at_most > KEPT_ROWS_MAX or self._stands is None or not self._stands.built:
             return None
         new = operands.evaluation.whole(rows_max=KEPT_ROWS_MAX * 2) if first is None else first
-        return None if new is None else exchanged(operands.view, new, operands.all_stored())
+        return None if new is None else exchanged(operands.view, new, all_stored(operands))
 
     # ---- the end ----------------------------------------------------------------------------------------
 
