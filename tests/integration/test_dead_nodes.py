@@ -68,7 +68,7 @@ def ids(db: ebla.Database) -> list[int]:
 def forget(db: ebla.Database) -> None:
     """Have the next read open files."""
     for name in CacheName:
-        db.context.caches.cache(name).clear()
+        db.context.storage.caches.cache(name).clear()
 
 
 def lacking(db: ebla.Database) -> dict[str, int]:

@@ -159,8 +159,8 @@ def test_a_run_without_tokens_brings_no_other_rows(db: ebla.Database) -> None:
     with db.context.catalog.reading() as connection:
         snapshot = reads.snapshot(connection, reads.relation(connection, "t"))
     for run in snapshot.level0:
-        stored = rf.read_copy(db.context.roots(), run, db.context.cache)
-        db.context.cache.put(run.path, stored.drop_columns([TOKEN]))
+        stored = rf.read_copy(db.context.roots(), run, db.context.storage.level0)
+        db.context.storage.level0.put(run.path, stored.drop_columns([TOKEN]))
     by_key = pa.table([pa.array([3, 40], pa.int64()), pa.array(["a", "a"])], ["c0", "c1"])
     assert looked_up(db.context, ["id", "name"], by_key) == [(3, "a", 3, "")]
     assert keys_there(db.context, [(3, "a"), (40, "a")]) == {(3, "a")}

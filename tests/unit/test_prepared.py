@@ -65,7 +65,7 @@ def test_a_change_of_the_table_itself_is_seen(db: ebla.Database):
 
 
 def test_what_queries_ask_for_is_prepared_behind_a_change_once(db: ebla.Database):
-    layers = db.context.caches.cache(CacheName.LAYERS)
+    layers = db.context.storage.caches.cache(CacheName.LAYERS)
     notes(db)
     db.table("orders").upsert([{"id": 1, "note": "second"}])
     with statements(db.context.catalog) as found:
@@ -81,7 +81,7 @@ def test_what_queries_ask_for_is_prepared_behind_a_change_once(db: ebla.Database
 
 
 def test_behind_a_fold_a_query_finds_the_columns_that_it_had(db: ebla.Database):
-    columns = db.context.caches.cache(CacheName.COLUMNS)
+    columns = db.context.storage.caches.cache(CacheName.COLUMNS)
     fold(db, "orders")
     notes(db)
     db.table("orders").upsert([{"id": n, "note": "second"} for n in range(4)])
@@ -92,13 +92,13 @@ def test_behind_a_fold_a_query_finds_the_columns_that_it_had(db: ebla.Database):
 
 
 def test_behind_a_merge_of_level_0_a_query_reads_no_run(db: ebla.Database):
-    layers = db.context.caches.cache(CacheName.LAYERS)
+    layers = db.context.storage.caches.cache(CacheName.LAYERS)
     for number in range(6):
         db.table("orders").upsert([{"id": number % 4, "note": f"{number}"}])
     notes(db)
-    decoded = db.context.caches.cache(CacheName.LEVEL0).usage.misses
+    decoded = db.context.storage.caches.cache(CacheName.LEVEL0).usage.misses
     assert tiers.merge(db.context, "orders") > 0
     made = layers.usage.misses
     assert notes(db) == ["4", "5", "2", "3"]
     assert layers.usage.misses - made <= 1, "the layer of the merged run is there"
-    assert db.context.caches.cache(CacheName.LEVEL0).usage.misses - decoded <= 1
+    assert db.context.storage.caches.cache(CacheName.LEVEL0).usage.misses - decoded <= 1

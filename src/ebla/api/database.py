@@ -117,7 +117,7 @@ class Database:
 
     def statement(self) -> contextlib.AbstractContextManager[None]:
         """Ctrl-C inside cancels the Spark jobs of what runs inside, and no others."""
-        return self.context.tags.statement()
+        return self.context.sessions.tags.statement()
 
     def words(self) -> list[str]:
         """The names of relations and columns, for those who complete what a user types."""

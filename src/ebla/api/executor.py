@@ -29,7 +29,7 @@ class Executor:
         if not isinstance(text, str):
             raise UsageError(f"sql: expected a text, found {type(text).__name__}")
         parsed = self.parsed(text)
-        with self._context.tags.statement():
+        with self._context.sessions.tags.statement():
             result = self.carry_out(*parsed[0], parameters)
             for statement, part in parsed[1:]:
                 result = self.carry_out(statement, part, parameters)

@@ -36,7 +36,7 @@ class ProcessMetrics(Collector):
         help_text = "Database transactions that these changes took; those that wait together share one."
         yield _counter("ebla_catalog_transactions", help_text, counts.transactions)
         yield from of_services(self._context.services.spent())
-        yield from of_caches(self._context.caches.usage())
+        yield from of_caches(self._context.storage.caches.usage())
 
 
 def of_services(spent: Iterable[ServiceUsage]) -> Iterator[Metric]:

@@ -54,7 +54,7 @@ SERVICES = {
     "gave_way_s": "double",
 }
 OF_PROCESS: dict[str, tuple[Mapping[str, str], Callable[[Context], Sequence[Usage | ServiceUsage]]]] = {
-    "caches": (CACHES, lambda context: context.caches.usage()),
+    "caches": (CACHES, lambda context: context.storage.caches.usage()),
     "services": (SERVICES, lambda context: context.services.spent()),
 }
 """Tables with rows of this process alone."""

@@ -61,7 +61,7 @@ class Cuts:
         with self._context.catalog.reading() as connection:
             snapshot = reads.snapshot(connection, self._base, self._snapshot.version, [tokens])
         roots = self._context.roots()
-        changed = rf.mutations(self._base, snapshot.level0, roots, self._context.cache, snapshot)
+        changed = rf.mutations(self._base, snapshot.level0, roots, self._context.storage.level0, snapshot)
         replaced = changed[TOKEN].to_numpy()
         gone = pc.fill_null(changed[DELETED], False).to_numpy(zero_copy_only=False)
         standing = np.setdiff1d(self._of_files(snapshot), replaced)

@@ -86,7 +86,7 @@ def of_snapshot(context: Context, index: Index, base: Snapshot) -> DataFrame:
     """The entries that all rows of a snapshot of the base make, in the session that writes."""
     spark = context.view_session(index.settings, small=False) if index.settings else context.writer
     rows_max = context.settings.level0_rows_max
-    rows = sscan.merged(spark, base, context.roots(), context.cache, rows_max=rows_max)
+    rows = sscan.merged(spark, base, context.roots(), context.storage.level0, rows_max=rows_max)
     return ssession.rebind(entries_of(computed(rows, index.base, [index]), index), context.writer)
 
 

@@ -70,7 +70,7 @@ def differences(
     """Entries that are wrong: the columns as they should be (of a spurious one, as they are) and what is wrong."""
     should = entries.of_snapshot(context, index, base)
     rows_max = context.settings.level0_rows_max
-    found = sscan.merged(context.writer, stored, context.roots(), context.cache, rows_max=rows_max)
+    found = sscan.merged(context.writer, stored, context.roots(), context.storage.level0, rows_max=rows_max)
     token = sscan.token_sql(index.relation.placed_by)
     should, found = (compare.sampled(side.filter(part.within(token)), token, percent) for side in (should, found))
     key = [c.physical for c in index.relation.identity]

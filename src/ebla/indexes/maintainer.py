@@ -43,7 +43,9 @@ class EntryMaintainer:
             follower.bulk = index.readable and not any(run.tombstones for run in follower.runs)
             if index.readable and not emptied:
                 # The next query asks which entries of older runs these replaced.
-                context.store.prepare_rows_by_token(commit.transaction.roots, follower.runs, index.relation.identity)
+                context.storage.store.prepare_rows_by_token(
+                    commit.transaction.roots, follower.runs, index.relation.identity
+                )
 
     def refuse_shared(self, commit: Commit, since: Version, until: Version) -> None:
         """The next snapshot shows whose value it is."""

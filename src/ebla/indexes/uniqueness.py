@@ -128,7 +128,7 @@ def refuse_in_files(
     after = gained
     if snapshot is not None and (snapshot.level1 or snapshot.level0):
         rows_max = context.settings.level0_rows_max
-        stored = sscan.merged(context.writer, snapshot, roots, context.cache, rows_max=rows_max)
+        stored = sscan.merged(context.writer, snapshot, roots, context.storage.level0, rows_max=rows_max)
         key = [column.physical for column in index.relation.key]
         identity = [column.physical for column in index.relation.identity]
         mine = written.selectExpr(*sscan.renamed([(k, f"_w_{k}") for k in identity]))

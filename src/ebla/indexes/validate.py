@@ -86,7 +86,7 @@ def _refuse_twice(context: Context, index: Index) -> None:
     if not snapshot.level1 and not snapshot.level0:
         return
     rows_max = context.settings.level0_rows_max
-    found = sscan.merged(context.writer, snapshot, context.roots(), context.cache, rows_max=rows_max)
+    found = sscan.merged(context.writer, snapshot, context.roots(), context.storage.level0, rows_max=rows_max)
     twice = uniqueness.first_twice(context, index, found)
     if twice is not None:
         raise uniqueness.violation(index, twice)

@@ -121,7 +121,7 @@ class Compactor:
         for each in (name, *self._indexes_of(name)):
             match self.due(each):
                 case Due.FOLD:
-                    with self._context.tags.pool(Pool.COMPACTION):
+                    with self._context.sessions.tags.pool(Pool.COMPACTION):
                         done = compact(self._context, each, gives_way=self._gives_way)
                     log.info("relation=%s compacted tablets=%d runs=%d", each, done.tablets, done.folded_runs)
                     self._context.services.wake(PREPARATION)

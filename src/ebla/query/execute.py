@@ -46,7 +46,7 @@ class Reader:
 
     def __init__(self, context: Context, wake: Callable[[], None] = lambda: None) -> None:
         self._context = context
-        self._store = context.store
+        self._store = context.storage.store
         self._preparation = Preparation(context, wake)
 
     def query(
@@ -120,7 +120,7 @@ class Reader:
             snapshot=snapshot,
             roots=prepared.roots,
             store=self._store,
-            cache=self._context.cache,
+            cache=self._context.storage.level0,
             level0_rows_max=self._context.settings.level0_rows_max,
             divisions=prepared.divisions,
         )

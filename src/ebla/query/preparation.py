@@ -42,7 +42,7 @@ class Preparation:
     def __init__(self, context: Context, wake: Callable[[], None]) -> None:
         self._context = context
         self._wake = wake
-        self._prepared: Lru[PreparedRelation] = context.caches.cache(CacheName.SNAPSHOTS)
+        self._prepared: Lru[PreparedRelation] = context.storage.caches.cache(CacheName.SNAPSHOTS)
         self._asked: dict[Signature, None] = {}
         """What queries have asked for since `taken_asked`."""
 

@@ -93,9 +93,9 @@ class RequestPool:
         found.asked.cancel(reason)
 
         def cancel_jobs() -> None:
-            self.database.context.tags.cancel(found.tag)
+            self.database.context.sessions.tags.cancel(found.tag)
             while not found.over.wait(CANCEL_AGAIN_S):
-                self.database.context.tags.cancel(found.tag)
+                self.database.context.sessions.tags.cancel(found.tag)
 
         threading.Thread(target=cancel_jobs, name="ebla-cancel", daemon=True).start()
 
@@ -140,7 +140,7 @@ class RequestPool:
         begun: list[RunningRequest] = []
 
         def carried_out() -> Done:
-            with self._begun(caller, text) as running, self.database.context.tags.statement(tag=running.tag):
+            with self._begun(caller, text) as running, self.database.context.sessions.tags.statement(tag=running.tag):
                 begun.append(running)
                 try:
                     running.asked.require_wanted()

@@ -10,6 +10,7 @@ from ebla.base.settings import Settings
 from ebla.errors import UsageError
 from ebla.spark import in_place
 from ebla.spark import session as spark_session
+from ebla.spark.tags import Tags
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +47,8 @@ class Sessions:
         self._in_place: SparkSession | None = None
         self._of_views: dict[object, SparkSession] = {}
         self._lock = threading.RLock()
+        self.tags = Tags(lambda: self.current)
+        """Which jobs belong to which statement."""
 
     @property
     def current(self) -> SparkSession | None:

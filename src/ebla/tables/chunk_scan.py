@@ -115,7 +115,7 @@ def base_rows(context: Context, snapshot: Snapshot, stretches: Sequence[Stretch]
     """The rows of these stretches of a snapshot, all columns, under physical names."""
     base = snapshot.relation
     frame = sscan.merged(
-        context.spark, snapshot, context.roots(), context.cache, rows_max=context.settings.level0_rows_max
+        context.spark, snapshot, context.roots(), context.storage.level0, rows_max=context.settings.level0_rows_max
     )
     ranges = spans(stretches)
     if snapshot.is_just(ranges):

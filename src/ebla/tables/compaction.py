@@ -129,7 +129,7 @@ def _compact(
 
 def forget(context: Context, relation: Relation, ended: Sequence[Run]) -> None:
     """Keep nothing more in memory of runs that have ended."""
-    context.store.end(ended)
-    context.cache.end(relation.id, [run for run in ended if run.level == 0])
+    context.storage.store.end(ended)
+    context.storage.level0.end(relation.id, [run for run in ended if run.level == 0])
     ids = {run.id for run in ended}
     context.frames.drop(lambda read: any(run in ids for run, _ in read.copies))

@@ -195,5 +195,7 @@ def _refuse_old(context: Context, name: str, constraint: Constraint) -> None:
     if not snapshot.level0 and not snapshot.level1:
         return
     spark = context.view_session(constraint.settings, small=False)
-    rows = sscan.merged(spark, snapshot, context.roots(), context.cache, rows_max=context.settings.level0_rows_max)
+    rows = sscan.merged(
+        spark, snapshot, context.roots(), context.storage.level0, rows_max=context.settings.level0_rows_max
+    )
     refuse_frame(rows, relation, constraint)

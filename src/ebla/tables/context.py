@@ -21,12 +21,9 @@ from ebla.catalog.leadership import Leadership
 from ebla.catalog.store import Catalog
 from ebla.relations.indexes import IndexCache
 from ebla.spark.sessions import Sessions, expression_settings
-from ebla.spark.tags import Tags
-from ebla.storage.duck import Duck
 from ebla.storage.files import Root
+from ebla.storage.node_storage import NodeStorage
 from ebla.storage.roots import Roots
-from ebla.storage.runs import LevelZeroCache
-from ebla.storage.store import Store
 from ebla.tables.leases import Leases
 
 if TYPE_CHECKING:
@@ -60,27 +57,22 @@ class Context:
     catalog: Catalog
     settings: Settings
     sessions: Sessions
-    nodes: Roots
+    storage: NodeStorage
     services: Scheduler
     leadership: Leadership
     leases: Leases
     lag: Lag
     maintainer: IndexMaintainer | None
     """Computes the entries of indexes of tables that are written to. A context that only reads has none."""
-    caches: Caches
-    store: Store
-    cache: LevelZeroCache
     frames: Lru[Any]
     """DataFrames of recent snapshots, by what they read."""
     plans: Lru[Any]
     """Prepared queries of small epochs, by the query and the columns that it reads."""
-    tags: Tags
     holder: str
     node: NodeId
     """The host id of the node that this process is."""
     indexes: IndexCache = field(default_factory=IndexCache)
     activities: Activities = field(default_factory=Activities)
-    lookups: Duck
     progress: Progress = _unwatched
     on_spark: Callable[[], None] = lambda: None
     """Called when Spark was started: work in the background was waiting for it."""
@@ -118,7 +110,7 @@ class Context:
             catalog=catalog,
             settings=settings,
             sessions=sessions,
-            nodes=Roots(catalog, settings, own),
+            storage=NodeStorage.open(catalog, settings, caches, own),
             services=services,
             leadership=Leadership(catalog, holder, settings.leader_lease_s, services),
             leases=Leases(catalog, settings.transaction_lease_s, services),
@@ -126,13 +118,8 @@ class Context:
             holder=holder,
             node=NodeId(settings.node) if node is None else node,
             maintainer=maintainer,
-            caches=caches,
-            store=Store(caches),
-            cache=LevelZeroCache(caches.cache(CacheName.LEVEL0)),
             frames=frames,
             plans=plans,
-            tags=Tags(lambda: sessions.current),
-            lookups=Duck(settings.driver_memory_bytes),
         )
         return context
 
@@ -173,7 +160,7 @@ class Context:
     def spark(self) -> SparkSession:
         """The user's session, or one that is started now and stopped at close."""
         session, fresh = self.sessions.main()
-        self.tags.put()
+        self.sessions.tags.put()
         if fresh:
             self.on_spark()
         return session
@@ -203,7 +190,12 @@ class Context:
     # ---- storage ----------------------------------------------------------------------------------------
 
     def duck(self) -> duckdb.DuckDBPyConnection:
-        return self.lookups.cursor()
+        return self.storage.lookups.cursor()
+
+    @property
+    def nodes(self) -> Roots:
+        """The storage roots of nodes."""
+        return self.storage.nodes
 
     def roots(self) -> dict[NodeId, Root]:
         with self.catalog.reading() as connection:
@@ -218,8 +210,7 @@ class Context:
     def release(self) -> None:
         """End everything but the catalog, which may be another's."""
         self.services.close(CLOSE_S)
-        self.store.close()
-        self.lookups.close()
+        self.storage.close()
         self.sessions.stop()
 
     def close(self) -> None:

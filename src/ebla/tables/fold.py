@@ -107,7 +107,7 @@ def touched(context: Context, snapshot: Snapshot) -> set[TabletId]:
     if sum(r.rows for r in spanning) > context.settings.level0_rows_max:
         return set(snapshot.tablets)  # too many to look at one by one; they are everywhere
     if spanning:
-        rows = rf.mutations(relation, spanning, context.roots(), context.cache, snapshot)
+        rows = rf.mutations(relation, spanning, context.roots(), context.storage.level0, snapshot)
         numbers = np.unique(tokens.tablets_of(rows[TOKEN].to_numpy(), relation.tablets))
         found |= {TabletId(int(t)) for t in numbers}
     return found & set(snapshot.tablets)
@@ -120,7 +120,7 @@ def rewrite(context: Context, sink: Sink, snapshot: Snapshot, fold: Fold) -> Non
     if len(fold.rewritten) < len(snapshot.tablets):
         with context.catalog.reading() as connection:
             part = reads.snapshot(connection, relation, snapshot.version, snapshot.tokens_of(fold.rewritten))
-    rows = sscan.merged(context.writer, part, roots, context.cache, rows_max=context.settings.level0_rows_max)
+    rows = sscan.merged(context.writer, part, roots, context.storage.level0, rows_max=context.settings.level0_rows_max)
     after = sink.relation.tablets
     files = sink.files.cut(rows, [t for one in snapshot.tokens_of(fold.rewritten) for t in tablets_over(one, after)])
     sink.runs = sink.files.adopt(files, level=1, source=RunSource.COMPACTION)
@@ -133,7 +133,7 @@ def commit_fold(sink: Sink, snapshot: Snapshot, fold: Fold) -> Version:
     """
     transaction = sink.transaction
     replaced = [run for run in snapshot.level1 if run.id in fold.ended_level1]
-    transaction.context.store.take_over(transaction.roots, replaced, sink.runs)
+    transaction.context.storage.store.take_over(transaction.roots, replaced, sink.runs)
     relation = snapshot.relation.id
     tablets, ended = (*fold.rewritten, *fold.settled), fold.ended_level1 | fold.ended_level0
     places = tuple(snapshot.tokens_of(tablets))

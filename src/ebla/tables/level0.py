@@ -60,7 +60,7 @@ class LevelZero:
         roots: Mapping[NodeId, Root],
         cursor: duckdb.DuckDBPyConnection,
     ) -> LevelZero:
-        return cls(snapshot, roots, context.cache, cursor, context.settings.level0_rows_max)
+        return cls(snapshot, roots, context.storage.level0, cursor, context.settings.level0_rows_max)
 
     def __init__(
         self,

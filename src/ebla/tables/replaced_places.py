@@ -37,7 +37,7 @@ def replaced_places(context: Context, snapshot: Snapshot) -> pa.Array | None:
     roots = context.roots()
     copies = rf.require_copies(snapshot, roots)
     names = [column.physical for column in snapshot.relation.identity]
-    keys = rf.mutations(snapshot.relation, snapshot.level0, roots, context.cache, snapshot).select(names)
+    keys = rf.mutations(snapshot.relation, snapshot.level0, roots, context.storage.level0, snapshot).select(names)
     of_files = {roots[copies[run.id]].inner(run.path): run.bytes for run in snapshot.level1}
     # Not by plain equality: statistics leave NaN out, and DuckDB believes them.
     same = " AND ".join(f"s.{quoted(name)} IS NOT DISTINCT FROM w.{quoted(name)}" for name in names)

@@ -166,7 +166,7 @@ def frame_of(context: Context, snapshot: Snapshot, *, hidden: bool = False, by_p
         if places is None:
             context.frames.put(placed, before, FRAME_BYTES)
             return before
-    made = sscan.merged(context.spark, snapshot, roots, context.cache, rows_max=rows_max, places=places)
+    made = sscan.merged(context.spark, snapshot, roots, context.storage.level0, rows_max=rows_max, places=places)
     frame = sscan.logical(made, columns)
     context.frames.put(signature if places is None else placed, frame, _frame_bytes(snapshot, rows_max))
     return frame
@@ -283,7 +283,7 @@ def changes(
             context.spark,
             feed,
             context.roots(),
-            context.cache,
+            context.storage.level0,
             old=old,
             rows_max=context.settings.level0_rows_max,
         )

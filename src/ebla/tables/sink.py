@@ -97,7 +97,7 @@ class Sink:
     def put_level0(self, table: pa.Table, kinds: pa.Array) -> None:
         """Add settled rows, as they are, as level 0."""
         if table.num_rows:
-            self.runs += self.files.level0(table, kinds, cache=self.context.cache, by_tablet=self.staging)
+            self.runs += self.files.level0(table, kinds, cache=self.context.storage.level0, by_tablet=self.staging)
 
     def _stages(self, arrival: Arrival) -> bool:
         """Whether files that arrive must wait. Views may move on before the commit: then either way is right."""
@@ -223,7 +223,7 @@ class Sink:
             context.writer,
             self.transaction.snapshot_of(self.relation),
             self.transaction.roots,
-            context.cache,
+            context.storage.level0,
             rows_max=context.settings.level0_rows_max,
         ).select(*[sscan.quoted(k) for k in key])
         hits = inserted.join(stored, list(key), "left_semi").limit(1).toArrow()

@@ -102,7 +102,7 @@ def merge(context: Context, name: str) -> int:
             with rf.reading([snapshot], transaction.roots):
                 sink = _merged(transaction, snapshot, found)
             hit("merge.files_written")
-            context.store.expect(transaction.roots, sink.runs, context.cache)
+            context.storage.store.expect(transaction.roots, sink.runs, context.storage.level0)
             ended = [run for group in found for run in group]
             _commit(sink, snapshot, ended)
     except BaseException as error:
@@ -127,7 +127,7 @@ def _merged(transaction: OpenTransaction, snapshot: Snapshot, merged: Sequence[S
     context, sink = transaction.context, Sink(transaction)
     names = [column.physical for column in snapshot.relation.columns]
     for runs in merged:
-        rows = rf.mutations(snapshot.relation, runs, transaction.roots, context.cache, snapshot)
+        rows = rf.mutations(snapshot.relation, runs, transaction.roots, context.storage.level0, snapshot)
         deleted = pc.fill_null(rows[DELETED], False)
         kinds = pc.if_else(deleted, pa.scalar(b.DELETE), pa.scalar(b.UPSERT))
         before = len(sink.runs)

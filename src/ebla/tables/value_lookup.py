@@ -218,7 +218,7 @@ def _by_spark(
     from pyspark.sql import functions as F
 
     rows = sscan.merged(
-        context.spark, snapshot, context.roots(), context.cache, rows_max=context.settings.level0_rows_max
+        context.spark, snapshot, context.roots(), context.storage.level0, rows_max=context.settings.level0_rows_max
     )
     marked = values.rename_columns([f"_ebla_v{i}" for i in range(values.num_columns)])
     on = " AND ".join(f"{sscan.quoted(c.physical)} <=> _ebla_v{i}" for i, c in enumerate(keyed))

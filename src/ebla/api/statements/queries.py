@@ -58,7 +58,7 @@ class Queries:
             spark=lambda: self._context.spark,
             rescue=rescue,
             holds=read.holds,
-            running=lambda: self._context.tags.statement(with_jobs=True),
+            running=lambda: self._context.sessions.tags.statement(with_jobs=True),
         )
 
     def _system_rows(self, query: Query, parameters: Parameters) -> Result | None:

@@ -37,7 +37,7 @@ def without_limit(operands: Operands) -> Operands:
 def kept_reserve(operands: Operands) -> Reserve | None:
     """The reserve of the view's rows as they are, if this process has it."""
     inputs = operands.inputs
-    found = operands.context.store.reserves.get(_name(operands))
+    found = operands.context.storage.store.reserves.get(_name(operands))
     if found is None:
         return None
     for name, relation in inputs.relations.items():
@@ -67,7 +67,7 @@ def keep(operands: Operands, made: Reserve) -> None:
     now = operands.inputs.versions()
     versions = {relation.id: now[name] for name, relation in operands.inputs.relations.items()}
     size = made.rows.nbytes + made.beyond.nbytes
-    operands.context.store.reserves.put(_name(operands), replace(made, versions=versions), size)
+    operands.context.storage.store.reserves.put(_name(operands), replace(made, versions=versions), size)
 
 
 def _name(operands: Operands) -> Hashable:

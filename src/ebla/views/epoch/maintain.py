@@ -114,7 +114,7 @@ def _side_by_side(
         return [epoch for epoch in map(one, views) if epoch is not None]
     context.spark  # noqa: B018 - started once, before the threads need it
     with ThreadPoolExecutor(max_workers=min(len(views), 2 * (os.cpu_count() or 1)), thread_name_prefix="epoch") as pool:
-        return [epoch for epoch in pool.map(context.tags.bound(one), views) if epoch is not None]
+        return [epoch for epoch in pool.map(context.sessions.tags.bound(one), views) if epoch is not None]
 
 
 def _of(build: Piece | None, view: str) -> Piece | None:

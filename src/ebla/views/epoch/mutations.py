@@ -99,7 +99,7 @@ class Mutations:
         context = self.round.context
         roots = context.nodes.of(self.now.roots)
         found: pa.Table = self.round.once(
-            ("latest", *self.span), lambda: rf.mutations(self.relation, self.runs, roots, context.cache)
+            ("latest", *self.span), lambda: rf.mutations(self.relation, self.runs, roots, context.storage.level0)
         )
         return found
 

@@ -175,7 +175,7 @@ def compare(context: Context, relation: Relation, runs: Sequence[Run], version: 
     names = [col.name for col in relation.columns]
     key = [k.name for k in relation.key]
     schema = pa.schema([pa.field(col.name, types.to_arrow(col.type)) for col in relation.columns])
-    latest = rf.mutations(relation, runs, context.roots(), context.cache)
+    latest = rf.mutations(relation, runs, context.roots(), context.storage.level0)
     was = replaced_rows(context, old, latest, names)
     is_now = latest.select([col.physical for col in relation.columns]).rename_columns(names).cast(schema)
     gone = latest[DELETED].to_pylist()
