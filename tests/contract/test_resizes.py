@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ebla.base.ids import RelationId, TabletId, Version
-from ebla.catalog import building, layouts, resizes, rows, topology
+from ebla.catalog import build_tasks, layouts, resizes, rows, topology
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
@@ -134,7 +134,7 @@ def test_shards_and_the_places_of_tasks_are_kept(catalog: Catalog) -> None:
     exclusively(catalog, c.SetTabletMap(relation=target.id, tablets=4))
     assert [replicas[0].shard for replicas in layout(catalog, target).replicas] == [0, 0, 3, 3]
     with catalog.reading() as connection:
-        assert [one.replica for one in building.tasks(connection)][2:] == [placed, placed]
+        assert [one.replica for one in build_tasks.tasks(connection)][2:] == [placed, placed]
 
 
 def test_sizes_are_those_of_one_copy_with_the_indexes(catalog: Catalog) -> None:

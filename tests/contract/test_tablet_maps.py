@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from ebla.base.ids import RelationId, RunId, Version
-from ebla.catalog import building, manifest, reads, rows
+from ebla.catalog import build_tasks, manifest, reads, rows
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
@@ -57,7 +57,7 @@ def maps(catalog: Catalog, target: Relation) -> list[tuple[int, int]]:
 
 def covered(catalog: Catalog) -> dict[tuple[int, ...], list[tuple[str | None, int]]]:
     with catalog.reading() as connection:
-        found = building.segments(connection, VIEW)
+        found = build_tasks.segments(connection, VIEW)
     return {tuple(tokens): [(one.up_to, one.since) for one in segments] for tokens, segments in found.items()}
 
 
@@ -201,12 +201,12 @@ def test_segments_and_tasks_are_cut_and_joined_with_the_map(catalog: Catalog):
 
     def ids() -> set[str]:
         with catalog.reading() as connection:
-            return {t.id for t in building.tasks(connection)}
+            return {t.id for t in build_tasks.tasks(connection)}
 
     def places() -> list[tuple[RelationId | None, tuple[int, ...], int]]:
         with catalog.reading() as connection:
             numbers = {row.id: row.base_tablet_id for row in rows.find(connection, s.view_building_tasks)}
-            return [(t.view, tuple(t.tokens), numbers[t.id]) for t in building.tasks(connection)]
+            return [(t.view, tuple(t.tokens), numbers[t.id]) for t in build_tasks.tasks(connection)]
 
     before = ids()
     resize(catalog, base, 8)
@@ -350,8 +350,8 @@ def test_a_catalog_of_the_release_before_is_keyed_by_tokens(catalog: Catalog):
     def all_of(one: Catalog) -> tuple[object, ...]:
         with one.reading() as connection:
             return (
-                building.tasks(connection),
-                building.segments(connection, VIEW),
+                build_tasks.tasks(connection),
+                build_tasks.segments(connection, VIEW),
                 sorted(map(tuple, rows.find(connection, s.folds))),
                 sorted(map(tuple, rows.find(connection, s.tablet_maps))),
                 [

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId
-from ebla.catalog import building, layouts, tablet_copies, topology
+from ebla.catalog import build_tasks, layouts, tablet_copies, topology
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, TransactionClosedError, UnknownNameError
 from ebla.model import changes as c
@@ -187,7 +187,7 @@ def with_tasks(catalog: Catalog, target: Relation) -> None:
 
 def tasks_of(catalog: Catalog) -> dict[TaskId, Task]:
     with catalog.reading() as connection:
-        return {one.id: one for one in building.tasks(connection)}
+        return {one.id: one for one in build_tasks.tasks(connection)}
 
 
 def test_c1_tasks_are_aborted_and_go_on_under_new_ids_where_the_tablet_is(catalog: Catalog, target: Relation):

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import delete, select, text, update
 
 from ebla.base.ids import RelationId, Version
-from ebla.catalog import building, view_states
+from ebla.catalog import build_tasks, view_states
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.catalog.view_states import StoredState
@@ -103,7 +103,7 @@ def test_a_catalog_of_the_release_before_gets_the_states_that_its_positions_say(
     again = Catalog.open(catalog.where, create=False)
     with again.reading() as connection:
         found = view_states.all_states(connection)
-        built = building.built(connection)
+        built = build_tasks.built(connection)
         texts = {row.name: row.value for row in connection.execute(select(s.progress))}
         times = {row.version: row.committed_at for row in connection.execute(select(s.history))}
     again.close()

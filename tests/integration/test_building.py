@@ -19,7 +19,7 @@ from ebla.base.failpoint import EXIT_CODE
 from ebla.base.ids import NodeId
 from ebla.build import engine
 from ebla.build.loop import LOOK_AGAIN_S
-from ebla.catalog import building
+from ebla.catalog import build_tasks
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.model.tasks import LEASE
@@ -260,7 +260,7 @@ def test_b5_a_worker_that_has_finished_answers_at_once_and_b6_an_old_term_is_ref
     first = tx.lead(catalog, LEASE, "a leader that dies", 1_000_000)
     assert first is not None
     with catalog.reading() as connection:
-        ids = [task.id for task in building.tasks(connection)]
+        ids = [task.id for task in build_tasks.tasks(connection)]
     finished: set[str] = set()
     while len(finished) < len(ids):
         finished |= nodes.work_on_view_building_tasks(db.context.node, first.term, 0, ids).finished

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
-from ebla.catalog import building, reads, troubles
+from ebla.catalog import build_tasks, reads, troubles
 from ebla.catalog.troubles import LOST_JOB, Activity, Trouble
 from ebla.model.lifecycle.index import Permission
 from ebla.spark import write as swrite
@@ -220,7 +220,7 @@ def test_a_build_whose_stage_was_lost_keeps_what_it_has(
 
 def covered(db: ebla.Database, name: str) -> int:
     with db.context.catalog.reading() as connection:
-        return len(building.segments(connection, reads.relation(connection, name).id))
+        return len(build_tasks.segments(connection, reads.relation(connection, name).id))
 
 
 @pytest.mark.parametrize("fault", ["job", "worker"])

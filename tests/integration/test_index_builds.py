@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ebla
-from ebla.catalog import building
+from ebla.catalog import build_tasks
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.model.lifecycle.index import Permission
@@ -66,7 +66,7 @@ def write(db: ebla.Database, *numbers: int, **changed: Any) -> None:
 def nothing_left(db: ebla.Database) -> None:
     """No build, task, pin, lease, open transaction, and no file without a name."""
     with db.context.catalog.reading() as connection:
-        assert (building.tasks(connection), building.builds(connection)) == ([], {})
+        assert (build_tasks.tasks(connection), build_tasks.builds(connection)) == ([], {})
     eventually(lambda: db.sql("SELECT * FROM system.meta WHERE key = 'view_building_processing_base'").rows() == [])
     assert not open_transactions(db)
     assert pins(db) == []

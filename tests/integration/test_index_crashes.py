@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import ebla
 from ebla.base.failpoint import EXIT_CODE
-from ebla.catalog import building
+from ebla.catalog import build_tasks
 from ebla.model.lifecycle.index import Permission
 from support.indexes import assert_exact, entries, state
 from support.processes import Processes, Sharing
@@ -76,7 +76,7 @@ def test_killed_while_it_is_built(db: ebla.Database, processes: Processes, spark
 
 def left(db: ebla.Database) -> int:
     with db.context.catalog.reading() as connection:
-        return len(building.tasks(connection))
+        return len(build_tasks.tasks(connection))
 
 
 def test_killed_while_it_is_removed(db: ebla.Database, spark_processes: Sharing):

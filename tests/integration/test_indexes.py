@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import select
 
 import ebla
-from ebla.catalog import building, reads
+from ebla.catalog import build_tasks, reads
 from ebla.catalog import schema as s
 from ebla.errors import ConflictError, DuplicateKeyError, SnapshotError, TransactionClosedError
 from ebla.indexes import index_build
@@ -55,8 +55,8 @@ def delete(db: ebla.Database, *numbers: int) -> None:
 def nothing_left(db: ebla.Database) -> None:
     """No task, no pin, no open transaction, no file without a name."""
     with db.context.catalog.reading() as connection:
-        assert building.tasks(connection) == []
-        assert building.builds(connection) == {}
+        assert build_tasks.tasks(connection) == []
+        assert build_tasks.builds(connection) == {}
     assert not open_transactions(db)
     assert pins(db) == []
     assert stored(db) == named(db)

@@ -21,7 +21,7 @@ from ebla.algebra.merge import sketch
 from ebla.algebra.nodes import NotUnderstood
 from ebla.algebra.shape import shape
 from ebla.build import chunks
-from ebla.catalog import building, reads
+from ebla.catalog import build_tasks, reads
 from ebla.model.relation import Column
 from ebla.relations import views as definition
 from ebla.relations.shapes import build_method
@@ -116,7 +116,7 @@ class Watched:
             relations = {n: reads.relation(connection, n) for n in view.inputs}
             how = build_method(view, relations)
             assert isinstance(how, GrowingBuild)
-            stretches = covered_stretches(building.segments(connection, view.relation.id))
+            stretches = covered_stretches(build_tasks.segments(connection, view.relation.id))
             snapshot = reads.snapshot(connection, view.relation)
         engine = DuckEngine(self.now, self.now, STORED)
         base = STORED.plain_tables[how.base]

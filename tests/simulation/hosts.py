@@ -43,7 +43,7 @@ from ebla.topology.segregation import Segregation
 from ebla.topology.service import Coordination
 from simulation.disks import Copies, Disk, write_level1
 from simulation.faults import MS, SECOND
-from simulation.processes import LIMITS, Calls, NoSettling, Store, built, walk
+from simulation.processes import LIMITS, Calls, NoSettlement, Store, built, walk
 from support.tables import MemoryCatalog
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class Host:
                 leases=self.leadership,
                 store=HostStore(self),
                 nodes=Calls(self),
-                settling=NoSettling(),
+                settlement=NoSettlement(),
                 failures=Failures(self.services.notify),
                 clock_us=lambda: self.world.now,
                 maintains=lambda: True,

@@ -17,7 +17,7 @@ from sqlalchemy import Table
 
 from ebla.base.ids import NodeId, RelationId, TabletId, TaskId, Term, Version
 from ebla.build.state import Span, State
-from ebla.catalog import building, indexing, memory, rows
+from ebla.catalog import build_tasks, index_states, memory, rows
 from ebla.catalog import schema as s
 from ebla.catalog.apply import carry_out
 from ebla.model import changes as c
@@ -174,23 +174,23 @@ class Catalog:
     @property
     def tasks(self) -> dict[TaskId, Task]:
         """In the order of their turns."""
-        read = lambda: {task.id: task for task in building.tasks(self.tables)}  # noqa: E731
+        read = lambda: {task.id: task for task in build_tasks.tasks(self.tables)}  # noqa: E731
         return self._once(s.view_building_tasks, "tasks", read)
 
     @property
     def builds(self) -> dict[RelationId, Build]:
-        return self._once(s.view_builds, "builds", lambda: building.builds(self.tables))
+        return self._once(s.view_builds, "builds", lambda: build_tasks.builds(self.tables))
 
     @property
     def built(self) -> dict[RelationId, Version]:
-        return self._once(s.built_views, "built", lambda: building.built(self.tables))
+        return self._once(s.built_views, "built", lambda: build_tasks.built(self.tables))
 
     @property
     def processing(self) -> RelationId | None:
-        return building.processing_base(self.tables)
+        return build_tasks.processing_base(self.tables)
 
     def segments(self, view: RelationId) -> Covered:
-        return self._once(s.view_building_segments, view, lambda: building.segments(self.tables, view))
+        return self._once(s.view_building_segments, view, lambda: build_tasks.segments(self.tables, view))
 
     def row(self, view: View, key: int, version: Version) -> Row | None:
         """What the view's query gives for a key of its base at a version."""
@@ -209,7 +209,7 @@ class Catalog:
         unmoved: dict[RelationId, c.Requirement] = {
             v.id: c.ProgressIs(name=str(v.id), value=str(v.applied)) for v in self.views.values()
         }
-        states = indexing.all_states(self.tables)
+        states = index_states.all_states(self.tables)
         for one in states:
             unmoved[one.index] = c.IndexIs(
                 index=one.index, state=one.state, since=one.since, read_version=one.read_version
@@ -217,7 +217,7 @@ class Catalog:
         return State.of(
             self.tasks.values(),
             builds=self.builds,
-            spans={view: Span(*span) for view, span in building.spans(self.tables).items() if view in self.builds},
+            spans={view: Span(*span) for view, span in build_tasks.spans(self.tables).items() if view in self.builds},
             applied=applied | dict.fromkeys(self.indexes, None),
             unmoved=unmoved,
             held=[one.index for one in states if backfill_level(one.state) is None],
@@ -346,7 +346,7 @@ class Catalog:
         self._suspects.add(view)
 
     def _stepped(self, index: RelationId) -> None:
-        found = indexing.of_index(self.tables, index)
+        found = index_states.of_index(self.tables, index)
         assert found is not None
         self.indexes[index].state = found.state
         self.indexes[index].read = found.read_version or Version(0)

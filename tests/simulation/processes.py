@@ -48,7 +48,7 @@ class Process:
                 leases=Leases(world, holder),
                 store=Store(world),
                 nodes=Calls(self),
-                settling=NoSettling(),
+                settlement=NoSettlement(),
                 failures=Failures(self.services.notify),
                 clock_us=lambda: world.now,
                 maintains=lambda: True,
@@ -186,7 +186,7 @@ class Calls:
     def close(self) -> None: ...
 
 
-class NoSettling:
+class NoSettlement:
     """Epochs of this world bring views to one version."""
 
     def begin_round(self) -> None: ...

@@ -11,7 +11,7 @@ import pytest
 from ebla.build.coordinator import Coordinator, WorkerAnswer
 from ebla.build.state import State
 from ebla.build.worker import Worker
-from ebla.catalog import building, indexing
+from ebla.catalog import build_tasks, index_states
 from ebla.model import changes as c
 from ebla.model import segments, task_moves
 from ebla.model.lifecycle import index as states
@@ -115,7 +115,7 @@ class AnyStep:
         pass
 
 
-changes = building.changes
+changes = build_tasks.changes
 
 
 def forget_nothing(relation):
@@ -124,7 +124,7 @@ def forget_nothing(relation):
 
 def replace_all_segments(state, update, version, created):
     if isinstance(update, c.ReplaceSegments):
-        update = replace(update, seen=len(building.segments_of(state, update.view, update.tokens)))
+        update = replace(update, seen=len(build_tasks.segments_of(state, update.view, update.tokens)))
     return changes(state, update, version, created)
 
 
@@ -153,14 +153,14 @@ MISTAKES = {
     "an answer finishes all that was asked for": (Coordinator, "_answered", all_are_finished),
     "a worker does not see that tasks are aborted or gone": (Worker, "observed", see_nothing),
     "aborted tasks are not replaced when their tablet has arrived": (task_moves, "arrive", lose_tasks),
-    "a split leaves what is covered in one piece": (building, "cut_at", cut_nothing),
-    "a split leaves the second half of a tablet without a task": (building, "in_map", first_halves),
+    "a split leaves what is covered in one piece": (build_tasks, "cut_at", cut_nothing),
+    "a split leaves the second half of a tablet without a task": (build_tasks, "in_map", first_halves),
     "a writer removes nothing while an index is filled": (model, "writer_deletes", backfilling_deletes_nothing),
     "a view is marked built though an epoch has moved it": (State, "of", load_without_guard),
     "tombstones from before t_read stay": (world, "begins_empty", keep_old_entries),
     "an index skips WRITE_AND_DELETE": (world, "forward", without_write_and_delete),
-    "the catalog keeps what a dropped view has": (building, "forget", forget_nothing),
-    "the catalog lets an epoch replace segments that it has not seen": (building, "changes", replace_all_segments),
+    "the catalog keeps what a dropped view has": (build_tasks, "forget", forget_nothing),
+    "the catalog lets an epoch replace segments that it has not seen": (build_tasks, "changes", replace_all_segments),
 }
 
 FOUND_BY = {
@@ -175,6 +175,6 @@ def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch):
     where, what, mistake = MISTAKES[name]
     monkeypatch.setattr(where, what, mistake)
     if mistake is without_write_and_delete:  # which the catalog refuses
-        monkeypatch.setattr(indexing, "LIFE", AnyStep())
+        monkeypatch.setattr(index_states, "LIFE", AnyStep())
     with pytest.raises(AssertionError, match=r"seed \d+ at .* INV-BUILD-\d: .*\nfaults: .*\nagain: "):
         list(map(run, [FOUND_BY[name]] if name in FOUND_BY else range(100)))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ebla.build import chunks as build_chunk
-from ebla.build import engine, leader, node, settling
+from ebla.build import engine, leader, node, settlement
 from ebla.indexes import chunk_fill, tablet_commits, validate, walk
 from ebla.views.epoch import coverage as covering
 from ebla.views.epoch import whole_epoch
@@ -21,7 +21,7 @@ class Steps:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.passed: Counter[str] = Counter()
         self._actions: dict[str, Callable[[int], object]] = {}
-        builds = (engine, build_chunk, leader, node, settling)
+        builds = (engine, build_chunk, leader, node, settlement)
         for module in (
             *builds,
             backfill,

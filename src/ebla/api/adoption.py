@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from ebla.algebra.build_method import DrivenBuild
 from ebla.base.ids import NodeId, Version
-from ebla.catalog import building, reads
+from ebla.catalog import build_tasks, reads
 from ebla.model import changes as c
 from ebla.model.tasks import Build
 from ebla.relations import views as definition
@@ -23,7 +23,7 @@ def adopt(context: Context) -> None:
     """Give views the tasks that they lack. Then end the replacing of views that has begun."""
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
-        builds = building.builds(connection)
+        builds = build_tasks.builds(connection)
         views = [v for v in definition.all_views(connection) if v.building and v.relation.id not in builds]
         updates = tuple(_tasks_of(context.node, connection, view) for view in views)
         return c.Decision(reason="views from before there were building tasks", updates=updates) if updates else None

@@ -12,7 +12,7 @@ from ebla.build.loop import BUILDING, Loop, Ports
 from ebla.build.node import LocalNode, LocalNodes
 from ebla.build.pace import Paces
 from ebla.build.reach import Reach
-from ebla.build.settling import Settling
+from ebla.build.settlement import Settlement
 from ebla.build.trouble import Failures
 from ebla.indexes import walk
 from ebla.tables.context import Context
@@ -29,12 +29,12 @@ class Builder:
         self._fillers = fillers(context, epochs)
         self._failures = Failures(context.services.notify)
         settler = Settler(context, epochs, written)
-        settling = Settling(context, settler, lambda: context.services.wake(BUILDING), self._failures.note)
+        settlement = Settlement(context, settler, lambda: context.services.wake(BUILDING), self._failures.note)
         self.nodes = LocalNodes(Reach(context.reached).nodes, self._node)
         self.called = LocalNodes(Reach(context.reached).nodes, self._node)
         """What other processes ask this one to build: it goes on while this process does not lead."""
         self._store = BuildStore(
-            context.catalog, context.node, lambda: self.nodes.alive, settling.checked, settler.forgive
+            context.catalog, context.node, lambda: self.nodes.alive, settlement.checked, settler.forgive
         )
         self.loop = Loop(
             context.holder,
@@ -43,7 +43,7 @@ class Builder:
                 leases=context.leadership,
                 store=self._store,
                 nodes=self.nodes,
-                settling=settling,
+                settlement=settlement,
                 failures=self._failures,
                 clock_us=context.catalog.clock,
                 maintains=lambda: context.maintains,

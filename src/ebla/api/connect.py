@@ -39,7 +39,7 @@ def connect(
     if not url.startswith(REMOTE):
         if token is not None or ca_file is not None:
             raise UsageError("token, ca_file: expected an http:// or https:// address with them, found another")
-        from ebla.api.opening import open_database
+        from ebla.api.assembly import open_database
 
         return open_database(url, spark, create=create, role=role, **settings)
     if spark is not None:

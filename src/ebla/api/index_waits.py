@@ -8,8 +8,8 @@ from functools import partial
 from ebla.api.builder import Builder
 from ebla.api.retries import still_trying
 from ebla.base.ids import RelationId
-from ebla.catalog import building, indexing, reads, troubles
-from ebla.catalog.indexing import IndexState
+from ebla.catalog import build_tasks, index_states, reads, troubles
+from ebla.catalog.index_states import IndexState
 from ebla.catalog.troubles import Activity
 from ebla.errors import UnknownNameError
 from ebla.model.lifecycle.index import Permission
@@ -45,7 +45,7 @@ class IndexWaits:
             raise wrong[0]
         with self._context.catalog.reading() as connection:
             for index in indexes:
-                if indexing.of_index(connection, index.id) is None:
+                if index_states.of_index(connection, index.id) is None:
                     failure = failed.of_index(connection, index.id)
                     if failure is not None:
                         raise failed.error_of(failure)
@@ -57,7 +57,7 @@ class IndexWaits:
 
     def _stands(self, index: RelationId) -> IndexState | None:
         with self._context.catalog.reading() as connection:
-            return indexing.of_index(connection, index)
+            return index_states.of_index(connection, index)
 
     def _goes(self, index: RelationId) -> bool:
         stands = self._stands(index)
@@ -67,7 +67,7 @@ class IndexWaits:
         """Whether these indexes are readable or gone; says how far the first is that is neither."""
         now = self._context.catalog.clock()
         with self._context.catalog.reading() as connection:
-            builds = building.builds(connection)
+            builds = build_tasks.builds(connection)
             for number in indexes:
                 relation = reads.relation_by_id(connection, number)
                 index = None if relation is None else index_definition.find(connection, relation.name)

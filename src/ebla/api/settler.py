@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from ebla.api.retries import forgive
 from ebla.base.ids import RelationId
-from ebla.catalog import indexing, reads
+from ebla.catalog import index_states, reads
 from ebla.indexes import walk
 from ebla.indexes.validate import Validation
 from ebla.model.relation import Kind, Relation
@@ -59,7 +59,7 @@ class Settler:
         for number in relations:
             with self._context.catalog.reading() as connection:
                 relation = reads.relation_by_id(connection, number)
-                stands = indexing.of_index(connection, number)
+                stands = index_states.of_index(connection, number)
             if stands is not None:
                 walk.readable(self._context, stands.base)
             if relation is not None:

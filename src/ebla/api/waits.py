@@ -10,7 +10,7 @@ from ebla.api.index_waits import IndexWaits
 from ebla.api.retries import forgive, still_trying
 from ebla.base.ids import Version
 from ebla.build.build_store import positions
-from ebla.catalog import building, reads, troubles
+from ebla.catalog import build_tasks, reads, troubles
 from ebla.catalog.troubles import Activity
 from ebla.errors import CorruptRunError
 from ebla.model.handlers import with_inputs
@@ -78,7 +78,7 @@ class Waits:
         """Whether nothing is to be waited for; says how far it is."""
         now, alive = self._context.catalog.clock(), self._builder.nodes.alive
         with self._context.catalog.reading() as connection:
-            builds = building.builds(connection)
+            builds = build_tasks.builds(connection)
             left = []
             for one in views:
                 relation = reads.relation_by_id(connection, one.relation.id)

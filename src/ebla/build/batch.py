@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ebla.base.ids import RelationId, TaskId, Version
-from ebla.catalog import building, reads
+from ebla.catalog import build_tasks, reads
 from ebla.catalog.store import Catalog
 from ebla.model.chunks import Covered, covers
 from ebla.model.relation import Kind, Relation
@@ -57,12 +57,12 @@ class BatchState:
             found = {v: reads.relation_by_id(connection, v) for v in views}
             return cls(
                 base=reads.relation_by_id(connection, base),
-                builds=building.builds(connection),
+                builds=build_tasks.builds(connection),
                 kinds={v: r.kind for v, r in found.items() if r is not None},
                 names={v: r.name for v, r in found.items() if r is not None},
-                covered={v: building.segments(connection, v) for v in views},
+                covered={v: build_tasks.segments(connection, v) for v in views},
                 version=reads.current_version(connection),
-                open=frozenset(t.id for t in building.tasks(connection) if t.id in tasks and not t.aborted),
+                open=frozenset(t.id for t in build_tasks.tasks(connection) if t.id in tasks and not t.aborted),
             )
 
     def is_covered(self, task: Task) -> bool:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, RelationId, Version
 from ebla.build.state import Span, State
-from ebla.catalog import building, reads, troubles, view_states
+from ebla.catalog import build_tasks, reads, troubles, view_states
 from ebla.catalog import relations as relation_rows
 from ebla.catalog.reads import called
 from ebla.catalog.store import Catalog
@@ -46,7 +46,7 @@ class BuildStore:
 
     def load(self) -> State:
         with self._catalog.reading() as connection:
-            unchecked = [view for view in building.builds(connection) if view not in self._checked]
+            unchecked = [view for view in build_tasks.builds(connection) if view not in self._checked]
             return load(connection, self._alive(), unchecked)
 
     def commit(self, decision: c.Decision) -> None:
@@ -67,10 +67,10 @@ class BuildStore:
 
 def load(connection: Connection, alive: Iterable[NodeId], unchecked: Iterable[RelationId] = ()) -> State:
     """All of it, in one consistent read. Which nodes are alive, and what is checked already, is not in the catalog."""
-    builds = building.builds(connection)
-    tasks = building.tasks(connection)
-    spans = {v: Span(*span) for v, span in building.spans(connection).items()}
-    processing = building.processing_base(connection)
+    builds = build_tasks.builds(connection)
+    tasks = build_tasks.tasks(connection)
+    spans = {v: Span(*span) for v, span in build_tasks.spans(connection).items()}
+    processing = build_tasks.processing_base(connection)
     stored = positions(connection, builds)
     standing = standings(connection)
     unmoved: dict[RelationId, c.Requirement] = {one.index: one.unmoved for one in standing}

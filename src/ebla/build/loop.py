@@ -5,7 +5,7 @@ and epochs run in its background, or a statement waits in it for a view. It take
 coordinator step, commits under its term and sends calls (`ebla.build.leader`); any event, and the time that the
 coordinator names, starts the next round. With nothing left to build it gives the lease back and sleeps.
 
-A view whose last task is done is *settled* (`ebla.build.settling`); then the coordinator marks it built. And the
+A view whose last task is done is *settled* (`ebla.build.settlement`); then the coordinator marks it built. And the
 process that leads takes indexes from state to state (`ebla.indexes.walk`): one step in each round.
 
 What the loop reads and changes stands behind ports (`ebla.build.ports`), so it runs in a simulation as it runs here.
@@ -23,7 +23,7 @@ from ebla.base.ids import RelationId, Term
 from ebla.base.services import Scheduler
 from ebla.build.coordinator import Limits
 from ebla.build.leader import Leader
-from ebla.build.ports import Leases, Nodes, Settling, Store, WalkResult
+from ebla.build.ports import Leases, Nodes, Settlement, Store, WalkResult
 from ebla.build.state import State
 from ebla.build.trouble import Failures
 from ebla.errors import EblaError, StaleTermError
@@ -49,7 +49,7 @@ class Ports:
     leases: Leases
     store: Store
     nodes: Nodes
-    settling: Settling
+    settlement: Settlement
     failures: Failures
     clock_us: Callable[[], int]
     maintains: Callable[[], bool]
@@ -162,12 +162,12 @@ class Loop:
     def _round(self, *, builds: bool) -> int | None:
         """One look at the catalog and what follows from it; how long until the next. `None`: until a wake-up."""
         ports, poll_us = self._ports, self._leader.limits.poll_us
-        ports.settling.begin_round()
+        ports.settlement.begin_round()
         state = ports.store.load()
         ports.nodes.observed(state)
         nothing_left = not state.builds and not state.tasks and not state.walking
         if nothing_left:
-            ports.settling.forget()
+            ports.settlement.forget()
         tidying = nothing_left and state.processing is not None  # the last view was dropped: its base is let go
         if not tidying and (nothing_left or not builds):
             self._resign()
@@ -183,7 +183,7 @@ class Loop:
         forgiven = ports.store.forgive(state)
         if done.committed and (readable := state.readable()):
             ports.built(readable)
-        ports.settling.look(state, now_us)
+        ports.settlement.look(state, now_us)
         walked = self._walk_on(state, term)
         if done.changed or forgiven or (walked is not None and walked.moved):
             return 0  # look at what it led to

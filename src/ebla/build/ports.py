@@ -72,8 +72,8 @@ class Leases(Protocol):
     def give_back(self, name: str) -> None: ...
 
 
-class Settling(Protocol):
-    """Views and indexes whose tasks are done, on the way to one version and to be checked (`ebla.build.settling`)."""
+class Settlement(Protocol):
+    """Views and indexes whose tasks are done, on the way to one version and to be checked (`ebla.build.settlement`)."""
 
     def begin_round(self) -> None:
         """The state is about to be read."""

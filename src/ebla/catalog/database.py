@@ -16,7 +16,7 @@ from sqlalchemy.exc import DatabaseError, DBAPIError
 
 from ebla.base.precedence import PRECEDENCE
 from ebla.base.rights import PRIVATE
-from ebla.catalog import engines, failures, memory, opening
+from ebla.catalog import engines, failures, memory, preparation
 from ebla.catalog.engines import is_postgres
 from ebla.catalog.failures import FILE, without_password
 from ebla.catalog.group import Queue
@@ -95,7 +95,7 @@ class CatalogDatabase:
     ) -> Self:
         catalog = cls(engine, url, clock, retry_s=retry_s, read_only=read_only)
         try:
-            catalog.patience.insist(lambda: opening.prepare(catalog, create=create, write_ahead=write_ahead))
+            catalog.patience.insist(lambda: preparation.prepare(catalog, create=create, write_ahead=write_ahead))
             catalog._has_answered = True
         except DatabaseError as error:
             engine.dispose()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from ebla.base.ids import NodeId, RelationId, TabletId
-from ebla.catalog import indexing, resizes, rows, runs
+from ebla.catalog import index_states, resizes, rows, runs
 from ebla.catalog import schema as s
 from ebla.catalog.rows import Change, State
 from ebla.model import topology_changes as t
@@ -97,5 +97,5 @@ def unready(state: State, relation: RelationId) -> set[TabletId]:
     """The tablets of a relation in which something of it or of its indexes is left to do before its resize."""
     resize = resizes.of_relation(state, relation)
     row = rows.one(state, s.relations, relation_id=relation)
-    of_map = (relation, *(one.index for one in indexing.of_base(state, relation)))
+    of_map = (relation, *(one.index for one in index_states.of_base(state, relation)))
     return {tablet for one in of_map for tablet in runs.unready(state, one, resize.type, row.tablets if row else 1)}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ebla.base.ids import RelationId, Version
-from ebla.catalog import building, indexing, resizes, rows, runs, transitions
+from ebla.catalog import build_tasks, index_states, resizes, rows, runs, transitions
 from ebla.catalog import schema as s
 from ebla.catalog.rows import Change, State
 
 
 def truncate(state: State, relation: RelationId, version: Version) -> tuple[Change, ...]:
-    indexes, moved = indexing.truncate(state, relation, version)
+    indexes, moved = index_states.truncate(state, relation, version)
     return (
         runs.end_all(relation, version),
         rows.insert(s.truncations, [{"relation_id": relation, "version": version}]),
@@ -20,14 +20,14 @@ def truncate(state: State, relation: RelationId, version: Version) -> tuple[Chan
 
 def drop(state: State, relation: RelationId, version: Version) -> tuple[Change, ...]:
     """A relation goes with its indexes. Nothing of it is tried again; why it could not be built stays known."""
-    indexes = (one.index for one in indexing.of_base(state, relation))
+    indexes = (one.index for one in index_states.of_base(state, relation))
     return (
         *(change for index in indexes for change in drop(state, index, version)),
-        *indexing.forget(relation),
+        *index_states.forget(relation),
         rows.update(s.relations, {"dropped_version": version, "horizon": version}, relation_id=relation),
         rows.delete(s.dependencies, relation_id=relation),
         runs.end_all(relation, version),
-        *building.forget(relation),
+        *build_tasks.forget(relation),
         *resizes.forget(relation),
         *transitions.forget(state, relation, version),
         rows.delete(s.troubles, relation_id=relation, retry_at=rows.Not(None)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from ebla.catalog import building, ddl, guards, indexing, runs, sessions
+from ebla.catalog import build_tasks, ddl, guards, index_states, runs, sessions
 from ebla.catalog.rows import State
 from ebla.errors import ConflictError, UnknownNameError
 from ebla.model import changes as c
@@ -21,9 +21,9 @@ def require(state: State, requirement: c.Requirement, now: int) -> None:
     elif isinstance(requirement, c.SessionRequirement):
         sessions.require_session(state, requirement, now)
     elif isinstance(requirement, c.TasksOpen | c.SegmentsBegin | c.NothingLeftToBuild):
-        building.require_building(state, requirement)
+        build_tasks.require_building(state, requirement)
     elif isinstance(requirement, c.IndexesFollow | c.IndexIs):
-        indexing.require_indexes(state, requirement)
+        index_states.require_indexes(state, requirement)
     else:
         assert_never(requirement)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ebla.base.ids import NodeId, TabletId
-from ebla.catalog import indexing, rows
+from ebla.catalog import index_states, rows
 from ebla.catalog import schema as s
 from ebla.catalog.reads import merge_replicas, relation_by_id
 from ebla.catalog.rows import Change, State
@@ -45,7 +45,7 @@ def missing_copies(state: State, place: Tablet) -> list[tuple[Relation, Run, Nod
 def with_indexes(state: State, relation: Relation) -> Iterator[Relation]:
     """A relation and the indexes on it."""
     yield relation
-    for one in indexing.of_base(state, relation.id):
+    for one in index_states.of_base(state, relation.id):
         index = relation_by_id(state, one.index)
         if index is not None:
             yield index

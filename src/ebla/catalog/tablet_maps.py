@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 from ebla.base.ids import NodeId, RelationId, Version
-from ebla.catalog import building, cdc, indexing, resizes, rows, runs, topology
+from ebla.catalog import build_tasks, cdc, index_states, resizes, rows, runs, topology
 from ebla.catalog import schema as s
 from ebla.catalog.reads import called
 from ebla.catalog.relations import living_row
@@ -42,7 +42,7 @@ def resize(state: State, now: Any, tablets: int, version: Version, clock: int) -
     placed = _placed(state, relation, now.tablets, tablets)
     return (
         *_resize(state, relation, placed, version),
-        *building.resize(state, relation, placed, version),
+        *build_tasks.resize(state, relation, placed, version),
         *resizes.finalization(relation, version),
         *cdc.after_resize(state, relation, tablets, version, clock),
     )
@@ -78,7 +78,7 @@ def _resize(
     """The next tablet map of a relation and of its indexes, whose entries lie where its rows lie."""
     now, tablets = living_row(state, relation), len(placed)
     values = {"tablets": tablets, "map_version": version, "placement_version": now.placement_version + 1}
-    indexes = (one.index for one in indexing.of_base(state, relation))
+    indexes = (one.index for one in index_states.of_base(state, relation))
     return (
         *runs.resize(state, relation, now.tablets, tablets, version),
         rows.update(s.relations, values, relation_id=relation),

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable
 
 from ebla.base.ids import RelationId, TaskId, Version
-from ebla.catalog import building
+from ebla.catalog import build_tasks
 from ebla.catalog.rows import Change, State
 from ebla.model import changes as c
 from ebla.model import task_moves as moves
@@ -32,11 +32,11 @@ def arrive(
 
 
 def _changes(state: State, updates: Iterable[c.BuildingUpdate], version: Version) -> tuple[Change, ...]:
-    return tuple(change for update in updates for change in building.changes(state, update, version, None))
+    return tuple(change for update in updates for change in build_tasks.changes(state, update, version, None))
 
 
 def _tasks(state: State, base: RelationId) -> list[Task]:
-    return [task for task in building.tasks(state) if task.base == base]
+    return [task for task in build_tasks.tasks(state) if task.base == base]
 
 
 def _new_id(version: Version) -> moves.NewId:

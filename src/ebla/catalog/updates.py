@@ -7,10 +7,10 @@ from typing import assert_never
 from ebla.base.ids import RelationId, Version
 from ebla.catalog import (
     access,
-    building,
+    build_tasks,
     ddl,
     handlers,
-    indexing,
+    index_states,
     layouts,
     runs,
     sessions,
@@ -38,13 +38,13 @@ def changes(
     if isinstance(update, c.HandlerUpdate):
         return (handlers.change(update),)
     if isinstance(update, c.BuildingUpdate):
-        return building.changes(state, update, version, created)
+        return build_tasks.changes(state, update, version, created)
     if isinstance(update, c.CreateIndex):
-        return (indexing.create(update, version, created),)
+        return (index_states.create(update, version, created),)
     if isinstance(update, c.SetIndexState):
-        step = indexing.advance(state, update, version)
+        step = index_states.advance(state, update, version)
         gone = c.DropRelation(relation=update.index)
-        return (*step, *ddl.changes(state, gone, version, now)) if indexing.is_removal(update) else step
+        return (*step, *ddl.changes(state, gone, version, now)) if index_states.is_removal(update) else step
     if isinstance(update, c.UserUpdate):
         return access.changes(state, update, now)
     if isinstance(update, ReportCut):

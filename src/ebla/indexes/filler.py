@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from ebla.base.ids import RelationId, TaskId, Version
-from ebla.catalog import building
+from ebla.catalog import build_tasks
 from ebla.errors import SnapshotError, UnknownNameError
 from ebla.indexes import removal, walk
 from ebla.indexes.chunk_fill import ChunkFill, moved
@@ -64,7 +64,7 @@ class IndexFiller:
             if scan.at is None:  # none was to be filled any more when the chunk was begun
                 return {number: moved(number) for number in tasks} | wrong
             indexes = [definition.at_version(connection, index, scan.at) for index in indexes]
-            covered = {index.id: building.segments(connection, index.id) for index in indexes}
+            covered = {index.id: build_tasks.segments(connection, index.id) for index in indexes}
         for index in list(indexes):
             if any(position_in(covered[index.id], stretch.tokens) != stretch.after for stretch in scan.stretches):
                 wrong[index.id] = moved(index.id)

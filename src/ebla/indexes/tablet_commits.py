@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, TaskId, Version
-from ebla.catalog import building
+from ebla.catalog import build_tasks
 from ebla.errors import ConflictError
 from ebla.indexes import walk
 from ebla.model import changes as c
@@ -39,7 +39,7 @@ class TabletCommits:
     def run(self, stretches: Sequence[Stretch]) -> None:
         """Record every tablet on its own. An index that went or moved meanwhile holds up none of the others."""
         with self.transaction.context.catalog.reading() as connection:
-            tasks = {t.id: t for t in building.tasks(connection) if t.view in self.sinks and not t.aborted}
+            tasks = {t.id: t for t in build_tasks.tasks(connection) if t.view in self.sinks and not t.aborted}
         for stretch in stretches:
             due = {
                 number: tasks[task]

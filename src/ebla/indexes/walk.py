@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, Version
-from ebla.catalog import indexing, reads
+from ebla.catalog import index_states, reads
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
@@ -77,7 +77,7 @@ def _advance(
     going = [one for one in here if one.index in todo.indexes]
     with context.catalog.reading() as connection:
         names = ", ".join(_names(connection, todo.indexes))
-        messages = {one.index: one.message for one in indexing.of_base(connection, base)}
+        messages = {one.index: one.message for one in index_states.of_base(connection, base)}
     if todo.to is Permission.BACKFILLING and version_to_keep(here, base) is None:
         # Before the commit, so that there is no moment in which what it reads is not kept.
         keep(context, base, context.catalog.version())
@@ -137,7 +137,7 @@ def keep(context: Context, base: RelationId, version: Version) -> None:
 def let_go(catalog: Catalog, base: RelationId) -> None:
     """What was kept for filling is not needed once nothing is filled any more."""
     with catalog.reading() as connection:
-        filling = any(one.state is Permission.BACKFILLING for one in indexing.of_base(connection, base))
+        filling = any(one.state is Permission.BACKFILLING for one in index_states.of_base(connection, base))
         held = tx.holds(connection, _holder(base))
     if held and not filling:
         tx.let_go(catalog, _holder(base))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from ebla.catalog import building, reads
+from ebla.catalog import build_tasks, reads
 from ebla.catalog.troubles import Trouble
 from ebla.model import chunks
 from ebla.model import segments as sg
@@ -72,7 +72,7 @@ def measured(
     if base is not None and read:
         # By the tokens that are covered, not by today's rows: those grow while it is built, and progress would fall.
         expected = max(read, round(read / chunks.share(covered)))
-    begun = bool(covered) or building.processing_base(connection) == build.base
+    begun = bool(covered) or build_tasks.processing_base(connection) == build.base
     created = reads.committed_at(connection, [build.created]).get(build.created)
     figures = BuildFigures(
         tablets=tablets,

@@ -8,7 +8,7 @@ from typing import assert_never
 from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, RelationId, Version
-from ebla.catalog import building, processes, reads, topology, troubles
+from ebla.catalog import build_tasks, processes, reads, topology, troubles
 from ebla.catalog import transactions as tx
 from ebla.catalog.troubles import Activity
 from ebla.model import barrier
@@ -52,12 +52,12 @@ def of_view(
 def _tasks_wait_for(
     connection: Connection, build: Build, alive: Collection[NodeId] | None, *, attended: bool
 ) -> str | None:
-    hosts = {task.replica.host for task in building.tasks_of(connection, build.view)}
+    hosts = {task.replica.host for task in build_tasks.tasks_of(connection, build.view)}
     if not hosts:
         return None if attended else UNATTENDED
     down = [] if alive is None or hosts & set(alive) else _roots(connection, hosts)
     other: Relation | None = None
-    processing = building.processing_base(connection)
+    processing = build_tasks.processing_base(connection)
     if processing is not None and processing != build.base:
         other = reads.relation_by_id(connection, processing)
     return waiting_for(
@@ -90,7 +90,7 @@ def of_index(
         case Permission.REMOVING_WRITES | Permission.REMOVING_DELETES:
             return f"its removal: {index.stands.message or 'it was dropped'}"
         case Permission.BACKFILLING:
-            if building.tasks_of(connection, index.id) or not index.unique:
+            if build_tasks.tasks_of(connection, index.id) or not index.unique:
                 return _tasks_wait_for(connection, build, alive, attended=attended)
             # Writers who may not have seen all entries: those from before the last tablet came.
             runs = reads.snapshot(connection, index.relation).level1

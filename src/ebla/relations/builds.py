@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, RelationId
-from ebla.catalog import building, loads, troubles
+from ebla.catalog import build_tasks, loads, troubles
 from ebla.catalog.troubles import Activity, Trouble
 from ebla.model.lifecycle.index import Permission
 from ebla.model.progress import UNATTENDED, BuildFigures, Phase, Progress, progress, refreshed
@@ -50,7 +50,7 @@ def all_builds(connection: Connection, now: int) -> list[BuildProgress]:
 
     `now` is in microseconds, as the catalog's clock.
     """
-    builds = building.builds(connection)
+    builds = build_tasks.builds(connection)
     found = sorted(definition.all_views(connection), key=lambda view: view.relation.name)
     views = [of_view(connection, view, builds, now) for view in found]
     indexes = [of_index(connection, index, builds, now) for index in index_definition.all_indexes(connection)]
@@ -83,7 +83,7 @@ def of_view(
         return _refreshed(connection, view, view.position.refresh, now, attended=attended)
     if build is None:
         return BuildProgress(name=view.relation.name, base=None, progress=progress(_done(now)))
-    covered = building.segments(connection, view.relation.id)
+    covered = build_tasks.segments(connection, view.relation.id)
     applied = None if view.reached is None else view.reached.applied_version
     level = all(s.since == applied for segments in covered.values() for s in segments)
     if view.reached is not None and view.reached.failed:
@@ -144,7 +144,7 @@ def of_index(
 ) -> BuildProgress:
     """One index. It is never behind: what is scanned is validated, and then readable."""
     build = builds.get(index.id)
-    covered = building.segments(connection, index.id)
+    covered = build_tasks.segments(connection, index.id)
     if index.readable:
         return BuildProgress(name=index.name, base=None, progress=progress(_done(now)))
     failure = failed.of_index(connection, index.id)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from ebla.base import lazy
 from ebla.base.ids import RelationId
-from ebla.catalog import building, reads
+from ebla.catalog import build_tasks, reads
 from ebla.catalog.store import now_us
 from ebla.errors import SnapshotError, UsageError
 from ebla.model.relation import Kind, Relation
@@ -104,7 +104,7 @@ def require_built(connection: Connection, relation: Relation) -> None:
     view = definition.of_relation(connection, relation)
     position = view.position
     if position is None:
-        at = build_progress.of_view(connection, view, building.builds(connection), now_us()).progress
+        at = build_progress.of_view(connection, view, build_tasks.builds(connection), now_us()).progress
         raise SnapshotError(
             f"view {relation.name}: expected it built, found it building: {build_progress.words(at)}; "
             f"WAIT FOR {relation.name} returns when it is"

@@ -8,7 +8,7 @@ import pyarrow as pa
 from sqlalchemy import Connection
 
 from ebla.base.ids import RelationId
-from ebla.catalog import building, manifest
+from ebla.catalog import build_tasks, manifest
 from ebla.model.tasks import Build
 from ebla.relations import builds as build_progress
 from ebla.relations import indexes as definition
@@ -32,7 +32,7 @@ COLUMNS = {
 
 
 def table(connection: Connection) -> pa.Table:
-    builds = building.builds(connection)
+    builds = build_tasks.builds(connection)
     rows = [_row(connection, index, builds) for index in definition.all_indexes(connection)]
     return types.table_of(COLUMNS, rows)
 

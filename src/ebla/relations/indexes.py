@@ -16,8 +16,8 @@ from pydantic import Field
 from sqlalchemy import Connection
 
 from ebla.base.ids import RelationId, Version
-from ebla.catalog import indexing, memory, reads
-from ebla.catalog.indexing import IndexState
+from ebla.catalog import index_states, memory, reads
+from ebla.catalog.index_states import IndexState
 from ebla.errors import StorageError, UnknownNameError, UsageError
 from ebla.model.lifecycle.index import Permission, may_compact, may_read, writer_deletes
 from ebla.model.relation import Column, Kind, Relation
@@ -175,7 +175,7 @@ def _index(relation: Relation, base: Relation, stands: IndexState) -> Index:
 
 def of_base(connection: Connection, base: Relation) -> list[Index]:
     found = []
-    for stands in indexing.of_base(connection, base.id):
+    for stands in index_states.of_base(connection, base.id):
         relation = reads.relation_by_id(connection, stands.index)
         if relation is not None:
             found.append(_index(relation, base, stands))
@@ -205,7 +205,7 @@ def find(connection: Connection, name: str) -> Index | None:
     relation = reads.find_relation(connection, name)
     if relation is None:
         return None
-    stands = indexing.of_index(connection, relation.id)
+    stands = index_states.of_index(connection, relation.id)
     if relation.kind is not Kind.INDEX or stands is None:
         raise UsageError(f"{relation.name}: expected an index, found {relation.kind.named}")
     base = reads.relation_by_id(connection, stands.base)
@@ -228,7 +228,7 @@ def load(connection: Connection, name: str) -> Index:
 
 def all_indexes(connection: Connection) -> list[Index]:
     found = []
-    for stands in indexing.all_states(connection):
+    for stands in index_states.all_states(connection):
         relation = reads.relation_by_id(connection, stands.index)
         base = reads.relation_by_id(connection, stands.base)
         if relation is not None and base is not None:
@@ -246,5 +246,5 @@ def may_fold(connection: Connection, relation: Relation) -> bool:
     """Not an index while it is filled: tombstones must stay above what the backfill brings."""
     if relation.kind is not Kind.INDEX:
         return True
-    found = indexing.of_index(connection, relation.id)
+    found = index_states.of_index(connection, relation.id)
     return found is not None and may_compact(found.state)

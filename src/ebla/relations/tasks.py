@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, RelationId, TabletId, TaskId
-from ebla.catalog import building, indexing, reads
+from ebla.catalog import build_tasks, index_states, reads
 from ebla.catalog import relations as relation_rows
 from ebla.catalog import transactions as tx
 from ebla.model import barrier
@@ -25,7 +25,7 @@ NO_RELATION = RelationId(0)
 
 def standings(connection: Connection, base: RelationId | None = None) -> list[IndexStanding]:
     """Indexes that are on their way somewhere, of all bases or of one, and who keeps each from its next step."""
-    states = indexing.all_states(connection) if base is None else indexing.of_base(connection, base)
+    states = index_states.all_states(connection) if base is None else index_states.of_base(connection, base)
     moving = [one for one in states if one.state not in (Permission.ABSENT, Permission.READ_WRITE_AND_DELETE)]
     began = reads.committed_at(connection, [one.since for one in moving]) if moving else {}
     at_work = {one: tx.in_the_way(connection, {one}, unnamed=False) for one in {one.base for one in moving}}
@@ -93,8 +93,8 @@ def destination_of(connection: Connection, base: Relation, arrival: Arrival) -> 
 
 def view_stages(connection: Connection, base: RelationId) -> dict[RelationId, ViewStage]:
     """How far each view that reads a table is. An index is none: a commit brings its entries."""
-    builds, built, spans = building.builds(connection), building.built(connection), building.spans(connection)
-    processing = building.processing_base(connection)
+    builds, built, spans = build_tasks.builds(connection), build_tasks.built(connection), build_tasks.spans(connection)
+    processing = build_tasks.processing_base(connection)
     found: dict[RelationId, ViewStage] = {}
     for view, inputs in relation_rows.inputs(connection).items():
         if base not in inputs:

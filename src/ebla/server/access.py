@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from ebla.catalog import access, indexing, reads
+from ebla.catalog import access, index_states, reads
 from ebla.catalog.store import Catalog
 from ebla.errors import RateLimitError, RightError, TokenError
 from ebla.model.access import OF_ROLE, Right, User, UserRole
@@ -151,7 +151,7 @@ def _target(connection: Connection, name: str) -> Relation | None:
     found = reads.find_relation(connection, name)
     if found is None or found.kind is not Kind.INDEX:
         return found
-    stands = indexing.of_index(connection, found.id)
+    stands = index_states.of_index(connection, found.id)
     return None if stands is None else reads.relation_by_id(connection, stands.base)
 
 

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId
-from ebla.catalog import indexing
+from ebla.catalog import index_states
 from ebla.catalog import transactions as tx
 from ebla.errors import CatalogUnavailableError, TypeMismatchError
 from ebla.model.relation import Relation
@@ -131,7 +131,7 @@ class EblaWriter(DataSourceArrowWriter):
         if not tx.abort(origin.catalog, self.transaction.id):
             return
         with origin.catalog.reading() as connection:
-            indexes = indexing.of_base(connection, self.relation.id)
+            indexes = index_states.of_base(connection, self.relation.id)
         for node, location in self.roots.items():
             root = Root(location, owner=Owner(self.cluster, node))
             for relation in (self.relation.id, *(one.index for one in indexes)):

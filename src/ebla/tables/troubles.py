@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 
 from ebla.base.ids import RelationId
-from ebla.catalog import building, reads, troubles
+from ebla.catalog import build_tasks, reads, troubles
 from ebla.catalog.troubles import Activity, Trouble
 from ebla.errors import EblaError
 from ebla.model.failure import Failure
@@ -51,7 +51,7 @@ def note_build(context: Context, number: RelationId, error: BaseException) -> Tr
     with context.catalog.reading() as connection:
         relation = reads.relation_by_id(connection, number)
         before = troubles.find(connection, number, Activity.BUILD)
-        is_built = relation is not None and relation.kind is Kind.VIEW and number not in building.builds(connection)
+        is_built = relation is not None and relation.kind is Kind.VIEW and number not in build_tasks.builds(connection)
     if relation is None or is_built:  # a check that was asked for twice may end behind the build
         return None
     if before is not None and before.final and relation.kind is Kind.INDEX:

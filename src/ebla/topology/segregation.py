@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, TabletId
-from ebla.catalog import indexing, layouts, reads, resizes, runs
+from ebla.catalog import index_states, layouts, reads, resizes, runs
 from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
@@ -126,6 +126,6 @@ def _tablets_to_report(layout: Layout, host: NodeId) -> list[TabletId]:
 
 def of_map(connection: Connection, layout: Layout) -> list[Relation]:
     """The relation and its indexes, which have one tablet map."""
-    found = [layout.relation, *(index.index for index in indexing.of_base(connection, layout.relation))]
+    found = [layout.relation, *(index.index for index in index_states.of_base(connection, layout.relation))]
     relations = (reads.relation_by_id(connection, one) for one in found)
     return [relation for relation in relations if relation is not None]

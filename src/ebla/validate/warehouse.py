@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
-from ebla.catalog import indexing, reads
+from ebla.catalog import index_states, reads
 from ebla.model.relation import Kind, Relation
 from ebla.sql.refs import find
 from ebla.validate.facts import Handlers, RelationFacts, Warehouse
@@ -29,7 +29,7 @@ def read(connection: Connection, names: Collection[str] | None = None, handlers:
 def _bases(connection: Connection) -> dict[str, str]:
     """What each index is on, in lower case."""
     found: dict[str, str] = {}
-    for state in indexing.all_states(connection):
+    for state in index_states.all_states(connection):
         index, base = (reads.relation_by_id(connection, one) for one in (state.index, state.base))
         if index is not None and base is not None:
             found[index.name] = base.name.lower()

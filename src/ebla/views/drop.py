@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from ebla.base.ids import Version
-from ebla.catalog import building, reads
+from ebla.catalog import build_tasks, reads
 from ebla.errors import UsageError
 from ebla.model import changes as c
 from ebla.model.relation import Kind
@@ -27,7 +27,7 @@ def drop_view(
         if found is None:
             found = definition.load(connection, name).relation  # which says that there is none
         guard.require_kind(found, Kind.VIEW, "CANCEL BUILD of a" if while_building else "DROP")
-        if while_building and found.id not in building.builds(connection):
+        if while_building and found.id not in build_tasks.builds(connection):
             raise UsageError(
                 f"view {found.name}: expected a build that can be cancelled, found it built; "
                 "DROP MATERIALIZED VIEW removes it"

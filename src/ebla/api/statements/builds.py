@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from ebla.api.statements import index_builds
 from ebla.base.ids import Version
-from ebla.catalog import building, reads
+from ebla.catalog import build_tasks, reads
 from ebla.errors import StorageError, UsageError
 from ebla.model import changes as c
 from ebla.model.relation import Kind
@@ -102,7 +102,7 @@ class Builds:
         if kind is Kind.INDEX:
             return index_builds.require(connection, name)
         view = definition.load(connection, name)
-        build = building.builds(connection).get(view.relation.id)
+        build = build_tasks.builds(connection).get(view.relation.id)
         if build is None:
             raise UsageError(
                 f"view {view.relation.name}: expected a build that goes on, found it built; "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from ebla.catalog import building
+from ebla.catalog import build_tasks
 from ebla.errors import UsageError
 from ebla.indexes import removal
 from ebla.model.lifecycle.index import Permission
@@ -38,7 +38,7 @@ def cancel(database: Database, index: Index) -> None:
 def require(connection: Connection, name: str) -> Build:
     """The build of an index that goes on."""
     index = definition.load(connection, name)
-    build = building.builds(connection).get(index.id)
+    build = build_tasks.builds(connection).get(index.id)
     if build is None or index.state in (Permission.REMOVING_WRITES, Permission.REMOVING_DELETES):
         how = {Permission.READ_WRITE_AND_DELETE: "built", Permission.ABSENT: "deferred"}.get(index.state, "dropped")
         raise UsageError(f"index {index.name}: expected a build that goes on, found it {how}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ebla.catalog import building, reads
+from ebla.catalog import build_tasks, reads
 from ebla.model.relation import Kind
 from ebla.relations import build_measure
 from ebla.relations import builds as build_progress
@@ -40,7 +40,7 @@ class Progress:
             found = reads.find_relation(connection, name)
             now, builds, alive = (
                 self._context.catalog.clock(),
-                building.builds(connection),
+                build_tasks.builds(connection),
                 self._builder.nodes.alive,
             )
             here = self._builder.loop.builds

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from ebla.base.ids import RelationId, TaskId, Version
-from ebla.catalog import building, reads
+from ebla.catalog import build_tasks, reads
 from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model import segments as sg
@@ -56,8 +56,8 @@ class OnePiece:
 
 def in_one_piece(connection: Connection, view: View) -> OnePiece:
     """What a build in one piece requires and covers. A task whose tablet moves makes it wait."""
-    tasks = building.tasks_of(connection, view.relation.id)
-    base = reads.relation_by_id(connection, building.builds(connection)[view.relation.id].base)
+    tasks = build_tasks.tasks_of(connection, view.relation.id)
+    base = reads.relation_by_id(connection, build_tasks.builds(connection)[view.relation.id].base)
     rows = 0 if base is None else reads.snapshot(connection, base).rows_at_most
     tablets = 1 if base is None else base.tablets
     return OnePiece(
@@ -122,7 +122,7 @@ def growth(connection: Connection, view: View, base: str, piece: Piece | None = 
     return Growth(
         view=view.relation.id,
         base=base.lower(),
-        covered=building.segments(connection, view.relation.id),
+        covered=build_tasks.segments(connection, view.relation.id),
         stretches=() if piece is None else piece.stretches,
         tasks=frozenset() if piece is None else piece.tasks,
     )

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ebla.base.ids import RelationId, Version
-from ebla.catalog import building, reads
+from ebla.catalog import build_tasks, reads
 from ebla.model import changes as c
 from ebla.model import segments as sg
 from ebla.model.chunks import Covered, Stretch, covers, position_of, spans
@@ -94,7 +94,7 @@ class ViewStanding:
 def standing(
     connection: Connection, view: View, base: Relation, relations: Mapping[str, Relation], until: Version
 ) -> ViewStanding:
-    covered = building.segments(connection, view.relation.id)
+    covered = build_tasks.segments(connection, view.relation.id)
     versions = sorted({s.since for segments in covered.values() for s in segments})
     since: list[Version] = []
     for version in versions:

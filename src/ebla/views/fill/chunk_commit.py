@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from ebla.algebra.build_method import DrivenBuild
 from ebla.base.failpoint import hit
 from ebla.base.ids import TaskId, Version
-from ebla.catalog import building
+from ebla.catalog import build_tasks
 from ebla.errors import ConflictError, TransactionClosedError
 from ebla.model import changes as c
 from ebla.model import segments as sg
@@ -73,7 +73,7 @@ class ChunkCommit:
     def _segments(self) -> Covered:
         view, stretches = self.filling.view.relation, self.scan.stretches
         with self.sink.context.catalog.reading() as connection:
-            covered = building.segments(connection, view.id)
+            covered = build_tasks.segments(connection, view.id)
         found = {stretch.tokens: covered.get(stretch.tokens, ()) for stretch in stretches}
         for stretch in stretches:
             if sg.is_covered(found[stretch.tokens]) or sg.position(found[stretch.tokens]) != stretch.after:

@@ -1,4 +1,4 @@
-"""A warehouse is opened: its catalog, the node that this process is, and what runs in its background."""
+"""What an open database is made of: its catalog, the node that this process is, and what runs in its background."""
 
 from __future__ import annotations
 

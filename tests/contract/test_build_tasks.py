@@ -8,7 +8,7 @@ import pytest
 
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId, TransactionId, Version
 from ebla.build import build_store
-from ebla.catalog import building, migrations, reads, rows
+from ebla.catalog import build_tasks, migrations, reads, rows
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
@@ -54,12 +54,12 @@ def create_view(catalog: Catalog, base: Relation, *, name: str = "card", prefix:
 
 def tasks(catalog: Catalog) -> dict[str, Task]:
     with catalog.reading() as connection:
-        return {t.id: t for t in building.tasks(connection)}
+        return {t.id: t for t in build_tasks.tasks(connection)}
 
 
 def covered(catalog: Catalog, view: Relation, tablet: int = 0) -> Segments[str]:
     with catalog.reading() as connection:
-        return building.segments(connection, view.id).get(token_range(tablet, 2), ())
+        return build_tasks.segments(connection, view.id).get(token_range(tablet, 2), ())
 
 
 def checkpoint(view: Relation, task: str, before: Segments[str], covers: Segment[str], *extra: c.Update) -> c.Decision:
@@ -86,7 +86,7 @@ def test_a_view_and_its_tasks_come_in_one_commit(catalog: Catalog):
     at = view.created_version
     assert tasks(catalog) == {f"a{t}": replace(task(f"a{t}", base.id, view.id, tablet=t), created=at) for t in range(2)}
     with catalog.reading() as connection:
-        assert building.builds(connection) == {
+        assert build_tasks.builds(connection) == {
             view.id: Build(view=view.id, base=base.id, rows_per_minute=600, created=at)
         }
         row = rows.find(connection, s.view_building_tasks)[0]
@@ -179,7 +179,7 @@ def test_a_chunk_and_an_epoch_commit_in_either_order(catalog: Catalog):
     catalog.commit(checkpoint(view, "a0", covered(catalog, view), segment(None, 10)))
     assert [x.up_to for x in covered(catalog, view)] == ["[5]", "[8]", None]
     with catalog.reading() as connection:
-        assert building.spans(connection) == {view.id: (8, 10)}
+        assert build_tasks.spans(connection) == {view.id: (8, 10)}
 
 
 def test_a_view_is_marked_built_when_no_task_is_left(catalog: Catalog):
@@ -193,8 +193,8 @@ def test_a_view_is_marked_built_when_no_task_is_left(catalog: Catalog):
     version = catalog.commit(done).version
     assert covered(catalog, view) == ()
     with catalog.reading() as connection:
-        assert building.built(connection) == {view.id: version}
-        assert building.builds(connection) == {}
+        assert build_tasks.built(connection) == {view.id: version}
+        assert build_tasks.builds(connection) == {}
     with pytest.raises(ConflictError, match="found it built or dropped"):
         catalog.commit(done)
 
@@ -206,18 +206,18 @@ def test_a_view_that_was_dropped_meanwhile_is_not_marked_built(catalog: Catalog)
     with pytest.raises(ConflictError, match="found it built or dropped"):
         catalog.commit(done)
     with catalog.reading() as connection:
-        assert building.built(connection) == {}
+        assert build_tasks.built(connection) == {}
 
 
 def test_the_rate_is_altered_while_it_builds(catalog: Catalog):
     view = create_view(catalog, create(catalog, "orders"))
     commit(catalog, c.AlterBuild(view=view.id, rows_per_minute=0, chunk_rows=10))
     with catalog.reading() as connection:
-        found = building.builds(connection)[view.id]
+        found = build_tasks.builds(connection)[view.id]
     assert (found.rows_per_minute, found.chunk_rows, found.paused) == (0, 10, True)
     commit(catalog, c.AlterBuild(view=view.id, rows_per_minute=600, chunk_rows=None, concurrency=3, on_hold=True))
     with catalog.reading() as connection:
-        found = building.builds(connection)[view.id]
+        found = build_tasks.builds(connection)[view.id]
     assert (found.rows_per_minute, found.chunk_rows, found.concurrency) == (600, None, 3)
     assert (found.on_hold, found.paused, found.rate) == (True, True, 0)
 
@@ -227,7 +227,7 @@ def test_the_base_being_processed(catalog: Catalog):
 
     def processing() -> RelationId | None:
         with catalog.reading() as connection:
-            return building.processing_base(connection)
+            return build_tasks.processing_base(connection)
 
     assert processing() is None
     for value in (base.id, base.id, None, base.id):
@@ -248,7 +248,7 @@ def test_a_dropped_view_leaves_nothing_and_its_neighbour_everything(catalog: Cat
     assert list(tasks(catalog)) == ["s0", "staging"]
     assert (covered(catalog, first), covered(catalog, second)) == ((), (segment("[3]", 4),))
     with catalog.reading() as connection:
-        assert list(building.builds(connection)) == [second.id]
+        assert list(build_tasks.builds(connection)) == [second.id]
     exclusively(catalog, c.DropRelation(relation=second.id), c.DropRelation(relation=base.id))
     with catalog.reading() as connection:
         for table in (s.view_building_tasks, s.view_building_segments, s.view_builds, s.built_views):

@@ -20,7 +20,7 @@ from sqlalchemy import delete, func, insert, select, text
 from sqlalchemy.engine import make_url
 
 from ebla.base.ids import RelationId
-from ebla.catalog import building, migrations
+from ebla.catalog import build_tasks, migrations
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog, is_postgres
 from ebla.errors import CatalogError
@@ -106,7 +106,7 @@ def test_a_catalog_of_an_older_release_gets_the_columns_that_it_lacks(catalog_ur
     catalog.close()
     again = Catalog.open(catalog_url, create=False)
     with again.reading() as connection:
-        build = building.builds(connection)[RelationId(7)]
+        build = build_tasks.builds(connection)[RelationId(7)]
     assert (build.concurrency, build.on_hold, build.rate) == (None, False, None)
     again.close()
 

@@ -40,7 +40,7 @@ class Settler(Protocol):
         ...
 
 
-class Settling:
+class Settlement:
     """The relations that one process settles."""
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ebla.base.ids import RelationId
-from ebla.catalog import indexing
+from ebla.catalog import index_states
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
 from ebla.model import changes as c
@@ -17,9 +17,9 @@ IN_MEMORY = True
 FORWARD = (Permission.WRITE_AND_DELETE, Permission.BACKFILLING, Permission.READ_WRITE_AND_DELETE)
 
 
-def state(catalog: Catalog, index: RelationId) -> indexing.IndexState | None:
+def state(catalog: Catalog, index: RelationId) -> index_states.IndexState | None:
     with catalog.reading() as connection:
-        return indexing.of_index(connection, index)
+        return index_states.of_index(connection, index)
 
 
 def walk(catalog: Catalog, index: RelationId, *states: Permission) -> None:
@@ -76,7 +76,7 @@ def test_a_dropped_base_takes_its_indexes_along(catalog: Catalog):
     commit(catalog, c.DropRelation(relation=base.id))
     assert state(catalog, index) is None
     with catalog.reading() as connection:
-        assert indexing.all_states(connection) == []
+        assert index_states.all_states(connection) == []
     create_index(catalog, create(catalog, "orders"))  # both names are free
 
 
