@@ -267,7 +267,7 @@ def test_a_sweep_spares_a_copy_that_a_repair_names_at_the_same_moment(db, tmp_pa
     monkeypatch.setattr(
         sweep, "hit", lambda name: made.append(repair(db.context).made) if name == "sweep.read" else None
     )
-    assert sweep.sweep(db.context) == (0, 0, 0)
+    assert sweep.sweep(db.context.catalog, db.context.nodes) == (0, 0, 0)
     assert made == [1]
     assert stored(db) == named(db)
 
@@ -283,7 +283,7 @@ def test_what_a_repair_that_died_left_behind_is_swept(db, tmp_path, monkeypatch)
     monkeypatch.setattr(run_copies, "hit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         repair(db.context)
-    assert sweep.sweep(db.context)[0] == 1
+    assert sweep.sweep(db.context.catalog, db.context.nodes)[0] == 1
     assert stored(db) == named(db)
 
 

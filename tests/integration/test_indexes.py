@@ -522,4 +522,4 @@ def test_what_was_begun_is_carried_on_by_whoever_comes(db: ebla.Database, spark:
 def test_create_index_that_is_there(db: ebla.Database):
     db.sql("CREATE INDEX i ON t (n); CREATE INDEX IF NOT EXISTS i ON t (a)")
     assert [i.text for i in definition_of(db, "i").items] == ["n"]
-    assert index_build.ask_for_deferred(db.context, "t")[0].name == "i"
+    assert index_build.ask_for_deferred(db.context.catalog, db.context.node, "t")[0].name == "i"

@@ -69,8 +69,8 @@ def test_two_writes_share_nan_and_no_null(db: ebla.Database) -> None:
 
     mine, theirs, others = runs_of(math.nan, 5.0, None), runs_of(7.0, math.nan), runs_of(None, 8.0)
     roots = db.context.roots()
-    [found] = in_both(db.context, "b", ["f"], mine, theirs, roots, nulls_equal=False) or [None]
+    [found] = in_both(db.context.storage.lookups, "b", ["f"], mine, theirs, roots, nulls_equal=False) or [None]
     assert isinstance(found, float)
     assert math.isnan(found)
-    assert in_both(db.context, "b", ["f"], mine, others, roots, nulls_equal=False) is None
-    assert in_both(db.context, "b", ["f"], mine, others, roots, nulls_equal=True) == [None]
+    assert in_both(db.context.storage.lookups, "b", ["f"], mine, others, roots, nulls_equal=False) is None
+    assert in_both(db.context.storage.lookups, "b", ["f"], mine, others, roots, nulls_equal=True) == [None]

@@ -47,6 +47,6 @@ def test_rows_are_left_out_by_place_once_a_snapshot_is_read_again(tmp_path, spar
         found = db.sql("SELECT count(*) AS c, sum(n) AS t FROM t WHERE f > 1").rows()
         above = [n for (f, _), n in rows.items() if f > 1 or f != f]
         assert found == [(len(above), sum(above))]
-        places = replaced_places(db.context, snapshot)
+        places = replaced_places(db.context.storage, db.context.settings, snapshot)
         assert places is not None
         assert len(set(places.to_pylist())) == len({*keys[::2], *keys[::3], keys[5]}), "each replaced row once"

@@ -154,7 +154,7 @@ def test_every_state_of_the_runs_reads_as_scan_does(db: ebla.Database, parts: No
         lambda: db.compact("orders"),
         lambda: table.upsert([order(0, "c"), order(45, "c"), order(7, "c")]),
         lambda: table.delete([{"id": 45}, {"id": 8}]),
-        lambda: truncation.truncate(db.context, "orders"),
+        lambda: truncation.truncate(db.context.catalog, db.context.node, db.context.holder, "orders"),
         lambda: table.upsert([order(1, "d"), order(2, "d")]),
     ):
         step()
@@ -390,7 +390,7 @@ class History:
                 self.db.compact(self.name)
                 keys = []
             case _:
-                truncation.truncate(self.db.context, self.name)
+                truncation.truncate(self.db.context.catalog, self.db.context.node, self.db.context.holder, self.name)
                 keys = list(self.rows)
                 self.rows = {}
         for version in range(max(self.states) + 1, self.db.version + 1):

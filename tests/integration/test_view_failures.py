@@ -243,7 +243,7 @@ def test_a_view_whose_definition_cannot_be_read_is_its_own_trouble(db: ebla.Data
     with pytest.raises(ebla.StorageError, match="expected a stored definition"):
         db.sql("FLUSH sums")
     db.epochs.of_dictionaries({"default"})
-    adopt(db.context)
+    adopt(db.context.catalog, db.context.node)
     db.sql("SHOW PROGRESS; SELECT * FROM system.build_progress")
 
     store(json.dumps(dict(sums.relation.options)), sums.stored)

@@ -273,7 +273,12 @@ def scanned(db: ebla.Database, profile: Path, *, id: int) -> tuple[int, int]:
     keys = pa.table([pa.array([id], pa.int64()), pa.array(["a"])], names)
     cursor.execute("PRAGMA enable_profiling = 'json'")
     cursor.execute(f"SET profiling_output = '{profile}'")
-    assert LevelZero.of(db.context, snapshot, db.context.roots(), cursor).of_keys(keys, ()).num_rows == 1
+    assert (
+        LevelZero.of(db.context.storage, db.context.settings, snapshot, db.context.roots(), cursor)
+        .of_keys(keys, ())
+        .num_rows
+        == 1
+    )
     cursor.close()
     groups = [(n["row_groups_scanned"], n["total_row_groups_to_scan"]) for n in nodes(json.loads(profile.read_text()))]
     return max(groups, key=lambda one: one[1])

@@ -323,7 +323,7 @@ class Host:
         """Remove files that no commit names."""
         with contextlib.suppress(Died, EblaError):
             tx.reap(self.catalog)
-            removed, _, _ = sweep(cast(Context, self))
+            removed, _, _ = sweep(self.catalog, cast(Any, self.nodes))
             self.world.catalog.counts["files swept"] += removed
 
 

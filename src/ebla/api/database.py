@@ -36,7 +36,7 @@ class Database:
 
     def __init__(self, context: Context, role: Role = Role.PYTHON) -> None:
         self.context = context
-        self.pins = Pins(context)
+        self.pins = Pins(context.catalog, context.holder, context.settings.pin_lease_s)
         self._maintenance = kept = Maintenance(context)
         self.epochs, self.background, self.builder, self.waits = kept.epochs, kept.background, kept.builder, kept.waits
         self.reader = kept.background.reader

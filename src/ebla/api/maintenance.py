@@ -29,7 +29,7 @@ class Maintenance:
     def begin(self, role: Role) -> None:
         """Continue work that other processes left: new writes, unfinished builds and replacements."""
         if not self._context.catalog.read_only:
-            adopt(self._context)
+            adopt(self._context.catalog, self._context.node)
             self.background.show(role)
         self.background.wake()
         if self._context.has_spark:

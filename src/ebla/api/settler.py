@@ -55,12 +55,12 @@ class Settler:
 
     def built(self, relations: Collection[RelationId]) -> None:
         """They were marked built: views take the places of those that they replace, indexes can be read."""
-        replace_views.exchange(self._context)
+        replace_views.exchange(self._context.catalog, self._context.node)
         for number in relations:
             with self._context.catalog.reading() as connection:
                 relation = reads.relation_by_id(connection, number)
                 stands = index_states.of_index(connection, number)
             if stands is not None:
-                walk.readable(self._context, stands.base)
+                walk.readable(self._context.catalog, stands.base)
             if relation is not None:
                 self._written(relation.name)

@@ -109,7 +109,7 @@ class Chunks:
     def _next(self, ranges: Mapping[RelationId, list[TokenRange]], seen: BatchState) -> chunks.Chunk | None:
         """Which stretch of the base is read next. Where the smallest chunk holds the ranges, they are cut evenly."""
         assert seen.base is not None, "only a view in one piece has no base"
-        cuts = Cuts(self._context, seen.base)
+        cuts = Cuts(self._context.catalog, self._context.storage, seen.base)
         fillers = {view: self._fillers[seen.kinds[view]] for view in ranges}
         rows_max = {view: self._rows_max(view, seen, fillers[view]) for view in ranges}
         fits = cuts.fits(next(iter(ranges.values())), min(rows_max.values()))

@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ebla.catalog import reads
+from ebla.catalog.store import Catalog
 from ebla.model.chunks import cut_evenly, cut_exactly
 from ebla.model.relation import DELETED, TOKEN, Relation, Run
 from ebla.model.snapshot import Snapshot
 from ebla.model.tablets import TokenRange
 from ebla.storage import runs as rf
-from ebla.tables.context import Context
+from ebla.storage.node_storage import NodeStorage
 from ebla.values import token
 
 EXACT_ROWS_MAX = 2_000_000
@@ -30,10 +31,11 @@ EXACT_ROWS_MAX = 2_000_000
 class Cuts:
     """Answers for one chunk; a new one is made for the next, because rows come and go."""
 
-    def __init__(self, context: Context, base: Relation) -> None:
-        self._context = context
+    def __init__(self, catalog: Catalog, storage: NodeStorage, base: Relation) -> None:
+        self._catalog = catalog
+        self._storage = storage
         self._base = base
-        with context.catalog.reading() as connection:
+        with catalog.reading() as connection:
             self._snapshot = reads.snapshot(connection, base)
 
     def rows(self, tokens: TokenRange) -> int:
@@ -58,10 +60,10 @@ class Cuts:
 
     def _tokens(self, tokens: TokenRange) -> list[int]:
         """The sorted tokens of a range's rows: of its files, without those that level 0 replaced, and of level 0."""
-        with self._context.catalog.reading() as connection:
+        with self._catalog.reading() as connection:
             snapshot = reads.snapshot(connection, self._base, self._snapshot.version, [tokens])
-        roots = self._context.roots()
-        changed = rf.mutations(self._base, snapshot.level0, roots, self._context.storage.level0, snapshot)
+        roots = self._storage.nodes.all()
+        changed = rf.mutations(self._base, snapshot.level0, roots, self._storage.level0, snapshot)
         replaced = changed[TOKEN].to_numpy()
         gone = pc.fill_null(changed[DELETED], False).to_numpy(zero_copy_only=False)
         standing = np.setdiff1d(self._of_files(snapshot), replaced)
@@ -70,7 +72,7 @@ class Cuts:
         return inside
 
     def _of_files(self, snapshot: Snapshot) -> np.ndarray:
-        roots = self._context.roots()
+        roots = self._storage.nodes.all()
         copies = rf.require_copies(snapshot, roots)
         names = [k.physical for k in self._base.key]
         parts = []

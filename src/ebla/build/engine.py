@@ -220,7 +220,7 @@ class Shard:
         for relation in {task.base if task.view is None else task.view for task in of}:
             if isinstance(error, ConflictError):
                 continue
-            if final or trouble.note(self._context, relation, error):
+            if final or trouble.note(self._context.catalog, self._context.holder, relation, error):
                 self._report.wrong(relation, error)
         batch.leave(found)
         self._report.failed(self._shard, dict.fromkeys(found, str(error)))

@@ -114,7 +114,7 @@ class Settlement:
         rows = isinstance(error, DuplicateKeyError)  # they are to blame, and nothing is wrong with the build
         log.log(logging.INFO if rows else logging.WARNING, "relation=%d cannot be settled reason=%s", view, error)
         log.debug("relation=%d", view, exc_info=error)
-        if trouble.note(self._context, view, error):
+        if trouble.note(self._context.catalog, self._context.holder, view, error):
             self._wrong(view, error)
 
 

@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable, Collection
 
 from ebla.base.ids import RelationId
+from ebla.catalog.store import Catalog
 from ebla.errors import EblaError
 from ebla.tables import troubles
-from ebla.tables.context import Context
 
 log = logging.getLogger("ebla.build")
 
@@ -22,10 +22,10 @@ PATIENCE = 4
 """After this many failures in a row, the statements that wait for a build fail. The build goes on being tried."""
 
 
-def note(context: Context, relation: RelationId, error: Exception) -> bool:
+def note(catalog: Catalog, holder: str, relation: RelationId, error: Exception) -> bool:
     """Note in the catalog what keeps a build from going on; whether the statements that wait for it fail."""
     try:
-        trouble = troubles.note_build(context, relation, error)
+        trouble = troubles.note_build(catalog, holder, relation, error)
     except EblaError as other:
         log.warning("relation=%d expected to note a trouble, found reason=%s", relation, other)
         return True

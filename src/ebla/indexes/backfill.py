@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebla.base.ids import RelationId, TabletId
+from ebla.base.settings import Settings
 from ebla.indexes import entries
 from ebla.model.relation import Relation
 from ebla.relations.indexes import Index
@@ -75,7 +76,7 @@ def fill(
             found = _by_spark(context, rows, sinks, tablets)
         else:
             placed = sscan.tablet_sql(sscan.token_sql(base.key), count)
-            found = _by_tasks(context, rows.selectExpr("*", f"{placed} AS {_TABLET}"), count, sinks, tablets)
+            found = _by_tasks(context.settings, rows.selectExpr("*", f"{placed} AS {_TABLET}"), count, sinks, tablets)
     for number, (_, sink) in sinks.items():
         sink.runs = sink.files.adopt(found.get(number, []), level=1)
 
@@ -84,7 +85,7 @@ def fill(
 
 
 def _by_tasks(
-    context: Context,
+    settings: Settings,
     rows: DataFrame,
     count: int,
     sinks: Mapping[RelationId, tuple[Index, Sink]],
@@ -92,7 +93,7 @@ def _by_tasks(
 ) -> dict[RelationId, list[swrite.TabletFile]]:
     layouts = [_layout(index, sink) for index, sink in sinks.values()]
     home = next(iter(sinks.values()))[1].files.home()
-    task = _EntryWriter(home.location, context.settings.fsync, context.settings.index_row_group_bytes, layouts)
+    task = _EntryWriter(home.location, settings.fsync, settings.index_row_group_bytes, layouts)
     from pyspark.sql import functions as F
 
     place = {tablet: number for number, tablet in enumerate(tablets)}

@@ -53,7 +53,7 @@ class IndexFiller:
             standing = standings(connection, base.id)
         at, oldest = version_to_read(standing, base.id), version_to_keep(standing, base.id)
         if oldest is not None:
-            walk.keep(self.context, base.id, oldest)
+            walk.keep(self.context.catalog, self.context.settings, base.id, oldest)
         columns = frozenset(c_.physical for index in indexes for c_ in (*index.needed, *index.base.key))
         jobs = len(_of_one_session(indexes))
         return ChunkReading(columns=columns, jobs=jobs, not_before=Version(0) if at is None else at, at=at)
@@ -76,7 +76,7 @@ class IndexFiller:
     def failed(self, relation: RelationId, error: Exception, read: Version) -> bool:
         if not isinstance(error, SnapshotError) and not is_final(error):
             return False  # it may go better another time, or the index is gone
-        removal.give_up(self.context, relation, error)
+        removal.give_up(self.context.catalog, self.context.node, self.context.holder, relation, error)
         return True
 
 

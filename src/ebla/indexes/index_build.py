@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, RelationId, Version
 from ebla.catalog import reads
+from ebla.catalog.store import Catalog
 from ebla.errors import UnknownNameError, UsageError
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
@@ -18,7 +19,6 @@ from ebla.relations import indexes as definition
 from ebla.relations.guard import require_built
 from ebla.relations.indexes import Index
 from ebla.relations.tasks import NO_RELATION, first_tasks
-from ebla.tables.context import Context
 
 UNKNOWN = NO_RELATION
 """In place of the relation that the same commit creates."""
@@ -67,7 +67,7 @@ def base_to_index(connection: Connection, name: str) -> Relation:
     return base
 
 
-def ask_for_deferred(context: Context, table: str) -> list[Index]:
+def ask_for_deferred(catalog: Catalog, node: NodeId, table: str) -> list[Index]:
     """Begin with the deferred indexes of a relation, all in one commit, so that one scan feeds them."""
 
     def decide(connection: Connection, at: Version) -> c.Decision | None:
@@ -78,12 +78,12 @@ def ask_for_deferred(context: Context, table: str) -> list[Index]:
         updates: list[c.Update] = []
         for index in waiting:
             updates.append(c.SetIndexState(index=index.id, state=Permission.DELETE_ONLY))
-            updates.append(building(connection, base, index.id, {}, node=context.node))
+            updates.append(building(connection, base, index.id, {}, node=node))
         names = ", ".join(index.name for index in waiting)
         return c.Decision(reason=f"build indexes {names}", relation=base.id, updates=tuple(updates))
 
-    with context.catalog.reading() as connection:
+    with catalog.reading() as connection:
         base = base_to_index(connection, table)
         found = definition.of_base(connection, base)
-    context.catalog.decide(decide, node=context.node)
+    catalog.decide(decide, node=node)
     return found

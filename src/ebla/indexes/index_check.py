@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def check_index(context: Context, pins: scans.Pins, name: str, percent: float | None, pace: Pace) -> ComparisonResult:
     found, rows = size_of(context.catalog, name)
     wrong: Counter[str] = Counter()
-    for part in pt.parts(context, f"checking index {found.name}", rows, pace):
+    for part in pt.parts(context.progress, f"checking index {found.name}", rows, pace):
         read = partial(read_part, name=name, part=part)
         (index, base, stored), holds = scans.at_version(context.catalog, pins, None, f"check of {name}", read)
         try:

@@ -54,7 +54,7 @@ class EntryMaintainer:
                 continue
             with commit.context.catalog.reading() as connection:
                 newer = reads.writes_between(connection, index.relation, since, until)
-            if uniqueness.shared_value(commit.context, index, follower.runs, newer) is not None:
+            if uniqueness.shared_value(commit.context.storage, index, follower.runs, newer) is not None:
                 raise Overtaken(
                     f"unique index {index.name}: expected its values unchanged since version "
                     f"{commit.transaction.snapshot}, found a newer write of one of them; retry the statement"

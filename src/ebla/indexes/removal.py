@@ -5,19 +5,25 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from ebla.base.failpoint import hit
-from ebla.base.ids import RelationId, Version
+from ebla.base.ids import NodeId, RelationId, Version
 from ebla.catalog import reads
+from ebla.catalog.store import Catalog
 from ebla.catalog.troubles import Activity
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission, back
 from ebla.model.scopes import of_relation
 from ebla.relations import indexes as definition
 from ebla.tables import troubles as troubled
-from ebla.tables.context import Context
 
 
 def begin_removal(
-    context: Context, index: RelationId, reason: str, message: str | None = None, *, unless_readable: bool = False
+    catalog: Catalog,
+    node: NodeId,
+    index: RelationId,
+    reason: str,
+    message: str | None = None,
+    *,
+    unless_readable: bool = False,
 ) -> bool:
     """The first step back. `False` if it is on its way already, gone, or (where that counts) readable."""
 
@@ -36,15 +42,21 @@ def begin_removal(
         guards = frozenset({of_relation(index), of_relation(found.base.id)})  # with which it may go
         return c.Decision(reason=reason, relation=index, updates=(step,), guards=guards)
 
-    return context.catalog.decide(decide, node=context.node) is not None
+    return catalog.decide(decide, node=node) is not None
 
 
-def give_up(context: Context, index: RelationId, error: Exception) -> None:
+def give_up(catalog: Catalog, node: NodeId, holder: str, index: RelationId, error: Exception) -> None:
     """An index that cannot be built goes; why is kept as a trouble, for those who wait elsewhere or ask later."""
-    with context.catalog.reading() as connection:
+    with catalog.reading() as connection:
         relation = reads.relation_by_id(connection, index)
     if relation is None:
         return
-    troubled.note(context, relation, Activity.BUILD, error, final=True)
-    begin_removal(context, index, f"index {relation.name} cannot be built: {type(error).__name__}: {error}", str(error))
+    troubled.note(catalog, holder, relation, Activity.BUILD, error, final=True)
+    begin_removal(
+        catalog,
+        node,
+        index,
+        f"index {relation.name} cannot be built: {type(error).__name__}: {error}",
+        str(error),
+    )
     hit("index.failed")

@@ -25,6 +25,7 @@ from ebla.model.snapshot import Snapshot
 from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
+from ebla.storage.node_storage import NodeStorage
 from ebla.tables.context import Context
 from ebla.tables.lookup import in_both
 from ebla.tables.value_lookup import rows_by
@@ -107,12 +108,12 @@ def _keys(table: pa.Table, key: Sequence[str]) -> list[tuple[object, ...]]:
     return [tuple("NaN" if value != value else value for value in row) for row in plain_keys(table, key)]
 
 
-def shared_value(context: Context, index: Index, mine: Sequence[Run], theirs: Sequence[Run]) -> list[object] | None:
+def shared_value(storage: NodeStorage, index: Index, mine: Sequence[Run], theirs: Sequence[Run]) -> list[object] | None:
     """A value that two sets of runs write, if there is one."""
     if not mine or not theirs:
         return None
     values = [column.physical for column in index.value_columns]
-    return in_both(context, index.name, values, mine, theirs, context.roots(), nulls_equal=False)
+    return in_both(storage.lookups, index.name, values, mine, theirs, storage.nodes.all(), nulls_equal=False)
 
 
 def refuse_in_files(
@@ -140,7 +141,7 @@ def refuse_in_files(
         after = gained.unionByName(rest.join(touched, F.expr(same), "left_semi"))
     if base is not None and index.state is Permission.BACKFILLING:
         after = _not_as_before(context, base, index, gained, after)
-    found = first_twice(context, index, after)
+    found = first_twice(index, after)
     if found is not None:
         raise violation(index, found)
 
@@ -159,7 +160,7 @@ def _not_as_before(context: Context, base: Snapshot, index: Index, gained: DataF
     return after.join(new.distinct(), F.expr(same), "left_semi")
 
 
-def first_twice(context: Context, index: Index, found: DataFrame) -> list[object] | None:
+def first_twice(index: Index, found: DataFrame) -> list[object] | None:
     """A value that has more than one entry, if any has. One job, one shuffle by value."""
     values = [sscan.quoted(column.physical) for column in index.value_columns]
     present = " AND ".join(f"{name} IS NOT NULL" for name in values)

@@ -50,7 +50,7 @@ class Validation:
             compare(self._context, index)
         except (DuplicateKeyError, Mismatch) as found:
             error = CorruptRunError(str(found)) if isinstance(found, Mismatch) else found
-            removal.give_up(self._context, number, error)
+            removal.give_up(self._context.catalog, self._context.node, self._context.holder, number, error)
             raise error from found
         hit("index.checked")
         with self._lock:
@@ -87,6 +87,6 @@ def _refuse_twice(context: Context, index: Index) -> None:
         return
     rows_max = context.settings.level0_rows_max
     found = sscan.merged(context.writer, snapshot, context.roots(), context.storage.level0, rows_max=rows_max)
-    twice = uniqueness.first_twice(context, index, found)
+    twice = uniqueness.first_twice(index, found)
     if twice is not None:
         raise uniqueness.violation(index, twice)

@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, Version
+from ebla.base.settings import Settings
 from ebla.catalog import index_states, reads
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
@@ -63,7 +64,7 @@ def step(context: Context, requires: Sequence[c.Requirement] = ()) -> WalkResult
                 assert_never(found)
         oldest = version_to_keep(here, base)
         if oldest is not None:
-            keep(context, base, oldest)
+            keep(context.catalog, context.settings, base, oldest)
     return WalkResult(moved=moved, wait_us=wait_us)
 
 
@@ -80,7 +81,7 @@ def _advance(
         messages = {one.index: one.message for one in index_states.of_base(connection, base)}
     if todo.to is Permission.BACKFILLING and version_to_keep(here, base) is None:
         # Before the commit, so that there is no moment in which what it reads is not kept.
-        keep(context, base, context.catalog.version())
+        keep(context.catalog, context.settings, base, context.catalog.version())
     decision = c.Decision(
         reason=f"index {names}: {going[0].state} -> {todo.to}",
         relation=base,
@@ -111,10 +112,10 @@ def as_found(index: Index) -> c.IndexIs:
     return c.IndexIs(index=index.id, state=stands.state, since=stands.since, read_version=stands.read_version)
 
 
-def readable(context: Context, base: RelationId) -> None:
+def readable(catalog: Catalog, base: RelationId) -> None:
     """An index of the base can be read."""
     hit("index.readable")
-    let_go(context.catalog, base)
+    let_go(catalog, base)
 
 
 # ---- what is read, is kept ------------------------------------------------------------------------------
@@ -124,14 +125,14 @@ def _holder(base: RelationId) -> str:
     return f"indexes of relation {base}"
 
 
-def keep(context: Context, base: RelationId, version: Version) -> None:
+def keep(catalog: Catalog, settings: Settings, base: RelationId, version: Version) -> None:
     """Keep a version from vacuum in the name of the base's indexes; prolonged in good time."""
-    lease_us = int(context.settings.pin_lease_s * 1e6)
-    enough = context.catalog.clock() + lease_us // 2
-    with context.catalog.reading() as connection:
+    lease_us = int(settings.pin_lease_s * 1e6)
+    enough = catalog.clock() + lease_us // 2
+    with catalog.reading() as connection:
         if tx.holds(connection, _holder(base), version, until=enough):
             return
-    tx.hold(context.catalog, version, holder=_holder(base), reason="fill indexes", lease_us=lease_us)
+    tx.hold(catalog, version, holder=_holder(base), reason="fill indexes", lease_us=lease_us)
 
 
 def let_go(catalog: Catalog, base: RelationId) -> None:

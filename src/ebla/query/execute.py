@@ -47,7 +47,7 @@ class Reader:
     def __init__(self, context: Context, wake: Callable[[], None] = lambda: None) -> None:
         self._context = context
         self._store = context.storage.store
-        self._preparation = Preparation(context, wake)
+        self._preparation = Preparation(context.catalog, context.storage, context.indexes, wake)
 
     def query(
         self,

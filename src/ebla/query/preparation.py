@@ -11,13 +11,15 @@ from sqlalchemy import Connection
 from ebla.base.caches import CacheName, Lru
 from ebla.base.ids import Version
 from ebla.catalog import memory, reads
+from ebla.catalog.store import Catalog
 from ebla.errors import SnapshotError, UsageError
 from ebla.query.paths import index_path, paths_of, unreadable
 from ebla.query.prepared_relation import PreparedRelation
 from ebla.query.view_freshness import fresh, reached
 from ebla.relations.freshness import look_at_views
 from ebla.relations.guard import require_built
-from ebla.tables.context import Context
+from ebla.relations.indexes import IndexCache
+from ebla.storage.node_storage import NodeStorage
 
 POLL_S = 0.02
 
@@ -39,10 +41,12 @@ Signature = tuple[str, tuple[str, ...], tuple[str, ...]]
 class Preparation:
     """Keeps what it has read until a commit changes it, or may have."""
 
-    def __init__(self, context: Context, wake: Callable[[], None]) -> None:
-        self._context = context
+    def __init__(self, catalog: Catalog, storage: NodeStorage, indexes: IndexCache, wake: Callable[[], None]) -> None:
+        self._catalog = catalog
+        self._nodes = storage.nodes
+        self._indexes = indexes
         self._wake = wake
-        self._prepared: Lru[PreparedRelation] = context.storage.caches.cache(CacheName.SNAPSHOTS)
+        self._prepared: Lru[PreparedRelation] = storage.caches.cache(CacheName.SNAPSHOTS)
         self._asked: dict[Signature, None] = {}
         """What queries have asked for since `taken_asked`."""
 
@@ -62,7 +66,7 @@ class Preparation:
         if not isinstance(name, str):
             raise UsageError(f"relation: expected the name of a table or view, found {name!r}")
         signature = (name.lower(), also, down)
-        with self._context.catalog.reading() as connection:
+        with self._catalog.reading() as connection:
             version = reads.current_version(connection)
             kept = self._prepared.get(signature)
             if kept is not None and kept.version == version:
@@ -77,7 +81,7 @@ class Preparation:
 
     def _is_unchanged(self, connection: Connection, kept: PreparedRelation, version: Version) -> bool:
         """Whether commits since then, all of this process, have changed no run that is read."""
-        changed = self._context.catalog.own_commits.changed(kept.version, version)
+        changed = self._catalog.own_commits.changed(kept.version, version)
         if changed is None or kept.shape != memory.shape_version(connection):
             return False
         return changed.isdisjoint(path.relation.id for path, _ in kept.paths)
@@ -87,7 +91,7 @@ class Preparation:
     ) -> PreparedRelation:
         relation = reads.relation(connection, name)
         require_built(connection, relation)
-        paths = paths_of(connection, relation, self._context.indexes)
+        paths = paths_of(connection, relation, self._indexes)
         paths += [index_path(relation, reads.relation(connection, other), descending=down) for other in also]
         found = tuple((path, reads.snapshot(connection, path.relation, version)) for path in paths)
         return PreparedRelation(
@@ -95,16 +99,16 @@ class Preparation:
             shape=memory.shape_version(connection),
             relation=relation,
             paths=found,
-            roots=self._context.nodes.read(connection),
+            roots=self._nodes.read(connection),
             fresh=fresh(connection, relation),
-            unreadable=tuple(unreadable(connection, relation, self._context.indexes)),
+            unreadable=tuple(unreadable(connection, relation, self._indexes)),
         )
 
     def wait(self, name: str, version: int, wait_s: float) -> None:
         """Return when the relation shows everything committed up to a version."""
         deadline = time.monotonic() + wait_s
         while True:
-            with self._context.catalog.reading() as connection:
+            with self._catalog.reading() as connection:
                 look = look_at_views(connection)  # the one statement: the rest is remembered, or comes with it
                 relation = reads.relation(connection, name)
                 newest = reads.current_version(connection)

@@ -31,6 +31,11 @@ class Roots:
         """The roots of all nodes that may hold replicas."""
         return self.of(reads.roots(connection))
 
+    def all(self) -> dict[NodeId, Root]:
+        """The same, as the catalog is now."""
+        with self._catalog.reading() as connection:
+            return self.read(connection)
+
     def files(self) -> NodeFiles:
         """The files of all nodes that may hold replicas."""
         return NodeFiles(self._catalog.read(self.read))

@@ -142,7 +142,7 @@ class Commit:
             newer = reads.writes_between(connection, relation, since, newest)
         if truncated:
             raise Overtaken(f"{relation.name}: truncated at version {truncated[-1]} during the write; retry it")
-        found = shared_key(self.context, relation, self.sink.runs, newer, self.transaction.roots)
+        found = shared_key(self.context.storage, relation, self.sink.runs, newer, self.transaction.roots)
         if found is not None:
             raise Overtaken(
                 f"{relation.name}: expected {rf.show_key(relation, found)} unchanged since version "

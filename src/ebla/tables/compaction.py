@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from ebla.base.caches import Lru
 from ebla.base.failpoint import hit
 from ebla.base.ids import Version
 from ebla.catalog import resizes
@@ -19,6 +21,7 @@ from ebla.errors import ConflictError
 from ebla.model.relation import Relation, Run
 from ebla.relations.indexes import may_fold
 from ebla.storage import runs as rf
+from ebla.storage.node_storage import NodeStorage
 from ebla.tables.context import Context
 from ebla.tables.fold import commit_fold, crowded, plan_fold, rewrite, touched
 from ebla.tables.sink import Sink
@@ -104,7 +107,9 @@ def _compact(
                 return nothing, until
             cores = cores_of(context.writer.sparkContext.defaultParallelism) if in_pieces else 1
             rows_max = PIECE_ROWS * cores if in_pieces else math.inf
-            fold = plan_fold(snapshot, touched(context, snapshot) | crowds, until, rows_max, cores)
+            fold = plan_fold(
+                snapshot, touched(context.storage, context.settings, snapshot) | crowds, until, rows_max, cores
+            )
             context.progress(f"compacting {len(fold.rewritten)} tablets of {relation.name}", None)
             sink = Sink(transaction, relation.in_map(tablets))
             with rf.reading([snapshot], transaction.roots):
@@ -116,7 +121,7 @@ def _compact(
         raise
     ends = fold.ended_level0 | fold.ended_level1
     runs = (*snapshot.level0, *snapshot.folded, *snapshot.level1)
-    forget(context, relation, [run for run in runs if run.id in ends])
+    forget(context.storage, context.frames, relation, [run for run in runs if run.id in ends])
     done = CompactionResult(
         relation=relation.name,
         tablets=len(fold.rewritten),
@@ -127,9 +132,9 @@ def _compact(
     return done, until
 
 
-def forget(context: Context, relation: Relation, ended: Sequence[Run]) -> None:
+def forget(storage: NodeStorage, frames: Lru[Any], relation: Relation, ended: Sequence[Run]) -> None:
     """Keep nothing more in memory of runs that have ended."""
-    context.storage.store.end(ended)
-    context.storage.level0.end(relation.id, [run for run in ended if run.level == 0])
+    storage.store.end(ended)
+    storage.level0.end(relation.id, [run for run in ended if run.level == 0])
     ids = {run.id for run in ended}
-    context.frames.drop(lambda read: any(run in ids for run, _ in read.copies))
+    frames.drop(lambda read: any(run in ids for run, _ in read.copies))

@@ -198,8 +198,7 @@ class Context:
         return self.storage.nodes
 
     def roots(self) -> dict[NodeId, Root]:
-        with self.catalog.reading() as connection:
-            return self.nodes.read(connection)
+        return self.nodes.all()
 
     def reached(self) -> frozenset[NodeId]:
         """The nodes whose storage roots are there, and theirs."""

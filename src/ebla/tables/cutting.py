@@ -62,7 +62,7 @@ def cut_runs(context: Context, name: str, tablets: int, choose: Choice) -> int:
         except BaseException as error:
             transaction.give_up(error)
             raise
-        forget(context, relation, chosen)
+        forget(context.storage, context.frames, relation, chosen)
         cut_so_far += len(chosen)
 
 

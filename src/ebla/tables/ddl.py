@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection
 
-from ebla.base.ids import Version
+from ebla.base.ids import NodeId, Version
 from ebla.catalog import reads
+from ebla.catalog.store import Catalog
 from ebla.errors import DuplicateNameError
 from ebla.model import changes as c
 from ebla.model.relation import Column, Constraint, Kind
@@ -56,7 +57,7 @@ def create_table(
     return context.catalog.decide(decide, node=context.node) is not None
 
 
-def drop_table(context: Context, name: str, *, if_exists: bool = False, cascade: bool = False) -> bool:
+def drop_table(catalog: Catalog, node: NodeId, name: str, *, if_exists: bool = False, cascade: bool = False) -> bool:
     def decide(connection: Connection, at: Version) -> c.Decision | None:
         relation = reads.find_relation(connection, name)
         if relation is None and if_exists:
@@ -66,10 +67,10 @@ def drop_table(context: Context, name: str, *, if_exists: bool = False, cascade:
         updates, more = dropping(connection, relation, cascade=cascade)
         return c.Decision(reason=f"drop table {relation.name}{more}", relation=relation.id, updates=updates)
 
-    return context.catalog.decide(decide, node=context.node) is not None
+    return catalog.decide(decide, node=node) is not None
 
 
-def rename_table(context: Context, name: str, new: str, kind: Kind = Kind.TABLE) -> None:
+def rename_table(catalog: Catalog, node: NodeId, name: str, new: str, kind: Kind = Kind.TABLE) -> None:
     check_name(new, kind.value)
 
     def decide(connection: Connection, at: Version) -> c.Decision:
@@ -82,13 +83,13 @@ def rename_table(context: Context, name: str, new: str, kind: Kind = Kind.TABLE)
         rename = c.RenameRelation(relation=relation.id, name=new)
         return c.on_relation(relation.id, f"rename {kind} {relation.name} to {new}", rename)
 
-    context.catalog.decide(decide, node=context.node)
+    catalog.decide(decide, node=node)
 
 
-def comment_table(context: Context, name: str, comment: str | None) -> None:
+def comment_table(catalog: Catalog, node: NodeId, name: str, comment: str | None) -> None:
     def decide(connection: Connection, at: Version) -> c.Decision:
         relation = reads.relation(connection, name)
         update = c.SetRelationComment(relation=relation.id, comment=comment)
         return c.on_relation(relation.id, f"comment on table {relation.name}", update)
 
-    context.catalog.decide(decide, node=context.node)
+    catalog.decide(decide, node=node)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ebla.base.ids import RunId, TabletId, Version
+from ebla.base.settings import Settings
 from ebla.catalog import reads
 from ebla.model import changes as c
 from ebla.model.relation import SPANS_TABLETS, TOKEN, Run, RunSource
@@ -19,6 +20,7 @@ from ebla.model.snapshot import BEGINNING, Snapshot, span_of
 from ebla.model.tablets import tablet_around, tablets_over
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
+from ebla.storage.node_storage import NodeStorage
 from ebla.tables.commit import Commit
 from ebla.tables.context import Context
 from ebla.tables.sink import Sink
@@ -99,15 +101,15 @@ def crowded(snapshot: Snapshot, tablets: int) -> set[TabletId]:
     return {tablet for tablet, place in places if place is None or counts[place] > 1}
 
 
-def touched(context: Context, snapshot: Snapshot) -> set[TabletId]:
+def touched(storage: NodeStorage, settings: Settings, snapshot: Snapshot) -> set[TabletId]:
     """The tablets that level 0 has rows in."""
     relation = snapshot.relation
     found = {r.tablet for r in snapshot.level0 if r.tablet != SPANS_TABLETS}
     spanning = [r for r in snapshot.level0 if r.tablet == SPANS_TABLETS]
-    if sum(r.rows for r in spanning) > context.settings.level0_rows_max:
+    if sum(r.rows for r in spanning) > settings.level0_rows_max:
         return set(snapshot.tablets)  # too many to look at one by one; they are everywhere
     if spanning:
-        rows = rf.mutations(relation, spanning, context.roots(), context.storage.level0, snapshot)
+        rows = rf.mutations(relation, spanning, storage.nodes.all(), storage.level0, snapshot)
         numbers = np.unique(tokens.tablets_of(rows[TOKEN].to_numpy(), relation.tablets))
         found |= {TabletId(int(t)) for t in numbers}
     return found & set(snapshot.tablets)

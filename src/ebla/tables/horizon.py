@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ebla.base.ids import RelationId, Version
+from ebla.base.ids import NodeId, RelationId, Version
 from ebla.catalog import history, leftovers, reads
 from ebla.catalog import relations as relation_rows
 from ebla.catalog.sessions import oldest_needed
+from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model.relation import FOREVER
 from ebla.relations.readers import least_read
-from ebla.tables.context import Context
 
 
 def plan_horizon(newest: Version, by_time: Version, needed: Version | None) -> Version:
@@ -27,9 +27,8 @@ def horizons(
     return {r: horizon if (least := read.get(r)) is None else min(horizon, least) for r in relations}
 
 
-def advance(context: Context, name: str | None, keep_s: float) -> tuple[Version, list[RelationId]]:
+def advance(catalog: Catalog, node: NodeId, name: str | None, keep_s: float) -> tuple[Version, list[RelationId]]:
     """Commit the new horizon. From then on a read below it is refused, and only then may files go."""
-    catalog = context.catalog
     for _ in range(20):
         with catalog.reading() as connection:
             now = catalog.clock()
@@ -52,7 +51,7 @@ def advance(context: Context, name: str | None, keep_s: float) -> tuple[Version,
                     requires=(c.NoReaderBelow(version=horizon),),
                     updates=tuple(c.SetHorizon(relation=r, horizon=own[r]) for r in due),
                 ),
-                node=context.node,
+                node=node,
             )
         except ConflictError:
             continue  # a reader came between; look again

@@ -22,8 +22,8 @@ from ebla.model.snapshot import Snapshot
 from ebla.storage import runs as rf
 from ebla.storage.duck import READ, literally, quoted
 from ebla.storage.files import Root
+from ebla.storage.node_storage import NodeStorage
 from ebla.storage.runs import VERSION
-from ebla.tables.context import Context
 from ebla.values import token as tokens
 from ebla.values import types
 
@@ -55,12 +55,13 @@ class LevelZero:
     @classmethod
     def of(
         cls,
-        context: Context,
+        storage: NodeStorage,
+        settings: Settings,
         snapshot: Snapshot,
         roots: Mapping[NodeId, Root],
         cursor: duckdb.DuckDBPyConnection,
     ) -> LevelZero:
-        return cls(snapshot, roots, context.storage.level0, cursor, context.settings.level0_rows_max)
+        return cls(snapshot, roots, storage.level0, cursor, settings.level0_rows_max)
 
     def __init__(
         self,

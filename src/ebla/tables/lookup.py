@@ -9,12 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from ebla.base.ids import NodeId, TabletId
+from ebla.base.settings import Settings
 from ebla.errors import CorruptRunError
 from ebla.model.relation import DELETED, Relation, Run
 from ebla.model.snapshot import Snapshot
 from ebla.storage import runs as rf
-from ebla.storage.duck import READ, literally, quoted
+from ebla.storage.duck import READ, Duck, literally, quoted
 from ebla.storage.files import Root
+from ebla.storage.node_storage import NodeStorage
 from ebla.tables.context import Context
 from ebla.tables.level0 import LevelZero
 from ebla.values import token as tokens
@@ -31,19 +33,21 @@ def stored_keys(context: Context, snapshot: Snapshot, keys: pa.Table, *, limit: 
         return keys
     while True:
         try:
-            return _stored_keys(context, snapshot, keys, limit)
+            return _stored_keys(context.storage, context.settings, snapshot, keys, limit)
         except duckdb.Error as error:
             if rf.distrust_damaged(snapshot, context.roots()):
                 continue  # with another copy
             raise CorruptRunError(f"{snapshot.relation.name}: expected readable runs, found: {error}") from error
 
 
-def _stored_keys(context: Context, snapshot: Snapshot, keys: pa.Table, limit: int | None) -> pa.Table:
+def _stored_keys(
+    storage: NodeStorage, settings: Settings, snapshot: Snapshot, keys: pa.Table, limit: int | None
+) -> pa.Table:
     key = [c.physical for c in snapshot.relation.key]
-    roots = context.roots()
-    cursor = context.duck()
+    roots = storage.nodes.all()
+    cursor = storage.lookups.cursor()
     try:
-        changed = LevelZero.of(context, snapshot, roots, cursor).of_keys(keys, ())
+        changed = LevelZero.of(storage, settings, snapshot, roots, cursor).of_keys(keys, ())
         cursor.register("wanted", keys)
         cursor.register("changed", changed)
         parts = [
@@ -78,7 +82,7 @@ def files_of(snapshot: Snapshot, roots: Mapping[NodeId, Root], keys: pa.Table | 
 
 
 def shared_key(
-    context: Context,
+    storage: NodeStorage,
     relation: Relation,
     mine: Sequence[Run],
     theirs: Sequence[Run],
@@ -92,11 +96,11 @@ def shared_key(
     if not theirs:
         return None
     names = [c.physical for c in relation.identity]
-    return in_both(context, relation.name, names, mine, theirs, roots, nulls_equal=True)
+    return in_both(storage.lookups, relation.name, names, mine, theirs, roots, nulls_equal=True)
 
 
 def in_both(
-    context: Context,
+    duck: Duck,
     name: str,
     columns: Sequence[str],
     mine: Sequence[Run],
@@ -115,7 +119,7 @@ def in_both(
     same = _equal("m", "t", columns)
     if not nulls_equal:
         same += "".join(f" AND m.{quoted(n)} IS NOT NULL" for n in columns)
-    cursor = context.duck()
+    cursor = duck.cursor()
     try:
         found = cursor.sql(
             f"SELECT {names} FROM (SELECT {names} FROM {READ}) m "

@@ -19,7 +19,7 @@ from ebla.base.settings import Settings
 from ebla.errors import UnknownNameError, UsageError
 from ebla.model.tablets import TokenRange, token_range
 from ebla.model.throttle import Throttle
-from ebla.tables.context import Context, Progress
+from ebla.tables.context import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,10 +85,10 @@ def count_of(rows: int, pace: Pace) -> int:
     return min(PARTS_MAX, 1 << max(0, wanted - 1).bit_length())
 
 
-def parts(context: Context, what: str, rows: int, pace: Pace) -> Iterator[Part]:
+def parts(progress: Progress, what: str, rows: int, pace: Pace) -> Iterator[Part]:
     """The parts of a relation with this many rows, each when its turn has come; says how far it is."""
     count = count_of(rows, pace)
-    for number in paced(context.progress, what, [-(-rows // count)] * count, pace):
+    for number in paced(progress, what, [-(-rows // count)] * count, pace):
         yield Part(number=number, count=count)
 
 

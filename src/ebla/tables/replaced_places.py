@@ -10,18 +10,19 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ebla.base.settings import Settings
 from ebla.model.snapshot import Snapshot
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
 from ebla.storage.duck import literally, quoted
-from ebla.tables.context import Context
+from ebla.storage.node_storage import NodeStorage
 
 LEVEL1_ROWS_MAX = 50_000_000
 """The driver reads the keys of at most this number of rows."""
 _FILE = "_ebla_file"
 
 
-def replaced_places(context: Context, snapshot: Snapshot) -> pa.Array | None:
+def replaced_places(storage: NodeStorage, settings: Settings, snapshot: Snapshot) -> pa.Array | None:
     """The places of rows below mutations in level 0; `None` if they cannot be told, or would take long to find.
 
     A file is told by its size, which Spark knows of every row without reading it: sizes must differ.
@@ -29,20 +30,20 @@ def replaced_places(context: Context, snapshot: Snapshot) -> pa.Array | None:
     sizes = {run.bytes for run in snapshot.level1}
     if len(sizes) < len(snapshot.level1) or max(sizes, default=0) >= sscan.SIZE_MAX:
         return None
-    rows_max = context.settings.level0_rows_max
+    rows_max = settings.level0_rows_max
     if sum(run.rows for run in snapshot.level1) > LEVEL1_ROWS_MAX or not sscan.carries_rows(snapshot, rows_max):
         return None
     if any(column.physical.lower() == sscan.METADATA for column in snapshot.relation.columns):
         return None
-    roots = context.roots()
+    roots = storage.nodes.all()
     copies = rf.require_copies(snapshot, roots)
     names = [column.physical for column in snapshot.relation.identity]
-    keys = rf.mutations(snapshot.relation, snapshot.level0, roots, context.storage.level0, snapshot).select(names)
+    keys = rf.mutations(snapshot.relation, snapshot.level0, roots, storage.level0, snapshot).select(names)
     of_files = {roots[copies[run.id]].inner(run.path): run.bytes for run in snapshot.level1}
     # Not by plain equality: statistics leave NaN out, and DuckDB believes them.
     same = " AND ".join(f"s.{quoted(name)} IS NOT DISTINCT FROM w.{quoted(name)}" for name in names)
     read = f"read_parquet(?, hive_partitioning = false, filename = '{_FILE}', file_row_number = true)"
-    cursor = context.duck()
+    cursor = storage.lookups.cursor()
     try:
         cursor.register("wanted", keys)
         found = cursor.sql(

@@ -37,22 +37,22 @@ class Pins:
     the fact; the row goes with the next call from an ordinary place.
     """
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, catalog: Catalog, holder: str, lease_s: float) -> None:
+        self._catalog = catalog
+        self._holder = holder
+        self._lease_us = int(lease_s * 1e6)
         self._held: dict[Version, _KeptFrame] = {}
         self._lock = threading.Lock()
         self._tidied_at = 0
 
     def hold(self, version: Version, reason: str) -> Hold:
-        lease_us = int(self._context.settings.pin_lease_s * 1e6)
+        lease_us = self._lease_us
         with self._lock:
-            now = self._context.catalog.clock()
+            now = self._catalog.clock()
             held = self._held.get(version)
             stale = held is None or held.expires_at - now < lease_us // 2
             if held is None or stale:
-                row, _ = tx.pin(
-                    self._context.catalog, version, holder=self._context.holder, reason=reason, lease_us=lease_us
-                )
+                row, _ = tx.pin(self._catalog, version, holder=self._holder, reason=reason, lease_us=lease_us)
                 rows = [row] if held is None else [*held.rows, row]
                 held = _KeptFrame(rows=rows, expires_at=now + lease_us, readers=held.readers if held else [])
                 self._held[version] = held
@@ -64,7 +64,7 @@ class Pins:
 
     def tidy(self) -> None:
         """Remove the rows of versions that no reader holds any more."""
-        now = self._tidied_at = self._context.catalog.clock()
+        now = self._tidied_at = self._catalog.clock()
         with self._lock:
             for version in [v for v, held in self._held.items() if held.expires_at <= now]:
                 del self._held[version]  # the lease is over; the row protects nothing any more
@@ -73,14 +73,14 @@ class Pins:
             gone = [v for v, held in self._held.items() if all(r.released for r in held.readers)]
             rows = [row for v in gone for row in self._held.pop(v).rows]
         if rows:
-            tx.unpin(self._context.catalog, rows)
+            tx.unpin(self._catalog, rows)
 
     def release_all(self) -> None:
         with self._lock:
             rows = [row for held in self._held.values() for row in held.rows]
             self._held.clear()
         if rows:
-            tx.unpin(self._context.catalog, rows)
+            tx.unpin(self._catalog, rows)
 
 
 class Hold:
@@ -162,7 +162,11 @@ def frame_of(context: Context, snapshot: Snapshot, *, hidden: bool = False, by_p
     if before is not None and not by_places:
         return before
     if before is not None:
-        places = replaced_places(context, snapshot) if snapshot.level0 and snapshot.level1 else None
+        places = (
+            replaced_places(context.storage, context.settings, snapshot)
+            if snapshot.level0 and snapshot.level1
+            else None
+        )
         if places is None:
             context.frames.put(placed, before, FRAME_BYTES)
             return before

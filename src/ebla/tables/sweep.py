@@ -13,7 +13,7 @@ from ebla.catalog import reads, topology
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.storage.files import Root, owner
-from ebla.tables.context import Context
+from ebla.storage.roots import Roots
 
 COPIES_AT_ONCE = 100
 """The number of copies without a commit that vacuum removes in one catalog transaction, while writers wait."""
@@ -27,7 +27,7 @@ class File(NamedTuple):
     bytes: int
 
 
-def sweep(context: Context, relations: Sequence[RelationId] | None = None) -> tuple[int, int, int]:
+def sweep(catalog: Catalog, nodes: Roots, relations: Sequence[RelationId] | None = None) -> tuple[int, int, int]:
     """Delete files that the manifest does not name and no open transaction owns: count, bytes, orphans.
 
     The listing comes first and the catalog second. A file that was listed and whose transaction is still open is
@@ -36,12 +36,12 @@ def sweep(context: Context, relations: Sequence[RelationId] | None = None) -> tu
     their nodes; a root that does not is left alone: it is another's by now, or its disk is gone.
     """
     wanted = None if relations is None else {f"r{r}" for r in relations}
-    with context.catalog.reading() as connection:
+    with catalog.reading() as connection:
         members = topology.members(connection).values()
-    every = context.nodes.of({member.id: member.root for member in members})
+    every = nodes.of({member.id: member.root for member in members})
     roots = {node: root for node, root in every.items() if root.is_writable}
     listed = {node: root.listing() for node, root in roots.items()}
-    with context.catalog.reading() as connection:
+    with catalog.reading() as connection:
         at_work = tx.open_transactions(connection)
         copied = _copied_now(connection)
         named: Mapping[NodeId, set[str]] = {node: reads.named_paths(connection, node) for node in every}
@@ -65,9 +65,9 @@ def sweep(context: Context, relations: Sequence[RelationId] | None = None) -> tu
                 copies.append(File(node, path, length))
             elif root.remove(path):
                 removed.append(File(node, path, length))
-    removed += _remove_copies(context.catalog, roots, copies)
+    removed += _remove_copies(catalog, roots, copies)
     owners = [number for file in removed if (number := owner(file.path)) is not None]
-    with context.catalog.reading() as connection:
+    with catalog.reading() as connection:
         committed = tx.committed_among(connection, owners)
     return len(removed), sum(file.bytes for file in removed), sum(number not in committed for number in owners)
 

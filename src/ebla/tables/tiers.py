@@ -108,7 +108,7 @@ def merge(context: Context, name: str) -> int:
     except BaseException as error:
         transaction.give_up(error)
         raise
-    forget(context, relation, ended)
+    forget(context.storage, context.frames, relation, ended)
     return len(ended) - len(sink.runs)
 
 

@@ -21,8 +21,10 @@ from ebla.errors import EblaError, StorageFullError
 from ebla.model import changes as c
 from ebla.model.relation import Relation
 from ebla.model.snapshot import Snapshot
+from ebla.relations.indexes import IndexCache
 from ebla.spark import session as ssession
 from ebla.storage.files import Root
+from ebla.storage.roots import Roots
 from ebla.tables.context import Context
 from ebla.tables.run_files import RunFiles
 from ebla.tables.upkeep import Upkeep
@@ -39,7 +41,7 @@ def begin(context: Context, name: str, *, reason: str) -> OpenTransaction:
     _, record, place = tx.begin_on(
         context.catalog,
         name,
-        lambda connection, relation: _place(context, connection, relation),
+        lambda connection, relation: _place(context.nodes, context.indexes, connection, relation),
         node=context.node,
         holder=context.holder,
         reason=reason,
@@ -69,11 +71,11 @@ def begin_of(
 def join(context: Context, record: tx.Transaction, relation: Relation) -> OpenTransaction:
     """Go on with a transaction that was begun before. The relation's indexes are looked for now."""
     with context.catalog.reading() as connection:
-        return OpenTransaction(context, record, *_place(context, connection, relation))
+        return OpenTransaction(context, record, *_place(context.nodes, context.indexes, connection, relation))
 
 
-def _place(context: Context, connection: Connection, relation: Relation) -> Place:
-    return context.nodes.read(connection), Upkeep.read(context.indexes, connection, relation)
+def _place(nodes: Roots, indexes: IndexCache, connection: Connection, relation: Relation) -> Place:
+    return nodes.read(connection), Upkeep.read(indexes, connection, relation)
 
 
 class OpenTransaction:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from ebla.base.ids import Version
+from ebla.base.ids import NodeId, Version
 from ebla.catalog import reads
+from ebla.catalog.store import Catalog
 from ebla.model import changes as c
 from ebla.model.topology import RequestKind
 from ebla.model.topology_changes import AddRequest
 from ebla.relations.guard import require_table
-from ebla.tables.context import Context
 
 
-def truncate(context: Context, name: str) -> Version:
+def truncate(catalog: Catalog, node: NodeId, holder: str, name: str) -> Version:
     """Empty a table. It is a request of the topology that its own commit answers: nothing has to be moved for it."""
-    with context.catalog.reading() as connection:
+    with catalog.reading() as connection:
         relation = reads.relation(connection, name)
     require_table(relation)
-    committed = context.catalog.commit(
+    committed = catalog.commit(
         c.Decision(
             reason=f"truncate {relation.name}",
             relation=relation.id,
@@ -25,12 +25,12 @@ def truncate(context: Context, name: str) -> Version:
                 c.TruncateRelation(relation=relation.id),
                 AddRequest(
                     kind=RequestKind.TRUNCATE,
-                    holder=context.holder,
+                    holder=holder,
                     relation=relation.id,
                     result=f"{relation.name} has no rows",
                 ),
             ),
         ),
-        node=context.node,
+        node=node,
     )
     return committed.version

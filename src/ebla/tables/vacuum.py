@@ -37,9 +37,9 @@ def vacuum(context: Context, name: str | None = None, *, retain_s: float | None 
     keep_s = context.settings.retention_s if retain_s is None else retain_s
     if not 0 <= keep_s <= RETENTION_S_MAX:
         raise UsageError(f"retention: expected 0 to {RETENTION_S_MAX:.0f} seconds, found {keep_s:.0f}")
-    horizon, targets = advance(context, name, keep_s)
+    horizon, targets = advance(context.catalog, context.node, name, keep_s)
     hit("vacuum.horizon_set")
-    removed, size, orphans = sweep(context, targets if name is not None else None)
+    removed, size, orphans = sweep(context.catalog, context.nodes, targets if name is not None else None)
     long_ago = catalog.clock() - int(max(keep_s, REMEMBER_S) * 1e6)
     tx.forget_ended(catalog, long_ago)
     if name is None:

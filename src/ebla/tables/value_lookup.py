@@ -104,7 +104,7 @@ class _Lookup:
 
     def parts(self) -> list[pa.Table]:
         self._cursor = self._context.duck()
-        level0 = LevelZero.of(self._context, self._snapshot, self._roots, self._cursor)
+        level0 = LevelZero.of(self._context.storage, self._context.settings, self._snapshot, self._roots, self._cursor)
         try:
             if {c.physical for c in self._keyed} == {c.physical for c in self._identity}:
                 return self._by_key(level0)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from ebla.base.ids import Version
+from ebla.base.ids import NodeId, Version
 from ebla.catalog import build_tasks, reads
+from ebla.catalog.store import Catalog
 from ebla.errors import UsageError
 from ebla.model import changes as c
 from ebla.model.relation import Kind
 from ebla.relations import guard
 from ebla.relations import views as definition
 from ebla.relations.guard import dropping
-from ebla.tables.context import Context
 
 
 def drop_view(
-    context: Context, name: str, *, if_exists: bool = False, cascade: bool = False, while_building: bool = False
+    catalog: Catalog,
+    node: NodeId,
+    name: str,
+    *,
+    if_exists: bool = False,
+    cascade: bool = False,
+    while_building: bool = False,
 ) -> bool:
     """Drop a view with all that is being built of it; `while_building`: only if it is not built yet."""
 
@@ -40,4 +46,4 @@ def drop_view(
             updates=updates,
         )
 
-    return context.catalog.decide(decide, node=context.node) is not None
+    return catalog.decide(decide, node=node) is not None

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from sqlalchemy import Connection
 
 from ebla.base.failpoint import hit
-from ebla.base.ids import RelationId, Version
+from ebla.base.ids import NodeId, RelationId, Version
 from ebla.catalog import reads
 from ebla.catalog.store import Catalog
 from ebla.errors import UsageError
@@ -26,7 +26,6 @@ from ebla.relations import indexes as index_definition
 from ebla.relations import views as definition
 from ebla.relations.guard import refuse_if_read
 from ebla.relations.views import REPLACEMENT, find_replacement
-from ebla.tables.context import Context
 
 
 def name_of_build(catalog: Catalog, name: str) -> str:
@@ -49,9 +48,9 @@ def begun(connection: Connection, old: Relation) -> tuple[c.Update, ...]:
     return () if older is None else (c.DropRelation(relation=older.id),)
 
 
-def exchange(context: Context) -> None:
+def exchange(catalog: Catalog, node: NodeId) -> None:
     """Give every replacement that is built the name of the view that it replaces. Changes nothing where none is."""
-    with context.catalog.reading() as connection:
+    with catalog.reading() as connection:
         if not _built(connection):
             return
 
@@ -73,7 +72,7 @@ def exchange(context: Context) -> None:
         return c.Decision(reason=f"replace materialized view {names}", relation=ready[0].id, updates=tuple(updates))
 
     hit("view.before_exchange")
-    context.catalog.decide(decide, node=context.node)
+    catalog.decide(decide, node=node)
 
 
 def _built(connection: Connection) -> list[Relation]:

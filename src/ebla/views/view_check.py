@@ -37,7 +37,7 @@ def check_view(context: Context, pins: scans.Pins, name: str, percent: float | N
         view, _ = load(connection, name)
         rows = reads.snapshot(connection, view.relation).rows_at_most
     wrong: Counter[str] = Counter()
-    for part in pt.parts(context, f"checking view {view.relation.name}", rows, pace):
+    for part in pt.parts(context.progress, f"checking view {view.relation.name}", rows, pace):
         with part_read(context.catalog, pins, name, part) as seen, pt.stoppable(context.spark):
             wrong.update(_compared(context, seen, part, percent))
     return ComparisonResult.of("view", seen.view.relation.name, seen.position.applied_version, wrong, percent)

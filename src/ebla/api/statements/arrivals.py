@@ -80,7 +80,7 @@ class Arrivals:
             if view.position is None or not view.position.built:
                 name = view.relation.name.removeprefix(definition.REPLACEMENT)
                 raise _stopped(name, None if view.position is None else view.position.message)
-        replace.exchange(self._context)
+        replace.exchange(self._context.catalog, self._context.node)
         self._waits.indexes.wait([index for index in indexes if not index.readable])
         views = self._require(names)
         for view in views:

@@ -88,7 +88,7 @@ class Builds:
         if refreshing is not None:
             self._cancel_refresh(name)
             return
-        drop_view(self._context, name, while_building=True)
+        drop_view(self._context.catalog, self._context.node, name, while_building=True)
         self._database.wake()
 
     def _cancel_refresh(self, name: str) -> None:

@@ -25,7 +25,11 @@ def cancel(database: Database, index: Index) -> None:
             f"index {index.name}: expected a build that can be cancelled, found it {how}; DROP INDEX removes it"
         )
     removed = removal.begin_removal(
-        database.context, index.id, f"cancel the build of {index.name}", unless_readable=True
+        database.context.catalog,
+        database.context.node,
+        index.id,
+        f"cancel the build of {index.name}",
+        unless_readable=True,
     )
     if not removed:
         with database.context.catalog.reading() as connection:

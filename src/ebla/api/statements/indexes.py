@@ -90,11 +90,15 @@ class Indexes:
             failed.dismiss(self._context.catalog, name)  # it failed meanwhile
 
     def _remove(self, index: Index, reason: str) -> None:
-        removal.begin_removal(self._context, index.id, reason)
+        removal.begin_removal(self._context.catalog, self._context.node, index.id, reason)
         self._database.waits.indexes.wait_gone(index.id)
 
     def _build(self, name: str) -> Result:
-        found = [index for index in index_build.ask_for_deferred(self._context, name) if index.state not in _GOING]
+        found = [
+            index
+            for index in index_build.ask_for_deferred(self._context.catalog, self._context.node, name)
+            if index.state not in _GOING
+        ]
         self._database.waits.indexes.wait(found)
         with self._context.catalog.reading() as connection:
             ids = {index.id for index in found}

@@ -54,9 +54,9 @@ class Tables:
             case st.DropConstraint(table=table, name=name, if_exists=if_exists):
                 constraint_ddl.drop_constraint(context, table, name, if_exists=if_exists)
             case st.DropTable(name=name, if_exists=if_exists, cascade=cascade):
-                ddl.drop_table(context, name, if_exists=if_exists, cascade=cascade)
+                ddl.drop_table(context.catalog, context.node, name, if_exists=if_exists, cascade=cascade)
             case st.RenameTable(table=table, new_name=new):
-                ddl.rename_table(context, table, new)
+                ddl.rename_table(context.catalog, context.node, table, new)
             case st.AddColumns(table=table, columns=specs, if_not_exists=optional):
                 added = column_ddl.columns_of(context, table, specs)
                 fills = partial(column_ddl.fills_rows, added=added)
@@ -70,7 +70,7 @@ class Tables:
             case st.AlterColumnType(table=table, column=column, type=kind):
                 column_ddl.widen_column(context, table, column, kind)
             case st.SetTableComment(table=table, comment=comment):
-                ddl.comment_table(context, table, comment)
+                ddl.comment_table(context.catalog, context.node, table, comment)
             case st.SetColumnComment(table=table, column=column, comment=comment):
                 column_ddl.comment_column(context, table, column, comment)
 
@@ -85,7 +85,9 @@ class Tables:
 
     def maintain(self, statement: st.Truncate | st.Compact | st.Vacuum) -> Result:
         if isinstance(statement, st.Truncate):
-            return answers.row(self._context, version=int(truncation.truncate(self._context, statement.table)))
+            context = self._context
+            version = truncation.truncate(context.catalog, context.node, context.holder, statement.table)
+            return answers.row(context, version=int(version))
         if isinstance(statement, st.Vacuum):
             done = self._database.vacuum(statement.table, retain_s=statement.retain_seconds)
             return answers.row(

@@ -41,14 +41,14 @@ class Views:
                 create_view(self._database, self.arrivals, statement)
                 return Result(table=pa.table({}))
             case st.DropView(name=name, if_exists=if_exists, cascade=cascade):
-                drop_view(self._context, name, if_exists=if_exists, cascade=cascade)
+                drop_view(self._context.catalog, self._context.node, name, if_exists=if_exists, cascade=cascade)
                 return Result(table=pa.table({}))
             case st.RenameView(name=name, new_name=new):
                 with self._context.catalog.reading() as connection:
                     view = definition.load(connection, name)
                     refuse_if_read(connection, view.relation, "rename it")
                     refuse_if_replaced(connection, view.relation)
-                ddl.rename_table(self._context, name, new, Kind.VIEW)
+                ddl.rename_table(self._context.catalog, self._context.node, name, new, Kind.VIEW)
                 return Result(table=pa.table({}))
             case st.ShowViews(like=like):
                 return self._show(like)

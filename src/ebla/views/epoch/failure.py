@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 
 from ebla.base.ids import Version
+from ebla.catalog.store import Catalog
 from ebla.catalog.troubles import Activity, Trouble
 from ebla.errors import CatalogError, ConflictError
 from ebla.model import changes as c
@@ -23,9 +24,9 @@ def is_of_view(error: Exception) -> bool:
     return is_final(error) and not isinstance(error, ConflictError | CatalogError)
 
 
-def note(context: Context, view: View, error: Exception) -> Trouble:
+def note(catalog: Catalog, holder: str, view: View, error: Exception) -> Trouble:
     """Record what may pass and kept an epoch of a view from being done."""
-    found = troubled.note(context, view.relation, Activity.EPOCH, error)
+    found = troubled.note(catalog, holder, view.relation, Activity.EPOCH, error)
     name = view.relation.name
     log.warning("view=%s epoch failed attempts=%d code=%s reason=%s", name, found.attempts, found.code, found.message)
     log.debug("view=%s", name, exc_info=error)
@@ -45,4 +46,4 @@ def stop(context: Context, view: View, error: Exception, tried: Mapping[str, int
         ),
         node=context.node,
     )
-    troubled.note(context, view.relation, work, error)
+    troubled.note(context.catalog, context.holder, view.relation, work, error)

@@ -107,7 +107,7 @@ def _side_by_side(
             if build is not None or alone:
                 raise
             if not isinstance(error, ConflictError):
-                note(context, view, error)
+                note(context.catalog, context.holder, view, error)
             return Epoch.without_rows(view, Plan.WAITING, error)
 
     if len(views) < 2:

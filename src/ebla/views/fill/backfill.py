@@ -55,7 +55,7 @@ def fill(context: Context, scan: Scan, fillings: Sequence[FilledView]) -> list[E
         try:
             with context.kept_alive(transaction.id):
                 commit = ChunkCommit(filling=one, scan=scan, version=version, sink=Sink(transaction))
-                write_chunk(context, one, version, commit.sink, round_, rows)
+                write_chunk(one, version, commit.sink, round_, rows)
                 commit.commit()
                 hit("build.chunk_committed")
             found.append(None)

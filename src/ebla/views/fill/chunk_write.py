@@ -10,7 +10,6 @@ from ebla.catalog import reads
 from ebla.relations.shapes import shape_of, used_columns
 from ebla.spark import write as swrite
 from ebla.tables import batch as b
-from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.views.epoch.culprit import naming_culprits
 from ebla.views.epoch.evaluate import Evaluation
@@ -22,10 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def write_chunk(
-    context: Context, filling: FilledView, version: Version, sink: Sink, round_: Round, rows: DataFrame
-) -> None:
+def write_chunk(filling: FilledView, version: Version, sink: Sink, round_: Round, rows: DataFrame) -> None:
     """Put what a view's query makes of these rows of the base, and of all of its other inputs, into runs."""
+    context = round_.context
     with context.catalog.reading() as connection:
         now = {n: reads.snapshot(connection, r, version) for n, r in filling.relations.items()}
     shape, _ = shape_of(filling.view, filling.relations)

@@ -21,6 +21,7 @@ from sqlalchemy import Connection
 from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, Version
 from ebla.catalog import reads
+from ebla.catalog.store import Catalog
 from ebla.model import changes as c
 from ebla.model.handlers import DICTIONARY, EVERYTHING
 from ebla.model.relation import DELETED, FOREVER, Relation, Run
@@ -99,7 +100,7 @@ def _gather(context: Context) -> tuple[int, bool]:
         more = more or until < newest
         if found:
             inputs[number] = replace(entry, until=until)
-    forgotten, inputs = _forget(context, before, inputs, least)
+    forgotten, inputs = _forget(context.catalog, before, inputs, least)
     after = Position(inputs=inputs)
     if not rows and not forgotten:
         return 0, False  # without news the position stays where it is: an idle dictionary costs no commit
@@ -120,7 +121,7 @@ def _gather(context: Context) -> tuple[int, bool]:
 
 
 def _forget(
-    context: Context,
+    catalog: Catalog,
     before: Position,
     inputs: Mapping[RelationId, GatheredRange],
     least: Mapping[RelationId, Version | None],
@@ -128,7 +129,7 @@ def _forget(
     """Log rows that every view has done with, and the position without them."""
     kept = dict(inputs)
     found = []
-    with context.catalog.reading() as connection:
+    with catalog.reading() as connection:
         for number in before.inputs:
             read = least.get(number) if number in least else Version(FOREVER)
             if read is None:

@@ -9,8 +9,9 @@ from sqlalchemy import Connection
 
 from ebla.algebra.nodes import NotUnderstood
 from ebla.algebra.shape import understood
-from ebla.base.ids import RelationId, Version
+from ebla.base.ids import NodeId, RelationId, Version
 from ebla.catalog import reads
+from ebla.catalog.store import Catalog
 from ebla.model import changes as c
 from ebla.model.handlers import BatchInput, Handler, advanced, held, touches
 from ebla.model.refresh import Refresh
@@ -18,7 +19,6 @@ from ebla.model.relation import Kind
 from ebla.relations.readers import readers
 from ebla.relations.views import Position as ViewStanding
 from ebla.relations.views import View, moved, unmoved
-from ebla.tables.context import Context
 from ebla.views.epoch.attempt import Target
 from ebla.views.handlers.dictionary import Position
 
@@ -122,19 +122,19 @@ def _concerned(connection: Connection, view: View, inputs: Sequence[BatchInput],
     return False
 
 
-def move_on(context: Context, due: DueRefresh) -> None:
+def move_on(catalog: Catalog, node: NodeId, due: DueRefresh) -> None:
     """Move the position of a view that does not use what changed."""
     view = due.view
     assert view.position is not None
     position = replace(view.position, read={**view.position.read, **{n: int(v) for n, v in due.moved.items()}})
-    context.catalog.commit(
+    catalog.commit(
         # Not a commit of the view: nothing that reads it has anything to do.
         c.Decision(
             reason=f"dictionaries of {view.relation.name} changed in columns that it does not use",
             requires=(unmoved(view),),
             updates=moved(view, position),
         ),
-        node=context.node,
+        node=node,
     )
 
 

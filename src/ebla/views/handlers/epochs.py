@@ -102,7 +102,9 @@ class Epochs:
                 mine = relations_of(connection, name)
                 built = mine.keys() - {r.name.lower() for r in mine.values() if r.id in reads.built_online(connection)}
             with self._views.holding_free(mine) as free:
-                wait_for_others(self._context, [mine[n].id for n in built])
+                wait_for_others(
+                    self._context.catalog, self._context.holder, self._context.settings, [mine[n].id for n in built]
+                )
                 with self._left_out_lock:
                     self._left_out |= mine.keys() - free
                     self._left_out -= free
@@ -179,7 +181,12 @@ class Epochs:
             try:
                 handlers = {handler.name.lower() for _, handler in chosen.values()}
                 with self._views.holding(chosen), self._handlers.holding(handlers):
-                    wait_for_others(self._context, [view for view, _ in chosen.values() if view is not None])
+                    wait_for_others(
+                        self._context.catalog,
+                        self._context.holder,
+                        self._context.settings,
+                        [view for view, _ in chosen.values() if view is not None],
+                    )
                     return self._to_newest(chosen, wanted, asked, build)
             except ConflictError:
                 if attempt >= ATTEMPTS and time.monotonic() > deadline:

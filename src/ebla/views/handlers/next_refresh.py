@@ -9,6 +9,7 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from ebla.base.ids import Version
+from ebla.base.settings import Settings
 from ebla.catalog import reads, troubles
 from ebla.catalog.store import Catalog
 from ebla.catalog.troubles import Activity, Trouble
@@ -16,7 +17,6 @@ from ebla.model.handlers import DICTIONARY, Handler, Tuning, by_name, tuning
 from ebla.relations import handlers as stored
 from ebla.relations.cut import cut_of
 from ebla.relations.views import View
-from ebla.tables.context import Context
 from ebla.views.handlers import dictionary_views
 from ebla.views.handlers.dictionary_views import DueRefresh, RunningRefresh
 from ebla.views.handlers.pace import Pace
@@ -82,16 +82,18 @@ class NextRefresh:
         return self.fan_out.rows if self.fan_out is not None and isinstance(self.fan_out.by, str) else None
 
 
-def look(context: Context, name: str, begin: Collection[str], go_on: Collection[str]) -> NextRefresh | None:
+def look(
+    catalog: Catalog, settings: Settings, name: str, begin: Collection[str], go_on: Collection[str]
+) -> NextRefresh | None:
     """What is to be done with a view of these handlers; `None`: nothing."""
-    with context.catalog.reading() as connection:
+    with catalog.reading() as connection:
         going = _named(dictionary_views.running(connection, go_on), name)
         due = None if going is not None else _named(dictionary_views.due(connection, begin), name)
         one = going or due
         if one is None:
             return None
         trouble = troubles.find(connection, one.view.relation.id, Activity.DICTIONARY)
-        tuned = tuning(one.handler, context.settings, by_name(stored.handlers(connection), DICTIONARY))
+        tuned = tuning(one.handler, settings, by_name(stored.handlers(connection), DICTIONARY))
         return NextRefresh(
             view=one.view,
             handler=one.handler,
@@ -101,7 +103,7 @@ def look(context: Context, name: str, begin: Collection[str], go_on: Collection[
             pace=Pace.of(tuned, None if going is None else going.refresh),
             fan_out=_fan_out(connection, due) if due is not None and due.concerned else None,
             in_trouble=trouble is not None,
-            pause_s=_pause_s(context.catalog, trouble),
+            pause_s=_pause_s(catalog, trouble),
         )
 
 

@@ -32,7 +32,7 @@ def act(shared: Context, one: NextRefresh, *, rows_max: int) -> list[Epoch]:
         return _epoch(context, one.view, one.going.target, chunk)
     assert one.due is not None
     if one.fan_out is None:
-        dictionary_views.move_on(context, one.due)
+        dictionary_views.move_on(context.catalog, context.node, one.due)
         return []
     if isinstance(one.fan_out.by, str):
         return _whole(context, one.due)
@@ -69,7 +69,7 @@ def _whole(context: Context, due: DueRefresh) -> list[Epoch]:
     """All of a change in one epoch; where no commit is behind it, the position alone moves."""
     done = _epoch(context, due.view, Target(stream=due.stream, batch=due.versions))
     if done and all(epoch.idle for epoch in done):
-        dictionary_views.move_on(context, due)
+        dictionary_views.move_on(context.catalog, context.node, due)
     return done
 
 

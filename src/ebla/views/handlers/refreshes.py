@@ -100,7 +100,7 @@ class Refreshes:
         """Record what went wrong, and say when it is tried again: soon, if another process came first."""
         if isinstance(error, ConflictError):
             return CONFLICT_S
-        trouble = troubled.note(self._context, view.relation, Activity.DICTIONARY, error)
+        trouble = troubled.note(self._context.catalog, self._context.holder, view.relation, Activity.DICTIONARY, error)
         log.warning("view=%s refresh failed attempts=%d code=%s reason=%s",
                     view.relation.name, trouble.attempts, trouble.code, trouble.message)  # fmt: skip
         log.debug("view=%s", view.relation.name, exc_info=error)
@@ -110,7 +110,7 @@ class Refreshes:
 
     def _one(self, name: str, begin: Collection[str], go_on: Collection[str]) -> tuple[list[Epoch], float | None]:
         """Do what is due of a view, and say how long until more is; `None`: nothing is left."""
-        one = look(self._context, name, begin, go_on)
+        one = look(self._context.catalog, self._context.settings, name, begin, go_on)
         if one is None or one.is_paused:
             return [], None  # the commit that lets it go on wakes the runner
         wait_s = max(one.pause_s, self._wait_s(one) or 0.0)
@@ -120,7 +120,8 @@ class Refreshes:
             return [], CONFLICT_S
         try:
             with self._exclusively(name):
-                again = look(self._context, name, begin, go_on)  # read under the view's lock
+                # Read under the view's lock.
+                again = look(self._context.catalog, self._context.settings, name, begin, go_on)
                 if again is None or again.chunk != one.chunk:
                     return [], 0.0
                 epochs = self._do(again)
