@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import Connection
 
 from ebla.base.ids import RelationId, TabletId, Version
 from ebla.catalog import build_tasks, layouts, resizes, rows, topology
@@ -17,6 +18,7 @@ from ebla.model.relation import Relation
 from ebla.model.tablets import token_range
 from ebla.model.tasks import Build, Replica
 from ebla.model.topology import Layout, Resize, ResizeType
+from ebla.topology import loader, resize
 from support.catalogs import NODE, add, commit, create, create_index, exclusively, run, snapshot, task
 
 SPLIT, MERGE, NONE = ResizeType.SPLIT, ResizeType.MERGE, ResizeType.NONE
@@ -24,8 +26,8 @@ VIEW = RelationId(91)
 
 
 def decide(catalog: Catalog, target: Relation, type: ResizeType, number: int) -> Version:
-    resize = Resize(type=type, number=number, tablets=target.tablets)
-    return exclusively(catalog, t.SetResize(relation=target.id, resize=resize)).version
+    decided = Resize(type=type, number=number, tablets=target.tablets)
+    return exclusively(catalog, t.SetResize(relation=target.id, resize=decided)).version
 
 
 def report(catalog: Catalog, target: Relation, *tablets: int, number: int = 1) -> None:
@@ -152,6 +154,23 @@ def test_a_dropped_relation_leaves_no_resize(catalog: Catalog) -> None:
     with catalog.reading() as connection:
         assert resizes.all_resizes(connection) == {}
         assert resizes.reports(connection) == {}
+
+
+def test_a_relation_that_is_dropped_while_its_resize_is_decided_leaves_none(catalog: Catalog) -> None:
+    target = create(catalog, "orders", tablets=2)
+    add(catalog, run(target.id, rows=10))
+    made = []
+
+    def drop_first(connection: Connection, at: Version) -> c.Decision | None:
+        made.append(resize.step(loader.load(connection, catalog.clock()), 100))
+        if len(made) == 1:
+            exclusively(catalog, c.DropRelation(relation=target.id))
+        return made[-1]
+
+    assert catalog.decide(drop_first) is None
+    assert made[0] is not None, "a split was decided"
+    with catalog.reading() as connection:
+        assert resizes.all_resizes(connection) == {}
 
 
 def test_an_index_has_the_coming_tablets_of_its_base(catalog: Catalog) -> None:

@@ -56,7 +56,7 @@ def step(topology: Topology, target: int) -> c.Decision | None:
         case Finalize(relation=relation, tablets=tablets, number=number):
             name = topology.layouts[relation].name
             resized = c.SetTabletMap(relation=relation, tablets=tablets)
-            return _decision(f"{name}: {tablets} tablets, by resize {number}", resized, relation=relation)
+            return _decision(f"{name}: {tablets} tablets, by resize {number}", resized)
     return None
 
 
@@ -88,9 +88,10 @@ def _failure(request: Request, code: Outcome, message: str) -> t.EndRequest:
     return t.EndRequest(request=request.id, state=RequestState.FAILED, code=code, message=message)
 
 
-def _decision(reason: str, *updates: c.Update, relation: RelationId | None = None) -> c.Decision:
-    guards = frozenset({TOPOLOGY} if relation is None else {TOPOLOGY, of_relation(relation)})
-    return c.Decision(reason=reason, updates=updates, guards=guards)
+def _decision(reason: str, *updates: c.Update) -> c.Decision:
+    """Guarded by the relations that it resizes: a resize of one that is dropped meanwhile would never end."""
+    resized = {of_relation(one.relation) for one in updates if isinstance(one, t.SetResize | c.SetTabletMap)}
+    return c.Decision(reason=reason, updates=updates, guards=frozenset({TOPOLOGY, *resized}))
 
 
 # ---- what is decided ------------------------------------------------------------------------------------
