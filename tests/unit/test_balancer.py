@@ -192,6 +192,15 @@ def test_a_replica_too_many_goes() -> None:
     assert (move.leaving, move.pending) == (Replica(NodeId("b"), 0), None)
 
 
+def test_a_replica_too_many_on_a_dead_node_goes_before_one_on_a_node_that_leaves() -> None:
+    leaves = member("a", state=NodeState.DECOMMISSIONING)
+    state = topology([leaves, *nodes("b", "c")], layout([["a", "b"]], replication=1), dead=["b"])
+    (move,) = plan(state).moves
+    assert (move.leaving, move.pending) == (Replica(NodeId("b"), 0), None)
+    (alive,) = plan(replace(state, alive=frozenset(state.members))).moves
+    assert (alive.leaving, alive.pending) == (Replica(NodeId("a"), 0), None)
+
+
 def test_without_a_source_or_a_node_it_is_said_why() -> None:
     members = [member("a", state=NodeState.REMOVING), *nodes("b")]
     (stuck,) = plan(topology(members, layout([["a"]]), dead=["a"])).stuck

@@ -114,6 +114,17 @@ def test_a_replica_is_kept_where_a_dead_node_would_stay_that_lacks_copies():
     assert tablets.step_of(replace(found, alive=frozenset({A, B})), one) is None, "they are copied"
 
 
+@pytest.mark.parametrize("stage", Stage)
+def test_a_live_replica_is_not_given_up_for_one_whose_node_is_down(stage: Stage):
+    one = replace(moving(stage), pending=None)
+    why = "node b, which the tablet stays on, is down, and the replica it loses lives"
+    back = t.AdvanceTransition(tablet=one.tablet, stage=stage, to=S.CLEANUP_TARGET, failure=why)
+    step = tablets.step_of(replace(topology(one), alive=frozenset({A, C})), one)
+    assert (step == back) == (stage in BACK)
+    dead_leaves = tablets.step_of(replace(topology(one), alive=frozenset({B, C})), one)
+    assert dead_leaves == tablets.step_of(topology(one), one), "the dead one is given up"
+
+
 @pytest.mark.parametrize(("result", "news"), [(CopyResult(), 0), (CopyResult(made=1), 1)])
 def test_the_leader_looks_again_at_once_only_where_copies_were_made(
     monkeypatch: pytest.MonkeyPatch, result: CopyResult, news: int

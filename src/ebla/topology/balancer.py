@@ -161,8 +161,7 @@ def _make(scratch: _Scratch, place: Place) -> None:
     load = scratch.load
     leaving = next((one for one in place.replicas if _must_leave(load, one.host)), None)
     if len(place.replicas) > place.layout.replication:
-        leaving = leaving or _most_dispensable(load, place)
-        scratch.add(place, TransitionKind.MIGRATION, leaving, None, "one replica too many")
+        scratch.add(place, TransitionKind.MIGRATION, _most_dispensable(load, place), None, "one replica too many")
         return
     is_source = leaving is not None and _is_drained(load, leaving.host)
     if not is_source and not load.members_alive(one for one in place.replicas if one != leaving):
@@ -200,12 +199,13 @@ def _target(load: Load, place: Place, leaving: Replica | None) -> tuple[Replica 
 
 
 def _most_dispensable(load: Load, place: Place) -> Replica:
-    """The replica that a tablet with one too many loses: on a dead node, in a crowded rack, on a full node."""
+    """The replica that a tablet with one too many loses: on a dead node, on one that leaves, in a crowded rack, on a
+    full node. A live one is not given up for a dead one, not even by a node that leaves."""
     crowd = load.crowd(place.replicas)
 
-    def rank(one: Replica) -> tuple[bool, int, int, Replica]:
-        dead = one.host not in load.topology.alive
-        return dead, crowd[load.rack_of[one.host]], load.bytes[one.host], one
+    def rank(one: Replica) -> tuple[bool, bool, int, int, Replica]:
+        dead, rack = one.host not in load.topology.alive, load.rack_of.get(one.host)
+        return dead, _must_leave(load, one.host), 0 if rack is None else crowd[rack], load.bytes.get(one.host, 0), one
 
     return max(place.replicas, key=rank)
 

@@ -3,7 +3,7 @@
 Which stages there are and what they mean says `ebla.model.lifecycle.tablet`. A stage is left when its barrier holds
 (`ebla.topology.barrier`), the stage that copies when the pending replica lacks nothing. Up to there a transition goes
 back where it cannot go on: no live node has what is to be copied, the node that it comes to is dead, or copying failed;
-where a replica is given up, also if copies are missing on another one that is dead.
+where a replica is given up, also if another one is dead and this one lives, or if copies are missing on the dead one.
 Behind it readers use the new replicas, and it goes on: what a dead node lacks is made good by repair.
 """
 
@@ -99,11 +99,14 @@ def _obstacle(topology: Topology, one: Transition) -> str | None:
     replicas = () if layout is None else layout.replicas[one.tablet[1]]
     if not any(replica.host in topology.alive for replica in replicas):
         return "no live node has the tablet"
-    if one.pending is None and topology.lacking.get(one.tablet):
-        stay = (host for host, _ in replicas if one.leaving is None or host != one.leaving.host)
-        down = next((host for host in stay if host not in topology.alive), None)
-        if down is not None:
-            return f"node {name_of(topology, down)}, which the tablet stays on, is down, and copies are missing"
+    stay = (host for host, _ in replicas if one.leaving is None or host != one.leaving.host)
+    down = next((host for host in stay if host not in topology.alive), None)
+    if one.pending is not None or down is None:
+        return None
+    if topology.lacking.get(one.tablet):
+        return f"node {name_of(topology, down)}, which the tablet stays on, is down, and copies are missing"
+    if one.leaving is not None and one.leaving.host in topology.alive:
+        return f"node {name_of(topology, down)}, which the tablet stays on, is down, and the replica it loses lives"
     return None
 
 
