@@ -10,10 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ebla.base.ids import Term
+from ebla.base.ids import NodeId, Term
 from ebla.base.services import Scheduler
+from ebla.catalog import processes as rows_of_processes
+from ebla.catalog import rows
+from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.catalog.leadership import Leadership
+from ebla.catalog.processes import Role
 from ebla.catalog.requirements import require
 from ebla.catalog.store import Catalog
 from ebla.errors import StaleTermError
@@ -182,11 +186,45 @@ def test_a_holder_that_is_known_to_be_gone_is_followed_at_once(catalog: Catalog)
     assert not holds(catalog, first)
 
 
+@pytest.mark.parametrize("holder", ["silent", f"{socket.gethostname()}/999999999/1"])
+def test_the_row_of_a_leader_that_fell_silent_runs_out_with_its_lease(catalog: Catalog, clock: Clock, holder: str):
+    def leadership(name: str) -> Leadership:
+        return Leadership(catalog, name, LEASE_US / 1e6, Scheduler(lambda: 0.0, threads=False))
+
+    def report() -> None:
+        rows_of_processes.report(
+            catalog, holder=holder, node=NodeId("node1"), host="h", pid=1, role=Role.NODE, maintains=True, doing=(),
+            lease_us=3 * LEASE_US,
+        )  # fmt: skip
+
+    def expires_at() -> int:
+        [row] = catalog.read(lambda connection: rows.find(connection, s.processes))
+        return int(row.expires_at)
+
+    first, second = leadership(holder), leadership("second")
+    assert first.take("leader", until_given_back=True) is not None
+    clock.advance(LEASE_US // 2)
+    report()
+    reported = clock()
+    assert expires_at() == reported + 3 * LEASE_US
+    first.give_back("leader")
+    assert second.take("leader", from_the_gone=True, until_given_back=True) is not None
+    assert expires_at() == reported + 3 * LEASE_US, "it was given back"
+    second.give_back("leader")
+    assert first.take("leader", until_given_back=True) is not None
+    if holder == "silent":
+        clock.advance(LEASE_US + 1)
+    assert second.take("leader", from_the_gone=True, until_given_back=True) is not None
+    assert expires_at() == (reported + LEASE_US if holder == "silent" else clock()), "at once where it has ended"
+    report()
+    assert expires_at() == clock() + 3 * LEASE_US, "it lives"
+
+
 def test_a_lease_is_elsewhere_while_a_process_holds_it_that_has_not_ended(catalog: Catalog, clock: Clock):
     mine = Leadership(catalog, "me", 1, Scheduler(lambda: 0.0, threads=False))
 
     def is_elsewhere() -> bool:
-        return catalog.read(lambda connection: mine.is_elsewhere(connection, "leader"))
+        return catalog.read(lambda connection: mine.elsewhere_s(connection, "leader")) is not None
 
     assert not is_elsewhere(), "it is free"
     taken(catalog, "other")

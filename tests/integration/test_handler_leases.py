@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -68,6 +70,16 @@ def test_only_a_process_of_this_machine_that_has_ended_is_gone(processes: Proces
     assert not is_gone(f"elsewhere/{child.pid}/abc")
     assert not is_gone(f"{here}/{os.getpid()}/abc")
     assert not is_gone("test")
+
+
+@pytest.mark.process
+def test_a_process_whose_parent_has_not_noticed_its_end_is_gone():
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as child:
+        holder = f"{socket.gethostname()}/{child.pid}/abc"
+        assert not is_gone(holder)
+        child.kill()
+        eventually(lambda: is_gone(holder))
+        assert child.returncode is None
 
 
 def load(db: ebla.Database, name: str) -> View:

@@ -121,15 +121,7 @@ class Cluster(World):
             lost_answer=chance.choice([0.0, 0.02, 0.08]),
             slow_commit=chance.choice([0.0, 0.05, 0.2]),
         )
-        self.settings = Settings.model_validate(
-            {
-                "leader_lease_s": 1.5,
-                "transaction_lease_s": 3.0,
-                "barrier_grace_s": 2.0,
-                "repair_period_s": 2.0,
-                "tablet_bytes_target": chance.choice([3_000, 20_000, 10**9]),
-            }
-        )
+        self.settings = self.new_settings()
         self.disks: dict[NodeId, d.Disk] = {}
         self.hosts: dict[NodeId, Host] = {}
         self.effects: dict[TransactionId, Any] = {}
@@ -143,6 +135,17 @@ class Cluster(World):
             self.catalog.commit((t.AddNode(node=member),))
         for node in list(self.disks):
             self.start(node)
+
+    def new_settings(self) -> Settings:
+        return Settings.model_validate(
+            {
+                "leader_lease_s": 1.5,
+                "transaction_lease_s": 3.0,
+                "barrier_grace_s": 2.0,
+                "repair_period_s": 2.0,
+                "tablet_bytes_target": self.chance.choice([3_000, 20_000, 10**9]),
+            }
+        )
 
     # ---- nodes ------------------------------------------------------------------------------------------
 

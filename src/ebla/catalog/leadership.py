@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -20,7 +19,10 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from ebla.base.services import HEARTS, Scheduler
+from ebla.base.system_processes import is_there
+from ebla.catalog import processes
 from ebla.catalog import transactions as tx
+from ebla.catalog.rows import State
 from ebla.catalog.store import Catalog
 from ebla.errors import EblaError
 
@@ -33,15 +35,7 @@ SHARE = 3
 def is_gone(holder: str) -> bool:
     """Whether a holder (`host/pid/…`) was a process of this machine that has ended; nothing is known of others."""
     host, _, rest = holder.rpartition("/")[0].rpartition("/")
-    if host != socket.gethostname() or not rest.isdigit():
-        return False
-    try:
-        os.kill(int(rest), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False  # it is there, and another user's
-    return False
+    return host == socket.gethostname() and rest.isdigit() and not is_there(int(rest))
 
 
 class Leadership:
@@ -65,24 +59,40 @@ class Leadership:
         with self._lock:
             return self._held.get(name)
 
-    def is_elsewhere(self, connection: Connection, name: str) -> bool:
-        """Whether another process has a lease, as far as is known."""
-        holder = tx.leader(connection, name, self._catalog.clock())
-        return holder is not None and holder != self._holder and not is_gone(holder)
+    def elsewhere_s(self, connection: Connection, name: str) -> float | None:
+        """For how many seconds another process has a lease, as far as is known; `None`: no other one has it."""
+        now = self._catalog.clock()
+        held = tx.lease(connection, name, now)
+        if held is None or held.holder == self._holder or is_gone(held.holder):
+            return None
+        return (held.expires_at - now) / 1e6
 
-    def take(self, name: str, *, from_the_gone: bool = False) -> tx.Lease | None:
+    def take(self, name: str, *, from_the_gone: bool = False, until_given_back: bool = False) -> tx.Lease | None:
         """Take or prolong a lease; `None` while another process has it.
 
         `from_the_gone`: one whose holder was a process of this machine that has ended is taken at once.
+        `until_given_back`: a holder keeps it until it gives it back, so one that let it run out is silent
+        (`ebla.catalog.processes.silence`).
         """
         mine = self.held(name)
         if mine is not None and mine.expires_at - self._catalog.clock() > self._lease_us * (SHARE - 1) // SHARE:
             return mine
-        return self._lead(name, from_the_gone=from_the_gone)
+        return self._lead(name, from_the_gone=from_the_gone, until_given_back=until_given_back)
 
-    def _lead(self, name: str, *, from_the_gone: bool) -> tx.Lease | None:
+    def _lead(self, name: str, *, from_the_gone: bool, until_given_back: bool = False) -> tx.Lease | None:
         gone = is_gone if from_the_gone else lambda holder: False
-        taken = tx.lead(self._catalog, name, self._holder, self._lease_us, is_gone=gone)
+
+        def silence(state: State, holder: str, now: int) -> None:
+            processes.silence(state, holder, now if gone(holder) else None, self._lease_us)
+
+        taken = tx.lead(
+            self._catalog,
+            name,
+            self._holder,
+            self._lease_us,
+            is_gone=gone,
+            succeeds=silence if until_given_back else lambda state, holder, now: None,
+        )
         with self._lock:
             before = self._held.pop(name, None)
             if taken is not None:

@@ -1,6 +1,7 @@
 """The processes that have the catalog open: each keeps a row under a lease and says in it what it is doing.
 
-A process whose lease ran out is dead to the others. Its row goes when another process next renews its own.
+A process whose lease ran out is dead to the others. Its row goes when another process next renews its own. The row of a
+leader that fell silent runs out with the lease of a leader, which is shorter: what waits for it can go on.
 """
 
 from __future__ import annotations
@@ -91,6 +92,15 @@ def report(
             fixed = {"holder": holder, "node_id": node, "host": host, "pid": pid, "started_at": now}
             rows.write(connection, rows.insert(s.processes, [fixed | values]))
         rows.write(connection, rows.delete(s.processes, expires_at=AtMost(now - 10 * lease_us - 1)))
+
+
+def silence(state: State, holder: str, ended_at: int | None, lease_us: int) -> None:
+    """A process has let the lease of a leader run out, or has ended: its row runs out one such lease after it was last
+    written, or when the process ended. A process that lives writes its row again before that."""
+    row = rows.one(state, s.processes, holder=holder)
+    if row is not None:
+        until = row.seen_at + lease_us if ended_at is None else ended_at
+        rows.write(state, rows.update(s.processes, {"expires_at": min(row.expires_at, until)}, holder=holder))
 
 
 @insisted

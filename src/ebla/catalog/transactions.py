@@ -274,11 +274,13 @@ def lead(
     lease_us: int,
     *,
     is_gone: Callable[[str], bool] = lambda holder: False,
+    succeeds: Callable[[State, str, int], None] = lambda state, holder, now: None,
 ) -> Lease | None:
     """Take or prolong the lease; `None` while another holder has it. The term grows with every change of leader.
 
-    `is_gone` tells of a holder whose lease has not run out that it will not come back. Looks before it takes the write
-    lock: those who are not the leader ask again and again.
+    `is_gone` tells of a holder whose lease has not run out that it will not come back. `succeeds` is called in the same
+    transaction with a holder that has not given the lease back. Looks before it takes the write lock: those who are not
+    the leader ask again and again.
     """
 
     def is_taken(row: Any | None, now: int) -> bool:
@@ -298,13 +300,23 @@ def lead(
         term = Term(1 if row is None else row.term if same else row.term + 1)
         held = Lease(name=name, holder=holder, term=term, expires_at=now + lease_us)
         rows.write(connection, rows.put(s.leases, **asdict(held)))
+        if row is not None and row.holder != holder and row.expires_at:
+            succeeds(connection, row.holder, now)
     return held
+
+
+def lease(state: State, name: str, now: int) -> Lease | None:
+    """A lease that has not run out."""
+    row = rows.one(state, s.leases, name=name, expires_at=Above(now))
+    if row is None:
+        return None
+    return Lease(name=name, holder=row.holder, term=Term(row.term), expires_at=row.expires_at)
 
 
 def leader(state: State, name: str, now: int) -> str | None:
     """Who holds a lease that has not run out."""
-    row = rows.one(state, s.leases, name=name, expires_at=Above(now))
-    return None if row is None else str(row.holder)
+    held = lease(state, name, now)
+    return None if held is None else held.holder
 
 
 def leaders(state: State, prefix: str, now: int) -> dict[str, str]:

@@ -23,8 +23,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from ebla.base.system_processes import is_there
 from ebla.cluster import spark_standalone
-from ebla.cluster.detached_process import DetachedProcess, is_there
+from ebla.cluster.detached_process import DetachedProcess
 from ebla.cluster.postgres import Postgres
 from ebla.cluster.process import Place
 from ebla.errors import NodeUnavailableError, UsageError

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ebla.cluster.detached_process import is_there
+from ebla.base.system_processes import is_there
 from ebla.errors import MissingDependencyError, NodeUnavailableError
 
 USER = "ebla"

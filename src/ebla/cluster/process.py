@@ -19,11 +19,11 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from ebla.api.connect import connect
+from ebla.base.system_processes import is_there
 from ebla.catalog import topology
 from ebla.catalog.processes import Role
 from ebla.catalog.store import Catalog
 from ebla.cluster.config import NodeConfig
-from ebla.cluster.detached_process import is_there
 from ebla.cluster.peers import Peers
 from ebla.errors import EblaError, NodeConflictError, UsageError
 from ebla.server import rpc

@@ -10,7 +10,8 @@ import time
 import urllib.request
 from pathlib import Path
 
-from ebla.cluster.detached_process import DetachedProcess, is_there
+from ebla.base.system_processes import is_there
+from ebla.cluster.detached_process import DetachedProcess
 from ebla.errors import NodeUnavailableError
 
 PORT = 7077

@@ -1,7 +1,7 @@
 """A process's row in `system.processes`: that it is alive, whether it maintains, and what it is doing.
 
-A service looks at what the process does and writes where that has changed, every two seconds at most, or where a third
-of the lease is over. The same database transaction renews its row among the runners of jobs. That it follows another
+A service looks at what the process does and writes where that has changed, every two seconds at most, or where the row
+is old (`SILENCE`). The same database transaction renews its row among the runners of jobs. That it follows another
 version of the topology is written at once: the coordinator waits for it. A process that maintains nothing has no row
 for its first seconds: a command that reads and ends writes nothing, and needs no right to.
 """
@@ -35,6 +35,8 @@ DOING_S = 2.0
 """How often the row is written because the process does something else now."""
 LEASES = 3
 """The lease of a process in leases of a leader: a row that comes late tells less than a leader that is late."""
+SILENCE = 2
+"""A row is written every third of this many leases of a leader: that of a silent leader runs out after one lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,7 @@ class Presence:
         self._role = role
         self._coordination = coordination
         self._lease_s = LEASES * context.settings.leader_lease_s
-        self._period_s = min(self._lease_s, context.settings.runner_lease_s) / 3
+        self._period_s = min(SILENCE * context.settings.leader_lease_s, context.settings.runner_lease_s) / 3
         self._opened_s = context.services.clock()
         self._said: PresenceRow | None = None
         self._said_s = 0.0

@@ -74,6 +74,8 @@ class Coordination:
         self._undecided: Topology | None = None
         """The last state that gave no reason to a step: as long as it stays, nothing is decided again."""
         self._pause_s = POLL_S
+        self._elsewhere_s = LOOK_S
+        """For how long another process leads, if it renews nothing."""
         self.seen = Version(0)
         """The version of the topology that this process follows."""
         self._rebuilds = Rebuilds(host, threads("ebla-rebuild", REBUILDS_MAX), self.ask)
@@ -140,7 +142,9 @@ class Coordination:
     def _is_due(self, connection: Connection) -> bool:
         """Whether to take the lease: no other process leads, and a leader would decide or do anything. Asked without
         the lease, which is a write; a process that does not lead reads no tablets while another one does."""
-        if self._host.leadership.is_elsewhere(connection, LEASE):
+        elsewhere_s = self._host.leadership.elsewhere_s(connection, LEASE)
+        self._elsewhere_s = LOOK_S if elsewhere_s is None else elsewhere_s
+        if elsewhere_s is not None:
             return False
         state = self._load(connection)
         goes_on = bool(state.transitions) or any(one.kind is RequestKind.REBUILD for one in state.requests)
@@ -187,10 +191,12 @@ class Coordination:
             return LOOK_S
         leads = self._host.leadership.held(LEASE) is not None  # then the step itself says what is due
         if not of_sizes and not leads and not self._host.catalog.read(self._is_due):
-            return self._wait()
-        lease = self._host.leadership.take(LEASE, from_the_gone=True)
+            return min(self._wait(), self._elsewhere_s)
+        lease = self._host.leadership.take(LEASE, from_the_gone=True, until_given_back=True)
         if lease is None:
             return self._wait()
+        if not leads:
+            self._pause_s = POLL_S
         term = c.TermIs(lease=LEASE, holder=lease.holder, term=lease.term)
         reasons, states = list[str](), list[Topology]()
 

@@ -1,0 +1,18 @@
+"""Processes of this machine, as the operating system knows them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process has not ended; one that only waits for its parent to notice has."""
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (OSError, IndexError):
+        return not Path("/proc/self").exists()
