@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +15,10 @@ import pytest
 
 import ebla
 from ebla.remote.transport import addresses
+from ebla.server.app import create_app
 from ebla.server.formats import ARROW
+from ebla.server.listener import Address, Listener
+from ebla.server.options import Options
 from support.proxy import Proxy
 from support.warehouse import connect
 
@@ -143,14 +147,21 @@ def test_addresses_share_the_first_ones_scheme():
     assert addresses("https://a:7601, b:7601") == ["https://a:7601", "https://b:7601"]
 
 
+def test_the_body_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_head(db: ebla.Database):
+    with (
+        Listener(create_app(db, Options(users=False)), Address(port=0)) as listener,
+        httpx.Client(base_url=listener.url) as client,
+    ):
+        assert client.get("/health/live").status_code == 200
+        (connection,) = listener._server.server_state.connections
+        accepted = connection.transport.get_extra_info("socket")  # type: ignore[union-attr]
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_lost_catalog_is_told_and_nothing_is_lost_when_it_is_back(
     postgres_server: Any, postgres_url: str, tmp_path: Path
 ):
     from sqlalchemy.engine import make_url
-
-    from ebla.server.app import create_app
-    from ebla.server.listener import Address, Listener
-    from ebla.server.options import Options
 
     proxy = Proxy(postgres_server.port)
     url = make_url(postgres_url).set(port=proxy.port).render_as_string(hide_password=False)
