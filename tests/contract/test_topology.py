@@ -19,7 +19,7 @@ from ebla.model.lifecycle.tablet import Stage
 from ebla.model.tasks import Replica
 from ebla.model.topology import Outcome, Request, RequestKind, RequestState, TransitionKind
 from ebla.topology import loader
-from support.catalogs import NODE, SECOND_US, Clock, add, commit, create, dump, exclusively, member, run
+from support.catalogs import NODE, SECOND_US, Clock, add, commit, create, create_index, dump, exclusively, member, run
 
 IN_MEMORY = True
 
@@ -78,6 +78,27 @@ def test_a_node_with_a_replica_does_not_leave_be_it_an_empty_one(catalog: Catalo
         exclusively(catalog, t.SetNodeState(node=NODE2, state=NodeState.LEFT))
     exclusively(catalog, c.DropRelation(relation=target.id))
     exclusively(catalog, t.SetNodeState(node=NODE2, state=NodeState.LEFT))
+
+
+def test_tablets_are_empty_that_no_live_node_has_and_that_have_no_run_nor_an_index_of_them(catalog: Catalog):
+    exclusively(catalog, t.AddNode(node=member(NODE2)))
+    orders, other = create(catalog, "orders", nodes=[NODE2]), create(catalog, "other", nodes=[NODE, NODE2])
+    index = create_index(catalog, orders)
+
+    def empty(*alive: NodeId) -> set[int]:
+        with catalog.reading() as connection:
+            placed = layouts.layouts(connection).values()
+            found = layouts.empty_tablets(connection, placed, alive)
+        return {tablet for relation, tablet in found if relation == orders.id}
+
+    assert empty(NODE) == {0, 1}
+    assert empty(NODE, NODE2) == set(), "a live node has them"
+    add(catalog, run(other.id, nodes=[NODE, NODE2]))
+    assert empty(NODE) == {0, 1}
+    add(catalog, run(orders.id, tablet=0, nodes=[NODE2]))
+    assert empty(NODE) == {1}
+    add(catalog, run(index, tablet=1))
+    assert empty(NODE) == set()
 
 
 def test_a_request_is_queued_begins_ends_and_stays_readable(catalog: Catalog, clock: Clock):

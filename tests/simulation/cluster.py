@@ -245,11 +245,13 @@ class Cluster(World):
         self.catalog.count("disks lost")
 
     def is_alone(self, node: NodeId) -> bool:
-        """Whether a node has the only replica of a tablet, be it an empty one, or will have it."""
-        state = self.topology()
-        sets = [replicas for layout in state.layouts.values() for replicas in layout.replicas]
+        """Whether a node has the only replica of a tablet that a writer may write to, be it an empty one, or will have
+        it. Views have no files here: their tablets are empty."""
+        state, bases = self.topology(), self.catalog.bases
+        sets = [replicas for base in bases for replicas in state.layouts[base].replicas]
         for (relation, tablet), one in state.transitions.items():
-            sets.append(outcome(state.layouts[relation].replicas[tablet], one))
+            if relation in bases:
+                sets.append(outcome(state.layouts[relation].replicas[tablet], one))
         return any({replica.host for replica in one} == {node} for one in sets)
 
     def settled_members(self) -> bool:

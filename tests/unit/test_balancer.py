@@ -209,6 +209,14 @@ def test_without_a_source_or_a_node_it_is_said_why() -> None:
     assert stuck.reason == "expected a node without a replica of it, found none"
 
 
+def test_an_empty_tablet_of_a_removed_node_needs_no_source() -> None:
+    gone = member("a", state=NodeState.REMOVING)
+    state = topology([gone, *nodes("b")], layout([["a"]]), dead=["a"])
+    assert plan(state).moves == ()
+    (move,) = plan(replace(state, empty=frozenset({(RelationId(1), TabletId(0))}))).moves
+    assert (move.kind, move.leaving, move.pending) == (REBUILD, Replica(NodeId("a"), 0), Replica(NodeId("b"), 0))
+
+
 def test_a_busy_target_is_waited_for() -> None:
     members = [member("a", state=NodeState.DECOMMISSIONING, shards=4), *nodes("b")]
     state = topology(members, layout([[("a", shard)] for shard in range(4)]))

@@ -343,6 +343,19 @@ def test_c9_remove_is_refused_when_rows_would_be_lost():
     )
 
 
+@pytest.mark.parametrize("kind", [K.REMOVE, K.REPLACE])
+def test_c9_a_dead_node_with_the_only_copy_of_an_empty_tablet_is_removed_or_replaced(kind: RequestKind):
+    asked = request(kind) if kind is K.REMOVE else request(kind, D, replaced_id=C)
+    members = (member(A), member(B), member(C), member(D, N.NONE))
+    state = topology(asked, members=members, dead="cd", layouts=[layout("ab", "c", replication=1)])
+    assert refused_at_all(state), "it may have rows"
+    assert not refused_at_all(replace(state, empty=frozenset({(ORDERS, TabletId(1))})))
+
+
+def refused_at_all(state: Topology) -> bool:
+    return any(isinstance(one, t.EndRequest) for one in decided(state).updates)
+
+
 def test_c9_remove_is_refused_when_the_only_copy_of_a_run_would_be_lost():
     """By the map the tablets have another replica, which missed the write."""
     state = replace(topology(request(K.REMOVE), dead="c", layouts=[layout("bc")], members=map(member, (A, B, C))),

@@ -115,6 +115,15 @@ def test_a_replica_is_kept_where_a_dead_node_would_stay_that_lacks_copies():
 
 
 @pytest.mark.parametrize("stage", Stage)
+def test_an_empty_tablet_that_no_live_node_has_is_made_anew(stage: Stage):
+    one = replace(moving(stage), kind=TransitionKind.REBUILD)
+    dead = replace(topology(one), alive=frozenset({C}))
+    went_back = isinstance(step := tablets.step_of(dead, one), t.AdvanceTransition) and step.failure is not None
+    assert went_back == (stage in BACK)
+    assert tablets.step_of(replace(dead, empty=frozenset({one.tablet})), one) == tablets.step_of(topology(one), one)
+
+
+@pytest.mark.parametrize("stage", Stage)
 def test_a_live_replica_is_not_given_up_for_one_whose_node_is_down(stage: Stage):
     one = replace(moving(stage), pending=None)
     why = "node b, which the tablet stays on, is down, and the replica it loses lives"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -15,7 +15,7 @@ from ebla.model import topology_changes as t
 from ebla.model.relation import FOREVER, Kind
 from ebla.model.tablets import TokenRange, tablets_over
 from ebla.model.tasks import Replica
-from ebla.model.topology import Layout
+from ebla.model.topology import Layout, Tablet
 
 
 def report(state: State, update: t.ReportCut) -> tuple[Change, ...]:
@@ -91,6 +91,28 @@ def unreached_runs(state: State, dead: Collection[NodeId], alive: Collection[Nod
             counts = found.setdefault(NodeId(host), {})
             counts[names[relation]] = counts.get(names[relation], 0) + 1
     return found
+
+
+def empty_tablets(state: State, placed: Collection[Layout], alive: Collection[NodeId]) -> frozenset[Tablet]:
+    """The tablets of which no replica lives and that have no run, of an index neither, whatever its version."""
+    lost = {
+        one.relation: found
+        for one in placed
+        if (found := {tablet for tablet, of_tablet in enumerate(one.replicas) if not _has_any(of_tablet, alive)})
+    }
+    if not lost:
+        return frozenset()
+    tablets = {one.relation: one.tablets for one in placed if one.relation in lost}
+    bases = {row.index_id: RelationId(row.base_id) for row in rows.find(state, s.index_states) if row.base_id in lost}
+    by = (s.runs.c.relation_id, s.runs.c.token_min, s.runs.c.token_max)
+    for number, first, last in rows.extremes(state, s.runs.c.bytes, by=by, relation_id=frozenset({*lost, *bases})):
+        base = bases.get(number, RelationId(number))
+        lost[base] -= {*tablets_over(TokenRange(first, last), tablets[base])}
+    return frozenset((relation, TabletId(tablet)) for relation, found in lost.items() for tablet in found)
+
+
+def _has_any(replicas: Iterable[Replica], alive: Collection[NodeId]) -> bool:
+    return any(replica.host in alive for replica in replicas)
 
 
 def unready(state: State, relation: RelationId) -> set[TabletId]:

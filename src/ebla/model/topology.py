@@ -258,6 +258,8 @@ class Topology:
     """The requests to rebuild a node whose node has what can be copied to it."""
     unreached: Mapping[NodeId, Mapping[str, int]] = field(default_factory=dict)
     """Of each dead node, how many runs of each relation it has that no live node has."""
+    empty: frozenset[Tablet] = frozenset()
+    """The tablets that no live node has and that have no run: nothing is lost where they are made anew."""
     unpublished: tuple[str, ...] = ()
     """Generations of change streams that are committed and not published."""
     oldest_open: Version | None = None

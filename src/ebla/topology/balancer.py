@@ -164,7 +164,8 @@ def _make(scratch: _Scratch, place: Place) -> None:
         scratch.add(place, TransitionKind.MIGRATION, _most_dispensable(load, place), None, "one replica too many")
         return
     is_source = leaving is not None and _is_drained(load, leaving.host)
-    if not is_source and not load.members_alive(one for one in place.replicas if one != leaving):
+    has_rows = (place.layout.relation, place.tablet) not in load.topology.empty
+    if has_rows and not is_source and not load.members_alive(one for one in place.replicas if one != leaving):
         scratch.give_up(place, leaving, "expected a live replica to copy from, found none")
         return
     pending, possible = _target(load, place, leaving)

@@ -36,6 +36,7 @@ def load(
         seen[node] = min(version, seen.get(node, version))
     moving = topology.transitions(state)
     members = topology.members(state)
+    placed = layouts.layouts(state, sizes or {})
     dead = [node for node, member in members.items() if is_member(member.state) and node not in seen]
     return Topology(
         version=version,
@@ -43,12 +44,13 @@ def load(
         alive=frozenset(seen),
         seen=seen,
         holders=frozenset(process.holder for process in living),
-        layouts=layouts.layouts(state, sizes or {}),
+        layouts=placed,
         transitions=moving,
         requests=topology.open_requests(state),
         balancing=topology.is_balancing(state),
         rebuilt=rebuilt or {},
         unreached=layouts.unreached_runs(state, dead, seen.keys()),
+        empty=layouts.empty_tablets(state, placed.values(), seen.keys()),
         unpublished=tuple(cdc.unpublished_generations(state)),
         oldest_open=_oldest_open(state, moving, now) if moving else None,
         lacking={place: _count_missing(state, one) for place, one in moving.items() if one.stage is Stage.STREAMING},

@@ -328,12 +328,13 @@ def cannot_drain(topology: Topology, request: Request) -> str | None:
 
 
 def _lost(topology: Topology, node: Member, ignored: Collection[NodeId]) -> str | None:
-    """Of a dead node: which of its tablets no live node has."""
+    """Of a dead node: which of its tablets no live node has, where rows may be lost with them."""
     without = [
         (layout, tablet)
         for layout in topology.layouts.values()
         for tablet in _on(layout, node.id)
-        if not any(r.host in topology.alive and r.host not in ignored for r in layout.replicas[tablet])
+        if (layout.relation, tablet) not in topology.empty
+        and not any(r.host in topology.alive and r.host not in ignored for r in layout.replicas[tablet])
     ]
     if not without:
         return _refuse_unreached(topology, node)

@@ -97,7 +97,7 @@ def _obstacle(topology: Topology, one: Transition) -> str | None:
         return f"node {name_of(topology, one.pending.host)}, which the tablet comes to, is down"
     layout = topology.layouts.get(one.tablet[0])
     replicas = () if layout is None else layout.replicas[one.tablet[1]]
-    if not any(replica.host in topology.alive for replica in replicas):
+    if not any(replica.host in topology.alive for replica in replicas) and one.tablet not in topology.empty:
         return "no live node has the tablet"
     stay = (host for host, _ in replicas if one.leaving is None or host != one.leaving.host)
     down = next((host for host in stay if host not in topology.alive), None)
