@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,15 @@ from sqlalchemy.engine import make_url
 
 import support
 from chaos.leaders import process_id, stopped_leader
-from ebla.catalog import topology
+from ebla.base.ids import Version
+from ebla.catalog import rows, topology
+from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.cluster import local_cluster
 from ebla.demo.cluster.load import TABLE, Load, Order, schema
 from ebla.demo.cluster.story import Story, started, wait
+from ebla.model.lifecycle.tablet import goes_back
+from ebla.topology.tablets import AFTER
 from support.proxy import Proxy
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.slow]
@@ -118,7 +123,7 @@ def test_a_node_that_is_cut_off_is_dead_to_the_others_and_comes_back(story: Stor
 
 
 def test_clocks_that_differ_by_a_minute_do_no_harm(story: Story, load: Load):
-    folder = str(Path(support.__path__[0]) / "skewed")
+    folder = imported_first("skewed")
     restart(story, "n3", {"PYTHONPATH": folder, "EBLA_TEST_SKEW_S": str(SKEW_S)})
     restart(story, "n2", {"PYTHONPATH": folder, "EBLA_TEST_SKEW_S": str(-SKEW_S)})
     began = time.monotonic()
@@ -131,6 +136,75 @@ def test_clocks_that_differ_by_a_minute_do_no_harm(story: Story, load: Load):
             found = client.sql("SHOW NODES").to_arrow().to_pylist()
         assert [row["alive"] for row in found if row["state"] != "left"] == [True] * 3, url
     load.goes_on(10)
+
+
+CUTS = {"one from the others": [{"n3"}, {"n1", "n2"}], "each from each": [{"n1"}, {"n2"}, {"n3"}]}
+"""Nodes that reach each other, and no others."""
+
+
+def test_nodes_that_do_not_reach_each_other_work_on_through_the_catalog(story: Story, load: Load, tmp_path: Path):
+    names = [one.name for one in story.cluster.nodes]
+    for name in names:
+        restart(story, name, {"PYTHONPATH": imported_first("refusing"), "EBLA_TEST_REFUSED": str(tmp_path / name)})
+    for number, groups in enumerate(CUTS.values()):
+        with apart(story, groups, tmp_path), contextlib.closing(history_of(story)) as catalog:
+            before = catalog.version()
+            source, target = story.ends_of_tablet(number)
+            request = story.rows(f"MOVE TABLET {number} OF {TABLE} FROM '{source}' TO '{target}'")[0]["request"]
+            story.rows(f"WAIT FOR REQUEST {request}")
+            load.goes_on(10)
+            assert [row["alive"] for row in nodes(story).values()] == [True] * 3
+            assert steps_since(catalog, before) == [f"tablet {number} of {TABLE}: {step}" for step in WHOLE_MOVE]
+    load.goes_on(10)
+    for name in names:
+        restart(story, name, {})
+
+
+WHOLE_MOVE = [f"{stage} -> {after or 'end'}" for stage, after in AFTER.items() if not goes_back(stage)]
+
+
+@contextlib.contextmanager
+def apart(story: Story, groups: list[set[str]], folder: Path) -> Iterator[None]:
+    """Until the block ends, connections between nodes of different groups are refused; each node has met that."""
+    ports = {one.name: one.port for one in story.cluster.nodes}
+    urls = {one.name: one.url for one in story.cluster.nodes}
+    refused = {
+        name: [ports[other] for other in ports if not {name, other} <= group] for group in groups for name in group
+    }
+    logs = {name: story.cluster.directory / name / "log" for name in refused}
+    sizes = {name: log.stat().st_size for name, log in logs.items()}
+    for name, those in refused.items():
+        (folder / name).write_text(" ".join(map(str, those)))
+
+    def has_met(name: str) -> bool:
+        with contextlib.closing(Load([urls[name]], story.cluster.token).connect(0)) as client:
+            client.sql("ALTER CLUSTER SET balancing = off")  # a commit, of which it tells the others
+        said = logs[name].read_bytes()[sizes[name] :].decode()
+        return all(f"expected http://127.0.0.1:{port} to answer" in said for port in refused[name])
+
+    try:
+        for name in refused:
+            wait(f"{name} refused by the others", partial(has_met, name))
+        yield
+    finally:
+        for name in refused:
+            (folder / name).unlink()
+
+
+def history_of(story: Story) -> Catalog:
+    return Catalog.open(story.cluster.postgres.url, create=False)
+
+
+def steps_since(catalog: Catalog, version: Version) -> list[str]:
+    """The steps of tablets that leaders have committed since, one after the other."""
+    with catalog.reading() as connection:
+        found = rows.find(connection, s.history, "version", version=rows.Above(version))
+    return [step for row in found if row.reason.startswith("tablet ") for step in row.reason.split("; ")]
+
+
+def imported_first(folder: str) -> str:
+    """Where Python looks for modules, with a folder of `tests/support` before all others."""
+    return os.pathsep.join(filter(None, [str(Path(support.__path__[0]) / folder), os.environ.get("PYTHONPATH")]))
 
 
 def restart(story: Story, name: str, environment: dict[str, str]) -> None:
