@@ -154,7 +154,7 @@ def test_the_body_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_head
     ):
         assert client.get("/health/live").status_code == 200
         (connection,) = listener._server.server_state.connections
-        accepted = connection.transport.get_extra_info("socket")  # type: ignore[union-attr]
+        accepted = connection.transport.get_extra_info("socket")
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
