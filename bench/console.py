@@ -71,7 +71,8 @@ def _pages(console: Any, browser: Any, shop: Any) -> list[Result]:
 def _idle(console: Any, browser: Any, shop: Any, pid: int, before: float) -> Result:
     with console.visit(browser, shop.url) as visit:
         visit.sign_in(shop.tokens["admin"])
-        visit.open("explore/a")
+        visit.open("cluster")  # the page that asks most
+        visit.page.locator(f"canvas[data-drawn='{sum(TABLETS) + 2}']").wait_for()
         visit.page.wait_for_timeout(3000)
         cores = _cores(pid)
     return Result(

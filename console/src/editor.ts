@@ -100,7 +100,7 @@ export class Editor {
     return found.filter((one) => one.text.trim() !== "");
   }
 
-  /** Mark an error at the line and column of a statement; without these, at the whole statement. */
+  /** Mark an error at the line and column of a statement; without these, at the name that it is about, or at all of it. */
   mark(statement: Statement, message: string, line?: number, column?: number): void {
     const { doc } = this.view.state;
     let from = statement.from;
@@ -111,6 +111,9 @@ export class Editor {
       from = Math.min(at.to, (line === 1 ? statement.from : at.from) + Math.max(0, (column ?? 1) - 1));
       const word = /^[\w`.]+/.exec(doc.sliceString(from, at.to))?.[0].length ?? 1;
       to = Math.min(doc.length, from + Math.max(1, word));
+    } else {
+      const named = placeOfName(statement.text, message);
+      if (named !== null) [from, to] = [statement.from + named.from, statement.from + named.to];
     }
     const marks: Diagnostic[] = [{ from, to, severity: "error", message }];
     this.view.dispatch(setDiagnostics(this.view.state, marks));
@@ -123,4 +126,12 @@ export class Editor {
   close(): void {
     this.view.destroy();
   }
+}
+
+/** Where the name stands with which a message begins (`table ordrs: expected …`); null if the text does not have it. */
+function placeOfName(text: string, message: string): { from: number; to: number } | null {
+  const name = /^(?:[a-z]+ )?([\w.$]+): expected /.exec(message)?.[1];
+  if (name === undefined) return null;
+  const from = text.search(new RegExp(`(?<![\\w.])${name.replaceAll(/[.$]/g, "\\$&")}(?![\\w.])`, "i"));
+  return from < 0 ? null : { from, to: from + name.length };
 }

@@ -13,7 +13,7 @@ import { Failure } from "./ui";
 import { number } from "./words";
 import "./style.css";
 
-/** `#/views/card` is the page `views` about `card`. */
+/** `#/views/card` is the page `views` about `card`; `#/explore/orders/id = 7`, the rows of `orders` where that holds. */
 const path = signal(parts());
 
 function parts(): string[] {
@@ -33,7 +33,7 @@ const PAGES = [
 function App() {
   if (refused.value) return <SignIn />;
   if (me.value === null) return <Starting />;
-  const [key = "", name] = path.value;
+  const [key = "", name, where] = path.value;
   const shown = PAGES.find((one) => one.key === key) ?? PAGES[0]!;
   const Page = shown.page;
   document.title = `${name ? `${name} · ` : ""}${shown.title} · Ebla`;
@@ -46,7 +46,7 @@ function App() {
       <Lost />
       <main id="main" tabIndex={-1} class={shown.key}>
         <h1 class="sr">{shown.title}</h1>
-        <Page name={name} />
+        <Page name={name} where={where} />
       </main>
       <ChangeDialog />
       <Outcome />

@@ -56,6 +56,12 @@ export interface Shown {
   of?: (row: Row) => ComponentChildren;
 }
 
+const SENTENCES = ["reason", "result", "message", "waits_for", "error"];
+
+function kindOf(column: string): string | undefined {
+  return column.endsWith("_at") ? "time" : SENTENCES.includes(column) ? "text" : undefined;
+}
+
 /** A table for people: a few chosen columns. */
 export function Listing(given: { rows: Row[]; columns: Shown[]; label: string; empty?: string; mark?: (row: Row) => Tone | null }) {
   if (given.rows.length === 0) return <Empty>{given.empty ?? "Nothing."}</Empty>;
@@ -75,7 +81,7 @@ export function Listing(given: { rows: Row[]; columns: Shown[]; label: string; e
           {given.rows.map((row, at) => (
             <tr key={at} class={given.mark?.(row) ?? undefined}>
               {given.columns.map((one) => (
-                <td key={one.name} class={one.align}>
+                <td key={one.name} class={one.align ?? kindOf(one.name)}>
                   {one.of ? one.of(row) : <Cell value={row[one.name]} />}
                 </td>
               ))}

@@ -6,10 +6,11 @@ import io
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from support import console
 from support.console import Shop, Visit
@@ -50,6 +51,10 @@ def test_a_user_signs_in_and_sees_what_its_role_may(browser: Browser, shop: Shop
         one.open("views/card")
         expect(page.get_by_role("button", name="Check")).to_be_visible()
         expect(page.get_by_role("button", name="Repair")).to_have_count(0)
+        one.open("explore/events")
+        add_filter(page, "weight", "=", "7")
+        expect(page.locator(".path")).to_contain_text("scan")
+        expect(page.get_by_role("button", name="Create an index for this")).to_have_count(0)
         one.open("cluster")
         expect(part(page, "nodes")).to_contain_text("n1")
         expect(page.get_by_role("button", name="Decommission")).to_have_count(0)
@@ -102,6 +107,49 @@ def test_rows_are_filtered_sorted_and_paged(visit: Visit):
     expect(page.get_by_text("Page 2")).to_be_visible()
     shown = settled(page, label, lambda row: float(row[2]) <= last)
     assert len(shown) == 100
+
+
+def test_rows_are_sorted_by_several_columns_with_the_keyboard(visit: Visit):
+    page, label = visit.page, "First rows of orders"
+    visit.open("explore/orders")
+    columns = page.get_by_role("group", name=label)
+    columns.get_by_role("button", name="status").press("Enter")
+    columns.get_by_role("button", name="status").press("Enter")
+    expect(columns.get_by_role("columnheader", name="status")).to_have_attribute("aria-sort", "descending")
+    columns.get_by_role("button", name="customer").press("Shift+Enter")
+    expect(columns.get_by_role("columnheader", name="customer")).to_have_attribute("aria-sort", "ascending")
+    shown = settled(page, label, lambda row: row[4] == "sent" and int(row[1]) <= 5)
+    assert [int(row[1]) for row in shown] == sorted(int(row[1]) for row in shown)
+
+
+def test_a_relation_shows_its_columns_key_size_and_freshness(visit: Visit):
+    page = visit.page
+    visit.open("explore/card")
+    relations = page.get_by_role("complementary", name="Relations")
+    expect(relations.get_by_role("link", name=re.compile(r"orders [\d,]+ · [\d.]+ [KM]iB"))).to_be_visible()
+    expect(relations.get_by_role("link", name=re.compile(r"card .*(up to date|old)"))).to_be_visible()
+    page.get_by_text(re.compile(r"5 columns, \d index")).click()
+    columns = page.locator("details.columns")
+    expect(columns.get_by_text("id bigint key")).to_be_visible()
+    expect(columns.get_by_text("total decimal(12,2)")).to_be_visible()
+    page.get_by_label("Find a relation").fill("cust")
+    expect(relations.get_by_role("link")).to_have_count(1)
+
+
+def test_a_change_is_left_with_the_keyboard(shop: Shop, visit: Visit):
+    """A change asks before it happens; Escape, and *Leave it*, change nothing."""
+    page = visit.page
+    visit.open("views/card")
+    page.get_by_role("button", name="Repair").press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator("pre")).to_have_text("REPAIR VIEW card")
+    [[before]] = shop.sql("SELECT max(version) FROM system.history")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    page.get_by_role("button", name="Repair").press("Enter")
+    dialog.get_by_role("button", name="Leave it").press("Enter")
+    expect(dialog).to_have_count(0)
+    assert shop.sql(f"SELECT reason FROM system.history WHERE version > {before} AND reason LIKE '%repair%'") == []
 
 
 def test_an_answer_that_comes_late_replaces_no_later_one(visit: Visit):
@@ -195,6 +243,34 @@ def test_statements_run_one_after_the_other_and_are_saved(visit: Visit):
     expect(page.get_by_label("History")).to_contain_text("SHOW TABLES")
 
 
+def test_an_error_is_marked_at_its_place(visit: Visit):
+    page = visit.page
+    visit.known += ["status of 400", "status of 404"]
+    visit.open("sql")
+    for text, place in (
+        ("SHOW TABLES;\nSELECT id,\n  totl FROM orders", "totl"),
+        ("SELECT id FROM orders;\n\nSELECT *\nFROM ordrs LIMIT 5", "ordrs"),
+        ("SELECT id\nFROM orders\nWHERE id =\n  ) 5", ")"),
+    ):
+        write(page, text)
+        page.keyboard.press("Control+Enter")
+        expect(page.get_by_role("alert")).to_be_visible()
+        expect(page.locator(".cm-lintRange-error")).to_have_text(place)
+        expect(page.locator(".cm-lint-marker-error")).to_have_count(1)
+    colour = page.evaluate(KEYWORD_COLOUR)
+    assert colour != page.evaluate("() => getComputedStyle(document.body).color")
+    expect(page.locator(".cm-content span", has_text="SELECT").first).to_have_css("color", colour)
+
+
+KEYWORD_COLOUR = """() => {
+    const one = document.body.appendChild(document.createElement('span'));
+    one.style.color = 'var(--sql-keyword)';
+    const colour = getComputedStyle(one).color;
+    one.remove();
+    return colour;
+}"""
+
+
 def test_names_are_completed(visit: Visit):
     page = visit.page
     visit.open("sql")
@@ -237,6 +313,9 @@ def test_a_view_shows_how_it_is_kept(shop: Shop, visit: Visit):
     page.get_by_role("button", name="Check").click()
     assert visit.confirm() == "CHECK VIEW card"
     expect(page.get_by_role("status")).to_contain_text("Check card: done")
+    page.get_by_role("button", name="Repair").click()
+    assert visit.confirm() == "REPAIR VIEW card"
+    expect(page.get_by_role("status")).to_contain_text("Repair card: done")
 
 
 def test_a_view_breaks_and_is_resumed(shop: Shop, visit: Visit):
@@ -246,7 +325,9 @@ def test_a_view_breaks_and_is_resumed(shop: Shop, visit: Visit):
     expect(status).to_contain_text("ready")
     shop.sql("UPSERT INTO orders VALUES (77, 1, 1.00, DATE'2026-02-02', 'open', 'free')")
     expect(status.get_by_role("alert")).to_contain_text("The view has stopped", timeout=LONG_MS)
-    expect(status.get_by_role("alert")).to_contain_text("id = 77")
+    status.get_by_role("alert").get_by_role("link", name="orders id = 77").click()
+    assert settled(page, "First rows of orders", lambda row: row[0] == "77")[0][5] == "free"
+    visit.open("views/ratio")
     shop.sql("ALTER HANDLER default SET (should_run = false)")  # else it goes on by itself when the row is mended
     try:
         shop.sql("UPSERT INTO orders VALUES (77, 1, 5.00, DATE'2026-02-02', 'open', 'paid for')")
@@ -274,6 +355,8 @@ def test_a_build_is_watched_paused_retuned_and_cancelled(shop: Shop, visit: Visi
     expect(build).to_contain_text("scanning", timeout=LONG_MS)
     expect(build.get_by_role("img", name=re.compile("Tablets of orders"))).to_be_visible()
     expect(build.get_by_text(re.compile(r"^[1-9]\d* of "))).to_be_visible(timeout=LONG_MS)
+    expect(build.get_by_text(re.compile(r"^[\d,]+ rows/s$"))).to_be_visible(timeout=LONG_MS)
+    expect(build.get_by_role("progressbar")).to_have_accessible_name(re.compile(r"doubles: \d+ %"))
     build.get_by_role("button", name="Pause").click()
     assert visit.confirm() == "ALTER MATERIALIZED VIEW doubles PAUSE"
     expect(build).to_contain_text("paused")
@@ -287,6 +370,86 @@ def test_a_build_is_watched_paused_retuned_and_cancelled(shop: Shop, visit: Visi
     assert visit.confirm() == "CANCEL BUILD doubles"
     expect(build).to_have_count(0)
     expect(part(page, "history")).to_contain_text("cancel the build of doubles")
+
+
+# ---- the cluster ----------------------------------------------------------------------------------------
+
+
+def test_the_cluster_shows_who_leads_and_what_runs(visit: Visit):
+    page = visit.page
+    visit.open("cluster")
+    nodes = part(page, "nodes")
+    for text in (re.compile(r"leads, term \d"), "normal", "alive", re.compile(r"[\d.]+ MiB in \d+ runs")):
+        expect(nodes).to_contain_text(text)
+    expect(part(page, "jobs")).to_contain_text("default")
+    expect(part(page, "runners")).to_contain_text("n1")
+    expect(part(page, "leaders")).to_contain_text("sys$coordinator")
+    expect(part(page, "under-replicated-tablets")).to_contain_text("Every run lies on every replica")
+
+
+RARE: dict[str, dict[str, Any]] = {
+    "system.under_replicated": {
+        "relation": "orders", "kind": "table", "tablet": 3, "node": "n9", "runs": 2, "bytes": 2048,
+    },
+    "system.mv_commands": {
+        "created_at": "2026-11-18T06:00:00Z", "command_type": "RUN", "job_name": "default", "command_status": "ERROR",
+        "command_diag": "Traceback: the disk is full",
+    },
+}  # fmt: skip
+MOVE = {
+    "relation": "orders", "tablet": 3, "kind": "migration", "stage": "streaming", "leaving": "n1", "pending": "n9",
+    "waits_for": "the copy of n9", "failure": None,
+}  # fmt: skip
+
+
+def as_rows(row: dict[str, Any]) -> dict[str, Any]:
+    return {"columns": [{"name": name, "type": "string"} for name in row], "rows": [list(row.values())]}
+
+
+def test_what_goes_wrong_in_a_cluster_is_shown(visit: Visit):
+    """The node's answers, with a row each of what is rare: a lacking copy, a failed command, a tablet that moves."""
+
+    def answer(route: Route) -> None:
+        asked = route.request.post_data or ""
+        found = next((row for table, row in RARE.items() if table in asked), None)
+        if found is None:
+            route.continue_()
+        else:
+            route.fulfill(json=as_rows(found))
+
+    def move(route: Route) -> None:
+        route.fulfill(json={**route.fetch().json(), "transitions": as_rows(MOVE)})
+
+    page = visit.page
+    page.route("**/v1/sql", answer)
+    page.route("**/v1/tablets", move)
+    visit.open("cluster")
+    expect(part(page, "under-replicated-tablets").locator("tbody tr")).to_have_text("orderstable3n922.0 KiB")
+    commands = part(page, "commands")
+    expect(commands).to_contain_text("ERROR")
+    commands.get_by_text("Traceback", exact=True).click()
+    expect(commands.get_by_text("Traceback: the disk is full")).to_be_visible()
+    moves = rows_of(page, "Transitions")
+    assert moves == [["orders", "3", "migration", "streaming", "n1", "n9", "the copy of n9", ""]]
+
+
+def test_decisions_are_searched_and_paged(shop: Shop, visit: Visit):
+    for number in range(120):
+        shop.sql(f"COMMENT ON TABLE customers IS 'number {number}'")
+    page = visit.page
+    visit.open("cluster")
+    decisions = part(page, "history-of-decisions")
+    search = page.get_by_label("Search reasons")
+    search.fill("CUSTOMERS")
+    expect(decisions.locator("tbody tr")).to_have_count(100)
+    decisions.get_by_role("button", name="Older").click()
+    expect(decisions).to_contain_text("Page 2")
+    expect(decisions.locator("tbody")).to_contain_text("create table customers")
+    decisions.get_by_role("button", name="Newer").click()
+    expect(decisions).to_contain_text("Page 1")
+    for words in ("%", "_ustomers", "no 'such", "\\"):
+        search.fill(words)
+        expect(decisions).to_contain_text("No reason has these words.")
 
 
 # ---- the connection, and how all pages are --------------------------------------------------------------
@@ -309,7 +472,7 @@ def test_a_lost_connection_is_shown_and_taken_up_again(browser: Browser, shop: S
             expect(part(page, "history-of-decisions")).to_contain_text("comment on table customers")
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)])
 def test_pages_are_accessible_and_fit(browser: Browser, shop: Shop, width: int, dark: bool):
     if not AXE.exists():
         console.missing("axe-core is not installed: accessibility was NOT tested. Run `make setup` with Node.js.")

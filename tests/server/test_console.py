@@ -13,9 +13,12 @@ import httpx
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+from sqlalchemy import event
 
 import ebla
+from ebla.catalog import history as commits
 from ebla.catalog import pulse
+from ebla.catalog import schema as s
 from server.conftest import Node
 
 TRANSFER_MAX = 500_000
@@ -138,3 +141,107 @@ def test_a_result_is_fetched_whole_as_csv_and_parquet(client: httpx.Client):
     table = pq.read_table(io.BytesIO(parquet.content))
     assert table.num_rows == 3
     assert str(table.schema.field("price").type) == "decimal128(8, 2)"
+
+
+# ---- the cluster and the history ------------------------------------------------------------------------
+
+
+def test_tablets_say_their_nodes_by_position(db: ebla.Database, client: httpx.Client):
+    db.sql("CREATE TABLE t (id BIGINT PRIMARY KEY, word STRING) WITH (tablets = 8)")
+    db.sql("CREATE TABLE gone (id BIGINT PRIMARY KEY)")
+    db.sql("DROP TABLE gone")
+    db.sql("CREATE INDEX t_by_word ON t (word)")
+    db.table("t").upsert([{"id": number, "word": "w"} for number in range(100)])
+    found = client.get("/v1/tablets").json()
+    assert found["relations"] == [{"name": "t", "tablets": [[0]] * 8}]
+    assert found["transitions"] == {"columns": [], "rows": []}
+    [node] = found["nodes"]
+    assert (node["state"], node["tablets"]) == ("normal", 8)
+    assert node["runs"] > 0
+    assert node["bytes"] > 0
+
+
+def fill_history(db: ebla.Database, count: int) -> None:
+    """Rows as of commits of long ago: only their number matters."""
+    with db.context.catalog.writing() as connection:
+        base = db.version + 1
+        connection.execute(
+            s.history.insert(),
+            [
+                {
+                    "version": base + number,
+                    "kind": "data",
+                    "reason": f"write {number} of 100%_sure 'Ada' \\ née" if number % 1000 == 0 else f"write {number}",
+                    "committed_at": number,
+                    "node_id": "n",
+                }
+                for number in range(count)
+            ],
+        )
+
+
+def history(client: httpx.Client, **asked: Any) -> tuple[list[int], list[str], str | None]:
+    answer = client.get("/v1/history", params=asked)
+    assert answer.status_code == httpx.codes.OK, answer.text
+    found = answer.json()
+    return [row[0] for row in found["rows"]], [row[2] for row in found["rows"]], found.get("next")
+
+
+def test_the_history_is_searched_and_paged(db: ebla.Database, client: httpx.Client):
+    """Words are taken as they are: no character of theirs is a pattern, or ends a text of SQL."""
+    fill_history(db, 5000)
+    versions, reasons, rest = history(client)
+    assert versions == sorted(versions, reverse=True)
+    assert len(versions) == 100
+    assert reasons[0] == "write 4999"
+    again, _, _ = history(client, before=rest)
+    assert again[0] == versions[-1] - 1
+    for words in ("100%_SURE", "'ada'", "\\", " née", "of 100%_sure 'Ada' \\ née"):
+        versions, reasons, rest = history(client, words=words)
+        assert (len(versions), rest) == (5, None), words
+    for words in ("100__sure", "w%4", "' OR 1=1 --", "write 4\0x"):
+        assert history(client, words=words)[0] == [], words
+    seen: list[int] = []
+    rest = None
+    while True:
+        found, _, rest = history(client, words="write 1", limit=300, **({} if rest is None else {"before": rest}))
+        seen += found
+        if rest is None:
+            break
+    assert len(seen) == len(set(seen)) == 1111
+    assert client.get("/v1/history", params={"limit": 100_000}).status_code == httpx.codes.BAD_REQUEST
+
+
+def test_a_page_of_a_long_history_reads_that_page(db: ebla.Database):
+    """Of 100,000 commits a page is read along the primary key, and neither sorted nor made of all others."""
+    fill_history(db, 100_000)
+    asked: list[tuple[str, Any]] = []
+    with db.context.catalog.reading() as connection:
+        event.listen(connection, "before_cursor_execute", lambda *of: asked.append((of[2], of[3])))
+        for given in ({}, {"words": "write 99"}, {"before": 900}, {"of_builds": True}):
+            commits.newest(connection, 100, **given)
+        for text, values in list(asked):
+            steps = str(connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values).all())
+            assert "TEMP B-TREE" not in steps
+            assert "sqlite_autoindex_history_1" in steps  # that of the primary key
+            assert "LIMIT" in text
+    assert len(asked) >= 4
+
+
+def test_the_history_of_builds_leaves_out_the_rest(db: ebla.Database, client: httpx.Client):
+    db.sql("CREATE TABLE t (id BIGINT PRIMARY KEY, word STRING)")
+    db.table("t").upsert([{"id": 1, "word": "w"}])
+    db.sql("CREATE INDEX t_by_word ON t (word)")
+    _, reasons, _ = history(client, builds=True)
+    assert "create index t_by_word on t" in reasons
+    assert not [one for one in reasons if one.startswith(("create table", "upsert"))]
+
+
+def test_epochs_of_a_view_need_the_right_to_read_it(db: ebla.Database, node: Node, tokens: dict[str, str], caller: Any):
+    db.sql("CREATE TABLE t (id BIGINT PRIMARY KEY)")
+    db.sql("REVOKE SELECT ON t FROM the_reader")
+    url = node()
+    answers = {role: caller(url, tokens[role]).http.get("/v1/views/t/epochs") for role in ("reader", "admin")}
+    assert answers["reader"].status_code == httpx.codes.FORBIDDEN
+    assert answers["admin"].status_code == httpx.codes.NOT_FOUND
+    assert "expected a view, found a table" in answers["admin"].json()["detail"]

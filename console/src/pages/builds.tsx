@@ -3,14 +3,13 @@ import { useState } from "preact/hooks";
 import { type Row, may, quoted, sql } from "../api";
 import { Cells, type Cell } from "../cells";
 import { ChangeButton, change } from "../change";
+import { History } from "../history";
 import { useLive } from "../live";
-import { Badge, Empty, Fact, Failure, Listing, Panel, type Tone } from "../ui";
-import { number, plural, seconds, time } from "../words";
+import { Badge, Empty, Fact, Failure, Panel, type Tone } from "../ui";
+import { number, plural, seconds } from "../words";
 
 const PHASES: { [phase: string]: Tone } = { waiting: "warn", failed: "bad", scanning: "busy", "catching up": "busy", validating: "busy", refreshing: "busy" };
 const RUNNING_MS = 1000;
-/** What the history says of builds. */
-const PAST = ["% is built", "build of %", "%cancel%build%", "create materialized view %", "replace materialized view %", "create index %", "drop index %", "drop materialized view %", "index % -> %"];
 
 export function Builds() {
   const [busy, setBusy] = useState(false);
@@ -19,13 +18,6 @@ export function Builds() {
     setBusy(found.length > 0);
     return found;
   }, [], busy ? RUNNING_MS : undefined);
-  const past = useLive(
-    () =>
-      sql(
-        `SELECT version, committed_at, reason FROM system.history WHERE (${PAST.map((one) => `reason LIKE '${one}'`).join(" OR ")}) AND reason NOT LIKE '% rows read, %' ORDER BY version DESC LIMIT 100`,
-      ),
-    [],
-  );
   return (
     <>
       <Failure problem={builds.error} />
@@ -37,19 +29,7 @@ export function Builds() {
           <Empty>Nothing is being built.</Empty>
         </Panel>
       )}
-      <Panel title="History">
-        <Failure problem={past.error} />
-        <Listing
-          rows={past.data ?? []}
-          label="History of builds"
-          empty="Nothing was built yet."
-          columns={[
-            { name: "version", align: "right", of: (row) => number(row.version) },
-            { name: "committed_at", title: "when", of: (row) => time(row.committed_at) },
-            { name: "reason", title: "what" },
-          ]}
-        />
-      </Panel>
+      <History title="History" label="Search builds" builds />
     </>
   );
 }

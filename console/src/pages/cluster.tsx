@@ -1,41 +1,40 @@
 /** The cluster: nodes, tablets, what moves, what was asked, who leads, and every decision. */
-import { useEffect, useMemo, useState } from "preact/hooks";
-import { type Row, isAdmin, literal, sql } from "../api";
+import { useMemo } from "preact/hooks";
+import { type Row, type Rows, get, isAdmin, literal, objects, sql } from "../api";
 import { Cells, type Cell } from "../cells";
 import { ChangeButton } from "../change";
-import { useLive } from "../live";
+import { type Loaded, useLive } from "../live";
+import { History } from "../history";
 import { Badge, Failure, Listing, Panel, type Tone } from "../ui";
 import { bytes, number, plural, seconds, since, text, time } from "../words";
 
 const STATES: { [state: string]: Tone } = { normal: "good", left: "calm", done: "good", failed: "bad", queued: "warn", running: "busy", cancelled: "calm", stopped: "warn", waiting: "warn", ERROR: "bad", SUCCESS: "good" };
 
+/** The picture is asked for first, and the rest when it is there: what a node answers together, it answers later. */
 export function Cluster() {
-  const [drawn, draw] = useState(false);
-  const nodes = useLive(loadNodes, [], 5000);
+  const tablets = useLive(() => get<Places>("/v1/tablets"), []);
+  const asked = tablets.data !== null || tablets.error !== null;
   return (
     <>
-      <Failure problem={nodes.error} />
-      <Nodes nodes={nodes.data ?? []} />
-      <Tablets drawn={() => draw(true)} />
-      {drawn && (
+      {asked ? <Nodes places={tablets.data} /> : <NodeList nodes={[]} places={null} />}
+      <Tablets found={tablets} />
+      {asked && (
         <>
-          <Requests nodes={nodes.data ?? []} />
+          <Requests />
           <Missing />
           <Work />
-          <Decisions />
+          <History title="History of decisions" label="Search reasons" />
         </>
       )}
     </>
   );
 }
 
-/** Nodes with the process, the tablets and the bytes of each. */
+/** Nodes with the process of each, and which of them leads. */
 async function loadNodes(): Promise<Row[]> {
-  const [nodes, processes, sizes, counts, leases] = await Promise.all([
+  const [nodes, processes, leases] = await Promise.all([
     sql("SELECT host_id, name, node_state, datacenter, rack, topology_request FROM system.topology ORDER BY name"),
     sql("SELECT holder, hosts, doing, seen_at, expires_at > current_timestamp() AS alive FROM system.processes"),
-    sql("SELECT host_id, count(*) AS runs, sum(bytes) AS bytes FROM system.runs GROUP BY host_id"),
-    sql("SELECT host_id, count(*) AS tablets FROM system.tablets GROUP BY host_id"),
     sql("SELECT name, holder, term FROM system.leases"),
   ]);
   const living = new Set(processes.filter((one) => one.alive).map((one) => one.holder));
@@ -45,24 +44,28 @@ async function loadNodes(): Promise<Row[]> {
     const mine = processes.filter((one) => text(one.hosts).includes(text(node.host_id)));
     const process = mine.find((one) => one.alive) ?? mine[0];
     const leads = process !== undefined && leader?.holder === process.holder;
-    return {
-      ...node,
-      ...sizes.find((one) => one.host_id === node.host_id),
-      ...counts.find((one) => one.host_id === node.host_id),
-      alive: process?.alive ?? false,
-      doing: process?.doing ?? null,
-      seen_at: process?.seen_at ?? null,
-      term: leads ? leader!.term! : null,
-    };
+    return { ...node, alive: process?.alive ?? false, doing: process?.doing ?? null, seen_at: process?.seen_at ?? null, term: leads ? leader!.term! : null };
   });
 }
 
-function Nodes({ nodes }: { nodes: Row[] }) {
+function Nodes({ places }: { places: Places | null }) {
+  const nodes = useLive(loadNodes, [], 5000);
+  return (
+    <>
+      <Failure problem={nodes.error} />
+      <NodeList nodes={nodes.data ?? []} places={places} />
+    </>
+  );
+}
+
+function NodeList({ nodes, places }: { nodes: Row[]; places: Places | null }) {
+  const held = new Map(places?.nodes.map((one) => [one.host_id, one]));
   return (
     <Panel title="Nodes">
       <Listing
         rows={nodes}
         label="Nodes"
+        empty="One moment…"
         mark={(row) => (row.alive === false && row.node_state !== "left" ? "bad" : null)}
         columns={[
           { name: "name", of: (row) => <strong>{text(row.name)}</strong> },
@@ -70,8 +73,8 @@ function Nodes({ nodes }: { nodes: Row[] }) {
           { name: "alive", title: "liveness", of: (row) => (row.node_state === "left" ? "–" : row.alive ? <Badge tone="good">alive</Badge> : <Badge tone="bad">{row.seen_at === null ? "down" : `silent for ${seconds(since(row.seen_at))}`}</Badge>) },
           { name: "leads", title: "", of: (row) => (row.term !== null ? <Badge tone="busy">leads, term {number(row.term)}</Badge> : "") },
           { name: "rack", title: "place", of: (row) => `${text(row.datacenter)} / ${text(row.rack)}` },
-          { name: "tablets", align: "right", of: (row) => number(row.tablets ?? 0) },
-          { name: "bytes", title: "disk", align: "right", of: (row) => `${bytes(row.bytes ?? 0)} in ${plural(Number(row.runs ?? 0), "run")}` },
+          { name: "tablets", align: "right", of: (row) => number(held.get(text(row.host_id))?.tablets ?? 0) },
+          { name: "bytes", title: "disk", align: "right", of: (row) => disk(held.get(text(row.host_id))) },
           { name: "doing", title: "load", of: (row) => doing(row.doing) },
           { name: "topology_request", title: "request", of: (row) => text(row.topology_request) },
           { name: "buttons", title: "", of: (row) => <NodeButtons node={row} /> },
@@ -79,6 +82,10 @@ function Nodes({ nodes }: { nodes: Row[] }) {
       />
     </Panel>
   );
+}
+
+function disk(node: PlacedNode | undefined): string {
+  return `${bytes(node?.bytes ?? 0)} in ${plural(node?.runs ?? 0, "run")}`;
 }
 
 function doing(value: Row[string] | undefined): string {
@@ -98,77 +105,74 @@ function NodeButtons({ node }: { node: Row }) {
 
 // ---- tablets ---------------------------------------------------------------------------------------------
 
-interface Placed {
-  nodes: Row[];
-  names: Map<number, string>;
-  tablets: Row[];
-  moves: Row[];
+interface PlacedNode {
+  host_id: string;
+  name: string;
+  state: string;
+  tablets: number;
+  runs: number;
+  bytes: number;
 }
 
-async function loadTablets(): Promise<Placed> {
-  const [nodes, relations, tablets, moving] = await Promise.all([
-    sql("SELECT host_id, name, node_state FROM system.topology WHERE node_state <> 'left' ORDER BY name"),
-    sql("SELECT relation_id, name FROM system.relations WHERE dropped_version IS NULL AND kind <> 'index' ORDER BY relation_id"),
-    sql("SELECT relation_id, tablet_id, host_id FROM system.tablets ORDER BY relation_id, tablet_id"),
-    sql("SELECT count(*) AS moving FROM system.tablet_transitions"),
-  ]);
-  const moves = moving[0]!.moving === 0 ? [] : await sql("SHOW TRANSITIONS");
-  return { nodes, names: new Map(relations.map((row) => [Number(row.relation_id), text(row.name)])), tablets, moves };
+/** Of each relation by tablet, the positions of its nodes in `nodes`. */
+interface Places {
+  nodes: PlacedNode[];
+  relations: { name: string; tablets: number[][] }[];
+  transitions: Rows;
 }
 
-function Tablets({ drawn }: { drawn: () => void }) {
-  const found = useLive(loadTablets, []);
-  useEffect(() => {
-    if (found.data !== null || found.error !== null) drawn();
-  }, [found.data, found.error]);
-  const data = found.data;
-  const [cells, lanes] = useMemo((): [Cell[], string[]] => {
-    if (data === null) return [[], []];
-    const lane = new Map(data.nodes.map((row, at) => [row.host_id, at]));
-    const moving = new Set(data.moves.map((row) => `${text(row.relation)}/${text(row.tablet)}`));
-    const hues = huesOf(data.names);
-    const counts = data.nodes.map(() => 0);
-    const ordinal = new Map<string, number>();
-    const cells = data.tablets.flatMap((row): Cell[] => {
-      const at = lane.get(row.host_id ?? "");
-      const name = data.names.get(Number(row.relation_id));
-      if (at === undefined || name === undefined) return [];
-      counts[at]!++;
-      const tablet = `${name}/${text(row.tablet_id)}`;
-      const replica = ordinal.get(tablet) ?? 0;
-      ordinal.set(tablet, replica + 1);
-      return [{ key: `${tablet}/${replica}`, lane: at, heat: 0.75, hue: hues.get(Number(row.relation_id))!, moving: moving.has(tablet) }];
+const HEAT = 0.75;
+
+/** A cell for each replica. The first replica of a tablet keeps its key wherever it lies, so that it is seen to move. */
+function cellsOf(data: Places, moving: Set<string>): Cell[] {
+  const cells: Cell[] = [];
+  data.relations.forEach(({ name, tablets }, at) => {
+    const hue = hueOf(at);
+    tablets.forEach((nodes, tablet) => {
+      const key = `${name}/${tablet}`;
+      const moves = moving.size > 0 && moving.has(key);
+      nodes.forEach((lane, replica) => cells.push({ key: `${key}/${replica}`, lane, heat: HEAT, hue, moving: moves }));
     });
-    return [cells, data.nodes.map((row, at) => `${text(row.name)} · ${plural(counts[at]!, "tablet")}${row.node_state === "normal" ? "" : ` · ${text(row.node_state)}`}`)];
+  });
+  return cells;
+}
+
+function Tablets({ found }: { found: Loaded<Places> }) {
+  const data = found.data;
+  const [cells, lanes, moves] = useMemo((): [Cell[], string[], Row[]] => {
+    if (data === null) return [[], [], []];
+    const moves = objects(data.transitions);
+    const moving = new Set(moves.map((row) => `${text(row.relation)}/${text(row.tablet)}`));
+    const lanes = data.nodes.map((one) => `${one.name} · ${plural(one.tablets, "tablet")}${one.state === "normal" ? "" : ` · ${one.state}`}`);
+    return [cellsOf(data, moving), lanes, moves];
   }, [data]);
   return (
-    <Panel title="Tablets over nodes" more={data && <Legend names={data.names} />}>
+    <Panel title="Tablets over nodes" more={data && <Legend names={data.relations.map((one) => one.name)} />}>
       <Failure problem={found.error} />
       {lanes.length > 0 && <Cells cells={cells} lanes={lanes} label={`Tablets over nodes: ${lanes.join("; ")}`} />}
       <h3>Transitions</h3>
       <Listing
-        rows={data?.moves ?? []}
+        rows={moves}
         label="Transitions"
         empty="No tablet moves."
-        columns={[{ name: "relation" }, { name: "tablet", align: "right" }, { name: "kind" }, { name: "stage", of: (row) => <Badge tone="busy">{text(row.stage)}</Badge> }, { name: "leaving" }, { name: "pending" }, { name: "waits_for", title: "waits for" }, { name: "failure" }]}
+        columns={[{ name: "relation" }, { name: "tablet", align: "right" }, { name: "kind" }, { name: "stage", of: (row) => <Badge tone="busy">{text(row.stage)}</Badge> }, ...["leaving", "pending", "waits_for", "failure"].map((name) => ({ name, title: name.replace("_", " "), of: (row: Row) => text(row[name]) }))]}
       />
     </Panel>
   );
 }
 
 /** Neighbours in the list are far apart in colour. */
-function huesOf(names: Map<number, string>): Map<number, number> {
-  return new Map([...names.keys()].map((id, at) => [id, (24 + at * 137.5) % 360]));
+function hueOf(at: number): number {
+  return (24 + at * 137.5) % 360;
 }
 
-function Legend({ names }: { names: Map<number, string> }) {
-  if (names.size > 12) return null;
-  const hues = huesOf(names);
+function Legend({ names }: { names: string[] }) {
+  if (names.length > 12) return null;
   return (
     <ul class="legend">
-      {[...names].map(([id, name]) => (
-        <li key={id}>
-          <span class="swatch" style={{ background: `hsl(${hues.get(id)} 38% 58%)` }} aria-hidden="true" />
+      {names.map((name, at) => (
+        <li key={name}>
+          <span class="swatch" style={{ background: `hsl(${hueOf(at)} 38% 58%)` }} aria-hidden="true" />
           {name}
         </li>
       ))}
@@ -178,12 +182,12 @@ function Legend({ names }: { names: Map<number, string> }) {
 
 // ---- requests, copies, jobs ------------------------------------------------------------------------------
 
-function Requests({ nodes }: { nodes: Row[] }) {
+function Requests() {
   const found = useLive(
     () =>
       sql(
-        "SELECT q.id, q.kind, q.state, q.host_id, r.name AS relation, q.requested_at, q.ended_at, q.result, q.message FROM system.topology_requests q " +
-          "LEFT JOIN system.relations r ON r.relation_id = q.relation_id ORDER BY q.id DESC LIMIT 50",
+        "SELECT q.id, q.kind, q.state, n.name AS node, r.name AS relation, q.requested_at, q.ended_at, q.result, q.message FROM system.topology_requests q " +
+          "LEFT JOIN system.relations r ON r.relation_id = q.relation_id LEFT JOIN system.topology n ON n.host_id = q.host_id ORDER BY q.id DESC LIMIT 50",
       ),
     [],
   );
@@ -197,7 +201,7 @@ function Requests({ nodes }: { nodes: Row[] }) {
         columns={[
           { name: "id", align: "right" },
           { name: "kind" },
-          { name: "host_id", title: "of", of: (row) => text(nodes.find((one) => one.host_id === row.host_id)?.name) || text(row.relation) },
+          { name: "node", title: "of", of: (row) => text(row.node) || text(row.relation) },
           { name: "state", of: (row) => <Badge tone={STATES[text(row.state)]}>{text(row.state)}</Badge> },
           { name: "requested_at", title: "asked", of: (row) => time(row.requested_at) },
           { name: "ended_at", title: "ended", of: (row) => time(row.ended_at) },
@@ -258,24 +262,5 @@ function Work() {
         />
       </Panel>
     </div>
-  );
-}
-
-// ---- decisions -------------------------------------------------------------------------------------------
-
-function Decisions() {
-  const [sought, seek] = useState("");
-  const pattern = literal(`%${sought.replaceAll(/[%_]/g, "")}%`);
-  const found = useLive(() => sql(`SELECT version, kind, reason, committed_at, node_id FROM system.history ${sought ? `WHERE lower(reason) LIKE lower(${pattern})` : ""} ORDER BY version DESC LIMIT 100`), [sought]);
-  return (
-    <Panel title="History of decisions" more={<input type="search" placeholder="Search reasons" aria-label="Search reasons" value={sought} onInput={(event) => seek(event.currentTarget.value)} />}>
-      <Failure problem={found.error} />
-      <Listing
-        rows={found.data ?? []}
-        label="History of decisions"
-        empty="No decision has these words."
-        columns={[{ name: "version", align: "right", of: (row) => number(row.version) }, { name: "committed_at", title: "when", of: (row) => time(row.committed_at) }, { name: "kind", of: (row) => (row.kind === "exclusive" ? <Badge tone="warn">exclusive</Badge> : "data") }, { name: "reason" }]}
-      />
-    </Panel>
   );
 }

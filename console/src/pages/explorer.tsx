@@ -5,7 +5,7 @@ import { ChangeButton } from "../change";
 import { useLive } from "../live";
 import { Badge, Cell, Empty, Failure, Freshness } from "../ui";
 import { bytes, number, plural, seconds, since } from "../words";
-import { type Filter, Filters, asWhere, suggestIndex } from "./filters";
+import { type Filter, Filters, asFilters, asWhere, suggestIndex } from "./filters";
 
 interface Status {
   tables: Row[];
@@ -20,7 +20,7 @@ interface Described {
   version: number;
 }
 
-export function Explorer({ name }: { name?: string | undefined }) {
+export function Explorer({ name, where }: { name?: string | undefined; where?: string | undefined }) {
   const status = useLive(() => get<Status>("/v1/status"), []);
   const [sought, seek] = useState("");
   const first = String(status.data?.tables[0]?.table ?? status.data?.views[0]?.view ?? "");
@@ -38,7 +38,7 @@ export function Explorer({ name }: { name?: string | undefined }) {
         )}
       </aside>
       <div class="content">
-        {shown ? <Relation key={shown} name={shown} status={status.data} /> : status.data && <Empty>There are no tables yet: CREATE TABLE makes one, on the page SQL.</Empty>}
+        {shown ? <Relation key={`${shown}/${where ?? ""}`} name={shown} where={where} status={status.data} /> : status.data && <Empty>There are no tables yet: CREATE TABLE makes one, on the page SQL.</Empty>}
       </div>
     </div>
   );
@@ -70,7 +70,7 @@ function Group({ title, rows, by, shown, sought }: { title: string; rows: Row[];
   );
 }
 
-function Relation({ name, status }: { name: string; status: Status | null }) {
+function Relation({ name, where, status }: { name: string; where: string | undefined; status: Status | null }) {
   const described = useLive(() => get<Described>(`/v1/tables/${encodeURIComponent(name)}`), [name]);
   if (described.data === null) return <Failure problem={described.error} />;
   const is = (row: Row, by: string) => String(row[by]).toLowerCase() === name.toLowerCase();
@@ -108,7 +108,7 @@ function Relation({ name, status }: { name: string; status: Status | null }) {
           ))}
         </ul>
       </details>
-      <FirstRows relation={described.data} indexes={indexes.map((one) => String(one.index))} />
+      <FirstRows relation={described.data} where={where} indexes={indexes.map((one) => String(one.index))} />
     </>
   );
 }
@@ -120,8 +120,8 @@ interface Answer {
   latency_ms: number;
 }
 
-function FirstRows({ relation, indexes }: { relation: Described; indexes: string[] }) {
-  const [filters, filter] = useState<Filter[]>([]);
+function FirstRows({ relation, where: given, indexes }: { relation: Described; where: string | undefined; indexes: string[] }) {
+  const [filters, filter] = useState<Filter[]>(() => asFilters(given ?? ""));
   const [order, sort] = useState<string[]>([]);
   const [pages, turn] = useState<string[]>([]);
   const after = pages.at(-1);

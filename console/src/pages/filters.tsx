@@ -44,6 +44,15 @@ function condition({ operator, value, high }: Filter): object {
   }
 }
 
+/** `id = 7, day = 2026-11-18`, as messages name a row; nothing of a text that is not certainly this. */
+export function asFilters(text: string): Filter[] {
+  if (!/^\w+ = [^,=…]+(, \w+ = [^,=…]+)*$/.test(text)) return [];
+  return text.split(", ").map((one) => {
+    const [column = "", value = ""] = one.split(" = ");
+    return value === "None" ? { column, operator: "null", value: "" } : { column, operator: "eq", value };
+  });
+}
+
 /** Columns of an index by which the query would be sought: what is equal first, then the order, then a range. */
 export function suggestIndex(filters: Filter[], order: string[]): string[] {
   const points = filters.filter((one) => ["eq", "in", "null"].includes(one.operator)).map((one) => one.column);

@@ -1,6 +1,6 @@
 /** Views: what depends on what, and of one view how it is kept. */
 import { useMemo } from "preact/hooks";
-import { type Row, may, quoted, sql } from "../api";
+import { type Row, type Rows, get, may, objects, quoted, sql } from "../api";
 import { ChangeButton } from "../change";
 import { Chart } from "../chart";
 import { ageOverTime } from "../freshness";
@@ -82,11 +82,15 @@ function All({ views }: { views: Row[] }) {
           { name: "handler" },
           { name: "rows_changed", title: "rows changed", align: "right", of: (row) => number(row.rows_changed) },
           { name: "epochs", align: "right", of: (row) => number(row.epochs) },
-          { name: "last_plan", title: "last epoch", of: (row) => `${row.last_plan ?? "–"}, ${seconds(row.last_epoch_s)}` },
+          { name: "last_plan", title: "last epoch", of: lastEpoch },
         ]}
       />
     </Panel>
   );
+}
+
+function lastEpoch(view: Row): string {
+  return view.last_plan === null ? "–" : `${view.last_plan}, ${seconds(view.last_epoch_s)}`;
 }
 
 // ---- one view --------------------------------------------------------------------------------------------
@@ -120,7 +124,7 @@ function View({ view }: { view: Row }) {
           <Fact name="full refreshes">{number(view.full_refreshes)}</Fact>
           <Fact name="rows changed">{number(view.rows_changed)}</Fact>
           <Fact name="last epoch">
-            {String(view.last_plan ?? "–")}, {seconds(view.last_epoch_s)}
+            {lastEpoch(view)}
           </Fact>
         </dl>
         {view.message !== null && <Stopped view={view} />}
@@ -144,7 +148,10 @@ function Stopped({ view }: { view: Row }) {
       <span>{String(view.message)}</span>
       {culprit?.culprit_relation && (
         <span>
-          Culprit: <a href={`#/explore/${encodeURIComponent(String(culprit.culprit_relation))}`}>{String(culprit.culprit_relation)}</a> <code>{String(culprit.culprit_key)}</code>
+          Culprit:{" "}
+          <a href={`#/explore/${encodeURIComponent(String(culprit.culprit_relation))}/${encodeURIComponent(String(culprit.culprit_key ?? ""))}`}>
+            {String(culprit.culprit_relation)} <code>{String(culprit.culprit_key)}</code>
+          </a>
           <span class="muted"> at {time(culprit.failed_at)}</span>
         </span>
       )}
@@ -230,19 +237,6 @@ function Epochs({ name }: { name: string }) {
 }
 
 async function epochs(name: string): Promise<{ writes: Row[]; epochs: Row[] }> {
-  const called = `'${name.replaceAll("'", "''")}'`;
-  const [done, writes] = await Promise.all([
-    sql(
-      "SELECT h.version, h.committed_at, h.reason, t.started_at, t.ended_at, t.snapshot_version FROM system.history h " +
-        "JOIN system.relations r ON r.relation_id = h.relation_id LEFT JOIN system.transactions t ON t.transaction_id = h.transaction_id " +
-        `WHERE r.name = ${called} AND r.dropped_version IS NULL AND (h.reason LIKE 'epoch of%' OR h.reason LIKE 'build of%' OR h.reason LIKE 'refresh of%') ` +
-        "ORDER BY h.version DESC LIMIT 200",
-    ),
-    sql(
-      "SELECT h.version, h.committed_at FROM system.history h JOIN system.dependencies d ON d.input_id = h.relation_id " +
-        `JOIN system.relations r ON r.relation_id = d.relation_id WHERE r.name = ${called} AND r.dropped_version IS NULL AND h.kind = 'data' ` +
-        "AND h.reason NOT LIKE 'fill index%' AND h.reason NOT LIKE 'compact%' ORDER BY h.version DESC LIMIT 1000",
-    ),
-  ]);
-  return { writes, epochs: done };
+  const found = await get<{ writes: Rows; epochs: Rows }>(`/v1/views/${encodeURIComponent(name)}/epochs`);
+  return { writes: objects(found.writes), epochs: objects(found.epochs) };
 }

@@ -6,10 +6,10 @@ those of runs that the manifest names.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, case, delete, func, insert, select, union_all
+from sqlalchemy import Connection, case, delete, func, insert, or_, select, union_all
 
 from ebla.base import lazy
 from ebla.base.ids import NodeId, RelationId, Version
@@ -110,6 +110,61 @@ def last_writes(connection: Connection) -> dict[int, int]:
         .group_by(s.history.c.relation_id)
     )
     return {int(relation): int(version) for relation, version in found}
+
+
+OF_BUILDS = (
+    "% is built",
+    "build of %",
+    "%cancel%build%",
+    "create materialized view %",
+    "replace materialized view %",
+    "drop materialized view %",
+    "create index %",
+    "drop index %",
+    "index % -> %",
+)
+"""Reasons that tell how builds went. Those of single chunks (`… rows read, …`) are left out."""
+
+
+def newest(
+    connection: Connection, limit: int, *, before: int | None = None, words: str = "", of_builds: bool = False
+) -> Sequence[Any]:
+    """The newest commits before a version whose reasons hold these words in this order, in any case, the newest first.
+
+    It reads along the primary key until it has found as many as asked for.
+    """
+    of = s.history.c
+    wanted = select(of.version, of.kind, of.reason, of.committed_at, of.node_id)
+    if before is not None:
+        wanted = wanted.where(of.version < before)
+    if words:
+        plain = words.replace("/", "//").replace("%", "/%").replace("_", "/_")
+        wanted = wanted.where(func.lower(of.reason).like(func.lower(f"%{plain}%"), escape="/"))
+    if of_builds:
+        of_any = or_(*(of.reason.like(one) for one in OF_BUILDS))
+        wanted = wanted.where(of_any, of.reason.not_like("% rows read, %"))
+    return connection.execute(wanted.order_by(of.version.desc()).limit(limit)).all()
+
+
+OF_EPOCHS = ("epoch of %", "build of %", "refresh of %")
+
+
+def epochs(connection: Connection, view: RelationId, limit: int) -> Sequence[Any]:
+    """The newest commits that brought a view up to date, with the transaction of each."""
+    of, work = s.history.c, s.transactions.c
+    columns = (of.version, of.reason, of.committed_at, work.started_at, work.ended_at, work.snapshot_version)
+    wanted = select(*columns).outerjoin_from(s.history, s.transactions, work.transaction_id == of.transaction_id)
+    wanted = wanted.where(of.relation_id == view, or_(*(of.reason.like(one) for one in OF_EPOCHS)))
+    return connection.execute(wanted.order_by(of.version.desc()).limit(limit)).all()
+
+
+def writes_of_inputs(connection: Connection, view: RelationId, limit: int) -> Sequence[Any]:
+    """The newest commits that wrote rows of a view's inputs."""
+    of = s.history.c
+    inputs = select(s.dependencies.c.input_id).where(s.dependencies.c.relation_id == view)
+    wanted = select(of.version, of.committed_at).where(of.relation_id.in_(inputs), *WROTE)
+    wanted = wanted.where(of.reason.not_like("fill index%"))
+    return connection.execute(wanted.order_by(of.version.desc()).limit(limit)).all()
 
 
 def last_of_each(connection: Connection, until: Version) -> list[int]:

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from ebla.server import changes, console, events, health, openapi, problems, query, sql, status, tables
+from ebla.server import (
+    changes,
+    console,
+    events,
+    health,
+    history,
+    openapi,
+    problems,
+    query,
+    sql,
+    status,
+    tables,
+    tablets,
+)
 from ebla.server.gate import Gate
 from ebla.server.options import Options
 from ebla.server.request_pool import RequestPool
@@ -18,7 +31,7 @@ if TYPE_CHECKING:
     from ebla.api.database import Database
 
 
-ROUTERS = (health.router, sql.router, query.router, tables.router, changes.router, events.router, status.router)
+ROUTERS = tuple(one.router for one in (health, sql, query, tables, changes, events, status, tablets, history))
 
 
 def create_app(database: Database, options: Options | None = None) -> FastAPI:
