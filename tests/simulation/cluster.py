@@ -23,12 +23,12 @@ from ebla.errors import ConflictError, EblaError, StorageError, UsageError
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.copies import tablets_with_rows
-from ebla.model.lifecycle.node import NodeState, is_member, may_hold, may_receive
+from ebla.model.lifecycle.node import NodeState, is_member, may_hold
 from ebla.model.lifecycle.tablet import Stage
 from ebla.model.relation import FOREVER, Kind, Relation
 from ebla.model.snapshot import Snapshot
 from ebla.model.tablets import tablet_of
-from ebla.model.topology import FEATURES, LEASE, Member, RequestKind, Topology, copies_max
+from ebla.model.topology import FEATURES, LEASE, Member, RequestKind, Topology, copies_max, receiving
 from ebla.relations.copies import all_missing
 from ebla.tables.new_table import place
 from ebla.topology import coordinator, loader
@@ -413,7 +413,7 @@ class Cluster(World):
 
     def _new_relation(self, kind: Kind, base: Base) -> c.CreateRelation:
         members = list(self.members().values())
-        most, _ = copies_max([m for m in members if may_receive(m.state)])
+        most, _ = copies_max(receiving(members))
         replication = self.chance.randint(1, min(3, most))
         if kind is Kind.INDEX:
             found = reads.relation_by_id(self.catalog.tables, base.id)
@@ -711,7 +711,7 @@ class Cluster(World):
         open_of = {request.node for request in found if request.node is not None}
         dead = [n for n, m in sorted(members.items()) if self.disks[n].lost and is_member(m.state) and n not in open_of]
         wanted = max((row.replication for row in rows.find(self.catalog.tables, s.relations)), default=1)
-        alive = [n for n, m in members.items() if may_receive(m.state) and not self.disks[n].lost]
+        alive = [m for m in receiving(members.values()) if not self.disks[m.id].lost]
         if len(alive) < wanted and not open_of:
             self.attempt(lambda: self.ask_join(host))
         elif dead and self.chance.random() < 0.5:
@@ -744,6 +744,9 @@ class Cluster(World):
     def topology_left(self) -> str:
         tables = self.catalog.tables
         for what, those in {
+            "members without a disk": [
+                n for n, m in self.members().items() if self.disks[n].lost and is_member(m.state)
+            ],
             "requests": topology.open_requests(tables),
             "transitions": list(topology.transitions(tables).values()),
             "sessions": rows.find(tables, s.sessions, closed_version=None),

@@ -217,6 +217,16 @@ def test_an_empty_tablet_of_a_removed_node_needs_no_source() -> None:
     assert (move.kind, move.leaving, move.pending) == (REBUILD, Replica(NodeId("a"), 0), Replica(NodeId("b"), 0))
 
 
+def test_a_node_that_is_back_while_it_is_removed_or_replaced_is_copied_from() -> None:
+    """Of tablets of one copy, it is the only one to copy from."""
+    members = [member("a", state=NodeState.REMOVING), *nodes("b")]
+    (move,) = plan(topology(members, layout([["a"]]))).moves
+    assert (move.kind, move.leaving, move.pending) == (MIGRATION, Replica(NodeId("a"), 0), Replica(NodeId("b"), 0))
+    heir = replace(member("c", state=NodeState.REPLACING), replaced=NodeId("a"))
+    (move,) = plan(topology([*nodes("a", "b"), heir], layout([["a"]]))).moves
+    assert (move.kind, move.leaving, move.pending) == (MIGRATION, Replica(NodeId("a"), 0), Replica(NodeId("c"), 0))
+
+
 def test_a_busy_target_is_waited_for() -> None:
     members = [member("a", state=NodeState.DECOMMISSIONING, shards=4), *nodes("b")]
     state = topology(members, layout([[("a", shard)] for shard in range(4)]))

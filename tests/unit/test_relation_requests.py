@@ -182,3 +182,19 @@ def test_statements():
     assert parse("SHOW TABLETS") == cs.ShowTablets()
     assert parse("SHOW TABLETS OF orders") == cs.ShowTablets(table="orders")
     assert parse("SHOW TRANSITIONS") == cs.ShowTransitions()
+
+
+def test_a_node_that_is_being_replaced_gets_no_new_replica() -> None:
+    """Its successor could get the same tablet, and the tablet would have no node left to go to."""
+    members = {
+        A: Member(id=A, name=A, root="/a", state=NodeState.NORMAL),
+        B: Member(id=B, name=B, root="/b", state=NodeState.NORMAL),
+        C: Member(id=C, name=C, root="/c", state=NodeState.REPLACING, replaced=B),
+    }
+    assert place(list(members.values()), [A, B, C], tablets=2, replication=2) == ((A, C), (C, A))
+    with pytest.raises(UsageError, match="number of nodes"):
+        place(list(members.values()), [A, B, C], tablets=1, replication=3)
+    found = replace(topology(), members=members)
+    assert [m.id for m in found.receivers()] == [A, C]
+    to_b = replace(MOVE, parameters={"tablet": 0, "source": A, "target": B})
+    assert "node b, it replaced" in str(relation_requests.refusal(found, to_b))

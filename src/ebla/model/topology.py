@@ -224,6 +224,13 @@ class Layout:
         return zip(self.replicas[::2], self.replicas[1::2], strict=True)
 
 
+def receiving(members: Collection[Member]) -> list[Member]:
+    """The nodes that new replicas may come to while they live. One that is being replaced gets none: its successor has
+    room for those that it has, and may have one of the same tablet otherwise."""
+    replaced = {m.replaced for m in members if m.state is NodeState.REPLACING}
+    return [m for m in members if may_receive(m.state) and m.id not in replaced]
+
+
 def copies_max(receivers: Collection[Member]) -> tuple[int, str]:
     """How many copies of a tablet some nodes can have, and of what they have that many: where there are racks each copy
     is in another one, and otherwise on another node."""
@@ -270,4 +277,4 @@ class Topology:
 
     def receivers(self) -> list[Member]:
         """The nodes that new replicas may come to."""
-        return [m for m in self.members.values() if may_receive(m.state) and m.id in self.alive]
+        return [m for m in receiving(self.members.values()) if m.id in self.alive]

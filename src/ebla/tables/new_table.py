@@ -13,9 +13,8 @@ from ebla.base.settings import Settings
 from ebla.catalog import reads, topology
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError, UsageError
 from ebla.model import changes as c
-from ebla.model.lifecycle.node import may_receive
 from ebla.model.relation import HIDDEN_KEY, RESERVED, Column, Constraint, Kind, misnamed
-from ebla.model.topology import Member, copies_max
+from ebla.model.topology import Member, copies_max, receiving
 from ebla.relations import indexes as definition
 from ebla.relations.guard import dropping, refuse_if_read, require_kind
 from ebla.values import grammar, types
@@ -33,7 +32,7 @@ def place(
 
     A node whose storage root is not reached has a copy only where the others are too few.
     """
-    receivers = [n for n in nodes if may_receive(n.state)]
+    receivers = receiving(nodes)
     most, what = copies_max(receivers)
     if replication > most:
         raise UsageError(

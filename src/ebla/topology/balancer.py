@@ -153,8 +153,9 @@ def _must_leave(load: Load, node: NodeId) -> bool:
 
 
 def _is_drained(load: Load, node: NodeId) -> bool:
-    """Whether the replicas of a node that leaves are copied from it."""
-    return node in load.topology.alive and load.topology.members[node].state is NodeState.DECOMMISSIONING
+    """Whether the replicas of a node that leaves are copied from it: one that was dead and is back has them, too."""
+    member = load.topology.members.get(node)
+    return member is not None and may_hold(member.state) and node in load.topology.alive
 
 
 def _make(scratch: _Scratch, place: Place) -> None:

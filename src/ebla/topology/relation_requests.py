@@ -136,8 +136,9 @@ def _cannot_move(topology: Topology, request: Request) -> str | None:
     if target in hosts:
         return f"{what}: expected no replica on node {name_of(topology, target)}, found one"
     member = topology.members.get(target)
-    if member is None or not may_receive(member.state) or target not in topology.alive:
-        state = "none" if member is None else "it down" if target not in topology.alive else f"it {member.state}"
+    if member is None or member not in topology.receivers():
+        down, leaves = target not in topology.alive, member is not None and may_receive(member.state)
+        state = "none" if member is None else "it down" if down else f"it {'replaced' if leaves else member.state}"
         return f"{what}: expected a live node that takes replicas, found node {name_of(topology, target)}, {state}"
     return None
 

@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterator
 from ebla.base.ids import NodeId, TabletId
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
-from ebla.model.lifecycle.node import NodeState, is_member, may_receive
+from ebla.model.lifecycle.node import NodeState, is_member
 from ebla.model.scopes import TOPOLOGY
 from ebla.model.topology import (
     BESIDE,
@@ -392,7 +392,7 @@ def _touches(topology: Topology, node: NodeId) -> Iterator[Tablet]:
 
 
 def _others(topology: Topology, node: NodeId) -> list[Member]:
-    return [m for m in topology.members.values() if m.id != node and may_receive(m.state) and m.id in topology.alive]
+    return [m for m in topology.receivers() if m.id != node]
 
 
 def _ignored_nodes(request: Request) -> frozenset[NodeId]:
