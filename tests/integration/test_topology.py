@@ -196,7 +196,9 @@ def test_a_node_that_lacks_a_feature_is_refused_and_has_left(tmp_path: Path, mon
             return replace(new(*given), features=frozenset({"topology_requests"}))
 
         monkeypatch.setattr(registration, "_new", older)
-        with pytest.raises(UsageError, match="found it without building_calls, tablet_transitions; upgrade it"):
+        with pytest.raises(
+            UsageError, match="found it without building_calls, local_roots, tablet_transitions; upgrade it"
+        ):
             connect(tmp_path / "w", nodes={"node2": str(tmp_path / "two")})
         assert states(db) == [("node1", "normal"), ("node2", "left")]
         assert asked(db) == [("join", "failed")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -13,36 +12,16 @@ from pyspark.sql import SparkSession
 
 import ebla
 from ebla.catalog import topology
-from ebla.catalog.processes import Role
-from ebla.cluster.local_cluster import free_port
-from ebla.cluster.peers import Peer, Peers
+from ebla.cluster.peer import Peer
+from ebla.cluster.peers import Peers
 from ebla.server import rpc
 from ebla.server.app import create_app
 from ebla.server.listener import Address, Listener
 from ebla.server.options import Options
 from ebla.topology import service
 from support.certificates import make_certificate
-from support.warehouse import connect, eventually
-
-SECRET = "the secret of a cluster"
-
-
-class Nodes:
-    """Nodes of one cluster in this process, each with an API and calls to the others."""
-
-    def __init__(self, url: str, folder: Path, stack: ExitStack) -> None:
-        self._url, self._folder, self._stack = url, folder, stack
-        self._ports: set[int] = set()
-
-    def start(self, name: str, spark: SparkSession | None = None, **settings: Any) -> ebla.Database:
-        port = free_port(self._ports, first=33_500)
-        self._ports.add(port)
-        place = {"node": name, "storage_root": str(self._folder / name), "address": f"http://127.0.0.1:{port}"}
-        opened = self._stack.enter_context(connect(self._url, spark, role=Role.NODE, **place, **settings))
-        app = create_app(opened, Options(routers=(rpc.router(opened, SECRET),)))
-        self._stack.enter_context(Listener(app, Address(port=port)))
-        self._stack.enter_context(Peers(opened, SECRET))
-        return opened
+from support.nodes import SECRET, Nodes
+from support.warehouse import eventually
 
 
 @pytest.fixture

@@ -53,3 +53,18 @@ def test_a_password_is_in_no_message():
     with pytest.raises(UsageError) as caught:
         load(None, {**ENOUGH, "catalog": "mysql://ebla:secret@db/ebla"}, {})
     assert "secret" not in str(caught.value)
+
+
+def test_a_local_root_needs_a_secret_a_directory_and_a_spark_of_this_machine():
+    given = {**ENOUGH, "local_root": True}
+    config = load(None, {**given, "secret": "of sixteen letters"}, {})
+    assert config.connect_settings()["local_root"] is True
+    assert load(None, {**ENOUGH, "secret": "of sixteen letters"}, {"EBLA_NODE_LOCAL_ROOT": "true"}).local_root
+    with pytest.raises(UsageError) as caught:
+        load(None, {**given, "root": "s3://bucket/n1", "spark_master": "spark://host:7077"}, {})
+    for part in (
+        "secret: expected one",
+        "root: expected a directory of this machine",
+        "spark_master: expected local[N]",
+    ):
+        assert part in str(caught.value)

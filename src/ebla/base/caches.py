@@ -212,6 +212,8 @@ class Caches:
 
     def __init__(self, bytes_max: int) -> None:
         whole = sum(SHARES.values())
+        self.others: list[Callable[[], Sequence[Usage]]] = []
+        """What else the database keeps, on its disk."""
         self._caches = {name: Lru[Any](name.value, bytes_max * share // whole) for name, share in SHARES.items()}
 
     def cache(self, name: CacheName) -> Lru[Any]:
@@ -219,4 +221,5 @@ class Caches:
 
     def usage(self) -> Sequence[Usage]:
         """How full each is, and those that the process shares."""
-        return [*(kept.usage for kept in self._caches.values()), *(kept.usage for kept in _of_process)]
+        others = (usage for usages in self.others for usage in usages())
+        return [*(kept.usage for kept in self._caches.values()), *(kept.usage for kept in _of_process), *others]

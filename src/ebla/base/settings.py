@@ -40,6 +40,9 @@ class Settings(BaseModel):
 
     node: str = Field("node1", description="The name of the node that this process is.")
     storage_root: str | None = Field(None, description="Where this node's runs lie; default: <warehouse>/data.")
+    local_root: bool = Field(
+        False, description="Only this machine reaches the storage root: other nodes fetch runs through this node."
+    )
     nodes: dict[str, NodeSettings] = Field(
         default_factory=dict,
         description="More nodes that live in this process: name to storage root, or to a mapping with `root` and, "
@@ -141,6 +144,11 @@ class Settings(BaseModel):
     )
     read_cache_bytes: int = Field(
         768 * 2**20, ge=0, description="What a process keeps in memory of runs and snapshots, all caches together."
+    )
+    file_cache_bytes: int = Field(
+        10 * 2**30,
+        gt=0,
+        description="What a node keeps on its disk of runs that it fetched from nodes with local storage roots.",
     )
     index_tablets_per_job: int = Field(
         8, gt=0, description="The number of tablets of a table that one Spark job reads to fill its indexes."

@@ -444,6 +444,11 @@ def named_paths(state: State, node: NodeId, among: Iterable[str] | None = None) 
     return rows.values(state, s.runs.c.path, host_id=node, **some)
 
 
+def is_named(state: State, relation: RelationId, path: str) -> bool:
+    """Whether the manifest names a file of a relation, under the root of any node."""
+    return bool(rows.values(state, s.runs.c.path, relation_id=relation, path=path))
+
+
 def newest_write(state: State, relation: RelationId) -> Version:
     """The version of the last data commit or truncation of the relation."""
     written = rows.greatest(state, s.runs.c.begin_version, relation_id=relation, **WRITTEN)

@@ -110,7 +110,8 @@ def _add(state: State, node: Member, now: int) -> Change:
     if found is not None:
         raise ConflictError(f"node {node.name}: expected a host id of its own, found {node.id} {found.node_state}")
     for other in _members(state).values():
-        if other.state is not NodeState.LEFT and (other.name == node.name or other.root == node.root):
+        same_root = other.root == node.root and not node.has_local_root  # a path of another machine is another root
+        if other.state is not NodeState.LEFT and (other.name == node.name or same_root):
             what = "name" if other.name == node.name else "storage root"
             raise NodeConflictError(
                 f"node {node.name} at {node.root}: expected a {what} of its own, found node {other.name} "

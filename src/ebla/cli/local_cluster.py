@@ -29,6 +29,9 @@ def up(
     spark: Annotated[
         str, typer.Option(metavar="local|standalone|none", help="Where Spark runs: in each node, beside them, or not.")
     ] = "local",
+    local_roots: Annotated[
+        bool, typer.Option("--local-roots", help="No node reaches another's root by path, as on different machines.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Start PostgreSQL, nodes and Spark on this machine, and print addresses and the first token.
@@ -40,7 +43,7 @@ def up(
 
     if spark not in ("local", "standalone", "none"):
         raise UsageError(f"spark: expected local, standalone or none, found {spark!r}")
-    cluster = local_cluster.up(directory, nodes=nodes, spark=spark)  # type: ignore[arg-type]
+    cluster = local_cluster.up(directory, nodes=nodes, spark=spark, local_roots=local_roots)  # type: ignore[arg-type]
     urls = [one.url for one in cluster.nodes]
     show({"directory": str(cluster.directory), "urls": urls, "token": cluster.token}, as_json=json)
 

@@ -32,6 +32,9 @@ def start(
     catalog: Annotated[str | None, typer.Option(metavar="URL", help="The catalog: postgresql://…")] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="The name of this node.")] = None,
     root: Annotated[str | None, typer.Option(metavar="DIR", help="Where this node's runs lie.")] = None,
+    local_root: Annotated[
+        bool | None, typer.Option("--local-root", help="Only this machine reaches the root; others fetch runs.")
+    ] = None,
     listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Where the API is served; default 127.0.0.1:7601.")
     ] = None,

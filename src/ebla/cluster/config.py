@@ -28,6 +28,7 @@ class NodeConfig(BaseModel):
     catalog: str = Field(description="The address of the catalog: postgresql://…")
     name: str = Field(min_length=1, description="The name of this node.")
     root: str = Field(min_length=1, description="Where this node's runs lie.")
+    local_root: bool = Field(False, description="Only this machine reaches the root; others fetch runs over HTTP.")
     listen: str = Field("127.0.0.1:7601", description="Where the API is served: HOST:PORT.")
     found: str | None = Field(None, description="Found a cluster of this name with this node.")
     replaces: str | None = Field(None, description="The dead node in whose place this one comes.")
@@ -58,7 +59,8 @@ class NodeConfig(BaseModel):
     def connect_settings(self) -> dict[str, Any]:
         """What the node's process opens its catalog with."""
         given: dict[str, Any] = {**DEFAULTS, **self.settings}
-        given |= {"node": self.name, "storage_root": self.root, "datacenter": self.datacenter, "rack": self.rack}
+        given |= {"node": self.name, "storage_root": self.root, "local_root": self.local_root}
+        given |= {"datacenter": self.datacenter, "rack": self.rack}
         given["address"] = f"{'https' if self.address.has_tls else 'http'}://{self.listen}"
         if self.shards is not None:
             given["shards"] = self.shards
@@ -139,6 +141,12 @@ def _wrong(config: NodeConfig) -> list[str]:
         found.append(str(error))
     if not config.spark_master.startswith(("local[", "spark://")) and config.has_spark:
         found.append(f"spark_master: expected local[N], spark://HOST:PORT or none, found {config.spark_master!r}")
+    if config.local_root and config.secret is None:
+        found.append("secret: expected one, with which other nodes fetch files of a local root, found none")
+    if config.local_root and config.spark_master.startswith("spark://"):
+        found.append("spark_master: expected local[N] or none, whose tasks reach a local root, found spark://…")
+    if config.local_root and "://" in config.root:
+        found.append(f"root: expected a directory of this machine for a local root, found {config.root}")
     found += [
         f"{name}: expected a file, found {path}"
         for name in ("tls_cert", "tls_key", "tls_ca")

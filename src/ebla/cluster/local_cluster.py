@@ -29,12 +29,16 @@ from ebla.cluster.detached_process import DetachedProcess
 from ebla.cluster.postgres import Postgres
 from ebla.cluster.process import Place
 from ebla.errors import NodeUnavailableError, UsageError
+from ebla.model.topology import LOCAL
 
 FILE = "cluster.json"
 FIRST_PORT = 7601
 POSTGRES_PORT = 54_320
 UP_S = 90.0
 DOWN_S = 20.0
+
+HIDDEN = "/proc/self/cwd/data"
+"""A local root: each process finds its own one there, and no other's, as if it were alone on its machine."""
 
 SparkKind = Literal["local", "standalone", "none"]
 
@@ -66,6 +70,8 @@ class LocalCluster:
     spark_pids: tuple[int, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     first_port: int = FIRST_PORT
+    local_roots: bool = False
+    """Whether each process alone reaches its root: it has the same path in all of them, below their directories."""
 
     # ---- what is kept -----------------------------------------------------------------------------------
 
@@ -131,7 +137,8 @@ class LocalCluster:
         said: dict[str, Any] = {
             "catalog": self.postgres.url,
             "name": name,
-            "root": str(self.root(name)),
+            "root": HIDDEN if self.local_roots else str(self.root(name)),
+            "local_root": self.local_roots,
             "listen": f"127.0.0.1:{node.port}",
             "spark_master": node.spark_master,
             "secret": self.secret,
@@ -146,6 +153,7 @@ class LocalCluster:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                cwd=folder if self.local_roots else None,
                 env={**os.environ, **(environment or {})},
             )
 
@@ -174,6 +182,7 @@ def up(
     with_spark: int | None = None,
     settings: Mapping[str, Any] | None = None,
     first_port: int | None = None,
+    local_roots: bool = False,
 ) -> LocalCluster:
     """Make and start a cluster, or start again what does not run of the one that is there.
 
@@ -183,6 +192,8 @@ def up(
     directory = directory.absolute()
     if (directory / FILE).exists():
         return again(LocalCluster.read(directory))
+    if local_roots and (spark == "standalone" or not Path(HIDDEN).parent.exists()):
+        raise UsageError("local_roots: expected Spark in each node, and Linux, which tells processes apart")
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise UsageError(f"{directory}: expected an empty directory, or one of a cluster, found other files")
@@ -194,7 +205,7 @@ def up(
     cluster = LocalCluster(
         directory=directory, postgres_directory=postgres.directory, postgres_port=port, password=password, spark=spark,
         secret=secrets.token_hex(16),
-        spark_pids=pids, settings=dict(settings or {}), first_port=first_port or FIRST_PORT,
+        spark_pids=pids, settings=dict(settings or {}), first_port=first_port or FIRST_PORT, local_roots=local_roots,
     )  # fmt: skip
     for number in range(1, nodes + 1):
         cluster = cluster.added(f"n{number}", spark=with_spark is None or number <= with_spark)
@@ -224,8 +235,10 @@ def first_token(cluster: LocalCluster) -> str:
     """Make the first user, an administrator; its token."""
     from ebla.api.connect import connect
 
+    first = cluster.nodes[0].name
+    root = LOCAL + HIDDEN if cluster.local_roots else str(cluster.root(first))
     with connect(
-        cluster.postgres.url, node=cluster.nodes[0].name, storage_root=str(cluster.root(cluster.nodes[0].name)),
+        cluster.postgres.url, node=first, storage_root=root,
         auto_refresh=False, role="command",
     ) as database:  # fmt: skip
         found: list[dict[str, Any]] = database.sql("CREATE USER admin ROLE admin").to_arrow().to_pylist()

@@ -23,6 +23,8 @@ from ebla.build.coordinator import Call
 from ebla.build.node import TermRefused
 from ebla.build.worker import Answer
 from ebla.catalog import processes, topology
+from ebla.cluster.file_calls import FileCalls
+from ebla.cluster.peer import LEFT_ALONE_S, Peer
 from ebla.errors import EblaError, NodeUnavailableError
 from ebla.model.topology import BUILDING_CALLS, features_in_use
 from ebla.server.rpc import SECRET, WORK_S
@@ -36,8 +38,6 @@ GAP_S = 0.05
 """Between two messages to all: commits of this time share one."""
 KNOWN_S = 1.0
 """How long a list of the living is taken for true."""
-LEFT_ALONE_S = 2.0
-"""How long a node is not called that could not be reached."""
 WAKE_S = 3.0
 CALLS_MAX = 32
 
@@ -62,12 +62,14 @@ class Peers:
     def __enter__(self) -> Peers:
         self._database.context.catalog.announce = self._due.set
         self._database.builder.nodes.remote = self.work
+        self._database.context.nodes.calls = FileCalls(self._client, self.living)
         self._thread.start()
         return self
 
     def __exit__(self, *raised: object) -> None:
         self._database.context.catalog.announce = lambda: None
         self._database.builder.nodes.remote = lambda call: None
+        self._database.context.nodes.calls = None
         self._over = True
         self._due.set()
         self._calls.shutdown(wait=False, cancel_futures=True)
@@ -183,16 +185,3 @@ class Peers:
         if not answer.is_success:
             raise NodeUnavailableError(f"{peer.address}: {found.get('detail', answer.status_code)}")
         return found
-
-
-class Peer:
-    """What a process knows of another one."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.builds = False
-        self.topology = 0
-        """The version that it said to follow."""
-        self.is_called = False
-        self.again = False
-        self.alone_until_s = 0.0

@@ -11,6 +11,7 @@ from ebla.indexes import maintain, uniqueness
 from ebla.model.relation import DELETED
 from ebla.model.snapshot import Snapshot
 from ebla.spark import scan as sscan
+from ebla.storage import runs as rf
 from ebla.tables.commit import Commit, Overtaken
 
 
@@ -31,7 +32,7 @@ class EntryMaintainer:
     def follow_files(self, commit: Commit, before: Snapshot | None, *, emptied: bool) -> None:
         context, sink = commit.context, commit.sink
         schema = sscan.struct(sink.relation.columns).add(DELETED, T.BooleanType())
-        paths = [commit.transaction.roots[run.nodes[0]].full(run.path) for run in sink.runs]
+        paths = rf.paths(commit.transaction.roots, sink.runs)
         for index, follower in commit.followers:
             # Expressions are those of the session that created the index.
             spark = context.view_session(index.settings, small=False) if index.settings else context.writer

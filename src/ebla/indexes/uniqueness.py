@@ -25,6 +25,7 @@ from ebla.model.snapshot import Snapshot
 from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
+from ebla.storage import runs as rf
 from ebla.storage.node_storage import NodeStorage
 from ebla.tables.context import Context
 from ebla.tables.lookup import in_both
@@ -124,7 +125,7 @@ def refuse_in_files(
 
     roots = context.roots()
     schema = sscan.struct(index.relation.key).add(DELETED, "boolean")
-    written = sscan.files(context.writer, [roots[r.nodes[0]].full(r.path) for r in runs], schema)
+    written = sscan.files(context.writer, rf.paths(roots, runs), schema)
     gained = written.filter(f"NOT coalesce({DELETED}, false)").drop(DELETED)
     after = gained
     if snapshot is not None and (snapshot.level1 or snapshot.level0):

@@ -21,8 +21,13 @@ LEASE = "topology"
 
 BUILDING_CALLS = "building_calls"
 """A node does tasks of builds that another one calls it for (`ebla.server.rpc`)."""
-FEATURES = frozenset({"tablet_transitions", "topology_requests", BUILDING_CALLS})
+LOCAL_ROOTS = "local_roots"
+"""A node reaches the files of nodes whose storage roots are local to their machines (`ebla.server.files`)."""
+FEATURES = frozenset({"tablet_transitions", "topology_requests", BUILDING_CALLS, LOCAL_ROOTS})
 """What a node of this release can do. One that lacks what all members can is refused."""
+
+LOCAL = "local://"
+"""What the recorded storage root of a node begins with that only the processes of its machine reach by path."""
 
 Tablet = tuple[RelationId, TabletId]
 """A tablet of a table or a view. Those of indexes lie where their bases' do and move with them."""
@@ -47,6 +52,15 @@ class Member:
     address: str | None = None
     replaced: NodeId | None = None
     """The node in whose place it came."""
+
+    @property
+    def has_local_root(self) -> bool:
+        return is_local(self.root)
+
+
+def is_local(root: str) -> bool:
+    """Whether a storage root, as it is recorded, is reached by path on one machine alone."""
+    return root.startswith(LOCAL)
 
 
 def features_in_use(members: Iterable[Member]) -> frozenset[str]:

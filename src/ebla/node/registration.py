@@ -27,7 +27,7 @@ from ebla.errors import CatalogError, NodeConflictError
 from ebla.model import changes as c
 from ebla.model.lifecycle.node import NodeState, is_member, may_hold
 from ebla.model.scopes import TOPOLOGY
-from ebla.model.topology import FEATURES, Member, features_in_use, is_next_to
+from ebla.model.topology import FEATURES, LOCAL, LOCAL_ROOTS, Member, features_in_use, is_local, is_next_to
 from ebla.model.topology_changes import AddNode, SetNodeBuild
 from ebla.storage.files import MARKER, Owner, Root
 
@@ -57,22 +57,50 @@ def register(catalog: Catalog, settings: Settings) -> Registration:
     wanted, cluster = _wanted(catalog, settings), catalog.cluster_id()
     while True:
         stored = catalog.read(topology.members)
+        wanted = _as_registered(stored, wanted)
         held = {member.name: member.root for member in stored.values() if may_hold(member.state)}
         strangers = _strangers(catalog, cluster, stored, wanted, settings)
-        _refuse_nested({name: catalog.located(root) for name, root in {**held, **wanted}.items()})
+        _refuse_nested({**{n: catalog.located(r) for n, r in held.items()}, **_places(catalog, wanted)})
+        _refuse_local_roots(stored, wanted)
         _refuse_far_release(stored, settings.node)
-        asking = [_claimed(catalog.located(node.root), cluster, node, settings.file_mask) for node in strangers]
+        asking = [_claimed(_place(catalog, node.root), cluster, node, settings.file_mask) for node in strangers]
         if stored:
             break
         _found(catalog, asking)
     by_name = {member.name: member for member in stored.values() if is_member(member.state)}
     for name in wanted:
         if name in by_name:
-            _warn_if_down(catalog.located(by_name[name].root), Owner(cluster, by_name[name].id), name)
+            _warn_if_down(_place(catalog, by_name[name].root), Owner(cluster, by_name[name].id), name)
     _refresh_builds(catalog, settings, stored, [by_name[name] for name in wanted if name in by_name])
     nodes = by_name | {member.name: member for member in asking}
     roots = {nodes[name].id: nodes[name].root for name in wanted}
     return Registration(node=nodes[settings.node].id, roots=roots, asking=tuple(asking))
+
+
+def _place(catalog: Catalog, root: str) -> str:
+    """Where a root of this machine lies."""
+    return catalog.located(root).removeprefix(LOCAL)
+
+
+def _places(catalog: Catalog, wanted: Mapping[str, str]) -> dict[str, str]:
+    return {name: _place(catalog, root) for name, root in wanted.items()}
+
+
+def _as_registered(stored: Mapping[NodeId, Member], wanted: Mapping[str, str]) -> dict[str, str]:
+    """A root that is registered as local to its machine stays so, whether that is said again or not."""
+    local = {member.name: member.root for member in stored.values() if is_member(member.state)}
+    return {name: LOCAL + root if local.get(name) == LOCAL + root else root for name, root in wanted.items()}
+
+
+def _refuse_local_roots(stored: Mapping[NodeId, Member], wanted: Mapping[str, str]) -> None:
+    """Refuse a root that other members could not reach: they are of an older release."""
+    if stored and LOCAL_ROOTS not in features_in_use(stored.values()):
+        for name, root in wanted.items():
+            if is_local(root):
+                raise NodeConflictError(
+                    f"node {name}: expected every member to have the feature {LOCAL_ROOTS}, which a local storage root "
+                    "needs, found one without it; upgrade all nodes first"
+                )
 
 
 def _refuse_far_release(stored: Mapping[NodeId, Member], name: str) -> None:
@@ -145,6 +173,7 @@ def _wanted(catalog: Catalog, settings: Settings) -> dict[str, str]:
     """
     if settings.storage_root is not None:
         root = _absolute(settings.storage_root)
+        root = LOCAL + root if settings.local_root and not is_local(root) else root
     else:
         with catalog.reading() as connection:
             registered = topology.members(connection).get(topology.host_id(connection, settings.node))
@@ -159,7 +188,7 @@ def _strangers(
     found = []
     by_name = {member.name: member for member in stored.values() if member.state is not NodeState.LEFT}
     for name, root in wanted.items():
-        member, place = by_name.get(name), catalog.located(root)
+        member, place = by_name.get(name), _place(catalog, root)
         if member is not None and is_member(member.state):
             if member.root != root:
                 raise NodeConflictError(

@@ -14,6 +14,7 @@ from ebla.predicates.conditions import Equals, Filter, IsNull, NotNull, OneOf, P
 from ebla.query.overlay import Source
 from ebla.storage import runs as rf
 from ebla.storage.duck import READ, literally, quoted
+from ebla.storage.files import Root
 from ebla.storage.rows import distinct
 from ebla.storage.runs import VERSION
 from ebla.tables.level0 import LevelZero, in_memory
@@ -280,11 +281,10 @@ class Scan:
         """Files by what they store of the columns: the name here and whether it has today's type."""
         names = self._names()
         found: dict[tuple[tuple[str, str], ...], list[str]] = {}
-        for run in runs:
+        for run, path in zip(runs, rf.paths(self._roots, runs, Root.inner), strict=True):
             schema = self._source.store.footer(self._roots, run).schema
             stored = tuple((base, self._expression(name, schema)) for base, name in names.items())
-            node = rf.readable_node(self._roots, run) or run.nodes[0]
-            found.setdefault(stored, []).append(literally(self._roots[node].inner(run.path)))
+            found.setdefault(stored, []).append(literally(path))
         return list(found.items())
 
     def _expression(self, name: str, schema: pa.Schema) -> str:

@@ -128,7 +128,8 @@ class RequestPool:
 
         def carried_out() -> Done:
             patience = self.database.context.catalog.patience
-            with patience.without(), a.asking(a.UserRequest(id=caller.id, user=caller.user.name)):
+            files = self.database.context.nodes.reading()
+            with files, patience.without(), a.asking(a.UserRequest(id=caller.id, user=caller.user.name)):
                 return work()
 
         return await asyncio.get_running_loop().run_in_executor(self.queries, carried_out)
@@ -140,7 +141,9 @@ class RequestPool:
         begun: list[RunningRequest] = []
 
         def carried_out() -> Done:
-            with self._begun(caller, text) as running, self.database.context.sessions.tags.statement(tag=running.tag):
+            context = self.database.context
+            tagged, kept = context.sessions.tags.statement, context.storage.nodes.reading
+            with self._begun(caller, text) as running, kept(), tagged(tag=running.tag):
                 begun.append(running)
                 try:
                     running.asked.require_wanted()

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from ebla.base.ids import NodeId, TaskId, Term, Version
 from ebla.build.node import TermRefused
 from ebla.errors import NodeUnavailableError, TokenError
+from ebla.server import files
 
 if TYPE_CHECKING:
     from ebla.api.database import Database
@@ -77,6 +78,7 @@ def router(database: Database, secret: str) -> APIRouter:
         ids = [TaskId(one) for one in body.ids]
         return _answer(database.builder.called.call(NodeId(body.host), Term(body.term), body.shard, ids))
 
+    files.add_to(made, database)
     return made
 
 

@@ -118,9 +118,9 @@ def merged(
     copies = rf.require_copies(snapshot, roots)
     schema = struct(relation.columns)
     if not snapshot.level0:
-        return files(spark, [roots[copies[r.id]].full(r.path) for r in snapshot.level1], schema)
+        return files(spark, rf.paths(roots, snapshot.level1, chosen=copies), schema)
     if _stands_alone(snapshot):
-        return files(spark, [roots[copies[r.id]].full(r.path) for r in snapshot.level0], schema)
+        return files(spark, rf.paths(roots, snapshot.level0, chosen=copies), schema)
     if carries_rows(snapshot, rows_max):
         table = rf.mutations(relation, snapshot.level0, roots, cache, snapshot)
         alive = table.filter(pc.invert(pc.fill_null(table[DELETED], False)))
@@ -134,7 +134,7 @@ def merged(
         keys = _changed_keys(spark, snapshot, copies, roots) if snapshot.level1 else None
     if keys is None:
         return upserts
-    base = files(spark, [roots[copies[r.id]].full(r.path) for r in snapshot.level1], schema)
+    base = files(spark, rf.paths(roots, snapshot.level1, chosen=copies), schema)
     left = without(base, keys, relation) if places is None else _without_places(spark, base, places)
     return left.unionAll(upserts)
 
@@ -200,7 +200,7 @@ def _changed_keys(
     """The same of level 0 in files. A key stands there as often as it was written: nothing has to be ranked."""
     identity = snapshot.relation.identity
     if snapshot.uniform_cutoff:
-        paths = [roots[copies[r.id]].full(r.path) for r in snapshot.level0]
+        paths = rf.paths(roots, snapshot.level0, chosen=copies)
         rows = files(spark, paths, struct(identity)).selectExpr("*", f"{token_sql(identity)} AS {TOKEN}")
     else:
         rows = _mutations(spark, snapshot.relation, snapshot.level0, copies, roots, snapshot)
@@ -254,7 +254,7 @@ def _mutations(
 ) -> DataFrame:
     """All mutations in runs, with `_token` and `_version`; of a snapshot, those that level 1 does not have."""
     schema = struct(relation.columns).add(T.StructField(DELETED, T.BooleanType()))
-    paths = {roots[copies[r.id]].full(r.path): r for r in runs}
+    paths = dict(zip(rf.paths(roots, runs, chosen=copies), runs, strict=True))
     versions = {int(run.begin_version) for run in runs}
     read = files(spark, list(paths), schema)
     token = f"{token_sql(relation.identity)} AS {TOKEN}"

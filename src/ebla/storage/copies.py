@@ -15,7 +15,9 @@ import pyarrow as pa
 
 from ebla.base.ids import NodeId
 from ebla.errors import StorageError, StorageFullError
+from ebla.storage.file_cache import RemoteFileError
 from ebla.storage.files import Root, encoded, translated
+from ebla.storage.remote_root import RemoteRoot
 from ebla.storage.runs import in_threads
 
 log = logging.getLogger("ebla.storage")
@@ -50,7 +52,7 @@ def copy(
 
     def put(root: Root) -> None:
         if root.location != source.location:
-            source.copy_to(root, path)
+            root.receive(source, path)
 
     return _reached(path, roots, nodes, least, put)
 
@@ -96,6 +98,14 @@ def copy_checked(source: Root, target: Root, path: str, size: int, beside: str) 
     It is written under a name of the copier's own, `beside`, and then renamed: a reader, or another copier of the same
     file, finds it whole. Where that fails, what was there before is untouched, and nothing is left beside it.
     """
+    try:
+        source.fetch(path)
+    except RemoteFileError:
+        source.distrust(path)  # the next try is with another copy
+        raise
+    if isinstance(target, RemoteRoot):
+        target.receive_checked(source, path, size, beside)
+        return
     try:
         _copy_beside(source, target, path, size, beside)
         target.move(beside, path)

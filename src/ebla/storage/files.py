@@ -24,6 +24,7 @@ from pyarrow import fs
 from ebla.base.ids import NodeId, RelationId, TransactionId
 from ebla.base.rights import PRIVATE, make_directory, make_file, restrict
 from ebla.errors import StorageError, StorageFullError
+from ebla.model.topology import is_local
 
 _OWNER = re.compile(r"^r\d+/t(\d+)-")
 MARKER = "ebla-root.json"
@@ -89,10 +90,10 @@ def _may_be_nan(table: pa.Table, field: pa.Field) -> bool:
     return pa.types.is_floating(field.type) and bool(pc.any(pc.is_nan(table[field.name])).as_py())
 
 
-def encoded(table: pa.Table) -> pa.Buffer:
+def encoded(table: pa.Table, row_group_rows: int = ROW_GROUP_ROWS) -> pa.Buffer:
     """The bytes of the file that `Root.write_parquet` writes."""
     with pa.BufferOutputStream() as out:
-        _encode(table, out, ROW_GROUP_ROWS)
+        _encode(table, out, row_group_rows)
         return out.getvalue()
 
 
@@ -110,12 +111,20 @@ def _encode(table: pa.Table, out: pa.NativeFile, row_group_rows: int) -> None:
 class Root:
     """One node's storage root."""
 
+    is_remote = False
+    """Whether files come and go through the process of its node."""
+
     def __init__(self, location: str, *, fsync: bool = True, mask: int = PRIVATE, owner: Owner | None = None) -> None:
         """`mask`: the rights that what is made here does not give; it counts for a local directory.
 
         `owner`: whose root it is. Where the marker does not say so, the node's disk is gone, or another one is in its
         place: nothing is written or removed then.
         """
+        if is_local(location):
+            raise StorageError(
+                f"{location}: expected a storage root that is reached by path, found one that is local to the machine "
+                "of its node; ask a node over HTTP instead"
+            )
         if "://" not in location:
             location = str(Path(location).absolute())
         self.location = location
@@ -297,17 +306,25 @@ class Root:
             if self.local:
                 restrict(Path(self.inner(target)), self.mask)
 
-    def copy_to(self, other: Root, path: str) -> None:
-        other.make_place(path)
-        with translated(other.full(path)):
+    def fetch(self, path: str) -> None:
+        """Have a file where `inner` and `full` say that it is."""
+
+    def fetch_again(self, path: str) -> None:
+        """The same as its node has it now."""
+
+    def receive(self, source: Root, path: str) -> None:
+        """Copy a file of another root here."""
+        source.fetch(path)
+        self.make_place(path)
+        with translated(self.full(path)):
             fs.copy_files(
+                source.inner(path),
                 self.inner(path),
-                other.inner(path),
-                source_filesystem=self.filesystem,
-                destination_filesystem=other.filesystem,
+                source_filesystem=source.filesystem,
+                destination_filesystem=self.filesystem,
                 use_threads=False,
             )
-            other.flush(path)
+            self.flush(path)
 
     def remove(self, path: str) -> bool:
         """Delete a file; one that is gone already is fine."""

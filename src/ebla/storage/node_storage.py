@@ -28,8 +28,10 @@ class NodeStorage:
     @classmethod
     def open(cls, catalog: Catalog, settings: Settings, caches: Caches, own: Mapping[NodeId, str]) -> NodeStorage:
         """`own`: where the nodes of this process keep their files."""
+        nodes = Roots(catalog, settings, own)
+        caches.others.append(nodes.usage)
         return cls(
-            nodes=Roots(catalog, settings, own),
+            nodes=nodes,
             caches=caches,
             store=Store(caches),
             level0=LevelZeroCache(caches.cache(CacheName.LEVEL0)),

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from sqlalchemy import Connection
 
+from ebla.base.caches import Usage
 from ebla.base.ids import NodeId
 from ebla.base.settings import Settings
 from ebla.catalog import reads
 from ebla.catalog.store import Catalog
+from ebla.model.topology import LOCAL, is_local
+from ebla.storage.file_cache import FileCache, Reads
 from ebla.storage.files import Owner, Root
 from ebla.storage.node_files import NodeFiles
+from ebla.storage.remote_root import FileCalls, RemoteRoot
+
+CACHE = "ebla-file-cache"
+"""The folder of files of other nodes, in a storage root of this process."""
 
 
 class Roots:
@@ -25,7 +36,11 @@ class Roots:
         self._own = own
         self._settings = settings
         self._opened: dict[NodeId, Root] = {}
+        self._cache: FileCache | None = None
+        self._reads = Reads()
         self._lock = threading.Lock()
+        self.calls: FileCalls | None = None
+        """Calls to other processes for files under roots that are local to their machines."""
 
     def read(self, connection: Connection) -> dict[NodeId, Root]:
         """The roots of all nodes that may hold replicas."""
@@ -44,13 +59,40 @@ class Roots:
         """The nodes that live with this process: its own, if their roots are there."""
         return frozenset(node for node, root in self.of(self._own).items() if root.is_writable)
 
+    def own(self, node: NodeId) -> Root | None:
+        """The root of a node that lives with this process."""
+        return self.of(self._own)[node] if node in self._own else None
+
     def of(self, locations: Mapping[NodeId, str]) -> dict[NodeId, Root]:
         """The roots of these nodes."""
-        settings = self._settings
         with self._lock:
             for node, location in locations.items():
                 if node not in self._opened:
-                    place = self._catalog.located(location)
-                    owner = Owner(self._cluster, node)
-                    self._opened[node] = Root(place, fsync=settings.fsync, mask=settings.file_mask, owner=owner)
+                    self._opened[node] = self._root(node, location)
             return {node: self._opened[node] for node in locations}
+
+    def _root(self, node: NodeId, location: str) -> Root:
+        settings = self._settings
+        if is_local(location) and node not in self._own:
+            return RemoteRoot(node, self._file_cache(), lambda: self.calls)
+        place = self._catalog.located(location).removeprefix(LOCAL)
+        owner = Owner(self._cluster, node)
+        return Root(place, fsync=settings.fsync, mask=settings.file_mask, owner=owner)
+
+    # ---- files of other machines ------------------------------------------------------------------------
+
+    def _file_cache(self) -> FileCache:
+        if self._cache is None:
+            places = [self._catalog.located(root).removeprefix(LOCAL) for root in self._own.values()]
+            here = next((Path(place) / CACHE for place in places if "://" not in place), None)
+            folder = here or Path(tempfile.gettempdir()) / f"{CACHE}-{os.getpid()}"
+            self._cache = FileCache(folder, self._settings.file_cache_bytes, self._reads, self._settings.file_mask)
+        return self._cache
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Keep the files that are fetched until the block ends."""
+        return self._reads.one()
+
+    def usage(self) -> Sequence[Usage]:
+        """How full the cache of fetched files is, where there is one."""
+        return [] if self._cache is None else [self._cache.usage]

@@ -103,14 +103,51 @@ def table_bytes(table: pa.Table) -> int:
 def readable_node(roots: Mapping[NodeId, Root], run: Run, preferred: Sequence[NodeId] = ()) -> NodeId | None:
     """A node whose copy of the run is there with the size that the manifest says; `None` if no copy is.
 
-    A copy that was found damaged in spite of its size does not count.
+    A copy that was found damaged in spite of its size does not count. One that must be fetched is the last choice.
     """
     order = [n for n in preferred if n in run.nodes] + [n for n in run.nodes if n not in preferred]
+    remote: list[NodeId] = []
     for node in order:
         root = roots.get(node)
-        if root is not None and root.sound(run.path, run.bytes):
+        if root is None:
+            continue
+        if root.is_remote:
+            remote.append(node)
+        elif root.sound(run.path, run.bytes):
             return node
-    return None
+    return next((node for node in remote if roots[node].sound(run.path, run.bytes)), None)
+
+
+def paths(
+    roots: Mapping[NodeId, Root],
+    runs: Sequence[Run],
+    named: Callable[[Root, str], str] = Root.full,
+    chosen: Mapping[RunId, NodeId] | None = None,
+) -> list[str]:
+    """Where the files of runs can be opened: the one place where that is found out for Spark and DuckDB.
+
+    `named`: how the reader names a file of a root. `chosen`: copies that were found sound. What lies under the root of
+    another machine is fetched first. A copy that its node does not give is passed over.
+    """
+
+    def one(run: Run) -> str:
+        node = None if chosen is None else chosen[run.id]
+        while True:
+            node = node or readable_node(roots, run) or run.nodes[0]
+            if node not in roots:
+                raise CorruptRunError(_what_is_there(roots, run))
+            try:
+                roots[node].fetch(run.path)
+            except OSError:
+                roots[node].distrust(run.path)
+                node = readable_node(roots, run)
+                if node is None:
+                    raise
+            else:
+                return named(roots[node], run.path)
+
+    is_remote = any(root.is_remote for root in roots.values())
+    return in_threads(one, runs) if is_remote else [one(run) for run in runs]
 
 
 def require_copies(snapshot: Snapshot, roots: Mapping[NodeId, Root]) -> dict[RunId, NodeId]:
@@ -140,6 +177,8 @@ def _what_is_there(roots: Mapping[NodeId, Root], run: Run) -> str:
     root = roots.get(run.nodes[0])
     if root is None:
         return f"{run.path} (expected {run.bytes} bytes on node {run.nodes[0]}, found no such node)"
+    if root.is_remote and not root.is_writable:
+        return f"{run.path} (expected {run.bytes} bytes on node {run.nodes[0]}, found the node down)"
     size = root.size(run.path)
     if size is None:
         found = "nothing"

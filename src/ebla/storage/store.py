@@ -451,6 +451,7 @@ def from_copy(roots: Mapping[NodeId, Root], run: Run, read: Callable[[Root], Rea
 def read_groups(root: Root, run: Run, footer: Footer, groups: Sequence[int], names: Sequence[str]) -> list[pa.Table]:
     if not names:
         return [pa.table({}) for _ in groups]
+    root.fetch(run.path)
     file = pq.ParquetFile(
         root.inner(run.path),
         filesystem=root.filesystem,

@@ -9,6 +9,7 @@ killed leaves the one before it whole.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -25,6 +26,7 @@ from ebla.catalog import dump, manifest, reads
 from ebla.catalog.manifest import File
 from ebla.errors import CorruptRunError, UsageError
 from ebla.storage.copies import copy_checked
+from ebla.storage.file_cache import RemoteFileError
 from ebla.storage.files import Root
 from ebla.tables.context import Context
 from ebla.tables.scans import Pins
@@ -98,12 +100,14 @@ def _copied(context: Context, pins: Pins, folder: Path) -> Backup:
 
 def _copy(file: File, roots: Sequence[Root], target: Root) -> None:
     """Copy a run from the first node that has it as the manifest says."""
-    source = next((root for root in roots if root.sound(file.path, file.bytes)), None)
-    if source is None:
-        raise CorruptRunError(
-            f"{file.path}: expected a copy of {file.bytes} bytes on a node, found none; CHECK TABLE says what is lost"
-        )
-    copy_checked(source, target, file.path, file.bytes, f"{file.path}.{uuid.uuid4().hex}")
+    for source in sorted(roots, key=lambda root: root.is_remote):
+        if source.sound(file.path, file.bytes):
+            with contextlib.suppress(RemoteFileError):  # a node on another machine that has it not, or is away
+                copy_checked(source, target, file.path, file.bytes, f"{file.path}.{uuid.uuid4().hex}")
+                return
+    raise CorruptRunError(
+        f"{file.path}: expected a copy of {file.bytes} bytes on a node, found none; CHECK TABLE says what is lost"
+    )
 
 
 def _require_own(folder: Path, cluster: str) -> None:

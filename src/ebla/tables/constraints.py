@@ -25,6 +25,7 @@ from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
 from ebla.sql.lex import Kind as TokenKind
 from ebla.sql.lex import lex, unquote_name
+from ebla.storage import runs as rf
 from ebla.storage.files import Root
 from ebla.tables.context import Context
 from ebla.values import bounds
@@ -110,7 +111,7 @@ def refuse_in_runs(
     context: Context, relation: Relation, runs: Sequence[Run], roots: Mapping[NodeId, Root], *, deletes: bool
 ) -> None:
     """The same for rows that Spark has written: one job for each constraint that reads them back."""
-    paths = [roots[run.nodes[0]].full(run.path) for run in runs]
+    paths = rf.paths(roots, runs)
     for constraint in relation.constraints:
         spark = context.view_session(constraint.settings, small=False)
         schema = sscan.struct(relation.columns)

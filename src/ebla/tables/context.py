@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -141,9 +141,11 @@ class Context:
         """Whether progress is shown."""
         return self.progress is not _unwatched
 
-    def at_work(self, what: str) -> contextlib.AbstractContextManager[None]:
-        """Say what is being done (`epoch of card`) for as long as it takes."""
-        return self.activities.doing(what)
+    @contextlib.contextmanager
+    def at_work(self, what: str) -> Iterator[None]:
+        """Say what is being done (`epoch of card`) for as long as it takes, and keep the files that it fetches."""
+        with self.activities.doing(what), self.storage.nodes.reading():
+            yield
 
     def kept_alive(self, transaction: TransactionId) -> contextlib.AbstractContextManager[None]:
         """Renew a transaction's lease in the background while its work goes on."""

@@ -143,10 +143,8 @@ class LevelZero:
     ) -> Iterator[pa.Table]:
         """Matching rows of files, those of one commit at a time."""
         together: dict[tuple[Version, bool], list[str]] = {}
-        for run in runs:
-            node = rf.readable_node(self._roots, run) or run.nodes[0]
-            path = literally(self._roots[node].inner(run.path))
-            together.setdefault((run.begin_version, run.tombstones > 0), []).append(path)
+        for run, path in zip(runs, rf.paths(self._roots, runs, Root.inner), strict=True):
+            together.setdefault((run.begin_version, run.tombstones > 0), []).append(literally(path))
         for (version, deletes), paths in together.items():
             read = ", ".join(map(quoted, names)) + (f", {DELETED}" if deletes else "")
             rows = f"SELECT {read} FROM {READ}"

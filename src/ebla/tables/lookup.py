@@ -78,7 +78,7 @@ def files_of(snapshot: Snapshot, roots: Mapping[NodeId, Root], keys: pa.Table | 
         found = tokens.tablets_of(tokens.tokens(keys, keys.schema.names), snapshot.relation.tablets)
         tablets = {TabletId(int(t)) for t in np.unique(found)}
         runs = tuple(r for r in runs if r.tablet in tablets)
-    return [literally(roots[copies[r.id]].inner(r.path)) for r in runs]
+    return [literally(path) for path in rf.paths(roots, runs, Root.inner, copies)]
 
 
 def shared_key(
@@ -112,7 +112,7 @@ def in_both(
     """Values of some columns that both sets of runs have, if there are such: one semi join by DuckDB."""
 
     def paths(runs: Sequence[Run]) -> list[str]:
-        return [literally(roots[rf.readable_node(roots, r) or r.nodes[0]].inner(r.path)) for r in runs]
+        return [literally(path) for path in rf.paths(roots, runs, Root.inner)]
 
     names = ", ".join(quoted(n) for n in columns)
     # Not by plain equality: statistics leave NaN out, and DuckDB believes them.

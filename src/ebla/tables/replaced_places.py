@@ -15,6 +15,7 @@ from ebla.model.snapshot import Snapshot
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
 from ebla.storage.duck import literally, quoted
+from ebla.storage.files import Root
 from ebla.storage.node_storage import NodeStorage
 
 LEVEL1_ROWS_MAX = 50_000_000
@@ -39,7 +40,8 @@ def replaced_places(storage: NodeStorage, settings: Settings, snapshot: Snapshot
     copies = rf.require_copies(snapshot, roots)
     names = [column.physical for column in snapshot.relation.identity]
     keys = rf.mutations(snapshot.relation, snapshot.level0, roots, storage.level0, snapshot).select(names)
-    of_files = {roots[copies[run.id]].inner(run.path): run.bytes for run in snapshot.level1}
+    files_read = rf.paths(roots, snapshot.level1, Root.inner, copies)
+    of_files = {path: run.bytes for path, run in zip(files_read, snapshot.level1, strict=True)}
     # Not by plain equality: statistics leave NaN out, and DuckDB believes them.
     same = " AND ".join(f"s.{quoted(name)} IS NOT DISTINCT FROM w.{quoted(name)}" for name in names)
     read = f"read_parquet(?, hive_partitioning = false, filename = '{_FILE}', file_row_number = true)"

@@ -124,10 +124,12 @@ class RunFiles:
     # ---- scratch ----------------------------------------------------------------------------------------
 
     def home(self) -> Root:
-        """The root that Spark writes to first: this node's, or that of a node that holds the relation."""
+        """The root that Spark writes to first: this node's, or that of a node that holds the relation, on this machine
+        or shared."""
         wanted = (self._node, *(node for nodes in self.relation.replica_sets() for node in nodes))
         found = [self._roots[node] for node in wanted if node in self._roots]
-        return next((root for root in found if root.is_writable), found[0])
+        here = [root for root in found if not root.is_remote] or found
+        return next((root for root in here if root.is_writable), here[0])
 
     @property
     def has_scratch(self) -> bool:

@@ -144,6 +144,8 @@ def frame_of(context: Context, snapshot: Snapshot, *, hidden: bool = False, by_p
     relation = snapshot.relation
     columns = relation.columns if hidden else relation.visible
     roots = context.roots()
+    if any(root.is_remote for root in roots.values()):
+        rf.paths(roots, (*snapshot.level1, *snapshot.level0))  # a kept frame names files that may have gone since
     copies = rf.require_copies(snapshot, roots)
     signature = _FrameKey(
         relation.id,

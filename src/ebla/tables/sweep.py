@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from ebla.base.ids import NodeId, RelationId
 from ebla.catalog import reads, topology
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
+from ebla.storage.file_cache import RemoteFileError
 from ebla.storage.files import Root, owner
 from ebla.storage.roots import Roots
 
@@ -40,7 +42,10 @@ def sweep(catalog: Catalog, nodes: Roots, relations: Sequence[RelationId] | None
         members = topology.members(connection).values()
     every = nodes.of({member.id: member.root for member in members})
     roots = {node: root for node, root in every.items() if root.is_writable}
-    listed = {node: root.listing() for node, root in roots.items()}
+    listed: dict[NodeId, list[tuple[str, int, bool]]] = {}
+    for node, root in roots.items():
+        with contextlib.suppress(RemoteFileError):  # a node that does not answer is left for the next sweep
+            listed[node] = root.listing()
     with catalog.reading() as connection:
         at_work = tx.open_transactions(connection)
         copied = _copied_now(connection)

@@ -90,7 +90,8 @@ def _stored(
     snapshot, holds = at_version(context.catalog, pins, None, f"check of {name}", read)
     relation = snapshot.relation
     runs = [run for run in (*snapshot.level1, *snapshot.level0) if _chosen(run, percent)]
-    look = _on_spark if is_large(runs) else _here
+    remote = {node for node, root in context.roots().items() if root.is_remote}
+    look = _on_spark if is_large(runs) and not any(remote & set(run.nodes) for run in runs) else _here
     pieces = in_pieces(runs, pace.part_rows)
     every: Counter[str] = Counter()
     files: list[str] = []
@@ -197,7 +198,14 @@ def _problems(roots: Mapping[NodeId, Root], run: Run, relation: Relation) -> dic
     found = {}
     for node in run.nodes:
         root = roots[node]
-        if root.size(run.path) is None:
+        try:
+            size = root.size(run.path)
+            if size is not None:
+                root.fetch_again(run.path)
+        except OSError:
+            found[node] = DAMAGED
+            continue
+        if size is None:
             found[node] = MISSING
         elif rf.unreadable(root, run) is not None or _other_rows(root, run, relation):
             found[node] = DAMAGED

@@ -209,12 +209,19 @@ def wait(what: str, until: Callable[[], Found | None], timeout_s: float = PATIEN
 
 @contextlib.contextmanager
 def started(
-    directory: Path, *, nodes: int = 3, with_spark: int = 2, spark: local_cluster.SparkKind = "local"
+    directory: Path,
+    *,
+    nodes: int = 3,
+    with_spark: int = 2,
+    spark: local_cluster.SparkKind = "local",
+    local_roots: bool = False,
 ) -> Iterator[LocalCluster]:
     """A cluster that is stopped and removed in the end. Others may be started at the same moment."""
     port = random.randrange(20_000, 32_000, 100)
     try:
-        yield local_cluster.up(directory, nodes=nodes, spark=spark, with_spark=with_spark, first_port=port)
+        yield local_cluster.up(
+            directory, nodes=nodes, spark=spark, with_spark=with_spark, first_port=port, local_roots=local_roots
+        )
     finally:
         if (directory / local_cluster.FILE).exists():
             local_cluster.down(directory, remove=True)

@@ -137,9 +137,7 @@ class Frames:
     def _gone(self, written: Sequence[Run]) -> DataFrame:
         """Tombstones of rows of the view that changed and are not among those that were written."""
         relation, context = self._view.relation, self._inputs.context
-        roots = context.roots()
-        paths = [roots[run.nodes[0]].full(run.path) for run in written]
-        there = sscan.files(context.spark, paths, sscan.struct(relation.key))
+        there = sscan.files(context.spark, rf.paths(context.roots(), written), sscan.struct(relation.key))
         key = [col.name for col in relation.key]
         old = semi(stored_frame(self._operands).select(*map(sscan.quoted, key)), self._plan.scope, self.affected())
         gone = semi(old, key, there, how="left_anti")
