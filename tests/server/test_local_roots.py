@@ -148,3 +148,16 @@ def test_the_layout_of_a_member_does_not_change(nodes: Nodes, postgres_url: str,
         pass
     with pytest.raises(NodeConflictError, match=f"expected storage root {tmp_path}/one, found {LOCAL}{tmp_path}/one"):
         ebla.connect(postgres_url, node="one", storage_root=str(tmp_path / "one"), local_root=True)
+
+
+def test_any_node_sweeps_and_backs_up_the_files_of_all(nodes: Nodes, tmp_path: Path):
+    one, two = start(nodes, "one", "two")
+    one.sql("CREATE TABLE t (id BIGINT PRIMARY KEY, word STRING)")
+    one.table("t").upsert(ROWS)
+    kept = files(tmp_path / "two")
+    left = kept[0].parent / "t1-77.parquet"
+    left.write_bytes(b"of a transaction that is over")
+    one.sql("VACUUM")
+    assert files(tmp_path / "two") == kept
+    made = two.backup(str(tmp_path / "backup"))
+    assert made.files == len(files(tmp_path / "one")) + len(kept) == made.copied
