@@ -138,11 +138,11 @@ class LocalCluster:
             "catalog": self.postgres.url,
             "name": name,
             "root": HIDDEN if self.local_roots else str(self.root(name)),
-            "local_root": self.local_roots,
             "listen": f"127.0.0.1:{node.port}",
             "spark_master": node.spark_master,
             "secret": self.secret,
         }
+        said |= {"local_root": True} if self.local_roots else {}
         said |= {} if found is None else {"found": found}
         said |= {} if replaces is None else {"replaces": replaces}
         private(folder / "node.toml", toml({**said, "settings": {**SETTINGS, **self.settings}}))
