@@ -7,7 +7,7 @@ from pyspark.sql import types as T
 
 from ebla.base.ids import Version
 from ebla.catalog import reads
-from ebla.indexes import maintain, uniqueness
+from ebla.indexes import file_uniqueness, maintain, uniqueness
 from ebla.model.relation import DELETED
 from ebla.model.snapshot import Snapshot
 from ebla.spark import scan as sscan
@@ -40,7 +40,7 @@ class EntryMaintainer:
             follower.put_more(maintain.mutations(commit.upkeep, index, new, emptied=emptied))
             if index.enforced:
                 there = None if emptied else commit.snapshot_of(index.relation)
-                uniqueness.refuse_in_files(context, index, follower.runs, there, before)
+                file_uniqueness.refuse_in_files(context, index, follower.runs, there, before)
             follower.bulk = index.readable and not any(run.tombstones for run in follower.runs)
             if index.readable and not emptied:
                 # The next query asks which entries of older runs these replaced.

@@ -9,29 +9,14 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from ebla.server import (
-    changes,
-    console,
-    events,
-    health,
-    history,
-    openapi,
-    problems,
-    query,
-    sql,
-    status,
-    tables,
-    tablets,
-)
+from ebla.server import console, openapi, problems
 from ebla.server.gate import Gate
 from ebla.server.options import Options
 from ebla.server.request_pool import RequestPool
+from ebla.server.routes import ROUTERS
 
 if TYPE_CHECKING:
     from ebla.api.database import Database
-
-
-ROUTERS = tuple(one.router for one in (health, sql, query, tables, changes, events, status, tablets, history))
 
 
 def create_app(database: Database, options: Options | None = None) -> FastAPI:

@@ -23,7 +23,7 @@ from ebla.algebra.follow import (
     computes,
 )
 from ebla.algebra.plan import IncrementalPlan, by_scope
-from ebla.model.relation import DELETED, Run, under_names
+from ebla.model.relation import DELETED
 from ebla.model.tablets import tablet_around
 from ebla.spark import scan as sscan
 from ebla.tables.chunk_scan import within
@@ -33,7 +33,7 @@ from ebla.views.epoch.evaluate import semi
 from ebla.views.epoch.mutations import column_of
 from ebla.views.epoch.operands import Operands
 from ebla.views.epoch.stored_rows import stored_frame
-from ebla.views.epoch.tombstones import with_tombstones
+from ebla.views.epoch.tombstones import gone_rows, with_tombstones
 from ebla.views.epoch.value_frames import ValueFrames
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Frames:
         else:
             rows = sink.put_more(self._found(changed))
         if rows < self._inputs.written(changed.table):
-            rows += sink.put_more(self._gone(sink.runs))
+            rows += sink.put_more(gone_rows(self._operands, self._plan.scope, self.affected(), sink.runs))
         return rows
 
     def _found(self, changed: ChangedValues, session: SparkSession | None = None) -> DataFrame:
@@ -133,16 +133,6 @@ class Frames:
         return set(self._plan.scope) == {column.name for column in self._view.relation.key}
 
     # ---- rows -------------------------------------------------------------------------------------------
-
-    def _gone(self, written: Sequence[Run]) -> DataFrame:
-        """Tombstones of rows of the view that changed and are not among those that were written."""
-        relation, context = self._view.relation, self._inputs.context
-        there = sscan.files(context.spark, rf.paths(context.roots(), written), sscan.struct(relation.key))
-        key = [col.name for col in relation.key]
-        old = semi(stored_frame(self._operands).select(*map(sscan.quoted, key)), self._plan.scope, self.affected())
-        gone = semi(old, key, there, how="left_anti")
-        nothing = sscan.empty(context.spark, sscan.struct(under_names(relation.columns)))
-        return with_tombstones(relation, gone, key, nothing, how="left_outer")
 
     def _direct(self) -> ChangedValues | None:
         """What changed, where that is all that the query needs of the input that changed."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ebla.model.relation import DELETED, Relation
+from ebla.model.relation import DELETED, Relation, Run, under_names
 from ebla.spark import scan as sscan
+from ebla.storage import runs as rf
+from ebla.views.epoch.evaluate import semi
 from ebla.views.epoch.operands import Operands
 from ebla.views.epoch.stored_rows import stored_frame
 
@@ -43,3 +45,14 @@ def over_stored(operands: Operands, found: DataFrame, part: str) -> DataFrame:
     key = [k.name for k in relation.key]
     there = stored_frame(operands).filter(part)
     return with_tombstones(relation, there.select(*[sscan.quoted(n) for n in key]), key, found)
+
+
+def gone_rows(operands: Operands, scope: Sequence[str], affected: DataFrame, written: Sequence[Run]) -> DataFrame:
+    """Tombstones of rows of the view that changed and are not among those that were written."""
+    relation, context = operands.view.relation, operands.context
+    there = sscan.files(context.spark, rf.paths(context.roots(), written), sscan.struct(relation.key))
+    key = [col.name for col in relation.key]
+    old = semi(stored_frame(operands).select(*map(sscan.quoted, key)), scope, affected)
+    gone = semi(old, key, there, how="left_anti")
+    nothing = sscan.empty(context.spark, sscan.struct(under_names(relation.columns)))
+    return with_tombstones(relation, gone, key, nothing, how="left_outer")

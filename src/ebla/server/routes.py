@@ -1,0 +1,7 @@
+"""The routes of the HTTP API that every node has, in the order of its description."""
+
+from __future__ import annotations
+
+from ebla.server import changes, events, health, history, query, sql, status, tables, tablets
+
+ROUTERS = tuple(one.router for one in (health, sql, query, tables, changes, events, status, tablets, history))
