@@ -670,8 +670,8 @@ class Cluster(World):
         self.every(400 * MS, self.look, also_healed=True)
         self.every(500 * MS, self.operate, also_healed=True)
         self.every(500 * MS, self.look_settled, also_healed=True)
+        self.at(FAULTS_US, self.heal)  # on time, also where processes always wait for each other
         self.run_until(FAULTS_US)
-        self.heal()
         for _ in range(2):  # and it stays so
             self.is_over = False
             self.run_until(self.now + HEALED_US, lambda: self.is_over)
