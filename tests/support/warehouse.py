@@ -178,5 +178,6 @@ def unchanged(db: ebla.Database) -> Iterator[None]:
 
 
 def _state(db: ebla.Database) -> dict[str, object]:
-    tables: dict[str, object] = dict(dump(db.context.catalog, without=_TRACES))
-    return {**tables, "version": db.version, "files": stored(db)}
+    tables = dump(db.context.catalog, without=_TRACES)
+    held = [row[:-1] for row in tables[s.leases.name]]  # until when they last is renewed by time alone
+    return {**tables, s.leases.name: held, "version": db.version, "files": stored(db)}
