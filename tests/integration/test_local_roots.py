@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
-import httpx
 import pytest
 
 from ebla.cluster import local_cluster
 from ebla.demo.cluster.story import started
 from ebla.storage.roots import CACHE
+from support.clusters import sql
 from support.warehouse import eventually
 
 pytestmark = pytest.mark.process
@@ -24,17 +23,6 @@ NODES = ("n1", "n2", "n3")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local_cluster.LocalCluster]:
     with started(tmp_path_factory.mktemp("cluster") / "c", nodes=3, with_spark=1, local_roots=True) as made:
         yield made
-
-
-def sql(cluster: local_cluster.LocalCluster, node: str, text: str) -> Any:
-    answer = httpx.post(
-        f"{cluster.node(node).url}/v1/sql",
-        json={"sql": text},
-        headers={"Authorization": f"Bearer {cluster.token}"},
-        timeout=120,
-    )
-    assert answer.status_code == httpx.codes.OK, answer.text
-    return answer.json()["rows"]
 
 
 def runs(cluster: local_cluster.LocalCluster, node: str) -> set[str]:

@@ -9,9 +9,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 import support
@@ -24,6 +22,7 @@ from ebla.model.changes import Decision
 from ebla.model.scopes import TOPOLOGY
 from ebla.model.topology import BUILDING_CALLS, FEATURES, features_in_use
 from ebla.model.topology_changes import SetNodeBuild
+from support.clusters import sql
 
 pytestmark = pytest.mark.process
 
@@ -32,17 +31,6 @@ pytestmark = pytest.mark.process
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local_cluster.LocalCluster]:
     with started(tmp_path_factory.mktemp("cluster") / "c", nodes=2, spark="none") as made:
         yield made
-
-
-def sql(cluster: local_cluster.LocalCluster, node: str, text: str) -> Any:
-    answer = httpx.post(
-        f"{cluster.node(node).url}/v1/sql",
-        json={"sql": text},
-        headers={"Authorization": f"Bearer {cluster.token}"},
-        timeout=60,
-    )
-    assert answer.status_code == httpx.codes.OK, answer.text
-    return answer.json()["rows"]
 
 
 def test_nodes_that_die_come_back_and_nothing_is_lost(cluster: local_cluster.LocalCluster):

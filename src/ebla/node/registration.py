@@ -30,6 +30,7 @@ from ebla.model.scopes import TOPOLOGY
 from ebla.model.topology import FEATURES, LOCAL, LOCAL_ROOTS, Member, features_in_use, is_local, is_next_to
 from ebla.model.topology_changes import AddNode, SetNodeBuild
 from ebla.storage.files import MARKER, Owner, Root
+from ebla.storage.roots import place_of
 
 log = logging.getLogger("ebla.topology")
 
@@ -63,27 +64,22 @@ def register(catalog: Catalog, settings: Settings) -> Registration:
         _refuse_nested({**{n: catalog.located(r) for n, r in held.items()}, **_places(catalog, wanted)})
         _refuse_local_roots(stored, wanted)
         _refuse_far_release(stored, settings.node)
-        asking = [_claimed(_place(catalog, node.root), cluster, node, settings.file_mask) for node in strangers]
+        asking = [_claimed(place_of(catalog, node.root), cluster, node, settings.file_mask) for node in strangers]
         if stored:
             break
         _found(catalog, asking)
     by_name = {member.name: member for member in stored.values() if is_member(member.state)}
     for name in wanted:
         if name in by_name:
-            _warn_if_down(_place(catalog, by_name[name].root), Owner(cluster, by_name[name].id), name)
+            _warn_if_down(place_of(catalog, by_name[name].root), Owner(cluster, by_name[name].id), name)
     _refresh_builds(catalog, settings, stored, [by_name[name] for name in wanted if name in by_name])
     nodes = by_name | {member.name: member for member in asking}
     roots = {nodes[name].id: nodes[name].root for name in wanted}
     return Registration(node=nodes[settings.node].id, roots=roots, asking=tuple(asking))
 
 
-def _place(catalog: Catalog, root: str) -> str:
-    """Where a root of this machine lies."""
-    return catalog.located(root).removeprefix(LOCAL)
-
-
 def _places(catalog: Catalog, wanted: Mapping[str, str]) -> dict[str, str]:
-    return {name: _place(catalog, root) for name, root in wanted.items()}
+    return {name: place_of(catalog, root) for name, root in wanted.items()}
 
 
 def _as_registered(stored: Mapping[NodeId, Member], wanted: Mapping[str, str]) -> dict[str, str]:
@@ -188,7 +184,7 @@ def _strangers(
     found = []
     by_name = {member.name: member for member in stored.values() if member.state is not NodeState.LEFT}
     for name, root in wanted.items():
-        member, place = by_name.get(name), _place(catalog, root)
+        member, place = by_name.get(name), place_of(catalog, root)
         if member is not None and is_member(member.state):
             if member.root != root:
                 raise NodeConflictError(

@@ -26,6 +26,11 @@ CACHE = "ebla-file-cache"
 """The folder of files of other nodes, in a storage root of this process."""
 
 
+def place_of(catalog: Catalog, location: str) -> str:
+    """Where a root of this machine lies, whether others reach it or not."""
+    return catalog.located(location).removeprefix(LOCAL)
+
+
 class Roots:
     """Roots by node, each opened once. Safe to use from several threads."""
 
@@ -75,16 +80,15 @@ class Roots:
         settings = self._settings
         if is_local(location) and node not in self._own:
             return RemoteRoot(node, self._file_cache(), lambda: self.calls)
-        place = self._catalog.located(location).removeprefix(LOCAL)
         owner = Owner(self._cluster, node)
-        return Root(place, fsync=settings.fsync, mask=settings.file_mask, owner=owner)
+        return Root(place_of(self._catalog, location), fsync=settings.fsync, mask=settings.file_mask, owner=owner)
 
     # ---- files of other machines ------------------------------------------------------------------------
 
     def _file_cache(self) -> FileCache:
         if self._cache is None:
-            places = [self._catalog.located(root).removeprefix(LOCAL) for root in self._own.values()]
-            here = next((Path(place) / CACHE for place in places if "://" not in place), None)
+            places = [place_of(self._catalog, root) for root in self._own.values()]
+            here = next((Path(one) / CACHE for one in places if "://" not in one), None)
             folder = here or Path(tempfile.gettempdir()) / f"{CACHE}-{os.getpid()}"
             self._cache = FileCache(folder, self._settings.file_cache_bytes, self._reads, self._settings.file_mask)
         return self._cache

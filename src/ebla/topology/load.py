@@ -73,7 +73,7 @@ class Load:
             if m.state is NodeState.REPLACING and m.replaced is not None and m.id in topology.alive
         }
         """Of a node that is replaced, the one that gets its replicas."""
-        self.receivers = {m.id: m for m in topology.receivers() if m.id not in self.successor}
+        self.receivers = {m.id: m for m in topology.receivers()}
         self.nodes_of: dict[Rack, set[NodeId]] = {}
         for node in self.receivers:
             self.nodes_of.setdefault(self.rack_of[node], set()).add(node)
