@@ -5,7 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import building, cli, cluster, console, foundation, indexes, large_level0, one_row, query, topology, views
+from bench import (
+    building,
+    cli,
+    cluster,
+    console,
+    foundation,
+    indexes,
+    large,
+    large_level0,
+    one_row,
+    query,
+    topology,
+    views,
+)
 from bench.measure import record
 from bench.steady import watch
 
@@ -22,12 +35,15 @@ GROUPS = {
     "cluster": cluster.run,
     "console": console.run,
     "steady": watch.run,
+    "large": large.run,
 }
+ON_REQUEST = ("large",)
+"""Groups that run only when they are named."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("group", nargs="*", help=f"of {', '.join(GROUPS)}; all by default")
+    parser.add_argument("group", nargs="*", help=f"of {', '.join(GROUPS)}; all by default but {', '.join(ON_REQUEST)}")
     parser.add_argument("--scale", type=float, default=1.0, help="TPC-H scale factor")
     parser.add_argument("--only", nargs="+", choices=views.PARTS, help="parts of views; the README keeps what it has")
     arguments = parser.parse_args()
@@ -35,7 +51,7 @@ def main() -> int:
     if unknown:
         parser.error(f"expected one of {', '.join(GROUPS)}, found {unknown[0]}")
     missed = 0
-    for name in arguments.group or GROUPS:
+    for name in arguments.group or [g for g in GROUPS if g not in ON_REQUEST]:
         only = arguments.only if name == "views" else None
         results = GROUPS[name](arguments.scale) if only is None else views.run(arguments.scale, only)
         for result in results:

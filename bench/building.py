@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from bench.measure import ROOT, Result, seconds
-from bench.views import CARD, QUIET, _Bench
+from bench.views import CARD, QUIET, Bench
 from ebla.base.settings import load
 from ebla.spark.session import StartedSession
 
@@ -51,7 +51,7 @@ def building(scale: float) -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="ebla-bench-") as folder:
         started = StartedSession.start(load(spark_memory="6g"))
         try:
-            bench = _Bench(started.session, Path(folder), scale, QUIET)
+            bench = Bench(started.session, Path(folder), scale, QUIET)
             idle, plain = _in_turn(bench, writing=False)
             busy, again = _in_turn(bench, writing=True)
             bench.close()
@@ -68,7 +68,7 @@ def _against(work: str, ours: float, theirs: float, bar: float) -> Result:
     return Result(work=work, figure=ours / theirs, bar=bar, unit="×", detail=detail)
 
 
-def _in_turn(bench: _Bench, *, writing: bool, times: int = 3) -> tuple[float, float]:
+def _in_turn(bench: Bench, *, writing: bool, times: int = 3) -> tuple[float, float]:
     """Median seconds of building the view, and of Spark writing it."""
     ours, theirs = [], []
     for turn in range(times + 1):
@@ -86,7 +86,7 @@ def _in_turn(bench: _Bench, *, writing: bool, times: int = 3) -> tuple[float, fl
     return statistics.median(ours), statistics.median(theirs)
 
 
-def _prove(bench: _Bench) -> None:
+def _prove(bench: Bench) -> None:
     bench.db.sql("FLUSH card")
     told = "SELECT count(*), sum(CAST(xxhash64(*) AS DECIMAL(38, 0))) FROM"
     assert bench.db.sql(f"{told} card").one() == bench.db.sql(f"{told} ({CARD})").one()
@@ -95,7 +95,7 @@ def _prove(bench: _Bench) -> None:
 class _Writer:
     """Changes rows of lineitem at a rate, a batch every 200 ms, until it is left."""
 
-    def __init__(self, bench: _Bench, rows_per_s: int) -> None:
+    def __init__(self, bench: Bench, rows_per_s: int) -> None:
         self.rows = 0
         self._rate = rows_per_s
         self._table = bench.db.table("lineitem")
