@@ -313,7 +313,6 @@ def test_the_time_is_that_of_the_server_whatever_clock_the_node_has(postgres_url
 
 @pytest.mark.postgres
 def test_a_process_that_is_stopped_does_not_keep_the_commit_lock(postgres_url: str, monkeypatch):
-    monkeypatch.setattr(database, "_LOCK", database._LOCK.replace(f"{database.LOCK_IDLE_S}s", "100ms"))
     with (
         contextlib.closing(Catalog.open(postgres_url)) as stopped,
         contextlib.closing(Catalog.open(postgres_url)) as other,
@@ -322,7 +321,10 @@ def test_a_process_that_is_stopped_does_not_keep_the_commit_lock(postgres_url: s
         before = other.version()
 
         def change_late() -> None:
-            with stopped.writing() as connection:
+            with contextlib.ExitStack() as stack:
+                with monkeypatch.context() as patch:  # the other one may take its time
+                    patch.setattr(database, "_LOCK", database._LOCK.replace(f"{database.LOCK_IDLE_S}s", "100ms"))
+                    connection = stack.enter_context(stopped.writing())
                 create(other, "t")  # waits for the lock, and gets it
                 connection.execute(s.history.delete())
 
