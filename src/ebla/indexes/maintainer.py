@@ -26,7 +26,7 @@ class EntryMaintainer:
                 there, before = (
                     None if emptied else commit.snapshot_of(relation) for relation in (index.relation, upkeep.base)
                 )
-                uniqueness.refuse_known(context, there, before, index, change.gained, table)
+                uniqueness.refuse_values_taken(context, there, before, index, change.gained, table)
             follower.put_level0(*change.mutations(index))
 
     def follow_files(self, commit: Commit, before: Snapshot | None, *, emptied: bool) -> None:

@@ -1,0 +1,52 @@
+"""The first signal asks a process to end, the next one ends it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from ebla.base.closing import Closing
+from ebla.base.signals import asking
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_is_pythons_own(first: signal.Signals):
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    stop = threading.Event()
+
+    def signalled_twice() -> None:
+        with asking(stop):
+            signal.raise_signal(first)
+            assert stop.is_set()
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        signalled_twice()
+    assert {one: signal.getsignal(one) for one in before} == before
+
+
+def test_handlers_are_those_of_before_when_no_signal_came():
+    before = signal.getsignal(signal.SIGTERM)
+    with asking(threading.Event()):
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_with_statement_closes_what_failed_too():
+    class Thing(Closing):
+        is_open = True
+
+        def close(self) -> None:
+            self.is_open = False
+
+    def fails() -> None:
+        with thing as entered:
+            assert entered is thing
+            raise ValueError("no")
+
+    thing = Thing()
+    with pytest.raises(ValueError, match="no"):
+        fails()
+    assert not thing.is_open
