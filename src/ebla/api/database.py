@@ -7,12 +7,12 @@ import contextlib
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from ebla.api.executor import Executor
 from ebla.api.maintenance import Maintenance
 from ebla.api.table import Table
-from ebla.base.closing import Closing
 from ebla.catalog import reads
 from ebla.catalog.processes import Role
 from ebla.errors import CatalogUnavailableError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Database(Closing):
+class Database:
     """An open warehouse. Safe to use from several threads; close it, or use it as a context manager."""
 
     is_remote = False
@@ -149,6 +149,14 @@ class Database(Closing):
         with contextlib.suppress(CatalogUnavailableError):  # their leases end by themselves
             self.pins.release_all()
         self.context.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 OPEN: weakref.WeakSet[Database] = weakref.WeakSet()

@@ -20,7 +20,7 @@ class EntryMaintainer:
 
     def follow_rows(self, commit: Commit, table: pa.Table, kinds: pa.Array, *, emptied: bool) -> None:
         context, upkeep, transaction = commit.context, commit.upkeep, commit.transaction
-        made = maintain.changes(context, upkeep, table, kinds, transaction.id, emptied=emptied)
+        made = maintain.changes(context.sessions, upkeep, table, kinds, transaction.id, emptied=emptied)
         for (index, follower), change in zip(commit.followers, made, strict=True):
             if index.enforced:
                 there, before = (
