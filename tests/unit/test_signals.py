@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from ebla.base.closing import Closing
 from ebla.base.signals import asking
+
+
+@pytest.fixture(autouse=True)
+def interrupts() -> Iterator[None]:
+    """Python's own handler, whatever this process was started with: a shell has its jobs in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
