@@ -14,7 +14,7 @@ from ebla.base.signals import asking
 
 @pytest.fixture(autouse=True)
 def interrupts() -> Iterator[None]:
-    """Python's own handler, whatever this process was started with: a shell has its jobs in the background ignore it."""
+    """Python's own handler, whatever this process was started with: a shell's jobs in the background ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
