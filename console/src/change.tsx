@@ -10,6 +10,8 @@ interface Change {
   sql: string;
   danger?: boolean;
   done?: (rows: Row[]) => void;
+  /** What to say of the statement's rows; else that it is done. */
+  tells?: (rows: Row[]) => Said;
 }
 
 const asked = signal<Change | null>(null);
@@ -54,7 +56,7 @@ function Asking({ change: one }: { change: Change }) {
       const rows = await sql(one.sql);
       asked.value = null;
       changes.value++;
-      said.value = { text: `${one.title}: done`, tone: "good" };
+      said.value = one.tells?.(rows) ?? { text: `${one.title}: done`, tone: "good" };
       one.done?.(rows);
     } catch (error) {
       fail(error as Problem);
@@ -91,13 +93,22 @@ function Asking({ change: one }: { change: Change }) {
 export function Outcome() {
   const one = said.value;
   useEffect(() => {
-    if (one === null) return;
+    if (one === null || one.tone === "bad") return;
     const timer = setTimeout(() => (said.value = null), 6000);
     return () => clearTimeout(timer);
   }, [one]);
   return (
     <div class="outcome" role="status">
-      {one !== null && <span class={one.tone}>{one.text}</span>}
+      {one !== null && (
+        <span class={one.tone}>
+          {one.text}
+          {one.tone === "bad" && (
+            <button type="button" class="quiet" onClick={() => (said.value = null)}>
+              Close
+            </button>
+          )}
+        </span>
+      )}
     </div>
   );
 }

@@ -321,10 +321,39 @@ def test_a_view_shows_how_it_is_kept(shop: Shop, visit: Visit):
     expect(page.get_by_role("img", name=re.compile("Age of the view"))).to_be_visible()
     page.get_by_role("button", name="Check").click()
     assert visit.confirm() == "CHECK VIEW card"
-    expect(page.get_by_role("status")).to_contain_text("Check card: done")
+    expect(page.get_by_role("status")).to_contain_text(re.compile(r"card has the rows of its query at version \d"))
     page.get_by_role("button", name="Repair").click()
     assert visit.confirm() == "REPAIR VIEW card"
-    expect(page.get_by_role("status")).to_contain_text("Repair card: done")
+    expect(page.get_by_role("status")).to_contain_text("card has the rows of its query")
+
+
+COMPARED = {"view": "card", "version": 7, "missing": 2, "spurious": 0, "different": 1, "repaired": False}
+
+
+def test_a_check_says_what_it_found_until_it_is_closed(visit: Visit):
+    """The node's answer, with the row that a check of a wrong view returns."""
+
+    def answer(route: Route) -> None:
+        asked = route.request.post_data or ""
+        repaired = "REPAIR VIEW card" in asked
+        if repaired or "CHECK VIEW card" in asked:
+            route.fulfill(json=as_rows({**COMPARED, "repaired": repaired}))
+        else:
+            route.continue_()
+
+    page = visit.page
+    page.route("**/v1/sql", answer)
+    visit.open("views/card")
+    page.get_by_role("button", name="Check").click()
+    visit.confirm()
+    outcome = page.get_by_role("status")
+    wrong = "card: rows that are not those of its query at version 7: 2 missing, 1 different"
+    expect(outcome.locator(".bad")).to_contain_text(wrong)
+    outcome.get_by_role("button", name="Close").press("Enter")
+    expect(outcome).to_be_empty()
+    page.get_by_role("button", name="Repair").click()
+    visit.confirm()
+    expect(outcome.locator(".good")).to_contain_text("2 missing, 1 different; repaired")
 
 
 def test_a_view_breaks_and_is_resumed(shop: Shop, visit: Visit):
@@ -334,6 +363,9 @@ def test_a_view_breaks_and_is_resumed(shop: Shop, visit: Visit):
     expect(status).to_contain_text("ready")
     shop.sql("UPSERT INTO orders VALUES (77, 1, 1.00, DATE'2026-02-02', 'open', 'free')")
     expect(status.get_by_role("alert")).to_contain_text("The view has stopped", timeout=LONG_MS)
+    visit.open("views")
+    expect(part(page, "views").get_by_role("row", name=re.compile("^ratio failed"))).to_contain_text("DIVIDE_BY_ZERO")
+    visit.open("views/ratio")
     status.get_by_role("alert").get_by_role("link", name="orders id = 77").click()
     assert settled(page, "First rows of orders", lambda row: row[0] == "77")[0][5] == "free"
     visit.open("views/ratio")

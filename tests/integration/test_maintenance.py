@@ -224,7 +224,7 @@ def test_what_other_processes_left_is_compacted_when_spark_is_there(spark, tmp_p
             assert [r.level for r in live_runs(db, "few")] == [0]
             write()
             assert db.background.compactor.due("t") is Due.FOLD
-            db.context.on_spark()
+            db.context.sessions.on_start()
             assert db.background.compactor.wait_idle()
             assert db.background.compactor.due("t") is Due.NOTHING
             assert rows(db, "t") == [(n, n) for n in range(5)]

@@ -17,7 +17,7 @@ from ebla.model import segments, task_moves
 from ebla.model.lifecycle import index as states
 from ebla.model.lifecycle import task as tasks
 from ebla.model.lifecycle.index import Permission
-from ebla.model.lifecycle.task import TaskState, is_open, is_stored
+from ebla.model.lifecycle.task import TaskState, is_open
 from ebla.model.progress import BuildFigures, Phase, progress, waiting_for
 from ebla.model.segments import Segment, Segments, advance, applies, cover, position
 from ebla.model.staging import Arrival, Destination, ViewStage, destination
@@ -46,8 +46,8 @@ def test_no_way_leads_back_from_aborted_and_gone():
     reached = {(step.before, step.after) for step in tasks.LIFE.steps}
     assert [after for before, after in reached if before is TaskState.ABORTED] == [TaskState.GONE]
     assert not [after for before, after in reached if before is TaskState.GONE]
-    assert [s for s in TaskState if is_stored(s) and not is_open(s)] == [TaskState.ABORTED]
-    assert not is_stored(TaskState.GONE)
+    assert [s for s in TaskState if tasks.RIGHTS[s].stored and not is_open(s)] == [TaskState.ABORTED]
+    assert not tasks.RIGHTS[TaskState.GONE].stored
 
 
 # ---- segments -------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def chosen(asked: dict[str, object], *paths: AccessPath) -> plan.Plan:
         fits = plan.fit(path, request)
         assert fits is not None
         rows = 1_000_000 if not fits.used else 50_000
-        extent = Extent(runs=16, runs_read=16, groups=160, groups_read=160, rows=rows, rows_total=1_000_000)
+        extent = Extent(runs=16, runs_read=16, groups=160, groups_read=160, rows=rows)
         found.append(plan.plan(request, fits, extent))
     return plan.choose(found)
 

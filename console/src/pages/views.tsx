@@ -1,13 +1,13 @@
 /** Views: what depends on what, and of one view how it is kept. */
 import { useMemo } from "preact/hooks";
 import { type Row, type Rows, get, may, objects, quoted, sql } from "../api";
-import { ChangeButton } from "../change";
+import { ChangeButton, type Said } from "../change";
 import { Chart } from "../chart";
 import { ageOverTime } from "../freshness";
 import { type Edge, Graph, type Node } from "../graph";
 import { useLive } from "../live";
 import { Badge, Empty, Fact, Failure, Freshness, Listing, Panel, type Tone } from "../ui";
-import { number, seconds, time } from "../words";
+import { firstLine, number, seconds, time } from "../words";
 
 const TONES: { [status: string]: Tone } = { ready: "good", building: "busy", failed: "bad" };
 
@@ -83,6 +83,7 @@ function All({ views }: { views: Row[] }) {
           { name: "rows_changed", title: "rows changed", align: "right", of: (row) => number(row.rows_changed) },
           { name: "epochs", align: "right", of: (row) => number(row.epochs) },
           { name: "last_plan", title: "last epoch", of: lastEpoch },
+          { name: "message", title: "trouble", of: (row) => (row.message === null ? "" : firstLine(String(row.message))) },
         ]}
       />
     </Panel>
@@ -106,8 +107,8 @@ function View({ view }: { view: Row }) {
         more={
           <>
             <a href={`#/explore/${encodeURIComponent(name)}`}>Rows</a>
-            {may("SELECT", name) && <ChangeButton label="Check" title={`Check ${name}`} sql={`CHECK VIEW ${of}`} />}
-            {may("OWN", name) && <ChangeButton label="Repair" title={`Repair ${name}`} sql={`REPAIR VIEW ${of}`} />}
+            {may("SELECT", name) && <ChangeButton label="Check" title={`Check ${name}`} sql={`CHECK VIEW ${of}`} tells={(rows) => compared(name, rows[0])} />}
+            {may("OWN", name) && <ChangeButton label="Repair" title={`Repair ${name}`} sql={`REPAIR VIEW ${of}`} tells={(rows) => compared(name, rows[0])} />}
           </>
         }
       >
@@ -136,6 +137,15 @@ function View({ view }: { view: Row }) {
       <Epochs name={name} />
     </>
   );
+}
+
+/** What CHECK and REPAIR found: how many rows of the view are not those of its query. */
+function compared(name: string, found: Row | undefined): Said {
+  const wrong = ["missing", "spurious", "different"].filter((one) => Number(found?.[one]) > 0).map((one) => `${number(found![one])} ${one}`);
+  const at = `at version ${number(found?.version)}`;
+  if (wrong.length === 0) return { text: `${name} has the rows of its query ${at}`, tone: "good" };
+  const rows = `${name}: rows that were not those of its query ${at}: ${wrong.join(", ")}`;
+  return found?.repaired === true ? { text: `${rows}; repaired`, tone: "good" } : { text: rows.replace("were", "are"), tone: "bad" };
 }
 
 function Stopped({ view }: { view: Row }) {

@@ -68,7 +68,7 @@ class Table:
         they are visible.
         """
         written = self._write(
-            lambda relation: loads.load_batch(self._context, relation, path, format=format, options=options),
+            lambda relation: loads.load_batch(self._context.sessions, relation, path, format=format, options=options),
             f"load into {self.name}",
         )
         if not wait or not written.staged:

@@ -155,7 +155,7 @@ class Coordinator:
         self._forget_what_is_gone(state)
         updates: list[c.Update] = []
         reasons: list[str] = []
-        if finished := self._to_remove(state, now_us):
+        if finished := self._to_remove(now_us):
             updates.append(c.FinishTasks(tasks=finished))
             reasons.append(f"{len(finished)} building tasks finished")
         requires: list[c.Requirement] = [c.TermIs(lease=LEASE, holder=self.holder, term=self.term)]
@@ -251,7 +251,7 @@ class Coordinator:
             if not flight.ids:
                 del self._flights[replica]
 
-    def _to_remove(self, state: State, now_us: int) -> frozenset[TaskId]:
+    def _to_remove(self, now_us: int) -> frozenset[TaskId]:
         if self._gathering_us is None or now_us < self._gathering_us + self.limits.gather_us:
             return frozenset()
         # They stay remembered until the state shows that they are gone: the commit may be lost.

@@ -1,4 +1,4 @@
-"""Runners, what they run, and what they are told to run.
+"""Runners, what they run, and the commands to them.
 
 The rows are no decisions of a version: they are written in database transactions of their own. The counter `jobs`
 advances with each change but for a runner's heartbeat, so that a process whose counter stands still need not look.

@@ -335,7 +335,7 @@ def require_ebla(connection: Connection, where: str) -> None:
         )
 
 
-def require_known(newest: int | None, where: str) -> None:
+def refuse_newer(newest: int | None, where: str) -> None:
     """Refuse a catalog that a newer release has written."""
     last = MIGRATIONS[-1].number
     if newest is not None and newest > last:
@@ -351,7 +351,7 @@ def migrate(connection: Connection, now: int, where: str) -> int:
     if not is_empty(connection):
         require_ebla(connection, where)
         applied = set(connection.execute(select(schema.migrations.c.number)).scalars())
-    require_known(max(applied, default=None), where)
+    refuse_newer(max(applied, default=None), where)
     pending = [m for m in MIGRATIONS if m.number not in applied]
     for step in pending:
         step.run(connection)

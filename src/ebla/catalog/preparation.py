@@ -32,7 +32,7 @@ def prepare(catalog: CatalogDatabase, *, create: bool, write_ahead: bool) -> Non
             catalog.read_only = _only_reads(connection)
     expected = migrations.MIGRATIONS[-1].number
     if catalog.read_only is not None:
-        migrations.require_known(newest, where)
+        migrations.refuse_newer(newest, where)
         if newest != expected:
             raise CatalogError(
                 f"{where}: expected a catalog of schema {expected}, found {newest}, which this user cannot bring "

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import signal
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from types import FrameType
 from typing import TYPE_CHECKING
 
+from ebla.base.signals import asking
 from ebla.cli import output
 from ebla.cli.status import span
 from ebla.errors import EblaError
@@ -38,7 +37,7 @@ log = logging.getLogger("ebla.run")
 def run(database: Database, *, as_json: bool) -> None:
     """Maintain until a signal comes."""
     stop = threading.Event()
-    with _signals(stop), _telling(as_json=as_json) as lines:
+    with asking(stop), _telling(as_json=as_json) as lines:
         log.info("starting Spark")
         _ = database.spark
         database.wake()
@@ -52,31 +51,6 @@ def run(database: Database, *, as_json: bool) -> None:
             log.info("stopping: the work that is running is finished first")
             database.close()
             log.info("stopped")
-
-
-# ---- signals --------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _signals(stop: threading.Event) -> Iterator[None]:
-    """The first signal asks for the end; a second one is Python's own, and ends at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        stop.set()
-        for one, handler in before.items():
-            signal.signal(one, handler)
-
-    for number in before:
-        signal.signal(number, ask)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # ---- looking --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a node process is told: flags, then the environment (`EBLA_NODE_<NAME>`), then a TOML file, in this order."""
+"""The options of a node process: flags, then the environment (`EBLA_NODE_<NAME>`), then a TOML file, in this order."""
 
 from __future__ import annotations
 

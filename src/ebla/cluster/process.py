@@ -1,4 +1,4 @@
-"""A node as a process: it joins the cluster, serves the API, and does its part of the work until it is told to stop.
+"""A node as a process: it joins the cluster, serves the API, and does its part of the work until a signal stops it.
 
 The API is served before Spark is up; Spark starts in the background, and epochs, builds and compaction with it.
 """
@@ -12,13 +12,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from ebla.api.connect import connect
+from ebla.base.signals import asking
 from ebla.base.system_processes import is_there
 from ebla.catalog import topology
 from ebla.catalog.processes import Role
@@ -84,7 +83,7 @@ def run(config: NodeConfig) -> None:
     if other is not None and other.pid != os.getpid() and other.is_running:
         raise NodeConflictError(f"{config.root}: expected no process of this node, found {other.pid}; stop it first")
     stopping = threading.Event()
-    with _signals(stopping):
+    with asking(stopping):
         began = time.monotonic()
         database = _opened(config)
         try:
@@ -175,24 +174,6 @@ def _follow(database: Database, stopping: threading.Event) -> None:
 
 
 # ---- the end --------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _signals(stopping: threading.Event) -> Iterator[None]:
-    """The first signal asks for the end; a second one ends at once."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        stopping.set()
-        signal.signal(number, before[signal.Signals(number)])
-
-    for number in before:
-        signal.signal(number, ask)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _close(database: Database) -> None:

@@ -15,8 +15,8 @@ from ebla.predicates.select import conditions_of
 from ebla.relations.indexes import Item
 from ebla.spark import session as ssession
 from ebla.spark.row_expressions import Owner
+from ebla.spark.sessions import Sessions
 from ebla.sql.statements import CreateIndex, IndexItem
-from ebla.tables.context import Context
 from ebla.values import types
 
 
@@ -28,7 +28,7 @@ class IndexAnalysis:
     settings: Mapping[str, str]
 
 
-def analyze_index(context: Context, base: Relation, statement: CreateIndex) -> IndexAnalysis:
+def analyze_index(sessions: Sessions, base: Relation, statement: CreateIndex) -> IndexAnalysis:
     """What the index will have, or an error that says what is wrong with it. Changes nothing.
 
     Spark is asked only where there are expressions, or a condition that compares more than columns with literals.
@@ -37,8 +37,8 @@ def analyze_index(context: Context, base: Relation, statement: CreateIndex) -> I
     settings: Mapping[str, str] = {}
     only_spark = statement.where is not None and conditions_of(statement.where, base) is None
     if only_spark or any(column is None for _, column in given):
-        settings = ssession.view_settings(context.spark)
-        given = _analysed(context, base, statement, given, settings)
+        settings = ssession.view_settings(sessions.spark)
+        given = _analysed(sessions, base, statement, given, settings)
     columns: list[Column] = []
     for position, (item, column) in enumerate(given):
         assert column is not None
@@ -101,7 +101,7 @@ def _beside(column: Column) -> Column:
 
 
 def _analysed(
-    context: Context,
+    sessions: Sessions,
     base: Relation,
     statement: CreateIndex,
     given: Sequence[tuple[Item, Column | None]],
@@ -118,7 +118,7 @@ def _analysed(
     )
     for text in (*texts, *condition):
         owner.refuse_changing(text)
-    spark = context.view_session(settings, small=True)
+    spark = sessions.of_view(settings, small=True)
     kinds = owner.types(spark, base.name, base.visible, (*texts, *condition), label=owner.name, qualified=False)
     if condition and kinds[-1] != "boolean":
         raise TypeMismatchError(f"index {statement.name}: expected a condition behind WHERE, found {kinds[-1]}")

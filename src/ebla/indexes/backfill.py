@@ -31,7 +31,7 @@ from ebla.tables.sink import Sink
 from ebla.values import bounds, types
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 TASK_ROWS_MAX = 4_000_000
 """A task sorts at most about this many rows in memory."""
@@ -73,7 +73,7 @@ def fill(
     tablets = scan.tablets(count)
     with swrite.translated(base.name):
         if tablet_rows > TASK_ROWS_MAX:
-            found = _by_spark(context, rows, sinks, tablets)
+            found = _by_spark(context.writer, rows, sinks, tablets)
         else:
             placed = sscan.tablet_sql(sscan.token_sql(base.key), count)
             found = _by_tasks(context.settings, rows.selectExpr("*", f"{placed} AS {_TABLET}"), count, sinks, tablets)
@@ -183,7 +183,7 @@ def _facts_schema() -> pa.Schema:
 
 
 def _by_spark(
-    context: Context,
+    writer: SparkSession,
     rows: DataFrame,
     sinks: Mapping[RelationId, tuple[Index, Sink]],
     tablets: Sequence[TabletId],
@@ -192,7 +192,7 @@ def _by_spark(
     found: dict[RelationId, list[swrite.TabletFile]] = {}
     try:
         for number, (index, sink) in sinks.items():
-            frame = ssession.rebind(entries.entries_of(kept, index), context.writer)
+            frame = ssession.rebind(entries.entries_of(kept, index), writer)
             found[number] = sink.files.cut(frame, tablets)
     finally:
         if kept is not rows:

@@ -63,7 +63,7 @@ class ChunkFill:
         except (SqlError, TypeMismatchError) as error:
             self._transaction.give_up(error)
             context, scan, snapshot = self._context, self._scan, self._snapshot
-            blamed = {index.id for index in culprits(context, self._indexes, snapshot, scan)}
+            blamed = {index.id for index in culprits(context.sessions, self._indexes, snapshot, scan)}
             return {
                 index.id: placed(context, index, snapshot, scan, error) if index.id in blamed else moved(index.id)
                 for index in self._indexes

@@ -32,7 +32,7 @@ def create_index(context: Context, statement: CreateIndex) -> Index | None:
         if _taken(connection, statement):
             return None
         base = base_to_index(connection, statement.table)
-    checked = analyze_index(context, base, statement)
+    checked = analyze_index(context.sessions, base, statement)
     kept = definition.options(
         checked.items,
         checked.include,

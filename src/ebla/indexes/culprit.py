@@ -18,6 +18,7 @@ from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark.faults import is_final
 from ebla.spark.halving import one_row
+from ebla.spark.sessions import Sessions
 from ebla.storage import runs as rf
 from ebla.tables.chunk_scan import Scan
 from ebla.tables.context import Context
@@ -33,7 +34,7 @@ HERE_MAX = 10_000
 """Rows of the base that are halved on the driver."""
 
 
-def culprits(context: Context, indexes: Sequence[Index], snapshot: Snapshot, scan: Scan) -> Sequence[Index]:
+def culprits(sessions: Sessions, indexes: Sequence[Index], snapshot: Snapshot, scan: Scan) -> Sequence[Index]:
     """Of several indexes that were filled together, those whose own expressions fail."""
     if len(indexes) == 1:
         return indexes
@@ -41,7 +42,7 @@ def culprits(context: Context, indexes: Sequence[Index], snapshot: Snapshot, sca
     for index in indexes:
         if not index.needs_spark:
             continue
-        spark = context.view_session(index.settings, small=False)
+        spark = sessions.of_view(index.settings, small=False)
         rows = ssession.rebind(scan.rows(snapshot.version), spark)
         made = entries.entries_of(entries.computed(rows, snapshot.relation, [index]), index)
         try:

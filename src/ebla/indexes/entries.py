@@ -23,6 +23,7 @@ from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite
 from ebla.spark.scan import quoted
+from ebla.spark.sessions import Sessions
 from ebla.storage import runs as rf
 from ebla.storage.store import single
 from ebla.tables.context import Context
@@ -104,7 +105,7 @@ class ComputedValues:
 NOTHING = ComputedValues(values={}, flags={})
 
 
-def by_spark(context: Context, base: Relation, indexes: Sequence[Index], rows: pa.Table) -> ComputedValues:
+def by_spark(sessions: Sessions, base: Relation, indexes: Sequence[Index], rows: pa.Table) -> ComputedValues:
     """The expressions and conditions that only Spark understands, of rows on the driver, in their order.
 
     One job for all indexes that were created under the same settings; none where there is nothing to compute.
@@ -118,7 +119,7 @@ def by_spark(context: Context, base: Relation, indexes: Sequence[Index], rows: p
         if index.needs_spark and rows.num_rows:
             groups.setdefault(tuple(sorted(index.settings.items())), []).append(index)
     for settings, group in groups.items():
-        spark = context.view_session(dict(settings), small=True)
+        spark = sessions.of_view(dict(settings), small=True)
         columns = needed(base, group)
         numbered = rows.select([c.physical for c in columns]).append_column(
             "_ebla_row", pa.array(range(rows.num_rows), pa.int64())
@@ -163,5 +164,5 @@ def of_keys(context: Context, index: Index, base: Snapshot, keys: pa.Table) -> p
     names = [column.name for column in index.base.key]
     rows = rows_by(context, base, names, keys, [column.name for column in columns])
     rows = rows.rename_columns([column.physical for column in columns])
-    made, taken = entries(index, rows, by_spark(context, index.base, [index], rows))
+    made, taken = entries(index, rows, by_spark(context.sessions, index.base, [index], rows))
     return made if taken is None else made.filter(taken)

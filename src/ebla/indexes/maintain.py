@@ -26,10 +26,10 @@ from ebla.model.lifecycle.index import writer_inserts
 from ebla.model.relation import DELETED, ROW_TXN, Relation
 from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
+from ebla.spark.sessions import Sessions
 from ebla.storage import runs as rf
 from ebla.storage.store import single
 from ebla.tables import batch as b
-from ebla.tables.context import Context
 from ebla.tables.upkeep import Upkeep
 from ebla.values import types
 
@@ -56,14 +56,14 @@ class Change:
 
 
 def changes(
-    context: Context, upkeep: Upkeep, table: pa.Table, kinds: pa.Array, transaction: TransactionId, *, emptied: bool
+    sessions: Sessions, upkeep: Upkeep, table: pa.Table, kinds: pa.Array, transaction: TransactionId, *, emptied: bool
 ) -> list[Change]:
     """Of each index, what settled rows bring and which have no entry any more. `emptied`: there were no others."""
     base, indexes = upkeep.base, upkeep.indexes
     names = [column.physical for column in entries.needed(base, indexes)]
     comes = pc.not_equal(kinds, b.DELETE)
     new = table.filter(comes).select(names)
-    computed = entries.by_spark(context, base, indexes, new)
+    computed = entries.by_spark(sessions, base, indexes, new)
     may_replace = pa.array([False] * table.num_rows) if emptied else _may_replace(base, table, kinds, transaction)
     key = [column.physical for column in base.key]
     old, deleted = (table.filter(pc.and_(may_replace, some)).select(key) for some in (comes, pc.invert(comes)))

@@ -20,13 +20,13 @@ class EntryMaintainer:
 
     def follow_rows(self, commit: Commit, table: pa.Table, kinds: pa.Array, *, emptied: bool) -> None:
         context, upkeep, transaction = commit.context, commit.upkeep, commit.transaction
-        made = maintain.changes(context, upkeep, table, kinds, transaction.id, emptied=emptied)
+        made = maintain.changes(context.sessions, upkeep, table, kinds, transaction.id, emptied=emptied)
         for (index, follower), change in zip(commit.followers, made, strict=True):
             if index.enforced:
                 there, before = (
                     None if emptied else commit.snapshot_of(relation) for relation in (index.relation, upkeep.base)
                 )
-                uniqueness.refuse_known(context, there, before, index, change.gained, table)
+                uniqueness.refuse_values_taken(context, there, before, index, change.gained, table)
             follower.put_level0(*change.mutations(index))
 
     def follow_files(self, commit: Commit, before: Snapshot | None, *, emptied: bool) -> None:

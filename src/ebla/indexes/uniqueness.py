@@ -55,7 +55,7 @@ def without_nulls(table: pa.Table, columns: Sequence[Column]) -> pa.Table:
     return table if mask is None else table.filter(mask)
 
 
-def refuse_known(
+def refuse_values_taken(
     context: Context,
     snapshot: Snapshot | None,
     base: Snapshot | None,

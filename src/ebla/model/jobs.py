@@ -1,4 +1,4 @@
-"""Jobs as values: which processes run them, what each was told to do, and how that went.
+"""Jobs as values: which processes run them, the commands to each, and how they went.
 
 Every handler that should run is a job; `sys$dictionary` and `sys$coordinator` are jobs of the system. A *runner* is a
 process that runs jobs. The coordinator tells it to `START` or `STOP` one by a *command*:

@@ -1,4 +1,4 @@
-"""Which jobs this process was told to run: its row among the runners, its commands, and its turn as coordinator.
+"""Which jobs this process is to run: its row among the runners, its commands, and its turn as coordinator.
 
 Theory of operation. Level-triggered: a look compares what should run with what the catalog says of runners. A process
 that finds something to decide asks for the lease `sys$coordinator`, decides under the commit lock, and writes commands;

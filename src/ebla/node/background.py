@@ -52,7 +52,7 @@ class Background:
         self._vacuumer = Vacuumer(context)
         self._repairer = Repairer(context)
         Preparer(context.services, self.reader)
-        context.on_spark = self.wake_all
+        context.sessions.on_start = self.wake_all
 
     def show(self, role: Role) -> None:
         """Keep a row in `system.processes` that says what this process does, follow the topology, and repair now and

@@ -1,6 +1,6 @@
 """The services of handlers: the epochs of one handler, and the changes of dictionaries of all.
 
-Of several processes one runs the epochs of a handler: the one that the job coordinator told to, once it has the lease.
+Of several processes one runs the epochs of a handler: the one that the job coordinator chose, once it has the lease.
 Were two to hold it for a moment, their commits would still be guarded by the position of each view.
 """
 

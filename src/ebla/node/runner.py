@@ -1,4 +1,4 @@
-"""The service that looks at the catalog, and runs the services of the jobs that this process was told to run.
+"""The service that looks at the catalog, and runs the services of the jobs of this process.
 
 Level-triggered: a write wakes the runner, and so does a commit of another process at its next look, but what is done
 follows from the catalog. It runs only where Spark runs already: a process that writes without Spark leaves the epochs

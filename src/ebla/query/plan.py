@@ -398,7 +398,6 @@ class Extent:
     groups_read: int = 0
     rows: int = 0
     """Rows of the row groups that can hold one."""
-    rows_total: int = 0
     level0_runs: int = 0
     level0_rows: int = 0
     level0_files: int = 0

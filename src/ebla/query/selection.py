@@ -64,7 +64,6 @@ class Selection:
                 groups=groups,
                 groups_read=groups_read,
                 rows=rows,
-                rows_total=sum(r.rows for r in level1),
                 level0_runs=len(self._source.snapshot.level0),
                 level0_rows=sum(r.rows for r in self._source.snapshot.level0),
                 level0_files=len(self.division.files),

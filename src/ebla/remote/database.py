@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import httpx
 import pyarrow as pa
 
+from ebla.base.closing import Closing
 from ebla.errors import UsageError
 from ebla.predicates import conditions as c
 from ebla.predicates.conditions import LIMIT_DEFAULT
@@ -22,7 +22,7 @@ from ebla.values import tagged_json
 ACCEPT = {"Accept": ARROW}
 
 
-class RemoteDatabase:
+class RemoteDatabase(Closing):
     """A cluster. Safe to use from several threads; close it, or use it as a context manager."""
 
     is_remote = True
@@ -110,14 +110,6 @@ class RemoteDatabase:
 
     def close(self) -> None:
         self._transport.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):

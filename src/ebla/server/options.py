@@ -1,4 +1,4 @@
-"""What a node's HTTP API is told: who may ask, how much, and what else it serves."""
+"""The options of a node's HTTP API: who may ask, how much, and what else it serves."""
 
 from __future__ import annotations
 

@@ -8,12 +8,11 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from sqlalchemy import Connection
 
 from ebla.base import settings as settings_module
+from ebla.base.closing import Closing
 from ebla.base.ids import NodeId
 from ebla.base.settings import Settings
 from ebla.catalog import reads, topology
@@ -126,7 +125,7 @@ def _truth(options: Mapping[str, str], name: str) -> bool:
     return text == "true"
 
 
-class Origin:
+class Origin(Closing):
     """The catalog that a request names, open on the driver's machine. Never pickled."""
 
     def __init__(self, request: Request) -> None:
@@ -148,11 +147,3 @@ class Origin:
 
     def close(self) -> None:
         self.catalog.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -141,7 +141,7 @@ def merged(
 
 METADATA = "_metadata"
 SIZE_MAX = 2**31
-"""Files of level 1 that are smaller can be told by their sizes, if these differ."""
+"""Files of level 1 that are smaller can be told apart by their sizes, if these differ."""
 _PLACE = "_ebla_place"
 
 

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def expression_settings(session: SparkSession | None) -> Mapping[str, str]:
-    """What expressions depend on in a session, or would in one that is started for them."""
-    return spark_session.STARTED_SETTINGS if session is None else spark_session.view_settings(session)
-
-
 class Sessions:
     """Safe to use from several threads. A Spark that Ebla started and that is gone is started again at the next use.
 
@@ -49,6 +44,8 @@ class Sessions:
         self._lock = threading.RLock()
         self.tags = Tags(lambda: self.current)
         """Which jobs belong to which statement."""
+        self.on_start: Callable[[], None] = lambda: None
+        """Called when Spark was started: work in the background was waiting for it."""
 
     @property
     def current(self) -> SparkSession | None:
@@ -63,7 +60,25 @@ class Sessions:
             return False
         return spark_session.is_running(current) or (self._started is not None and self._started.can_restart)
 
-    def main(self) -> tuple[SparkSession, bool]:
+    @property
+    def has_spark(self) -> bool:
+        """Whether Spark was started already."""
+        return self.current is not None
+
+    @property
+    def spark(self) -> SparkSession:
+        """The user's session, or one that is started now and stopped at close."""
+        session, fresh = self._main()
+        self.tags.put()
+        if fresh:
+            self.on_start()
+        return session
+
+    def expression_settings(self) -> Mapping[str, str]:
+        """What expressions depend on in the user's session, or would in one that is started for them."""
+        return spark_session.view_settings(self.spark) if self.has_spark else spark_session.STARTED_SETTINGS
+
+    def _main(self) -> tuple[SparkSession, bool]:
         """The user's session, or one that is started now; whether it was started now."""
         if self._given is not None:
             spark_session.require_running(self._given)
@@ -84,9 +99,11 @@ class Sessions:
             spark_session.remember_classes(self._started.session)
             return self._started.session, fresh
 
+    @property
     def writer(self) -> SparkSession:
+        _ = self.spark  # which says what there is to say when it is started
         with self._lock:
-            main, _ = self.main()
+            main, _ = self._main()
             if self._writer is None:
                 self._writer = spark_session.writer_session(main)
             return self._writer
@@ -94,16 +111,20 @@ class Sessions:
     def in_place(self) -> SparkSession:
         """A session that writes the rows of each file that it reads where they are."""
         with self._lock:
-            main, _ = self.main()
+            main, _ = self._main()
             if self._in_place is None:
                 self._in_place = in_place.in_place_session(main)
             return self._in_place
 
     def of_view(self, settings: Mapping[str, str], *, small: bool, generates_code: bool = False) -> SparkSession:
-        """A session in which views of these settings are computed."""
+        """A session in which views of these settings are computed, whatever the user's session says.
+
+        For a few rows (`small`) Spark plans once and runs one job: adapting to sizes would cost more than it saves.
+        """
+        _ = self.spark
         signature = (tuple(sorted(settings.items())), small, generates_code)
         with self._lock:
-            main, _ = self.main()
+            main, _ = self._main()
             if signature not in self._of_views:
                 self._of_views[signature] = spark_session.view_session(
                     main, settings, small=small, generates_code=generates_code

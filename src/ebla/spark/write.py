@@ -309,9 +309,6 @@ def write_partitions(
     return sorted((int(part.group(1)), path) for part, path in parts if part is not None)
 
 
-_ABOUT_FILES = re.compile(
-    r"FileNotFoundException|FAILED_READ_FILE|PATH_NOT_FOUND|not a Parquet file|CANNOT_READ_FILE_FOOTER"
-)
 _ABOUT_ROWS = (TypeMismatchError, SqlError, StorageError)
 
 
@@ -373,10 +370,10 @@ def _our_message(text: str) -> str | None:
     if found is None:
         return None
     said = found.group(2).split(" SQLSTATE", maxsplit=1)[0].rstrip(". ")
-    return said if found.group(1) is None else f"{shown_path(found.group(1))}: {said}"
+    return said if found.group(1) is None else f"{path_of_address(found.group(1))}: {said}"
 
 
-def shown_path(address: str) -> str:
+def path_of_address(address: str) -> str:
     """The address of a local file in Spark's spelling, as a user would write it."""
     return re.sub(r"^file:/+", "/", unquote(address)) if address.startswith("file:") else address
 

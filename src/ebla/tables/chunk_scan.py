@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from ebla.base.closing import Closing
 from ebla.base.ids import TabletId, Version
 from ebla.catalog import reads
 from ebla.catalog.store import Catalog
@@ -52,7 +52,7 @@ def version_of(readings: Collection[ChunkReading]) -> Version | None:
     return max(at for one in readings for at in (one.at, one.not_before) if at is not None)
 
 
-class Scan:
+class Scan(Closing):
     """One chunk of a base, for all who read it. Used by one thread."""
 
     def __init__(
@@ -91,14 +91,6 @@ class Scan:
     def close(self) -> None:
         if self._rows is not None and self._shared:
             self._rows.unpersist()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def base_snapshot(catalog: Catalog, base: Relation, version: Version, stretches: Sequence[Stretch]) -> Snapshot:

@@ -15,6 +15,7 @@ from ebla.catalog import reads
 from ebla.errors import DuplicateNameError, TypeMismatchError, UnknownNameError, UsageError
 from ebla.model.relation import Column, Default, Relation
 from ebla.relations.guard import require_table
+from ebla.spark.sessions import Sessions
 from ebla.sql.lex import name_text
 from ebla.sql.statements import ColumnSpec
 from ebla.tables.context import Context
@@ -145,7 +146,7 @@ def set_default(context: Context, table: str, column: str, text: str | None) -> 
         relation = reads.relation(connection, table)
     require_table(relation)
     found = find_column(relation, column)
-    default = None if text is None else declared(context, f"{relation.name}.{found.name}", found.type, text)
+    default = None if text is None else declared(context.sessions, f"{relation.name}.{found.name}", found.type, text)
 
     def change(current: Relation, used: set[str]) -> Sequence[Column]:
         at = find_column(current, column)
@@ -156,13 +157,13 @@ def set_default(context: Context, table: str, column: str, text: str | None) -> 
     reshape(context, table, change, f"{'drop' if text is None else 'set'} default of {column}")
 
 
-def columns_of(context: Context, table: str, specs: Sequence[ColumnSpec]) -> list[Column]:
+def columns_of(sessions: Sessions, table: str, specs: Sequence[ColumnSpec]) -> list[Column]:
     """Columns as declared, with the values of their defaults."""
     made = []
     for spec in specs:
         default = None
         if spec.default is not None:
-            default = declared(context, f"{table}.{spec.name}", types.canonical(spec.type), spec.default)
+            default = declared(sessions, f"{table}.{spec.name}", types.canonical(spec.type), spec.default)
             if default.value == "null" and not spec.nullable:
                 raise TypeMismatchError(f"{table}.{spec.name}: DEFAULT: expected a value for NOT NULL, found NULL")
         made.append(

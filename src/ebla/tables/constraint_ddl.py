@@ -32,26 +32,25 @@ from ebla.model.relation import Column, Constraint, Relation, misnamed
 from ebla.relations import guard
 from ebla.spark import scan as sscan
 from ebla.spark.row_expressions import Owner
+from ebla.spark.sessions import Sessions
 from ebla.sql.statements import CheckSpec
 from ebla.tables import reshape
 from ebla.tables.constraints import columns_of, direct_of, refuse_frame
 from ebla.tables.context import Context
-from ebla.values import types
 
 # ---- declaring ------------------------------------------------------------------------------------------
 
 
-def declared(context: Context, table: str, columns: Sequence[Column], specs: Iterable[CheckSpec]) -> list[Constraint]:
+def declared(sessions: Sessions, table: str, columns: Sequence[Column], specs: Iterable[CheckSpec]) -> list[Constraint]:
     """The constraints of a new table, named and analysed. Spark is asked only where DuckDB's answer may differ."""
     made: list[Constraint] = []
-    spelled = [replace(column, type=types.canonical(column.type)) for column in columns]
     for spec in specs:
-        made.append(analysed(context, table, spelled, spec, made))
+        made.append(analysed(sessions, table, columns, spec, made))
     return made
 
 
 def analysed(
-    context: Context, table: str, columns: Sequence[Column], spec: CheckSpec, others: Sequence[Constraint]
+    sessions: Sessions, table: str, columns: Sequence[Column], spec: CheckSpec, others: Sequence[Constraint]
 ) -> Constraint:
     name = spec.name if spec.name is not None else _free_name(table, spec, columns, others)
     wrong = misnamed(name)
@@ -61,9 +60,9 @@ def analysed(
         raise DuplicateNameError(f"{table}: expected a new name for a constraint, found {name} there already")
     owner = _owner(table, name)
     owner.refuse_changing(spec.text)
-    made = Constraint(name=name, text=spec.text, settings=dict(context.expression_settings()))
+    made = Constraint(name=name, text=spec.text, settings=dict(sessions.expression_settings()))
     if direct_of(table, columns, made) is None:
-        spark = context.view_session(made.settings, small=True)
+        spark = sessions.of_view(made.settings, small=True)
         [kind] = owner.types(spark, table, columns, [made.text], label=f"constraint {name}", qualified=True)
         if kind != "boolean":
             raise TypeMismatchError(f"{owner.name}: expected a condition, found {kind}")
@@ -100,7 +99,8 @@ def add_constraint(context: Context, name: str, spec: CheckSpec) -> None:
     begun = next((k for k in relation.constraints if _is_begun(k, spec)), None)
     ours = begun is None
     if begun is None:
-        begun = replace(analysed(context, relation.name, relation.visible, spec, relation.constraints), checked=False)
+        made = analysed(context.sessions, relation.name, relation.visible, spec, relation.constraints)
+        begun = replace(made, checked=False)
         _change(context, relation, lambda constraints: (*constraints, begun), f"add constraint {begun.name}")
         hit("constraint.added")
     try:

@@ -23,6 +23,7 @@ from ebla.errors import (
 from ebla.model.relation import DELETED, Column, Constraint, Relation, Run, under_names
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
+from ebla.spark.sessions import Sessions
 from ebla.sql.lex import Kind as TokenKind
 from ebla.sql.lex import lex, unquote_name
 from ebla.storage import runs as rf
@@ -108,12 +109,12 @@ def refuse_what_needs_spark(relation: Relation) -> None:
 
 
 def refuse_in_runs(
-    context: Context, relation: Relation, runs: Sequence[Run], roots: Mapping[NodeId, Root], *, deletes: bool
+    sessions: Sessions, relation: Relation, runs: Sequence[Run], roots: Mapping[NodeId, Root], *, deletes: bool
 ) -> None:
     """The same for rows that Spark has written: one job for each constraint that reads them back."""
     paths = rf.paths(roots, runs)
     for constraint in relation.constraints:
-        spark = context.view_session(constraint.settings, small=False)
+        spark = sessions.of_view(constraint.settings, small=False)
         schema = sscan.struct(relation.columns)
         rows = sscan.files(spark, paths, schema.add(DELETED, "boolean") if deletes else schema)
         refuse_frame(rows.filter(f"NOT {DELETED}") if deletes else rows, relation, constraint)

@@ -20,7 +20,7 @@ from ebla.catalog.lag import Lag
 from ebla.catalog.leadership import Leadership
 from ebla.catalog.store import Catalog
 from ebla.relations.indexes import IndexCache
-from ebla.spark.sessions import Sessions, expression_settings
+from ebla.spark.sessions import Sessions
 from ebla.storage.files import Root
 from ebla.storage.node_storage import NodeStorage
 from ebla.storage.roots import Roots
@@ -74,8 +74,6 @@ class Context:
     indexes: IndexCache = field(default_factory=IndexCache)
     activities: Activities = field(default_factory=Activities)
     progress: Progress = _unwatched
-    on_spark: Callable[[], None] = lambda: None
-    """Called when Spark was started: work in the background was waiting for it."""
 
     @classmethod
     def open(
@@ -161,33 +159,24 @@ class Context:
     @property
     def spark(self) -> SparkSession:
         """The user's session, or one that is started now and stopped at close."""
-        session, fresh = self.sessions.main()
-        self.sessions.tags.put()
-        if fresh:
-            self.on_spark()
-        return session
+        return self.sessions.spark
 
     @property
     def has_spark(self) -> bool:
         """Whether Spark was started already."""
-        return self.sessions.current is not None
+        return self.sessions.has_spark
 
     @property
     def writer(self) -> SparkSession:
-        _ = self.spark  # which says what there is to say when it is started
-        return self.sessions.writer()
+        return self.sessions.writer
 
     def view_session(self, settings: Mapping[str, str], *, small: bool, generates_code: bool = False) -> SparkSession:
-        """A session in which views of these settings are computed, whatever the user's session says.
-
-        For a few rows (`small`) Spark plans once and runs one job: adapting to sizes would cost more than it saves.
-        """
-        _ = self.spark
+        """A session in which views of these settings are computed, whatever the user's session says."""
         return self.sessions.of_view(settings, small=small, generates_code=generates_code)
 
     def expression_settings(self) -> Mapping[str, str]:
         """What expressions depend on in the user's session, or would in one that is started for them."""
-        return expression_settings(self.spark if self.has_spark else None)
+        return self.sessions.expression_settings()
 
     # ---- storage ----------------------------------------------------------------------------------------
 

@@ -85,7 +85,7 @@ def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transa
             created_version=transaction.snapshot,
             comment=statement.comment,
         )
-        declared = constraint_ddl.declared(context, table.name, table.visible, statement.checks)
+        declared = constraint_ddl.declared(context.sessions, table.name, table.visible, statement.checks)
         table = replace(table, options=kept | new_table.kept_constraints(declared))
         opened = join(context, transaction, table)
     except BaseException:

@@ -96,7 +96,7 @@ class CsvFiles:
             refused = error.refused
             if refused is None:
                 raise LoadError(str(error)) from None
-            file = swrite.shown_path(found[_PATH][refused.row].as_py())
+            file = swrite.path_of_address(found[_PATH][refused.row].as_py())
             where = self._where(file, lambda fields: self._refuses(fields, refused.column))
             raise LoadError(f"{where}: column {refused.column}: {refused}") from None
         return physical(table, relation)
@@ -110,7 +110,7 @@ class CsvFiles:
         wrong = pc.index(pc.is_valid(found[_CORRUPT]), True).as_py()
         if wrong < 0:
             return
-        line, file = found[_CORRUPT][wrong].as_py(), swrite.shown_path(found[_PATH][wrong].as_py())
+        line, file = found[_CORRUPT][wrong].as_py(), swrite.path_of_address(found[_PATH][wrong].as_py())
         where = self._where(file, lambda fields: len(fields) != len(self.names))
         text = " ".join(line.split("\n"))
         raise LoadError(f"{where}: expected {len(self.names)} columns ({', '.join(self.names)}), found {text}")

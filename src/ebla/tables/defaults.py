@@ -9,9 +9,9 @@ from ebla.errors import EblaError, TypeMismatchError, UsageError
 from ebla.model.relation import Default, Relation
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite
+from ebla.spark.sessions import Sessions
 from ebla.sql import chance
 from ebla.sql import literals as lit
-from ebla.tables.context import Context
 from ebla.tables.literals import dialect_of
 from ebla.values import defaults, types
 from ebla.values.grammar import Unfit, parse
@@ -24,10 +24,10 @@ def sql_by_name(relation: Relation) -> dict[str, str]:
     return {c.name: lit.default_sql(c.default, c.type) for c in relation.visible if c.default is not None}
 
 
-def declared(context: Context, column: str, kind: str, text: str) -> Default:
+def declared(sessions: Sessions, column: str, kind: str, text: str) -> Default:
     """The value of a constant, in a column's type; `column` is its name for messages."""
     tree, where = parse(kind), f"{column}: DEFAULT"
-    dialect = dialect_of(context, {})
+    dialect = dialect_of(sessions, {})
     try:
         value = lit.stored(lit.whole(text, dialect), tree, dialect.zone)
         return defaults.of_array(text, pa.array([value], types.to_arrow(kind)), tree)
@@ -37,18 +37,18 @@ def declared(context: Context, column: str, kind: str, text: str) -> Default:
         raise TypeMismatchError(f"{where}: expected {tree}, found {text} ({why})") from None
     if not types.is_key_type(kind):
         raise UsageError(f"{where}: expected NULL for a column of type {tree}, found {text}")
-    return _computed(context, where, kind, text)
+    return _computed(sessions, where, kind, text)
 
 
-def _computed(context: Context, where: str, kind: str, text: str) -> Default:
+def _computed(sessions: Sessions, where: str, kind: str, text: str) -> Default:
     """The same by Spark, in the user's session. One job over no data."""
     changing = next((name for name, _ in chance.calls(text)), None)
     found: pa.Table | None = None
     try:
         with swrite.translated(where):
-            frame = context.spark.sql(f"SELECT ({text}) AS d")
+            frame = sessions.spark.sql(f"SELECT ({text}) AS d")
             plan = frame._jdf.queryExecution().analyzed()
-            patterns = ssession.tree_patterns(context.spark)
+            patterns = ssession.tree_patterns(sessions.spark)
             constant = plan.deterministic() and not plan.containsPattern(patterns.CURRENT_LIKE())
             constant = constant and not plan.containsPattern(patterns.PLAN_EXPRESSION())
             if constant and changing is None:

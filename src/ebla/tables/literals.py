@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from ebla.errors import RefusedValue, TypeMismatchError
 from ebla.model.relation import Relation
+from ebla.spark.sessions import Sessions
 from ebla.sql import literals as lit
 from ebla.sql import statements as st
 from ebla.sql.dml import given_columns
 from ebla.storage import runs as rf
 from ebla.tables import batch as b
-from ebla.tables.context import Context
 from ebla.values import types
 from ebla.values.calendar import UTC
 from ebla.values.defaults import stored_form, stored_forms
@@ -29,11 +29,11 @@ _CONFIGURATION = {
 }
 
 
-def dialect_of(context: Context, parameters: Mapping[str, object]) -> lit.Dialect:
+def dialect_of(sessions: Sessions, parameters: Mapping[str, object]) -> lit.Dialect:
     """What literals mean in the user's session, or in one that would be started."""
-    if not context.has_spark:
+    if not sessions.has_spark:
         return lit.Dialect(parameters=parameters)
-    found = {name: str(context.spark.conf.get(setting)) for name, setting in _CONFIGURATION.items()}
+    found = {name: str(sessions.spark.conf.get(setting)) for name, setting in _CONFIGURATION.items()}
     return lit.Dialect(
         zone=found["zone"],
         naive=found["naive"] == "TIMESTAMP_NTZ",
@@ -47,22 +47,22 @@ _TYPED = re.compile(r"timestamp\s*['\"]|(as|::)\s*timestamp\b", re.IGNORECASE)
 """What TIMESTAMP_NTZ may stand for, as the session says."""
 
 
-def is_common(context: Context, text: str) -> bool:
+def is_common(sessions: Sessions, text: str) -> bool:
     """Whether a query means in the user's session what the driver reads in it: "…" is a string, a backslash in it
     begins an escape, and TIMESTAMP has a zone."""
     quotes, escapes, times = '"' in text, "\\" in text, _TYPED.search(text) is not None
-    if not context.has_spark or not (quotes or escapes or times):
+    if not sessions.has_spark or not (quotes or escapes or times):
         return True
     try:
-        dialect = dialect_of(context, {})
+        dialect = dialect_of(sessions, {})
     except Exception:  # a session that has ended cannot be asked
         return False
     return not ((quotes and dialect.quoted_names) or (escapes and dialect.escaped) or (times and dialect.naive))
 
 
-def zone_of(context: Context) -> str:
+def zone_of(sessions: Sessions) -> str:
     """The zone of times that name none."""
-    return str(context.spark.conf.get(_CONFIGURATION["zone"])) if context.has_spark else UTC
+    return str(sessions.spark.conf.get(_CONFIGURATION["zone"])) if sessions.has_spark else UTC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,8 @@ from ebla.model.relation import Column, Relation
 from ebla.model.staging import Arrival
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
+from ebla.spark.sessions import Sessions
 from ebla.tables import batch as b
-from ebla.tables.context import Context
 from ebla.tables.csv_files import CsvFiles, check_encoding
 from ebla.tables.json_files import COMPRESSED, JsonFiles
 from ebla.values import texts, types
@@ -132,7 +132,7 @@ def format_of(files: Sequence[str], given: str | None) -> str:
 
 
 def load_batch(
-    context: Context,
+    sessions: Sessions,
     relation: Relation,
     path: str,
     *,
@@ -145,11 +145,11 @@ def load_batch(
     given = _known_options(kind, options or {})
     match kind:
         case "parquet":
-            return _parquet(context, relation, files)
+            return _parquet(sessions, relation, files)
         case "csv":
-            return _csv(context, relation, files, given)
+            return _csv(sessions, relation, files, given)
         case _:
-            return _json(context, relation, files, given)
+            return _json(sessions, relation, files, given)
 
 
 def _known_options(kind: str, given: Mapping[str, object]) -> dict[str, object]:
@@ -189,7 +189,7 @@ def _union(parts: Sequence[DataFrame]) -> DataFrame:
 # ---- Parquet --------------------------------------------------------------------------------------------
 
 
-def _parquet(context: Context, relation: Relation, files: Sequence[str]) -> b.FrameBatch:
+def _parquet(sessions: Sessions, relation: Relation, files: Sequence[str]) -> b.FrameBatch:
     rows = 0
     by_schema: dict[str, tuple[pa.Schema, T.StructType, list[str]]] = {}
     for file in files:
@@ -204,7 +204,7 @@ def _parquet(context: Context, relation: Relation, files: Sequence[str]) -> b.Fr
         by_schema.setdefault(f"{found} {schema.json()}", (found, schema, []))[2].append(file)
     parts: list[DataFrame] = []
     for found, schema, group in by_schema.values():
-        read = _with_path(context.writer.read.schema(schema).parquet(*map(sscan.literally, group)))
+        read = _with_path(sessions.writer.read.schema(schema).parquet(*map(sscan.literally, group)))
         read = read.select(*[_moment(column) for column in found], _PATH)
         try:
             parts.append(swrite.fitted(read, relation, path=_PATH, utf8=True))
@@ -257,7 +257,7 @@ def _moment(column: pa.Field) -> SparkColumn:
 
 
 def _csv(
-    context: Context, relation: Relation, files: Sequence[str], options: dict[str, object]
+    sessions: Sessions, relation: Relation, files: Sequence[str], options: dict[str, object]
 ) -> b.ArrowBatch | b.FrameBatch:
     how = _how(options)
     header = _truth(options.pop("header", True))
@@ -281,7 +281,7 @@ def _csv(
         check_encoding(file, plain.encoding)
         groups.setdefault(_csv_names(file, plain), []).append(file)
     found = [(replace(plain, names=names), group) for names, group in groups.items()]
-    read = [(one, one.texts(context.writer, group, options)) for one, group in found]
+    read = [(one, one.texts(sessions.writer, group, options)) for one, group in found]
     size = sum(os.path.getsize(file) for file in files)
     if size > SMALL_BYTES:
         frame = _union([one.rows(frame) for one, frame in read])
@@ -344,7 +344,7 @@ def _no_texts(file: str, column: Column) -> LoadError:
 
 
 def _json(
-    context: Context, relation: Relation, files: Sequence[str], options: dict[str, object]
+    sessions: Sessions, relation: Relation, files: Sequence[str], options: dict[str, object]
 ) -> b.ArrowBatch | b.FrameBatch:
     """One object per line. Few bytes are read by the driver, without Spark."""
     how = _how(options)
@@ -360,7 +360,7 @@ def _json(
     )
     size = sum(os.path.getsize(file) * (COMPRESSION if file.endswith(COMPRESSED) else 1) for file in files)
     if size > SMALL_BYTES:
-        frame = reading.frame(context.writer, files)
+        frame = reading.frame(sessions.writer, files)
         return b.FrameBatch(frame=frame, kind=b.UPSERT, plain=True, bytes=size, arrival=Arrival.LOAD, errors=LoadError)
     tables = [table for file in files for part in reading.ranges(file) for table in reading.tables(part)]
     return b.ArrowBatch(table=pa.concat_tables(tables), kinds=b.UPSERT, ordered=False, arrival=Arrival.LOAD)

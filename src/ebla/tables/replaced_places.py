@@ -24,9 +24,9 @@ _FILE = "_ebla_file"
 
 
 def replaced_places(storage: NodeStorage, settings: Settings, snapshot: Snapshot) -> pa.Array | None:
-    """The places of rows below mutations in level 0; `None` if they cannot be told, or would take long to find.
+    """The places of rows below mutations in level 0; `None` if they cannot be found, or would take long to find.
 
-    A file is told by its size, which Spark knows of every row without reading it: sizes must differ.
+    A file is recognized by its size, which Spark knows of every row without reading it: sizes must differ.
     """
     sizes = {run.bytes for run in snapshot.level1}
     if len(sizes) < len(snapshot.level1) or max(sizes, default=0) >= sscan.SIZE_MAX:

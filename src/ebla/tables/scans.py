@@ -125,7 +125,7 @@ class _FrameKey(NamedTuple):
     tablets: tuple[int, ...]
     """How many the relation has, and those that are read."""
     by_places: bool = False
-    """Whether replaced rows of level 1 are left out by their places, as far as these can be told."""
+    """Whether replaced rows of level 1 are left out by their places, as far as these can be found."""
 
 
 def _frame_bytes(snapshot: Snapshot, rows_max: int) -> int:

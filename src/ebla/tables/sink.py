@@ -248,7 +248,7 @@ class Sink:
         added = self.files.adopt(found, level=0, deletes=deletes)
         self.runs += added
         self.bulk = not deletes
-        constraints.refuse_in_runs(self.context, self.relation, added, self.transaction.roots, deletes=deletes)
+        constraints.refuse_in_runs(self.context.sessions, self.relation, added, self.transaction.roots, deletes=deletes)
         self.files.forget_scratch()
 
 

@@ -32,22 +32,22 @@ def run(database: Database, statement: UserStatement) -> Result:
     match statement:
         case st.CreateUser(name=name, role=role):
             token = create(catalog, node, name, role, if_not_exists=statement.if_not_exists)
-            return answers.columns(context, {"user": [name], "role": [role.value], "token": _texts(token)})
+            return answers.columns(context.sessions, {"user": [name], "role": [role.value], "token": _texts(token)})
         case st.AlterUser(name=name, role=role):
             token = alter(catalog, node, name, role=role, rotate=statement.rotate)
-            return answers.columns(context, {"user": [name], "token": _texts(token)})
+            return answers.columns(context.sessions, {"user": [name], "token": _texts(token)})
         case st.DropUser(name=name, if_exists=if_exists):
             drop(catalog, node, name, if_exists=if_exists)
         case st.Grant(table=relation, user=user, right=right):
             left = grant(catalog, node, relation, user, right, revokes=statement.revokes)
-            return answers.columns(context, {"user": [user], "relation": [relation], "right": [left.value]})
+            return answers.columns(context.sessions, {"user": [user], "relation": [relation], "right": [left.value]})
         case st.ShowUsers():
             return _table(database, "users")
         case st.ShowGrants(user=user):
             return _table(database, "grants", user)
         case _:
             assert_never(statement)
-    return answers.columns(context, {})
+    return answers.columns(context.sessions, {})
 
 
 def _texts(text: str | None) -> pa.Array:

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from ebla.spark.result import Result
-from ebla.tables.context import Context
+from ebla.spark.sessions import Sessions
 
 
-def columns(context: Context, values: Mapping[str, Sequence[Any] | pa.Array]) -> Result:
-    return Result(table=pa.table(dict(values)), spark=lambda: context.spark)
+def columns(sessions: Sessions, values: Mapping[str, Sequence[Any] | pa.Array]) -> Result:
+    return Result(table=pa.table(dict(values)), spark=lambda: sessions.spark)
 
 
-def row(context: Context, **values: int | None) -> Result:
-    return columns(context, {name: pa.array([value], pa.int64()) for name, value in values.items()})
+def row(sessions: Sessions, **values: int | None) -> Result:
+    return columns(sessions, {name: pa.array([value], pa.int64()) for name, value in values.items()})

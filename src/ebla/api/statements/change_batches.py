@@ -35,7 +35,7 @@ def change_batch(
     key = [c.name for c in relation.key]
     hidden = [c.name for c in relation.columns if c.hidden]
     kinds = {c.name: c.type for c in relation.visible}
-    dialect, given = dialect_of(transaction.context, parameters), defaults.sql_by_name(relation)
+    dialect, given = dialect_of(transaction.context.sessions, parameters), defaults.sql_by_name(relation)
 
     def read(query: Query, target: Rows | None = None) -> PlannedQuery:
         asked = replace(query, source=source)

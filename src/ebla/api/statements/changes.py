@@ -40,7 +40,7 @@ class Changes:
         written: WriteResult = write(self._context, table, make, reason=reason, reads_target=reads_target)
         self._database.background.written(written.relation.name)
         return answers.row(
-            self._context, rows=written.rows, version=None if written.version is None else int(written.version)
+            self._context.sessions, rows=written.rows, version=None if written.version is None else int(written.version)
         )
 
 

@@ -58,7 +58,7 @@ def run(database: Database, statement: cs.ClusterStatement) -> Result:
         case cs.SetTableOptions(table=table, options=options):
             if set(options) == {"replication"}:
                 return tablets.set_replication(database, table, options["replication"])
-            return answers.row(context, request=handshake.resize(table, _tablets(table, options)))
+            return answers.row(context.sessions, request=handshake.resize(table, _tablets(table, options)))
         case cs.AlterNode(action=action, node=node):
             parameters: dict[str, object] = {}
             if statement.ignored:
@@ -67,18 +67,18 @@ def run(database: Database, statement: cs.ClusterStatement) -> Result:
                 parameters["ignore_nodes"] = [find_member(state, name).id for name in statement.ignored]
             if statement.source is not None:
                 parameters["source"] = statement.source
-            return answers.row(context, request=handshake.ask(RequestKind(action), node, parameters))
+            return answers.row(context.sessions, request=handshake.ask(RequestKind(action), node, parameters))
         case cs.NewGeneration(table=name):
-            return answers.row(context, request=handshake.renew(name))
+            return answers.row(context.sessions, request=handshake.renew(name))
         case cs.CancelRequest(request=request):
             handshake.cancel(request)
-            return answers.row(context, request=request)
+            return answers.row(context.sessions, request=request)
         case cs.SetBalancing(on=on):
             handshake.balance(on)
-            return answers.columns(context, {})
+            return answers.columns(context.sessions, {})
         case cs.WaitForRequest(request=request):
             result = handshake.wait(request)
-            return answers.columns(context, {"request": pa.array([request], pa.int64()), "result": [result]})
+            return answers.columns(context.sessions, {"request": pa.array([request], pa.int64()), "result": [result]})
         case cs.ShowNodes(like=like):
             with context.catalog.reading() as connection:
                 found = nodes(handshake.topology(connection))

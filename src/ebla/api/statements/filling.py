@@ -42,7 +42,9 @@ class FillStatements:
         version = None if written.version is None else int(written.version)
         numbers = {"rows": written.rows, "version": version, "staged": written.staged}
         columns = {name: pa.array([value], pa.int64()) for name, value in numbers.items()}
-        return answers.columns(self._context, {**columns, "note": pa.array([_load_note(load, written)], pa.string())})
+        return answers.columns(
+            self._context.sessions, {**columns, "note": pa.array([_load_note(load, written)], pa.string())}
+        )
 
     def create_filled(self, statement: st.CreateTable, parameters: Parameters) -> Result:
         query = statement.query
@@ -56,9 +58,11 @@ class FillStatements:
         if written is not None:
             self._database.background.written(written.relation.name)
             return answers.row(
-                self._context, rows=written.rows, version=None if written.version is None else int(written.version)
+                self._context.sessions,
+                rows=written.rows,
+                version=None if written.version is None else int(written.version),
             )
-        return answers.row(self._context, rows=0, version=None)
+        return answers.row(self._context.sessions, rows=0, version=None)
 
 
 def _load_note(load: st.Load, written: WriteResult) -> str | None:

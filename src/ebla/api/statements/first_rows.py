@@ -56,7 +56,7 @@ class FirstRows:
         try:
             return select.bound(wanted, relation)
         except select.NotSimple:
-            zone = zone_of(self._context)
+            zone = zone_of(self._context.sessions)
         with contextlib.suppress(select.NotSimple):
             return select.bound(wanted, relation, zone=zone)
         return select.bound(wanted, relation, self._reader.spoken(wanted.relation), zone)

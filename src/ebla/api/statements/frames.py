@@ -59,7 +59,7 @@ def frame_of(context: Context, query: Query, parameters: Parameters, relations: 
 
     def exact(frame: DataFrame, text: str) -> str | None:
         users = query.source or StatementText(text=query.text)
-        return comparisons.exact(frame, text, zone_of(context), users)
+        return comparisons.exact(frame, text, zone_of(context.sessions), users)
 
     frame = over(spark, query, frames, parameters=parameters, reworded=reworded, exact=exact)
     refuse_deep(frame)

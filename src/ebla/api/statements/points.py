@@ -28,7 +28,7 @@ def point_rows(
         return _merged(transaction, statement, dialect)
     context, relation = transaction.context, transaction.relation
     condition, alias = statement.where, statement.alias or statement.table
-    if condition is None or not is_common(context, condition):
+    if condition is None or not is_common(context.sessions, condition):
         return None
     filters = comparisons.understood(condition, alias, relation, dialect.parameters, dialect.zone)
     compared = [one for one in filters if one is not None]
@@ -46,7 +46,7 @@ def point_rows(
 
 def _merged(transaction: OpenTransaction, statement: st.Merge, dialect: Dialect) -> ArrowBatch | Rows | None:
     context, relation = transaction.context, transaction.relation
-    is_plain = is_common(context, f"{statement.source} {statement.on}") and not is_case_sensitive(
+    is_plain = is_common(context.sessions, f"{statement.source} {statement.on}") and not is_case_sensitive(
         context.expression_settings()
     )
     merge = literal_merge(statement, relation, dialect) if is_plain else None

@@ -33,7 +33,9 @@ class Queries:
         self._first_rows = FirstRows(database.context, database.reader)
 
     def query(self, query: Query, parameters: Parameters) -> Result:
-        for way in (self._system_rows, self._first_rows.answer) if is_common(self._context, query.text) else ():
+        for way in (
+            (self._system_rows, self._first_rows.answer) if is_common(self._context.sessions, query.text) else ()
+        ):
             found = way(query, parameters)
             if found is not None:
                 return found
@@ -74,14 +76,14 @@ class Queries:
 
     def explain(self, statement: st.Explain, parameters: Parameters) -> Result:
         plan, why = None, ""
-        if statement.mode is None and is_common(self._context, statement.query.text):
+        if statement.mode is None and is_common(self._context.sessions, statement.query.text):
             plan, why = self._first_rows.plan(statement.query, parameters)
         if plan is not None:
-            return columns(self._context, {"plan": [plan]})
+            return columns(self._context.sessions, {"plan": [plan]})
         read = self.snapshots.read(statement.query, parameters)
         mode = statement.mode or "formatted"
         utils = java_class(self._context.spark, "org.apache.spark.sql.api.python.PythonSQLUtils")
         text = utils.explainString(read.frame._jdf.queryExecution(), mode)
         read.release()
         said = f"\nNot answered as first rows, without Spark: {why}\n" if why else ""
-        return columns(self._context, {"plan": [f"{text}{said}"]})
+        return columns(self._context.sessions, {"plan": [f"{text}{said}"]})

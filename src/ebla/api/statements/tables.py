@@ -32,7 +32,7 @@ class Tables:
     def define(self, statement: st.TableDefinition) -> Result:
         """Create, alter or drop a table."""
         self._define(statement)
-        return answers.columns(self._context, {})
+        return answers.columns(self._context.sessions, {})
 
     def _define(self, statement: st.TableDefinition) -> None:
         context = self._context
@@ -41,7 +41,7 @@ class Tables:
                 ddl.create_table(
                     context,
                     statement.name,
-                    column_ddl.columns_of(context, statement.name, statement.columns),
+                    column_ddl.columns_of(context.sessions, statement.name, statement.columns),
                     statement.primary_key,
                     if_not_exists=statement.if_not_exists,
                     or_replace=statement.or_replace,
@@ -58,7 +58,7 @@ class Tables:
             case st.RenameTable(table=table, new_name=new):
                 ddl.rename_table(context.catalog, context.node, table, new)
             case st.AddColumns(table=table, columns=specs, if_not_exists=optional):
-                added = column_ddl.columns_of(context, table, specs)
+                added = column_ddl.columns_of(context.sessions, table, specs)
                 fills = partial(column_ddl.fills_rows, added=added)
                 column_ddl.add_columns(context, table, added, if_not_exists=optional, fills=fills)
             case st.SetDefault(table=table, column=column, default=text):
@@ -81,23 +81,27 @@ class Tables:
                 if reads.find_relation(connection, statement.name) is not None:
                     return ()
         columns = [_column(spec) for spec in statement.columns]
-        return constraint_ddl.declared(self._context, statement.name, columns, statement.checks)
+        return constraint_ddl.declared(self._context.sessions, statement.name, columns, statement.checks)
 
     def maintain(self, statement: st.Truncate | st.Compact | st.Vacuum) -> Result:
         if isinstance(statement, st.Truncate):
             context = self._context
             version = truncation.truncate(context.catalog, context.node, context.holder, statement.table)
-            return answers.row(context, version=int(version))
+            return answers.row(context.sessions, version=int(version))
         if isinstance(statement, st.Vacuum):
             done = self._database.vacuum(statement.table, retain_s=statement.retain_seconds)
             return answers.row(
-                self._context, horizon=int(done.horizon), files=done.files, bytes=done.bytes, orphans=done.orphans
+                self._context.sessions,
+                horizon=int(done.horizon),
+                files=done.files,
+                bytes=done.bytes,
+                orphans=done.orphans,
             )
         with self._context.catalog.reading() as connection:
             names = [statement.table] if statement.table else reads.relation_names(connection)
         found = [compaction.compact(self._context, name) for name in names]
         return answers.columns(
-            self._context,
+            self._context.sessions,
             {
                 "relation": [f.relation for f in found],
                 "tablets": [f.tablets for f in found],
@@ -109,7 +113,8 @@ class Tables:
     def show_create(self, what: str, name: str) -> Result:
         with self._context.catalog.reading() as connection:
             return answers.columns(
-                self._context, {"statement": pa.array([creation.statement(connection, what, name)], pa.string())}
+                self._context.sessions,
+                {"statement": pa.array([creation.statement(connection, what, name)], pa.string())},
             )
 
     def show_tables(self, like: str | None) -> Result:
@@ -137,7 +142,8 @@ class Tables:
         if is_system:
             fields = list(system.table_schema(name))
             return answers.columns(
-                self._context, {"column": [f.name for f in fields], "type": [types.from_arrow(f.type) for f in fields]}
+                self._context.sessions,
+                {"column": [f.name for f in fields], "type": [types.from_arrow(f.type) for f in fields]},
             )
         with self._context.catalog.reading() as connection:
             relation = reads.relation(connection, name)
@@ -158,12 +164,19 @@ class Tables:
         kinds = (pa.string(), pa.string(), pa.bool_(), pa.int64(), pa.string(), pa.string())
         arrays = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
         return answers.columns(
-            self._context, dict(zip(("column", "type", "nullable", "key", "comment", "default"), arrays, strict=True))
+            self._context.sessions,
+            dict(zip(("column", "type", "nullable", "key", "comment", "default"), arrays, strict=True)),
         )
 
 
 def _column(spec: st.ColumnSpec) -> Column:
-    return Column(name=spec.name, physical=spec.name, type=spec.type, nullable=spec.nullable, comment=spec.comment)
+    return Column(
+        name=spec.name,
+        physical=spec.name,
+        type=types.canonical(spec.type),
+        nullable=spec.nullable,
+        comment=spec.comment,
+    )
 
 
 def _key_text(relation: Relation) -> str | None:

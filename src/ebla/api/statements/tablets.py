@@ -62,7 +62,7 @@ def run(database: Database, statement: cs.TabletStatement) -> Result:
                 assert_never(statement)
     ends = {"source": find_member(state, statement.source).id, "target": find_member(state, statement.target).id}
     asked = handshake.ask_of(RequestKind.MOVE, relation.id, {"tablet": statement.tablet, **ends})
-    return answers.row(context, request=asked)
+    return answers.row(context.sessions, request=asked)
 
 
 def set_replication(database: Database, name: str, wanted: object) -> Result:
@@ -78,7 +78,7 @@ def set_replication(database: Database, name: str, wanted: object) -> Result:
     asked = database.background.membership.handshake.ask_of(
         RequestKind.REPLICATION, relation.id, {"replication": wanted}
     )
-    return answers.row(context, request=asked)
+    return answers.row(context.sessions, request=asked)
 
 
 def _placed(relation: Relation) -> Relation:

@@ -88,7 +88,7 @@ class Load:
         self.written = [Written() for _ in range(writers)]
         self.reads = 0
         self.wrong: list[str] = []
-        """What the reader was told that cannot be, and errors that it got."""
+        """Answers to the reader that cannot be, and errors that it got."""
         self._threads = [
             threading.Thread(target=self._write, args=(number, random.Random(f"{seed}/{number}")), daemon=True)
             for number in range(writers)

@@ -32,7 +32,7 @@ class StoryError(AssertionError):
 
 @dataclass(slots=True)
 class Story:
-    """A cluster, what it is asked over HTTP, and what is told of it."""
+    """A cluster, what it is asked over HTTP, and what is printed of it."""
 
     cluster: LocalCluster
     say: Callable[[str], None] = print

@@ -172,18 +172,18 @@ def _epochs(snapshot: Snapshot, is_roomy: bool) -> RenderableType:
 
 
 def _views(snapshot: Snapshot, width: int) -> RenderableType:
-    rows_known = any(view.rows is not None for view in snapshot.views)
+    has_rows = any(view.rows is not None for view in snapshot.views)
     table = _grid()
     table.add_column("view", ratio=1, no_wrap=True, min_width=10)
     table.add_column("status", no_wrap=True)
     table.add_column("version", justify="right", no_wrap=True)
     table.add_column("behind", justify="right", no_wrap=True)
-    if rows_known:
+    if has_rows:
         table.add_column("rows", justify="right", no_wrap=True)
     table.add_column("last epoch", no_wrap=True, min_width=12)
     table.add_column("took", justify="right", no_wrap=True, min_width=6)
     table.add_column("age", justify="right", no_wrap=True, min_width=6)
-    trail = max(4, min(TRAIL, width - VIEWS_WIDTH - (9 if rows_known else 0)))
+    trail = max(4, min(TRAIL, width - VIEWS_WIDTH - (9 if has_rows else 0)))
     table.add_column("lately", no_wrap=True, min_width=max(trail, 6))
     highest = max((age for trail in snapshot.trails.values() for age in trail), default=0.0)
     for view in snapshot.views:
@@ -192,7 +192,7 @@ def _views(snapshot: Snapshot, width: int) -> RenderableType:
             Text(view.status, style="green" if view.status == "ready" else "bold red"),
             number(view.applied_version),
             number(view.behind),
-            *([number(view.rows)] if rows_known else []),
+            *([number(view.rows)] if has_rows else []),
             Text(view.last_plan or "", style=PLAN_STYLES.get(view.last_plan or "", "")),
             seconds(view.last_epoch_s),
             seconds(view.age_s),

@@ -67,7 +67,3 @@ LIFE = Lifecycle("task", STEPS, nothing=T.GONE)
 
 def is_open(state: TaskState) -> bool:
     return RIGHTS[state].open
-
-
-def is_stored(state: TaskState) -> bool:
-    return RIGHTS[state].stored
