@@ -133,7 +133,9 @@ def _only(one: RunningColumn, values: pa.ChunkedArray) -> Position:
 
 
 def _gone_on(column: pa.ChunkedArray, came_to: Position, carry: Carry) -> pa.ChunkedArray:
-    """A running column, NULL where nothing counted so far, behind rows where it had come to some value."""
+    """A running column behind rows where it had come to some value, NULL if nothing counted so far."""
+    if carry is Carry.FIRST:
+        return pa.chunked_array([pa.repeat(came_to, len(column))], column.type)
     if not came_to.is_valid:
         return column
     match carry:
@@ -143,8 +145,6 @@ def _gone_on(column: pa.ChunkedArray, came_to: Position, carry: Carry) -> pa.Chu
             return pc.coalesce(pc.if_else(pc.less(column, came_to), column, came_to), came_to)
         case Carry.GREATEST:
             return pc.coalesce(pc.if_else(pc.greater(column, came_to), column, came_to), came_to)
-        case Carry.FIRST:
-            return pa.chunked_array([pa.repeat(came_to, len(column))], column.type)
 
 
 def _added(column: pa.ChunkedArray, came_to: Position) -> pa.ChunkedArray:
