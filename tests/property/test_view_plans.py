@@ -14,26 +14,41 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, assume, event, given, note, settings
 from hypothesis import strategies as st
 
-from ebla.algebra.merge import Call, Role, merge, settled, sketch
+from ebla.algebra.merge import Call, Role, merge, sketch
+from ebla.algebra.merge import settled as settled_roles
 from ebla.algebra.nodes import NotUnderstood, Shape
-from ebla.algebra.plan import Difference, Followed, FullRefresh, IncrementalPlan, Merge, TailPlan, Term, plan
+from ebla.algebra.plan import (
+    Difference,
+    Followed,
+    FullRefresh,
+    IncrementalPlan,
+    Merge,
+    TailPlan,
+    Term,
+    plan,
+    settled,
+)
 from ebla.algebra.shape import shape
+from ebla.algebra.tails import Course
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
+from ebla.storage.positions import POSITION, Position, first_position, from_on, in_order, is_before
 from ebla.storage.rows import TooLarge, distinct
 from ebla.values import types
+from ebla.views.epoch.continuation import carried_on, moved_back, tail_of
 from ebla.views.epoch.key_changes import needs_keys_alone
-from ebla.views.epoch.narrow import Side, affected, bound, sides
-from ebla.views.epoch.tail import first_position, is_behind
+from ebla.views.epoch.narrow import Side, affected, bound, narrowed_to, sides
 from support.duck import DuckEngine, Row, State
 from support.spellings import PLAIN, Naming, Spelled, naming, spelled
 from support.view_queries import KEYS, TABLES, Sql, queries
 from support.view_states import plain_sketch, states
+from support.window_queries import moving_states, windowed
 
 EXAMPLES = int(os.environ.get("EBLA_EXAMPLES", "700"))
 
@@ -101,7 +116,7 @@ def check_plan(sql: Sql, written: Spelled, names: Naming, old: State, new: State
     understood = replace(understood, outputs=tuple((n, v) for n, (_, v) in zip(shown, understood.outputs, strict=True)))
     drawn, plain = sketch(query, understood, shown), plain_sketch(sql)
     assert (drawn is None) == (plain is None)
-    roles = None if plain is None else settled(plain.roles, engine.kinds(plain.query.text, len(shown), sql))
+    roles = None if plain is None else settled_roles(plain.roles, engine.kinds(plain.query.text, len(shown), sql))
     made = plan(understood, engine.changed_tables(), names.keys, merges=roles is not None)
     event(type(made).__name__)
     note(repr(made))
@@ -215,29 +230,70 @@ def check_incremental(engine: DuckEngine, written: Spelled, made: IncrementalPla
     assert kept + gained == engine.evaluate(sql.text, new)
 
 
-def check_tail(engine: DuckEngine, written: Spelled, made: TailPlan, old: State, new: State) -> None:
-    """What lies before the first changed position stays; the rest is as the query gives it."""
-    values = affected(made, engine, rows_max=1000)
-    names, text = [n for n, _ in written.columns], written.plain.text
+def check_tail(engine: DuckEngine, written: Spelled, plan: TailPlan, old: State, new: State) -> None:
+    """What lies before the first changed position stays; the rest is as the query gives it, for all or for a part."""
+    found = affected(plan, engine, rows_max=1000)
+    text = written.plain.text
     before, after = engine.evaluate(text, old), engine.evaluate(text, new)
-    if values.num_rows == 0:
+    if found.num_rows == 0:
         assert before == after
         return
-    kind = dict(written.columns)[made.column]
+    made = settled(plan, dict(written.columns), {"spark.sql.ansi.enabled": "true"})
+    values = found.cast(pa.schema([("c0", types.to_arrow(dict(written.columns)[made.course.column]))]))
     cursor = engine.connection.cursor()
-    cursor.register("position", first_position(cursor, values, descending=made.descending))
+    rows = RowsAtHand(written, before, made.course)
+    start = moved_back(rows, first_position(cursor, values, made.course), made.ahead)
 
-    def behind(rows: Counter[tuple[object, ...]]) -> Counter[tuple[object, ...]]:
-        every = list(rows.items())
-        place = names.index(made.column)
-        shown = pa.table({"shown": pa.array([row[place] for row, _ in every], types.to_arrow(kind))})
-        cursor.register("rows_of_view", shown.append_column("number", pa.array(range(len(every)), pa.int64())))
-        condition = is_behind("shown", descending=made.descending)
-        found = cursor.sql(f"SELECT number FROM rows_of_view, position WHERE {condition}").fetchall()
-        return Counter({every[at][0]: every[at][1] for (at,) in found})
+    def behind(every: Counter[tuple[object, ...]]) -> Counter[tuple[object, ...]]:
+        return counted(from_on(cursor, arrow_rows(written, every), made.course, start))
 
     event(f"rows stay: {behind(before) != before}")
     assert before - behind(before) + behind(after) == after
+    event(f"goes on: {made.onward is not None}")
+    if made.onward is None:
+        return
+    tail = tail_of(cursor, rows, made.course, values, start, made.onward)
+    part = IncrementalPlan(scope=made.scope, affected=(), narrowed=made.onward.narrowed, whole=made.onward.whole)
+    leaves = narrowed_to(part, tail.values, engine, rows_max=1000).leaves
+    alone = arrow_rows(written, engine.evaluate(text, new, leaves))
+    whole = carried_on(cursor, made.onward.running, alone, tail.last)
+    event(f"goes on from rows: {tail.last.num_rows > 0}")
+    assert before - counted(tail.old) + counted(from_on(cursor, whole, made.course, start)) == after
+
+
+class RowsAtHand:
+    """The rows of a view in the order of a column."""
+
+    def __init__(self, written: Spelled, rows: Counter[tuple[object, ...]], course: Course) -> None:
+        self._rows = arrow_rows(written, rows)
+        self._course = course
+
+    def value_before(self, position: Position, count: int) -> Position | None:
+        cursor = duckdb.connect()
+        cursor.register("every", pa.table({"c0": self._rows[self._course.column]}))
+        cursor.register("given", pa.table({POSITION: pa.array([position], position.type)}))
+        condition = is_before(self._course, "c0", POSITION if position.is_valid else None)
+        order = in_order(self._course, "c0", backwards=True)
+        found = cursor.sql(f"SELECT c0 FROM every, given WHERE {condition} ORDER BY {order} LIMIT {count}")
+        nearest = found.to_arrow_table()["c0"].cast(position.type)
+        return nearest[count - 1] if len(nearest) == count else None
+
+    def rows_from(self, position: Position | None) -> pa.Table:
+        return from_on(duckdb.connect(), self._rows, self._course, position)
+
+
+def arrow_rows(written: Spelled, rows: Counter[tuple[object, ...]]) -> pa.Table:
+    every = list(rows.elements())
+    return pa.table(
+        {
+            name: pa.array([row[i] for row in every], types.to_arrow(kind))
+            for i, (name, kind) in enumerate(written.columns)
+        }
+    )
+
+
+def counted(rows: pa.Table) -> Counter[tuple[object, ...]]:
+    return Counter(zip(*[column.to_pylist() for column in rows.columns], strict=True))
 
 
 WINDOWS = [
@@ -252,6 +308,34 @@ WINDOWS = [
     "SELECT x AS o1, sum(count(*)) OVER (ORDER BY x) AS o2 FROM a GROUP BY x",
     "SELECT y AS o1, lag(x, 2) OVER (PARTITION BY s ORDER BY y, id) + lag(x) OVER (ORDER BY y, id) AS o2 FROM a",
     "SELECT id AS o1, count(x) FILTER (WHERE y > 1) OVER (ORDER BY id ROWS 1 PRECEDING) AS o2 FROM a QUALIFY o2 > 0",
+    "SELECT id AS o1, sum(x) OVER (ORDER BY id NULLS LAST) AS o2 FROM a",
+    "SELECT id AS o1, lead(x) OVER (ORDER BY id) AS o2 FROM a",
+    "SELECT x AS o1, sum(y) OVER (ORDER BY x DESC, id ROWS BETWEEN 1 PRECEDING AND 2 FOLLOWING) AS o2 FROM a",
+    "SELECT id AS o1, last_value(x) OVER (ORDER BY id) AS o2 FROM a",
+    "SELECT id AS o1, count_if(x > 1) OVER (ORDER BY id) AS o2 FROM a",
+]
+GOING_ON = [
+    "SELECT id, row_number() OVER (ORDER BY id DESC) AS n FROM a",
+    "SELECT x, rank() OVER (ORDER BY x) AS n, dense_rank() OVER (ORDER BY x) AS m FROM a WHERE y > 0",
+    "SELECT x, id, sum(y) OVER (ORDER BY x NULLS LAST, id) AS n FROM a",
+    "SELECT x, id, min(y) OVER w AS n, max(y) OVER w AS m, first_value(y) OVER w AS f FROM a "
+    "WINDOW w AS (ORDER BY x, id)",
+    "SELECT id, lag(x, 2) OVER (ORDER BY id) + lead(x) OVER (ORDER BY id) AS n FROM a",
+    "SELECT id, avg(x) OVER (ORDER BY id ROWS 6 PRECEDING) AS n FROM a",
+    "SELECT t.id, b.s, count(*) OVER (ORDER BY t.id, b.id) AS n FROM a AS t LEFT JOIN b ON t.x = b.id",
+    "SELECT x, sum(count(*)) OVER (ORDER BY x) AS n FROM a GROUP BY x",
+    "SELECT id, count(*) OVER (ORDER BY id, s) AS n FROM (SELECT id, s FROM a UNION ALL SELECT id, s FROM b)",
+]
+NOT_GOING_ON = [
+    "SELECT id, row_number() OVER (ORDER BY id) + 1 AS n FROM a",
+    "SELECT id, avg(x) OVER (ORDER BY id) AS n FROM a",
+    "SELECT id, sum(x) OVER (ORDER BY id RANGE BETWEEN 3 PRECEDING AND CURRENT ROW) AS n FROM a",
+    "SELECT id, sum(x) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS n FROM a",
+    "SELECT id, row_number() OVER (ORDER BY id) AS n FROM a QUALIFY n > 2",
+    "SELECT * FROM (SELECT id, row_number() OVER (ORDER BY id) AS n FROM a) WHERE n > 2",
+    "SELECT id, row_number() OVER (ORDER BY id) AS n, lag(x) OVER (PARTITION BY s ORDER BY id) AS l FROM a",
+    "WITH w AS (SELECT * FROM a) SELECT t.y, count(*) OVER (ORDER BY t.y) AS n FROM w AS t JOIN w AS u ON t.x = u.id",
+    "SELECT b.y, count(*) OVER (ORDER BY b.y) AS n FROM a RIGHT JOIN b ON a.x = b.id UNION ALL SELECT 1, 1 FROM c",
 ]
 
 
@@ -262,17 +346,26 @@ def test_windows_that_look_back_are_followed_from_a_position_on(text: str) -> No
         assert isinstance(plan(understood, [table], KEYS), TailPlan), table
 
 
+@pytest.mark.parametrize(("text", "goes_on"), [(t, True) for t in GOING_ON] + [(t, False) for t in NOT_GOING_ON])
+def test_rows_go_on_from_those_in_front_where_these_tell_all(text: str, goes_on: bool) -> None:
+    made = plan(shaped(text)[1], ["a"], KEYS)
+    assert (isinstance(made, TailPlan) and made.onward is not None) is goes_on
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        "SELECT id, lead(x) OVER (ORDER BY id) AS n FROM a",
         "SELECT id, lag(x, -1) OVER (ORDER BY id) AS n FROM a",
         "SELECT id, ntile(4) OVER (ORDER BY id) AS n FROM a",
         "SELECT id, percent_rank() OVER (ORDER BY id) AS n FROM a",
         "SELECT id, sum(x) OVER () AS n FROM a",
-        "SELECT id, sum(x) OVER (ORDER BY id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS n FROM a",
+        "SELECT id, cume_dist() OVER (ORDER BY id) AS n FROM a",
+        "SELECT id, last_value(x) OVER (ORDER BY id ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS n FROM a",
+        "SELECT id, sum(x) OVER (ORDER BY id RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS n FROM a",
         "SELECT id, sum(x) OVER (ORDER BY id RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS n FROM a",
-        "SELECT id, sum(x) OVER (ORDER BY id NULLS LAST) AS n FROM a",
+        "SELECT id, lead(x) OVER (PARTITION BY s ORDER BY id) + rank() OVER (ORDER BY id) AS n FROM a",
+        "SELECT id, lead(x) OVER (ORDER BY id) AS n FROM a QUALIFY n > 1",
+        "SELECT * FROM (SELECT id, lead(x) OVER (ORDER BY id) AS n FROM a) WHERE n > 1",
         "SELECT id, sum(x) OVER (ORDER BY id) + sum(x) OVER (ORDER BY y) AS n FROM a",
         "SELECT id, sum(x) OVER (ORDER BY y) AS n FROM a",
         "SELECT DISTINCT id, sum(x) OVER (ORDER BY id) AS n FROM a",
@@ -284,10 +377,16 @@ def test_other_windows_over_all_rows_are_recomputed(text: str) -> None:
 
 
 @settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(text=st.sampled_from(WINDOWS), both=states())
+@given(text=st.sampled_from(WINDOWS), both=moving_states())
 def test_rows_before_the_first_changed_position_stay(text: str, both: tuple[State, State]) -> None:
     sql = Sql(text, (("o1", "bigint"), ("o2", "bigint")))
     check_plan(sql, Spelled(text, sql, sql.columns), PLAIN, *both)
+
+
+@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(sql=windowed(), both=moving_states())
+def test_windows_over_all_rows_are_as_recomputed(sql: Sql, both: tuple[State, State]) -> None:
+    check_plan(sql, Spelled(sql.text, sql, sql.columns), PLAIN, *both)
 
 
 def all_sides(engine: DuckEngine, terms: tuple[Term, ...]) -> list[Side]:

@@ -80,14 +80,39 @@ def steps(made: EpochPlan) -> list[Step]:
         case Merge(terms=terms):
             how = "aggregate these rows before and after the change; subtract, add, and write the groups that differ"
             return [*_terms(terms), Step(kind="sync", text=how)]
-        case TailPlan(column=column, descending=descending, affected=affected, whole=whole):
-            order = f"{column} DESC" if descending else column
-            sync = f"recompute rows from the first affected {order} on, and write the difference"
-            return [*_collecting(affected), *_reading((), whole), Step(kind="sync", text=sync, columns=(column,))]
+        case TailPlan():
+            return _tail(made)
         case FirstRows(rows=rows, first=first):
             *before, _ = steps(rows)
             among = f"put these rows among the first {first.end} and the reserve beyond, and write the difference"
             return [*before, Step(kind="sync", text=among)]
+
+
+def _tail(made: TailPlan) -> list[Step]:
+    first, onward = f"the first affected {made.course}", made.onward
+    start = first if not made.ahead else f"{_rows(made.ahead)} before {first}"
+    if onward is None:
+        sync = f"compute all rows, compare those from {start} on, and write the difference"
+        step = Step(kind="sync", text=sync, columns=made.scope)
+        return [*_collecting(made.affected), *_reading((), made.whole), step]
+    back = made.ahead + onward.before
+    read = (
+        f"the view's own rows from {_rows(back)} before {first} on" if back else f"the view's own rows from {first} on"
+    )
+    carried = ", ".join(one.column for one in onward.running)
+    read += f", and those right before them for ({carried})" if carried else ""
+    sync = f"compute rows from {start} on"
+    sync += f", let ({carried}) go on from the row before" if carried else ""
+    return [
+        *_collecting(made.affected),
+        Step(kind="read", phase="fetch", text=read, by=made.scope, pruned=True),
+        *_reading(onward.narrowed, onward.whole),
+        Step(kind="sync", text=f"{sync}, and write the difference", columns=made.scope),
+    ]
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
 
 
 def _compared(text: str) -> str:

@@ -294,3 +294,33 @@ def _narrow_full(node: Join, by: tuple[Value, ...], source: Values) -> list[Narr
         *narrow(node.left, tuple(a for a, _ in sides), ours),
         *narrow(node.right, tuple(b for _, b in sides), ours),
     ]
+
+
+# ---- from a position on ---------------------------------------------------------------------------------
+
+
+def origins(node: Node, value: Value) -> list[tuple[Leaf, Column]] | None:
+    """Mentions and their columns that give the value of every row of the node.
+
+    Of the rows of those mentions that have some values there, the node makes its rows with these values, and no others.
+    `None`: a row may have a value of its own.
+    """
+    match node:
+        case Leaf():
+            return [(node, node.columns[value])] if node.stores(value) else None
+        case Pass(child=child, computed=computed):
+            return None if value in computed else origins(child, value)
+        case Group(child=child, by=by):
+            return origins(child, value) if value in by else None
+        case Branches(children=children, outputs=outputs):
+            if value not in outputs:
+                return None
+            found = [origins(child, *node.into(i, (value,))) for i, child in enumerate(children)]
+            parts = [part for part in found if part is not None]
+            return [one for part in parts for one in part] if len(parts) == len(found) else None
+        case Join(left=left, right=right):
+            if value in node.nullable or value in node.fused:
+                return None
+            return origins(left if value in left.values else right, value)
+        case _:
+            assert_never(node)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from sqlglot import exp
 
 from ebla.algebra.nodes import GROUPING_SETS, Group, Node, NotUnderstood, Pass, Value
+from ebla.algebra.onward import looking_onward, with_named
 from ebla.algebra.symbols import Scope, Symbols
 
 _SETS = (exp.Rollup, exp.Cube, exp.GroupingSets)
@@ -109,49 +110,12 @@ def windows(symbols: Symbols, tree: exp.Select, node: Node, scope: Scope, values
     named = {window.name: window for window in tree.args.get("windows") or []}
     shared: frozenset[Value] | None = None
     for window in every:
-        partition = [p for one in _with_named(window, named) for p in one.args.get("partition_by") or []]
+        partition = [p for one in with_named(window, named) for p in one.args.get("partition_by") or []]
         found = [symbols.plain(p, scope, values) for p in partition]
         by = frozenset(v for v in found if v is not None)
         shared = by if shared is None else shared & by
-    orders = {_onward(symbols, _with_named(window, named), scope, values) for window in every}
-    onward = orders.pop() if len(orders) == 1 else None
+    onward = looking_onward(tree, every, named, lambda column: symbols.plain(column, scope, values))
     return Group(child=node, by=shared or frozenset(), keeps_rows=True, what="window function", onward=onward)
-
-
-_LOOK_BACK = (exp.RowNumber, exp.Rank, exp.DenseRank, exp.Sum, exp.Count, exp.Avg, exp.Min, exp.Max, exp.FirstValue)
-
-
-def _onward(
-    symbols: Symbols, parts: Sequence[exp.Expr], scope: Scope, values: Mapping[str, Value]
-) -> tuple[Value, bool] | None:
-    """The first column of a window's order, and whether it goes downwards, if the window looks back alone.
-
-    `parts`: the window and those that it goes on from. NULLs must lie where Spark puts them by itself.
-    """
-    call = parts[0].this
-    looks_back = isinstance(call.this if isinstance(call, exp.Filter) else call, _LOOK_BACK)
-    if isinstance(call, exp.Lag):
-        offset = call.args.get("offset")
-        looks_back = offset is None or (isinstance(offset, exp.Literal) and str(offset.this).isdecimal())
-    frames = [part.args["spec"] for part in parts if part.args.get("spec") is not None]
-    ends = [frame for frame in frames if frame.args.get("end") not in (None, "CURRENT ROW")]
-    if not looks_back or any(frame.args.get("end_side") != "PRECEDING" for frame in ends):
-        return None
-    ordered = [one for part in parts if part.args.get("order") for one in part.args["order"].expressions]
-    if not ordered or bool(ordered[0].args.get("nulls_first")) == bool(ordered[0].args.get("desc")):
-        return None
-    value = symbols.plain(ordered[0].this, scope, values)
-    return None if value is None else (value, bool(ordered[0].args.get("desc")))
-
-
-def _with_named(window: exp.Expr, named: Mapping[str, exp.Expr]) -> list[exp.Expr]:
-    """A window and those that it goes on from: `OVER w`, `OVER (w ORDER BY …)`."""
-    name = window.text("alias")
-    if not name:
-        return [window]
-    if name not in named:
-        raise NotUnderstood(f"window {name}")
-    return [window, *_with_named(named[name], {n: w for n, w in named.items() if n != name})]
 
 
 def generates(tree: exp.Expr) -> bool:

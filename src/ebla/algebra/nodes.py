@@ -125,6 +125,55 @@ class Join:
                 return frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Along:
+    """One column of a window's order."""
+
+    value: Value
+    descending: bool
+    nulls_first: bool
+
+
+class Carry(StrEnum):
+    """What a running window makes of a row is made of what it makes of the row before, and of the rows from there."""
+
+    COUNT = "count"
+    """`row_number`, `dense_rank`, `count`: the value of the row before is added."""
+    RANK = "rank"
+    """The number of all rows before is added."""
+    SUM = "sum"
+    LEAST = "least"
+    GREATEST = "greatest"
+    FIRST = "first"
+    """The value of the row before stays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A window that is an output column, from the first row of all to the current one."""
+
+    place: int
+    """Among the output columns."""
+    carry: Carry
+    order: tuple[Along, ...]
+    """The columns of its order up to the first that is computed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Onward:
+    """Windows without `PARTITION BY` whose orders begin with one column. A row depends on no row that is more than
+    `ahead` rows behind it there."""
+
+    first: Along
+    ahead: int = 0
+    """How many rows in front of one that changes may change with it: `lead`, frames that end behind the row."""
+    before: int | None = None
+    """Of how many rows in front of it a row is made, beside what `running` says. `None`: of all of them."""
+    running: tuple[Running, ...] = ()
+    shows_all: bool = True
+    """Whether each row of the windows is one of the SELECT."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Group:
     """Aggregation, `DISTINCT`, window functions: each result depends on all rows that share the `by` values.
@@ -138,9 +187,8 @@ class Group:
     computed: frozenset[Value] = frozenset()
     keeps_rows: bool = False
     what: str = "aggregation"
-    onward: tuple[Value, bool] | None = None
-    """Of windows that look back alone, all in one order: its first column, and whether it goes downwards. A row depends
-    on no row that is behind it there."""
+    onward: Onward | str | None = None
+    """Of windows over all rows, how a row depends on the others, or why it depends on all of them."""
 
     @property
     def values(self) -> frozenset[Value]:

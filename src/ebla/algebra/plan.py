@@ -12,7 +12,8 @@ Three ways to follow a change, each exact:
 - **Merge**, for sums and counts. As `Difference` below the aggregation; the two partial results are added to and
   subtracted from the groups that the view has (`ebla.algebra.merge`).
 
-Rows of windows without `PARTITION BY` that look back alone are followed **from the first changed position on**.
+Rows of windows without `PARTITION BY` that do not look ahead, or by some rows, are followed **from the first changed
+position on**.
 
 **First rows**, in some order and up to a limit, are followed by one of the first two: what comes of the query without
 its limit is put among the rows that are kept, those that the view has and some beyond.
@@ -24,7 +25,7 @@ them, it is spared as long as the subquery gives what it gave.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ebla.algebra.follow import (
@@ -49,6 +50,7 @@ from ebla.algebra.nodes import (
     JoinKind,
     Leaf,
     Node,
+    Onward,
     OrderedLimit,
     Pass,
     Shape,
@@ -57,6 +59,7 @@ from ebla.algebra.nodes import (
     leaves,
     walk,
 )
+from ebla.algebra.tails import Continuation, Course, continuation, course_of
 
 Cost = tuple[int, ...]
 Keys = Mapping[str, Sequence[str]]
@@ -118,21 +121,23 @@ class FirstRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailPlan:
-    """Windows over all rows that look back alone: rows from the first changed position on are computed again.
+    """Windows over all rows in one order: rows from the first changed position on are computed again.
 
     The position is the first of the values that changed rows have, old and new, in the column that windows are ordered
-    by. The query runs over its whole inputs; what is compared and written lies from there on.
+    by. What is compared and written lies from there on.
     """
 
-    column: str
-    """Of the output."""
-    descending: bool
+    course: Course
+    ahead: int
+    """How many rows in front of the first that changes may change with it."""
     affected: tuple[AffectedValues, ...]
     whole: tuple[str, ...]
+    """The inputs, which the query reads whole where rows do not go on from those in front of them."""
+    onward: Continuation | None
 
     @property
     def scope(self) -> tuple[str, ...]:
-        return (self.column,)
+        return (self.course.column,)
 
 
 Followed = IncrementalPlan | Difference | Merge | FirstRows | TailPlan
@@ -210,15 +215,33 @@ def _tail(shape: Shape, moved: Sequence[Leaf]) -> TailPlan | None:
     top = shape.root
     while isinstance(top, Pass):
         top = top.child
-    if not isinstance(top, Group) or top.onward is None or shape.first is not None:
+    if not isinstance(top, Group) or not isinstance(top.onward, Onward) or shape.first is not None:
         return None
-    value, descending = top.onward
-    column = next((name for name, output in shape.outputs if output == value), None)
-    affected = _affected(top.child, moved, (value,))
-    if column is None or isinstance(affected, Leaf):
-        return None
-    whole = tuple(dict.fromkeys(leaf.table for leaf in leaves(top) if leaf.number >= 0))
-    return TailPlan(column=column, descending=descending, affected=affected, whole=whole)
+    value = top.onward.first.value
+    course, affected = course_of(shape, top.onward.first), _affected(top.child, moved, (value,))
+    shows_all = top.onward.shows_all and _projects(shape.root, top)
+    if course is None or isinstance(affected, Leaf) or (top.onward.ahead and not shows_all):
+        return None  # rows that are not shown cannot be counted
+    return TailPlan(
+        course=course,
+        ahead=top.onward.ahead,
+        affected=affected,
+        whole=tuple(dict.fromkeys(leaf.table for leaf in leaves(top) if leaf.number >= 0)),
+        onward=continuation(shape, top, *_bounded(top.child, (value,))) if shows_all else None,
+    )
+
+
+def _projects(node: Node, below: Node) -> bool:
+    """Whether each row of a node comes of one row below it, and none is left out."""
+    return isinstance(node, Pass) and node.child is below and not node.multiplies
+
+
+def settled(made: TailPlan, types: Mapping[str, str], settings: Mapping[str, str]) -> TailPlan:
+    """The plan for output columns of these types: without going on from other rows where that is not exact."""
+    ansi = settings.get("spark.sql.ansi.enabled", "").lower() == "true"
+    if made.onward is None or made.onward.is_exact(made.course, types, ansi=ansi):
+        return made
+    return replace(made, onward=None)
 
 
 def _every_row(root: Node, moved: Sequence[Leaf]) -> str | None:
@@ -241,8 +264,8 @@ def _every_row(root: Node, moved: Sequence[Leaf]) -> str | None:
 def _depending(node: Group) -> str:
     if not node.keeps_rows:
         return "an aggregate over all rows"
-    if node.onward is None:  # windows in different orders look ahead in that of the others
-        return "a window over all rows that looks ahead"
+    if isinstance(node.onward, str):
+        return node.onward
     return "a window over all rows, along a column that is not shown or that the change does not tell"
 
 

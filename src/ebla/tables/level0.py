@@ -105,30 +105,33 @@ class LevelZero:
             parts = [same.to_arrow_table().cast(parts[0].schema)]
         parts += [
             self._counted(part).select([*names, DELETED, VERSION]).cast(parts[0].schema)
-            for part in self._read(self._having(found), names, "wanted_keys", match, None)
+            for part in self._read(self._having(found), names, f"SEMI JOIN wanted_keys w ON {match}", "")
         ]
         if len(parts) == 1:
             return parts[0]
         return rf.last_of_each_key(pa.concat_tables(parts).sort_by(VERSION), self._identity)
 
     def candidates(
-        self, wanted: str, match: str, columns: Sequence[Column], limit: int | None
+        self, matching: str, columns: Sequence[Column], limit: int | None, order: str = ""
     ) -> Iterator[tuple[pa.Table, bool]]:
         """Rows that match: identity, columns and `_version`; of a row also those that were replaced.
 
-        `wanted` is a registered table that `match` compares with columns of `r`. Of each commit no more rows are read
-        than `limit`; beside them stands whether there may be more.
+        `matching` says which rows of `r`: `SEMI JOIN …` with a registered table, or `WHERE …`. Of each commit no more
+        rows are read than `limit`, the first in an order if one is given; beside them stands whether there may be more.
         """
         names = list(dict.fromkeys([*self._identity, *(column.physical for column in columns)]))
+        end = f"{order and ' ORDER BY '}{order}" + ("" if limit is None else f" LIMIT {limit:d}")
         if self._runs:
             kept = rf.all_mutations(self._relation, self._runs, self._roots, self._cache, self._snapshot)
             self._cursor.register("kept_mutations", kept.select([*names, DELETED, VERSION]))
             selected = ", ".join(f"r.{quoted(name)}" for name in [*names, VERSION])
-            rows = f"SELECT {selected} FROM kept_mutations r SEMI JOIN {wanted} w ON {match}"
-            yield self._cursor.sql(f"{rows} WHERE NOT coalesce(r.{DELETED}, false)").to_arrow_table(), False
-        for part in self._read(self._files, names, wanted, match, limit):
-            live = self._counted(part.filter(pc.invert(part[DELETED])))
-            yield live.select([*names, VERSION]), limit is not None and part.num_rows >= limit
+            rows = f"SELECT * FROM kept_mutations r {matching}"
+            live = f"SELECT {selected} FROM ({rows}) r WHERE NOT coalesce(r.{DELETED}, false)"
+            part = self._cursor.sql(live + (end if order else "")).to_arrow_table()
+            yield part, bool(order) and limit is not None and part.num_rows >= limit
+        for part in self._read(self._files, names, matching, end):
+            live_rows = self._counted(part.filter(pc.invert(part[DELETED])))
+            yield live_rows.select([*names, VERSION]), limit is not None and part.num_rows >= limit
 
     def _having(self, found: np.ndarray) -> list[Run]:
         """Files that can have a row with one of these tokens, which are sorted."""
@@ -138,10 +141,8 @@ class LevelZero:
             if np.searchsorted(found, run.token_min) < np.searchsorted(found, run.token_max, side="right")
         ]
 
-    def _read(
-        self, runs: Sequence[Run], names: Sequence[str], wanted: str, match: str, limit: int | None
-    ) -> Iterator[pa.Table]:
-        """Matching rows of files, those of one commit at a time."""
+    def _read(self, runs: Sequence[Run], names: Sequence[str], matching: str, end: str) -> Iterator[pa.Table]:
+        """Matching rows of files, those of one commit at a time; `end` is the end of what reads them."""
         together: dict[tuple[Version, bool], list[str]] = {}
         for run, path in zip(runs, rf.paths(self._roots, runs, Root.inner), strict=True):
             together.setdefault((run.begin_version, run.tombstones > 0), []).append(literally(path))
@@ -152,11 +153,9 @@ class LevelZero:
             deleted = f"coalesce(r.{DELETED}, false)" if deletes else "false"
             text = (
                 f"SELECT {selected}, {deleted} AS {DELETED}, CAST({version:d} AS BIGINT) AS {VERSION} "
-                f"FROM ({rows}) r SEMI JOIN {wanted} w ON {match}"
+                f"FROM ({rows}) r {matching}"
             )
-            yield self._cursor.sql(
-                text + ("" if limit is None else f" LIMIT {limit:d}"), params=[paths]
-            ).to_arrow_table()
+            yield self._cursor.sql(text + end, params=[paths]).to_arrow_table()
 
     def _counted(self, part: pa.Table) -> pa.Table:
         """Without rows of tablets that have folded the commit that they are of."""

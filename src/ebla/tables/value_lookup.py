@@ -147,26 +147,18 @@ class _Lookup:
             return [self._arrow(f"SELECT {self._names('r')} {rows}{self._limit()}", files)] if files else []
         limit = None if self._most is None else STALE_TIMES * self._most + level0.rows + 1
         columns = [*self._keyed, *self._outputs]
-        changed = list(level0.candidates("wanted", match, columns, limit))
+        changed = list(level0.candidates(f"SEMI JOIN wanted w ON {match}", columns, limit))
         parts = [part for part, _ in changed]
         if files:
             selected = f"SELECT {self._read('r.')}, CAST(0 AS BIGINT) AS {VERSION} {rows}"
             parts.append(self._arrow(selected + ("" if limit is None else f" LIMIT {limit:d}"), files))
         if any(cut for _, cut in changed) or (limit is not None and parts and parts[-1].num_rows >= limit):
             raise TooLarge(f"more than {self._most} rows of {self._snapshot.relation.name} to read")
-        key = [c.physical for c in self._identity]
-        found = _united([part.select([*self._own(), VERSION]) for part in parts], self._snapshot.relation)
+        found = united([part.select([*self._own(), VERSION]) for part in parts], self._snapshot.relation)
         if not found.num_rows:
             return []
-        newest = level0.of_keys(distinct(found.select(key)), ())
-        self._cursor.register("candidates", found)
-        self._cursor.register("newest", newest)
-        same = " AND ".join(f"r.{quoted(n)} IS NOT DISTINCT FROM n.{quoted(n)}" for n in key)
-        text = (
-            f"SELECT {self._names('r')} FROM candidates r LEFT JOIN newest n ON {same} "
-            f"WHERE coalesce(n.{VERSION}, 0) = r.{VERSION}{self._limit()}"
-        )
-        return [self._arrow(text)]
+        register_newest(self._cursor, level0, found, [c.physical for c in self._identity])
+        return [self._arrow(f"SELECT {self._names('r')} FROM newest_rows r{self._limit()}")]
 
     def _own(self) -> list[str]:
         """What is read of a row: what it is found by, what is asked for, and which row it is."""
@@ -186,7 +178,17 @@ class _Lookup:
         return self._cursor.sql(text, params=[] if files is None else [list(files)]).to_arrow_table()
 
 
-def _united(parts: Sequence[pa.Table], relation: Relation) -> pa.Table:
+def register_newest(cursor: duckdb.DuckDBPyConnection, level0: LevelZero, found: pa.Table, key: Sequence[str]) -> None:
+    """Those of some candidates that no newer mutation of the same row replaced, as `newest_rows`."""
+    newest = level0.of_keys(distinct(found.select(list(key))), ())
+    cursor.register("candidates", found)
+    cursor.register("newest", newest)
+    same = " AND ".join(f"r.{quoted(n)} IS NOT DISTINCT FROM n.{quoted(n)}" for n in key)
+    text = f"SELECT r.* FROM candidates r LEFT JOIN newest n ON {same} WHERE coalesce(n.{VERSION}, 0) = r.{VERSION}"
+    cursor.register("newest_rows", cursor.sql(text).to_arrow_table())
+
+
+def united(parts: Sequence[pa.Table], relation: Relation) -> pa.Table:
     """Candidates in today's types: DuckDB gives its own of strings and times."""
     kinds = {c.physical: types.to_arrow(c.type) for c in relation.columns}
     names = parts[0].schema.names

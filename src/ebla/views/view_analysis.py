@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ebla.algebra.build_method import BuildMethod, driving
 from ebla.algebra.merge import Sketch
 from ebla.algebra.nodes import Shape
-from ebla.algebra.plan import EpochPlan, FullRefresh, plan
+from ebla.algebra.plan import EpochPlan, FullRefresh, TailPlan, plan, settled
 from ebla.algebra.shape import keys_of
 from ebla.model.relation import HIDDEN_KEY, Column, Relation
 from ebla.validate import RelationFacts
@@ -42,8 +42,13 @@ class ViewAnalysis:
         """What an epoch does after a change of each input alone."""
         if self.shape is None:
             return {n: FullRefresh(reason=self.blocked or "") for n in self.relations}
-        merges = self.drawn is not None
-        return {n: plan(self.shape, [n], keys_of(self.relations), merges=merges) for n in self.relations}
+        merges, keys = self.drawn is not None, keys_of(self.relations)
+        found = {n: plan(self.shape, [n], keys, merges=merges) for n in self.relations}
+        kinds = [column.type for column in self.columns if not column.hidden]
+        types = {name: kind for (name, _), kind in zip(self.shape.outputs, kinds, strict=True)}
+        return {
+            n: settled(made, types, self.settings) if isinstance(made, TailPlan) else made for n, made in found.items()
+        }
 
 
 def columns_of(view: RelationFacts, drawn: Sketch | None) -> tuple[Column, ...]:

@@ -19,6 +19,7 @@ from ebla.algebra.plan import (
     TailPlan,
     Term,
     plan,
+    settled,
 )
 from ebla.errors import SqlError, TypeMismatchError
 from ebla.storage.reserve import Reserve, comes_before, reserve
@@ -106,10 +107,11 @@ def _by_scope(operands: Operands, made: IncrementalPlan) -> Rows | Recompute:
 
 
 def _from_position(operands: Operands, made: TailPlan) -> Rows | Recompute:
-    """The rows of windows that look back, from the first changed position on."""
-    inputs = operands.inputs
+    """The rows of windows over all rows, from the first changed position on."""
+    inputs, view = operands.inputs, operands.view
     if inputs.region is not None:
         return Recompute(reason="a view that is being built has not all rows of its base")
+    made = settled(made, {col.name: col.type for col in view.columns}, view.settings)
     try:
         values = affected(made, inputs, rows_max=inputs.rows_max)
     except (SqlError, TypeMismatchError) as error:

@@ -1,68 +1,97 @@
-"""Rows of a view from a position on, in the order of a column: what windows that look back make of a change."""
+"""Rows of a view from a position on, in the order of a column: what windows without `PARTITION BY` make of a change.
+
+Where running columns can go on from the rows in front of them (`ebla.views.epoch.continuation`), the inputs' rows from
+there on are looked up, and the query runs over those: lookups by DuckDB, and one Spark job. Otherwise the query runs
+over its whole inputs, and only what lies from the position on is compared and written.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 
-from ebla.algebra.plan import TailPlan
-from ebla.model.relation import under_names
+from ebla.algebra.plan import IncrementalPlan, TailPlan
+from ebla.errors import SqlError, TypeMismatchError
 from ebla.spark import scan as sscan
 from ebla.spark.session import local_frame
-from ebla.storage import runs as rf
+from ebla.storage.positions import POSITION, Position, first_position, from_on, is_behind
 from ebla.storage.rows import TooLarge
-from ebla.tables import scans
+from ebla.tables.range_lookup import rows_from, value_before
+from ebla.views.epoch.continuation import Tail, carried_on, moved_back, tail_of
 from ebla.views.epoch.culprit import naming_culprits
+from ebla.views.epoch.input_rows import values_as_stored
+from ebla.views.epoch.narrow import narrowed_to
 from ebla.views.epoch.operands import Operands
-from ebla.views.epoch.rows import Rows, exchanged
+from ebla.views.epoch.rows import Rows, exchanged, unchanged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-POSITION = "_ebla_position"
+
+class StoredRows:
+    """The rows of a view as they are, in the order of one of its columns."""
+
+    def __init__(self, operands: Operands, made: TailPlan) -> None:
+        self._operands = operands
+        self._course = made.course
+
+    def value_before(self, position: Position, count: int) -> Position | None:
+        return value_before(self._operands.context, self._operands.stored, self._course, position, count)
+
+    def rows_from(self, position: Position | None) -> pa.Table:
+        operands = self._operands
+        names = [col.name for col in operands.view.relation.columns]
+        most = operands.inputs.read_max
+        return rows_from(operands.context, operands.stored, self._course, position, names, most=most)
 
 
-def replaced_tail(operands: Operands, made: TailPlan, values: pa.Table) -> Rows:
-    """Rows from the first of the values on, computed anew and compared with the stored ones. Two Spark jobs.
+def replaced_tail(operands: Operands, made: TailPlan, found: pa.Table) -> Rows:
+    """Rows from the first of the values on, computed anew and compared with the stored ones.
 
     Raises `TooLarge` if they are too many for the driver.
     """
+    view = operands.view
+    values = values_as_stored(view.relation, [made.course.column], found)
+    if values.num_rows == 0:
+        return unchanged(view)
+    rows = StoredRows(operands, made)
     cursor = operands.context.duck()
     try:
-        position = first_position(cursor, values, descending=made.descending)
+        start = moved_back(rows, first_position(cursor, values, made.course), made.ahead)
+        if made.onward is not None:
+            try:
+                tail = tail_of(cursor, rows, made.course, values, start, made.onward)
+                new = carried_on(cursor, made.onward.running, _of_values(operands, made, tail), tail.last)
+                return exchanged(view, from_on(cursor, new, made.course, start), tail.old)
+            except (TooLarge, SqlError, TypeMismatchError):
+                pass  # the rows before do not tell, or rows alone fail: all rows do
     finally:
         cursor.close()
     with naming_culprits(operands.evaluation):
-        new = operands.evaluation.collected(_behind(operands, operands.evaluation.frame({}), made, position))
-    view, most = operands.view, operands.inputs.read_max
-    stored = scans.frame_of(operands.context, operands.stored, hidden=True)
-    old = _behind(operands, stored, made, position).limit(most + 1).toArrow()
-    if old.num_rows > most:
-        raise TooLarge(f"more than {most} rows of the view from a changed position on")
-    return exchanged(view, new, rf.align(old, under_names(view.relation.columns)))
+        frame = operands.evaluation.frame({})
+        new = operands.evaluation.collected(_from_on(operands, frame, made, start))
+    return exchanged(view, new, rows.rows_from(start))
 
 
-def first_position(cursor: duckdb.DuckDBPyConnection, values: pa.Table, *, descending: bool) -> pa.Table:
-    """The first of some values, which are a column `c0`, in Spark's order."""
-    cursor.register("affected_values", values)
-    order = "DESC NULLS LAST" if descending else "ASC NULLS FIRST"
-    text = f"SELECT c0 AS {POSITION} FROM affected_values ORDER BY c0 {order} LIMIT 1"
-    found = cursor.sql(text).to_arrow_table()
-    return found.cast(pa.schema([pa.field(POSITION, values.schema.field("c0").type)]))
+def _of_values(operands: Operands, made: TailPlan, tail: Tail) -> pa.Table:
+    """The query over the rows of the inputs that have the values of the tail."""
+    onward, inputs = made.onward, operands.inputs
+    assert onward is not None, "rows that go on from those in front of them"
+    plan = IncrementalPlan(scope=made.scope, affected=(), narrowed=onward.narrowed, whole=onward.whole)
+    if tail.values.num_rows > inputs.rows_max:
+        raise TooLarge(f"{tail.values.num_rows} values from a changed position on")
+    bounds = narrowed_to(plan, tail.values, inputs, rows_max=inputs.rows_max)
+    return operands.evaluation.in_scope(bounds, whole=bool(onward.whole))
 
 
-def is_behind(column: str, *, descending: bool) -> str:
-    """Whether a row is at the position or behind it, for Spark and for DuckDB; `column` is quoted."""
-    if descending:
-        return f"({column} IS NULL OR {column} <= {POSITION})"
-    return f"({POSITION} IS NULL OR {column} >= {POSITION})"
-
-
-def _behind(operands: Operands, rows: DataFrame, made: TailPlan, position: pa.Table) -> DataFrame:
+def _from_on(operands: Operands, rows: DataFrame, made: TailPlan, position: Position | None) -> DataFrame:
     from pyspark.sql import functions as F
 
-    given = F.broadcast(local_frame(operands.context.spark, position))
-    on = is_behind(sscan.quoted(made.column), descending=made.descending)
-    return rows.join(given, F.expr(on), "left_semi")
+    if position is None:
+        return rows
+    text = is_behind(made.course, sscan.quoted(made.course.column), POSITION if position.is_valid else None)
+    if not position.is_valid:
+        return rows.filter(text)
+    given = local_frame(operands.context.spark, pa.table({POSITION: pa.array([position], position.type)}))
+    return rows.join(F.broadcast(given), F.expr(text), "left_semi")
