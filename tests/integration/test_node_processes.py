@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 import support
@@ -62,6 +63,24 @@ def test_a_node_stops_in_time_and_says_so(cluster: local_cluster.LocalCluster):
     assert process.status(root)["state"] == "stopped"
     assert "stopped" in (cluster.directory / "n2" / "log").read_text().splitlines()[-1]
     local_cluster.up(cluster.directory)
+
+
+def test_a_node_takes_no_more_requests_of_a_token_than_its_limits_say(cluster: local_cluster.LocalCluster):
+    def restart(environment: dict[str, str]) -> None:
+        cluster.stop("n2")
+        cluster.wait("n2", cluster.start("n2", environment=environment))
+
+    def ask(name: str) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {cluster.token}"}
+        return httpx.get(f"{cluster.node(name).url}/v1/version", headers=headers, timeout=60)
+
+    restart({"EBLA_NODE_LIMITS": '{"requests_per_s": 0.01, "burst": 3}'})
+    try:
+        assert [ask("n2").status_code for _ in range(5)] == [200, 200, 200, 429, 429]
+        assert int(ask("n2").headers["Retry-After"]) > 1
+        assert {ask("n1").status_code for _ in range(5)} == {200}
+    finally:
+        restart({})
 
 
 def test_no_secret_is_where_others_can_read_it(cluster: local_cluster.LocalCluster):

@@ -91,6 +91,7 @@ def run(config: NodeConfig) -> None:
             options = Options(
                 users=config.users,
                 load_from=tuple(Path(one) for one in config.load_from),
+                limits=config.limits,
                 routers=() if config.secret is None else (rpc.router(database, config.secret),),
                 stopping=stopping.is_set,
             )
