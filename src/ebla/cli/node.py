@@ -117,4 +117,16 @@ def show(report: Mapping[str, object], *, as_json: bool) -> None:
         output.write_json(dict(report))
         return
     for name, value in report.items():
-        print(f"{name}: {output.to_text(value)}")
+        print(f"{name}: {_in_words(value)}")
+
+
+def _in_words(value: object) -> str:
+    """Lists with commas, as `-w` takes addresses, and what has names with them."""
+    match value:
+        case Mapping():
+            return " ".join(f"{name}={_in_words(one)}" for name, one in value.items())
+        case list():
+            between = ", " if any(isinstance(one, Mapping) for one in value) else ","
+            return between.join(map(_in_words, value)) or "-"
+        case _:
+            return output.to_text(value)
