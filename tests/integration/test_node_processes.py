@@ -16,7 +16,8 @@ import pytest
 import support
 from ebla.catalog import topology
 from ebla.catalog.store import Catalog
-from ebla.cluster import local_cluster, process
+from ebla.cluster import local_cluster
+from ebla.cluster import place as node_place
 from ebla.demo.cluster.story import started
 from ebla.errors import NodeUnavailableError
 from ebla.model.changes import Decision
@@ -56,11 +57,11 @@ def test_nodes_that_die_come_back_and_nothing_is_lost(cluster: local_cluster.Loc
 
 def test_a_node_stops_in_time_and_says_so(cluster: local_cluster.LocalCluster):
     root = cluster.root("n2")
-    assert process.status(root)["state"] == "ready"
+    assert node_place.status(root)["state"] == "ready"
     began = time.monotonic()
-    assert process.stop(root)["state"] == "stopped"
-    assert time.monotonic() - began < process.STOP_S
-    assert process.status(root)["state"] == "stopped"
+    assert node_place.stop(root)["state"] == "stopped"
+    assert time.monotonic() - began < node_place.STOP_S
+    assert node_place.status(root)["state"] == "stopped"
     assert "stopped" in (cluster.directory / "n2" / "log").read_text().splitlines()[-1]
     local_cluster.up(cluster.directory)
 

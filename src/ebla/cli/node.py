@@ -98,17 +98,17 @@ def _hide_password(catalog: str | None) -> None:
 @app.command("status")
 def status(root: RootOption, json: Json = False) -> None:
     """Say whether the node of a storage root runs on this machine, and where it serves."""
-    from ebla.cluster import process
+    from ebla.cluster import place
 
-    show(process.status(root), as_json=json)
+    show(place.status(root), as_json=json)
 
 
 @app.command("stop")
 def stop(root: RootOption, json: Json = False) -> None:
     """Stop the node of a storage root on this machine: what runs is finished, and its leases are given back."""
-    from ebla.cluster import process
+    from ebla.cluster import place
 
-    show(process.stop(root), as_json=json)
+    show(place.stop(root), as_json=json)
 
 
 def show(report: Mapping[str, object], *, as_json: bool) -> None:
