@@ -9,6 +9,7 @@ from decimal import Decimal
 import pytest
 
 from ebla.cli import output
+from ebla.cli.node import show
 from ebla.cli.output import Sheet
 from ebla.values.json_values import to_json
 
@@ -112,3 +113,16 @@ def test_an_explained_view_is_shown_as_text_and_as_one_object(capsys: pytest.Cap
     output.show(sheet, as_json=True)
     shown = json.loads(capsys.readouterr().out)
     assert shown == {"view": "v", "text": "view v\n  change of t", "mermaid": "flowchart LR"}
+
+
+def test_a_report_is_said_in_words_and_lists_as_options_take_them(capsys):
+    urls = ["http://127.0.0.1:7601", "http://127.0.0.1:7602"]
+    jobs = [{"name": "default", "runs_on": "n1"}, {"name": "other", "runs_on": None}]
+    show({"urls": urls, "leader": None, "load": [], "postgres": {"pid": 7}, "jobs": jobs}, as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "urls: http://127.0.0.1:7601,http://127.0.0.1:7602",
+        "leader: NULL",
+        "load: -",
+        "postgres: pid=7",
+        "jobs: name=default runs_on=n1, name=other runs_on=NULL",
+    ]

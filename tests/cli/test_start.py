@@ -84,6 +84,13 @@ def test_query_imports_what_reads_files(place: Path):
     assert imported("-w", str(place), "query", "t", "--where", "id=1") <= {"sqlalchemy", "pyarrow", "pydantic"}
 
 
+def test_a_cluster_of_this_machine_is_looked_at_without_what_a_node_needs():
+    program = "import sys; import ebla.cluster.local_cluster, ebla.cli.node; print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert not {"fastapi", "uvicorn", "pyspark", "pyarrow", "pandas"} & set(done.stdout.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "command"),
     [

@@ -10,12 +10,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 import support
 from ebla.catalog import topology
 from ebla.catalog.store import Catalog
-from ebla.cluster import local_cluster, process
+from ebla.cluster import local_cluster
+from ebla.cluster import place as node_place
 from ebla.demo.cluster.story import started
 from ebla.errors import NodeUnavailableError
 from ebla.model.changes import Decision
@@ -55,13 +57,31 @@ def test_nodes_that_die_come_back_and_nothing_is_lost(cluster: local_cluster.Loc
 
 def test_a_node_stops_in_time_and_says_so(cluster: local_cluster.LocalCluster):
     root = cluster.root("n2")
-    assert process.status(root)["state"] == "ready"
+    assert node_place.status(root)["state"] == "ready"
     began = time.monotonic()
-    assert process.stop(root)["state"] == "stopped"
-    assert time.monotonic() - began < process.STOP_S
-    assert process.status(root)["state"] == "stopped"
+    assert node_place.stop(root)["state"] == "stopped"
+    assert time.monotonic() - began < node_place.STOP_S
+    assert node_place.status(root)["state"] == "stopped"
     assert "stopped" in (cluster.directory / "n2" / "log").read_text().splitlines()[-1]
     local_cluster.up(cluster.directory)
+
+
+def test_a_node_takes_no_more_requests_of_a_token_than_its_limits_say(cluster: local_cluster.LocalCluster):
+    def restart(environment: dict[str, str]) -> None:
+        cluster.stop("n2")
+        cluster.wait("n2", cluster.start("n2", environment=environment))
+
+    def ask(name: str) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {cluster.token}"}
+        return httpx.get(f"{cluster.node(name).url}/v1/version", headers=headers, timeout=60)
+
+    restart({"EBLA_NODE_LIMITS": '{"requests_per_s": 0.01, "burst": 3}'})
+    try:
+        assert [ask("n2").status_code for _ in range(5)] == [200, 200, 200, 429, 429]
+        assert int(ask("n2").headers["Retry-After"]) > 1
+        assert {ask("n1").status_code for _ in range(5)} == {200}
+    finally:
+        restart({})
 
 
 def test_no_secret_is_where_others_can_read_it(cluster: local_cluster.LocalCluster):

@@ -252,3 +252,19 @@ def test_no_token_is_in_a_log_or_a_file_that_others_read(
         if path.is_file():
             assert secret not in path.read_bytes()
             assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+
+
+def test_a_user_without_the_right_learns_nothing_of_a_relation_that_is_kept_for_queries(
+    node: Make, tokens: Tokens, caller: Make, table: None
+):
+    """Not by waiting for a version either, nor by asking for what it does not have."""
+    url = node()
+    admin, reader = caller(url, tokens["admin"]), caller(url, tokens["reader"])
+    admin.sql("REVOKE SELECT ON t FROM the_reader")
+    for name in ("t", "T"):
+        asked = {"relation": name}
+        for body in (asked, {**asked, "at_least": 10**6}, {**asked, "where": {"nothing": 1}}):
+            found = reader.http.post("/v1/query", json=body)
+            assert (found.status_code, found.json()["title"]) == (403, "RightError"), found.text
+            assert "expected the right SELECT on t" in found.json()["detail"]
+        assert admin.http.post("/v1/query", json=asked).json()["rows"] == [[1, "Ada"]]  # and from now on it is kept

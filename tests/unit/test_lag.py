@@ -140,3 +140,11 @@ def test_a_writer_waits_for_epochs_of_another_process(tmp_path: Path) -> None:
         assert writes.context.lag.seconds == 0.0, "its own epochs are not behind"
         writes.table("t").upsert([{"id": 2}])
         assert writes.context.lag.held == 1
+
+
+def test_the_runner_looks_as_often_as_the_settings_say(tmp_path: Path) -> None:
+    with ebla.connect(str(tmp_path / "warehouse"), jobs_period_s=0.2) as db:
+        db.context.services.drop(Runner.name)
+        runner = Runner(db.context, Epochs(db.context))
+        now_s = db.context.services.clock()
+        assert now_s < runner.step(now_s) <= db.context.services.clock() + 0.2

@@ -43,6 +43,29 @@ def test_all_mistakes_are_said_at_once(tmp_path: Path):
         assert part in str(caught.value)
 
 
+def test_a_file_says_what_the_api_takes_of_a_client(tmp_path: Path):
+    file = tmp_path / "node.toml"
+    file.write_text(toml(ENOUGH) + "\n[limits]\nrequests_per_s = 20\nburst = 5\n")
+    limits = load(file, {}, {}).limits
+    assert (limits.requests_per_s, limits.burst, limits.rows) == (20, 5, 1_000_000)
+    file.write_text(toml(ENOUGH) + '\n[limits]\nrequests_per_s = 0\nrows = "many"\npace = 3\n')
+    with pytest.raises(UsageError) as caught:
+        load(file, {}, {})
+    for part in (
+        "limits.requests_per_s: ",
+        "limits.rows: ",
+        "limits.pace: expected one of body_bytes, rows, request_s",
+    ):
+        assert part in str(caught.value)
+
+
+def test_the_environment_says_limits_as_json():
+    assert load(None, dict(ENOUGH), {"EBLA_NODE_LIMITS": '{"burst": 7}'}).limits.burst == 7
+    for wrong in ("7", "burst"):
+        with pytest.raises(UsageError, match="limits: "):
+            load(None, dict(ENOUGH), {"EBLA_NODE_LIMITS": wrong})
+
+
 def test_a_file_that_cannot_be_read_is_a_mistake(tmp_path: Path):
     (tmp_path / "node.toml").write_text("name = ")
     with pytest.raises(UsageError, match="config: expected a TOML file"):

@@ -120,6 +120,9 @@ class Settings(BaseModel):
     runner_lease_s: float = Field(
         15.0, gt=0, description="A process that runs jobs and is silent for this long is dead: its jobs run elsewhere."
     )
+    jobs_period_s: float = Field(
+        1.0, gt=0, description="How often a process that runs jobs looks for commits and commands of others."
+    )
     command_timeout_s: float = Field(
         30.0, gt=0, description="A command to start or stop a job that waits for this long is given to another process."
     )

@@ -14,12 +14,14 @@ from typing import Self, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DatabaseError, DBAPIError
 
+from ebla.base.ids import Version
 from ebla.base.precedence import PRECEDENCE
 from ebla.base.rights import PRIVATE
 from ebla.catalog import engines, failures, memory, preparation
 from ebla.catalog.engines import is_postgres
 from ebla.catalog.failures import FILE, without_password
 from ebla.catalog.group import Queue
+from ebla.catalog.newest_version import NewestVersion
 from ebla.catalog.patience import Patience
 from ebla.errors import CatalogError
 
@@ -49,6 +51,7 @@ class CatalogDatabase:
         self.read_only = read_only
         """Why this user can only read; `None` when nothing says so."""
         self.queue = Queue(self._transaction)
+        self._newest = NewestVersion(self._connect_alone)
         self._has_answered = False
         """Whether the database was there once: then a host name that is not known will be again."""
 
@@ -109,6 +112,7 @@ class CatalogDatabase:
 
     def close(self) -> None:
         self.patience.end()
+        self._newest.close()
         self.engine.dispose()
 
     # ---- database transactions --------------------------------------------------------------------------
@@ -132,6 +136,18 @@ class CatalogDatabase:
                 return use(connection)
 
         return self.patience.insist(once)
+
+    def newest_version(self) -> Version | None:
+        """A version that was the newest after this call began, for less than a read; `None` where only a read can tell.
+
+        A reader without write permission may see a torn file, which the end of a whole read finds out.
+        """
+        PRECEDENCE.give_way()
+        return self._newest.ask() if self.read_only is None else None
+
+    def _connect_alone(self) -> Connection:
+        connection = self.engine.connect()
+        return connection.execution_options(isolation_level="AUTOCOMMIT") if _is_server(connection) else connection
 
     def _begin_read(self) -> Connection:
         with self.answering():
@@ -184,12 +200,15 @@ class CatalogDatabase:
             raise ours from error
 
 
+def _is_server(connection: Connection) -> bool:
+    return connection.dialect.name == "postgresql"
+
+
 def _begun_to_read(engine: Engine) -> Connection:
     PRECEDENCE.give_way()
     raw = engine.connect()
     with _closed_on_error(raw):
-        postgres = raw.dialect.name == "postgresql"
-        connection = raw.execution_options(isolation_level="REPEATABLE READ") if postgres else raw
+        connection = raw.execution_options(isolation_level="REPEATABLE READ") if _is_server(raw) else raw
         connection.begin()
         if not isinstance(raw.connection.driver_connection, engines.StillConnection):  # it may read a torn file
             memory.begin(connection)
@@ -214,7 +233,7 @@ def _begun_to_write(engine: Engine) -> Connection:
     """
     raw = engine.connect()
     with _closed_on_error(raw):
-        postgres = raw.dialect.name == "postgresql"
+        postgres = _is_server(raw)
         connection = raw.execution_options(ebla_write=True)
         if postgres:
             connection = connection.execution_options(isolation_level="READ COMMITTED")

@@ -49,13 +49,16 @@ class OwnCommits:
     def __init__(self) -> None:
         self._changed: OrderedDict[Version, frozenset[RelationId]] = OrderedDict()
         self._lock = threading.Lock()
+        self.newest = Version(0)
+        """The last of them, whatever it changed."""
 
     def note(self, version: Version, decision: c.Decision | None) -> None:
         """This process has committed a decision."""
         changed = None if decision is None else manifests_changed(decision.updates)
-        if changed is None:
-            return
         with self._lock:
+            self.newest = max(self.newest, version)
+            if changed is None:
+                return
             self._changed[version] = changed
             if len(self._changed) > KEPT_MAX:
                 self._changed.popitem(last=False)

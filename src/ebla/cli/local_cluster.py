@@ -69,5 +69,5 @@ def status(directory: Directory = DEFAULT, json: Json = False) -> None:
         show(report, as_json=True)
         return
     for one in report.pop("nodes"):
-        print("  ".join(f"{name}={value}" for name, value in one.items()))
+        show({f"node {one.pop('name')}": one}, as_json=False)
     show(report, as_json=False)

@@ -98,17 +98,17 @@ def _hide_password(catalog: str | None) -> None:
 @app.command("status")
 def status(root: RootOption, json: Json = False) -> None:
     """Say whether the node of a storage root runs on this machine, and where it serves."""
-    from ebla.cluster import process
+    from ebla.cluster import place
 
-    show(process.status(root), as_json=json)
+    show(place.status(root), as_json=json)
 
 
 @app.command("stop")
 def stop(root: RootOption, json: Json = False) -> None:
     """Stop the node of a storage root on this machine: what runs is finished, and its leases are given back."""
-    from ebla.cluster import process
+    from ebla.cluster import place
 
-    show(process.stop(root), as_json=json)
+    show(place.stop(root), as_json=json)
 
 
 def show(report: Mapping[str, object], *, as_json: bool) -> None:
@@ -117,4 +117,16 @@ def show(report: Mapping[str, object], *, as_json: bool) -> None:
         output.write_json(dict(report))
         return
     for name, value in report.items():
-        print(f"{name}: {output.to_text(value)}")
+        print(f"{name}: {_in_words(value)}")
+
+
+def _in_words(value: object) -> str:
+    """Lists with commas, as `-w` takes addresses, and what has names with them."""
+    match value:
+        case Mapping():
+            return " ".join(f"{name}={_in_words(one)}" for name, one in value.items())
+        case list():
+            between = ", " if any(isinstance(one, Mapping) for one in value) else ","
+            return between.join(map(_in_words, value)) or "-"
+        case _:
+            return output.to_text(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from ebla.base.settings import Settings
 from ebla.catalog.store import is_postgres
 from ebla.errors import EblaError, UsageError
 from ebla.server.listener import Address
+from ebla.server.options import Limits
 from ebla.spark.session import NO_SPARK
 
 PREFIX = "EBLA_NODE_"
@@ -46,6 +48,7 @@ class NodeConfig(BaseModel):
     users: bool = Field(True, description="Ask clients for tokens; without, every client is an administrator.")
     load_from: list[str] = Field(default_factory=list, description="LOAD reads files below these directories alone.")
     log_format: Literal["text", "json"] = Field("text", description="How log lines look.")
+    limits: Limits = Field(Limits(), description="What the API takes of a client; see the reference of HTTP.")
     settings: dict[str, Any] = Field(default_factory=dict, description="Settings of connect().")
 
     @property
@@ -73,7 +76,7 @@ class NodeConfig(BaseModel):
 def load(file: Path | None, flags: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> NodeConfig:
     """The configuration of a node; all mistakes in it are said at once."""
     mistakes = list[str]()
-    given = {**_of_file(file, mistakes), **_of_environment(environment)}
+    given = {**_of_file(file, mistakes), **_of_environment(environment, mistakes)}
     given |= {name: value for name, value in flags.items() if value is not None}
     config: NodeConfig | None = None
     try:
@@ -98,13 +101,28 @@ def _of_file(file: Path | None, mistakes: list[str]) -> dict[str, Any]:
         return {}
 
 
-def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+def _of_environment(environment: Mapping[str, str], mistakes: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in NodeConfig.model_fields:
         value = environment.get(PREFIX + name.upper())
-        if value is not None and name != "settings":
-            found[name] = value.split(os.pathsep) if name == "load_from" else value
+        if value is None or name == "settings":
+            continue
+        match name:
+            case "load_from":
+                found[name] = value.split(os.pathsep)
+            case "limits":
+                found[name] = _json(name, value, mistakes)
+            case _:
+                found[name] = value
     return found
+
+
+def _json(name: str, text: str, mistakes: list[str]) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        mistakes.append(f"{name}: expected a JSON object, found {text!r}")
+        return {}
 
 
 def _said(error: Any) -> str:
@@ -112,7 +130,8 @@ def _said(error: Any) -> str:
     if error["type"] == "missing":
         return f"{name}: expected a value, found none"
     if error["type"] == "extra_forbidden":
-        return f"{name}: expected one of {', '.join(NodeConfig.model_fields)}"
+        fields = Limits.model_fields if error["loc"][0] == "limits" else NodeConfig.model_fields
+        return f"{name}: expected one of {', '.join(fields)}"
     found = "" if name in ("catalog", "secret") else f", found {error['input']!r}"
     return f"{name}: {error['msg']}{found}"
 

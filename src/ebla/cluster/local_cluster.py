@@ -26,8 +26,8 @@ from typing import Any, Literal
 from ebla.base.system_processes import is_there
 from ebla.cluster import spark_standalone
 from ebla.cluster.detached_process import DetachedProcess
+from ebla.cluster.place import Place
 from ebla.cluster.postgres import Postgres
-from ebla.cluster.process import Place
 from ebla.errors import NodeUnavailableError, UsageError
 from ebla.model.topology import LOCAL
 

@@ -28,10 +28,6 @@ log = logging.getLogger("ebla.jobs")
 
 BUILDING_LOOK_S = 0.25
 """How often commits that bring nothing but rows, positions and tasks have the building loop look."""
-LOOK_S = 1.0
-"""How often the runner looks for commits of other processes, and tries again when a look has failed."""
-
-
 ENDING_LOOK_S = 0.1
 """How often it looks while a job that was stopped works on."""
 
@@ -56,7 +52,8 @@ class Runner:
         self._wanted = frozenset[str]()
         self._next_try_us: int | None = None
         """When a view in trouble is tried again, by the catalog's clock."""
-        context.services.add(self, backoff=Backoff(LOOK_S, LOOK_S))
+        self._period_s = context.settings.jobs_period_s
+        context.services.add(self, backoff=Backoff(self._period_s, self._period_s))
 
     @property
     def wanted(self) -> bool:
@@ -72,8 +69,8 @@ class Runner:
         if self.assignment.is_ending:
             return ENDING_LOOK_S
         if self._next_try_us is None:
-            return LOOK_S
-        return min(LOOK_S, max(0.01, (self._next_try_us - self._context.catalog.clock()) / 1e6))
+            return self._period_s
+        return min(self._period_s, max(0.01, (self._next_try_us - self._context.catalog.clock()) / 1e6))
 
     def _look(self, now_s: float) -> None:
         """Compare what runs with what should; wake what runs if anything was committed, or is to be tried again."""

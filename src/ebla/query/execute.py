@@ -22,7 +22,7 @@ from ebla.predicates.select import IndexVocabulary
 from ebla.query.answer import Answer, cursor_behind, under_names
 from ebla.query.overlay import Overlay, Source, division
 from ebla.query.plan import Extent, FittedPath, Plan, choose, fit, lacks, plan
-from ebla.query.preparation import Preparation
+from ebla.query.preparation import Permit, Preparation, anyone
 from ebla.query.prepared_relation import PreparedRelation
 from ebla.query.row_search import RowSearch
 from ebla.query.streams import Seek, TooMany
@@ -59,21 +59,22 @@ class Reader:
         scan_rows_max: int | None = None,
         also: Sequence[str] = (),
         down: Sequence[str] = (),
+        permit: Permit = anyone,
     ) -> Answer:
         """Answer the request that `make` gives for the relation as it is now.
 
         A scan of more rows than `scan_rows_max` is refused with `TooMany`. `also` names relations that serve as
-        indexes, `down` their columns that are sorted downwards.
+        indexes, `down` their columns that are sorted downwards. `permit` raises for one that is not for who asks.
         """
         if at_least is not None:
             if type(at_least) is not int or at_least < 0:
                 raise UsageError(f"at_least: expected a version, a whole number from 0, found {at_least!r}")
             if type(wait_s) not in (int, float) or not wait_s >= 0:
                 raise UsageError(f"wait_s: expected seconds from 0, found {wait_s!r}")
-            self._preparation.wait(name, at_least, wait_s)
+            self._preparation.wait(name, at_least, wait_s, permit)
         for attempt in range(ATTEMPTS):
             with PRECEDENCE.query():
-                prepared = self._preparation.asked(name, tuple(also), tuple(down))
+                prepared = self._preparation.asked(name, tuple(also), tuple(down), permit)
                 request = make(prepared.relation)
                 try:
                     return self._answer(prepared, request, scan_rows_max)

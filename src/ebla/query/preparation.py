@@ -13,6 +13,7 @@ from ebla.base.ids import Version
 from ebla.catalog import memory, reads
 from ebla.catalog.store import Catalog
 from ebla.errors import SnapshotError, UsageError
+from ebla.model.relation import Relation
 from ebla.query.paths import index_path, paths_of, unreadable
 from ebla.query.prepared_relation import PreparedRelation
 from ebla.query.view_freshness import fresh, reached
@@ -38,6 +39,14 @@ Signature = tuple[str, tuple[str, ...], tuple[str, ...]]
 """A relation's name in lower case, relations that serve as its indexes, and their columns that are sorted downwards."""
 
 
+Permit = Callable[[Relation], None]
+"""Raises for a relation that is not for who asks."""
+
+
+def anyone(relation: Relation) -> None:
+    """Who has opened the database itself may read all of it."""
+
+
 class Preparation:
     """Keeps what it has read until a commit changes it, or may have."""
 
@@ -50,9 +59,11 @@ class Preparation:
         self._asked: dict[Signature, None] = {}
         """What queries have asked for since `taken_asked`."""
 
-    def asked(self, name: str, also: tuple[str, ...] = (), down: tuple[str, ...] = ()) -> PreparedRelation:
+    def asked(
+        self, name: str, also: tuple[str, ...] = (), down: tuple[str, ...] = (), permit: Permit = anyone
+    ) -> PreparedRelation:
         """For a query. Others like it are likely to follow."""
-        found = self.of(name, also, down)
+        found = self.of(name, also, down, permit)
         if len(self._asked) < ASKED_MAX:
             self._asked[name.lower(), also, down] = None
         return found
@@ -62,22 +73,31 @@ class Preparation:
         taken, self._asked = self._asked, {}
         return list(taken)
 
-    def of(self, name: str, also: tuple[str, ...] = (), down: tuple[str, ...] = ()) -> PreparedRelation:
+    def of(
+        self, name: str, also: tuple[str, ...] = (), down: tuple[str, ...] = (), permit: Permit = anyone
+    ) -> PreparedRelation:
+        """What the catalog says now. `permit` raises for a relation that is not for who asks."""
         if not isinstance(name, str):
             raise UsageError(f"relation: expected the name of a table or view, found {name!r}")
         signature = (name.lower(), also, down)
+        kept = self._prepared.get(signature)
+        if kept is not None and self._is_newest(kept):
+            permit(kept.relation)
+            return kept
         with self._catalog.reading() as connection:
             version = reads.current_version(connection)
-            kept = self._prepared.get(signature)
-            if kept is not None and kept.version == version:
-                return kept
             if kept is not None and self._is_unchanged(connection, kept, version):
+                permit(kept.relation)
                 made = replace(kept, version=version, fresh=fresh(connection, kept.relation))
             else:
-                made = self._read(connection, name, also, down, version)
+                made = self._read(connection, name, also, down, version, permit)
         runs = sum(len(snapshot.level0) + len(snapshot.level1) for _, snapshot in made.paths)
         self._prepared.put(signature, made, PREPARED_BYTES + RUN_BYTES * runs)
         return made
+
+    def _is_newest(self, kept: PreparedRelation) -> bool:
+        """Whether no commit came since, of any process. Of its own ones this process knows without asking."""
+        return kept.version >= self._catalog.own_commits.newest and kept.version == self._catalog.newest_version()
 
     def _is_unchanged(self, connection: Connection, kept: PreparedRelation, version: Version) -> bool:
         """Whether commits since then, all of this process, have changed no run that is read."""
@@ -87,9 +107,16 @@ class Preparation:
         return changed.isdisjoint(path.relation.id for path, _ in kept.paths)
 
     def _read(
-        self, connection: Connection, name: str, also: Sequence[str], down: Sequence[str], version: Version
+        self,
+        connection: Connection,
+        name: str,
+        also: Sequence[str],
+        down: Sequence[str],
+        version: Version,
+        permit: Permit,
     ) -> PreparedRelation:
         relation = reads.relation(connection, name)
+        permit(relation)
         require_built(connection, relation)
         paths = paths_of(connection, relation, self._indexes)
         paths += [index_path(relation, reads.relation(connection, other), descending=down) for other in also]
@@ -104,13 +131,14 @@ class Preparation:
             unreadable=tuple(unreadable(connection, relation, self._indexes)),
         )
 
-    def wait(self, name: str, version: int, wait_s: float) -> None:
+    def wait(self, name: str, version: int, wait_s: float, permit: Permit = anyone) -> None:
         """Return when the relation shows everything committed up to a version."""
         deadline = time.monotonic() + wait_s
         while True:
             with self._catalog.reading() as connection:
                 look = look_at_views(connection)  # the one statement: the rest is remembered, or comes with it
                 relation = reads.relation(connection, name)
+                permit(relation)
                 newest = reads.current_version(connection)
                 if version > newest:
                     raise SnapshotError(

@@ -122,6 +122,17 @@ class Access:
         if named:
             self._catalog.read(lambda connection: _require_rights(connection, user, named, ahead=ahead))
 
+    def permit(self, user: User, right: Right) -> Callable[[Relation], None]:
+        """What raises unless the user has the right on a relation."""
+
+        def permit(relation: Relation) -> None:
+            if relation.kind is Kind.INDEX:
+                self.require(user, (Need(right, relation.name),))
+            else:
+                _require_right(user, right, relation)
+
+        return permit
+
 
 def _require_role(user: User, need: NeedRole) -> None:
     if OF_ROLE[user.role].level < OF_ROLE[need.role].level:
@@ -138,12 +149,16 @@ def _require_rights(connection: Connection, user: User, needs: Sequence[Need], *
             if need.right is Right.SELECT and not ahead:
                 reads.relation(connection, need.relation)  # says which there are
             continue  # the statement says what is wrong, or does without it
-        if not user.may(need.right, relation.id):
-            raise RightError(
-                f"user {user.name}: expected the right {need.right.value} on {relation.name}, found "
-                f"{user.right(relation.id).value}; its owner or an admin can say "
-                f"GRANT {need.right.value} ON {relation.name} TO {user.name}"
-            )
+        _require_right(user, need.right, relation)
+
+
+def _require_right(user: User, right: Right, relation: Relation) -> None:
+    if not user.may(right, relation.id):
+        raise RightError(
+            f"user {user.name}: expected the right {right.value} on {relation.name}, found "
+            f"{user.right(relation.id).value}; its owner or an admin can say "
+            f"GRANT {right.value} ON {relation.name} TO {user.name}"
+        )
 
 
 def _target(connection: Connection, name: str) -> Relation | None:

@@ -7,30 +7,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
 
 MIB = 2**20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    body_bytes: int = 64 * MIB
-    """Of one request."""
-    rows: int = 1_000_000
-    """Of one answer."""
-    request_s: float = 600.0
-    """Statements take no longer than this; a request may ask for less."""
-    requests_per_s: float | None = None
-    """Of one token, on average; `None`: no limit."""
-    burst: int = 100
-    """Requests that one token may send at once before the average counts."""
-    statements: int = 16
-    """Statements that run at the same time; further ones wait."""
-    queries: int = 8
-    """First-100 queries that run at the same time."""
-    streams: int = 100
-    """Open streams of changes."""
-    pages_bytes: int = 256 * MIB
-    """Memory of answers that are fetched page by page."""
+class Limits(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    body_bytes: int = Field(default=64 * MIB, gt=0, description="Bytes of the body of a request.")
+    rows: int = Field(default=1_000_000, gt=0, description="Rows of an answer.")
+    request_s: float = Field(default=600.0, gt=0, description="Seconds of a statement; a request may ask for less.")
+    requests_per_s: float | None = Field(
+        default=None, gt=0, description="Requests a second of one token, on average; default: no limit."
+    )
+    burst: int = Field(
+        default=100, ge=1, description="Requests that one token may send at once before the average counts."
+    )
+    statements: int = Field(default=16, ge=1, description="Statements that run at the same time; further ones wait.")
+    queries: int = Field(default=8, ge=1, description="First-100 queries that run at the same time; further ones wait.")
+    streams: int = Field(default=100, ge=1, description="Open streams of changes and events.")
+    pages_bytes: int = Field(default=256 * MIB, ge=0, description="Memory of answers that are fetched page by page.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
