@@ -19,7 +19,7 @@ from ebla.query.fetch import fetch
 from ebla.query.plan import fit
 from ebla.query.streams import Seek
 from ebla.storage.layers import Key
-from support.level0 import INDEX, KEYS, ROWS, TABLE, TABLETS, Level0, keys_of, path_of, store_of
+from support.level0 import INDEX, KEYS, ROWS, TABLE, TABLETS, Level0, keys_of, newest_of, path_of, store_of
 
 EXAMPLES = int(os.environ.get("EBLA_EXAMPLES", "40"))
 STEPS = st.lists(
@@ -56,6 +56,18 @@ def test_rows_come_in_order_from_files_and_layers(bottom, steps, down, rows_max,
                 if relation is TABLE:
                     _by_key(source, own, wanted)
                     _in_any_order(source, own, wanted, _asked(step))
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(steps=STEPS, rows_max=st.sampled_from([0, 5, 20]), asked=st.sets(KEYS, min_size=1, max_size=12))
+def test_the_newest_mutation_of_each_key_is_found_in_files_and_in_memory(steps, rows_max, asked):
+    with TemporaryDirectory() as folder:
+        level0 = Level0(Path(folder))
+        for step in steps:
+            _do(level0, *step)
+            written = level0.expected(level0.snapshot())
+            wanted = sorted({*asked, *_asked(step)}, key=repr)
+            assert newest_of(level0, wanted, rows_max) == {key: written[key] for key in wanted if key in written}
 
 
 def _do(level0: Level0, what: str, argument: Any) -> None:

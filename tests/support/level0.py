@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ from ebla.storage import runs as rf
 from ebla.storage.files import Root
 from ebla.storage.layers import Key, Layer, key_of
 from ebla.storage.store import Store
+from ebla.tables.level0 import LevelZero
 from ebla.values import token as tokens
 from support.relations import relation
 
@@ -153,6 +155,18 @@ class Level0:
 def store_of(layers_bytes_max: int = 2**28) -> Store:
     """Caches of which layers have `layers_bytes_max` bytes."""
     return Store(Caches(-(-layers_bytes_max * sum(SHARES.values()) // SHARES[CacheName.LAYERS])))
+
+
+def newest_of(level0: Level0, keys: Sequence[Key], rows_max: int) -> dict[Key, int | None]:
+    """The last mutation of each of these keys, as a lookup finds it with up to `rows_max` rows in memory."""
+    relation = level0.relation
+    cache, roots = rf.LevelZeroCache(Lru("level 0", 2**28)), {NODE: Root(str(level0.folder))}
+    with duckdb.connect() as cursor:
+        asked = _table(dict.fromkeys(keys, 0)).select([column.physical for column in relation.identity])
+        lookup = LevelZero(level0.snapshot(), roots, cache, cursor, rows_max)
+        found = lookup.of_keys(asked, [column for column in relation.columns if column.physical == "x"])
+    values = zip(found["x"].to_pylist(), found[DELETED].to_pylist(), strict=True)
+    return dict(zip(keys_of(found), (None if gone else x for x, gone in values), strict=True))
 
 
 def path_of(table: Relation = TABLE, *down: str) -> AccessPath:

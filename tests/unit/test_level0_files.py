@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -18,7 +19,7 @@ from ebla.query.streams import Seek
 from ebla.storage import runs as rf
 from ebla.storage.layers import Key
 from ebla.storage.store import Store
-from support.level0 import INDEX, TABLE, Level0, keys_of, path_of
+from support.level0 import INDEX, TABLE, Level0, keys_of, newest_of, path_of
 
 ROWS = 3_000
 
@@ -119,6 +120,22 @@ def test_rows_by_key_read_the_row_groups_that_have_them(tmp_path: Path, caches: 
     found = fetch(source, path_of(), [key(n) for n in (12, 3, 2, 1)], TABLE.columns)
     assert found["x"].to_pylist() == [1, 9, 4, 1]
     assert arrays_read(caches) <= 60
+
+
+def test_keys_that_a_commit_wrote_are_not_looked_for_in_older_files(tmp_path: Path) -> None:
+    level0 = Level0(tmp_path)
+    for step in (1, 2):
+        level0.append_tablets({key(n): n + step for n in range(20)})
+    older = [run for run in level0.runs if run.begin_version == 1]
+    level0.append_tablets({key(0): None})
+    level0.append({key(1): 7})
+    for run in older:
+        (tmp_path / run.path).unlink()
+    wanted = [key(n) for n in range(4)]
+    for rows_max in (0, 1):
+        assert newest_of(level0, wanted, rows_max) == {key(0): None, key(1): 7, key(2): 4, key(3): 5}
+    with pytest.raises(duckdb.IOException):
+        newest_of(level0, [key(20)], 0)
 
 
 def test_rows_that_spark_wrote_are_hashed_once(tmp_path: Path, caches: Caches) -> None:

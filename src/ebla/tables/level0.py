@@ -96,20 +96,46 @@ class LevelZero:
         small = rf.mutations(self._relation, self._runs, self._roots, self._cache, self._snapshot, found)
         parts = [small.select([*names, DELETED, VERSION])]
         self._cursor.register("wanted_keys", wanted)
-        match = " AND ".join(
-            equal(c, wanted[c.physical], "r", f"w.{quoted(c.physical)}") for c in self._relation.identity
-        )
         if small.num_rows:  # other keys may have the same tokens
             self._cursor.register("small", parts[0])
-            same = self._cursor.sql(f"SELECT * FROM small r SEMI JOIN wanted_keys w ON {match}")
+            same = self._cursor.sql(f"SELECT * FROM small r SEMI JOIN wanted_keys w ON {self._match(wanted)}")
             parts = [same.to_arrow_table().cast(parts[0].schema)]
-        parts += [
-            self._counted(part).select([*names, DELETED, VERSION]).cast(parts[0].schema)
-            for part in self._read(self._having(found), names, f"SEMI JOIN wanted_keys w ON {match}", "")
-        ]
+        parts += self._newest_in_files(wanted, names, parts[0])
         if len(parts) == 1:
             return parts[0]
         return rf.last_of_each_key(pa.concat_tables(parts).sort_by(VERSION), self._identity)
+
+    def _newest_in_files(self, wanted: pa.Table, names: Sequence[str], small: pa.Table) -> list[pa.Table]:
+        """What files have of the wanted keys, newest commit first: a key is not looked for behind where it was found.
+
+        So after a change of all rows no file of an earlier commit is read. `small`: what is in memory of these keys.
+        """
+        parts: list[pa.Table] = []
+        left, newer, settled = wanted, small, 0
+        for version, runs in _newest_first(self._files):
+            above = newer.filter(pc.greater(newer[VERSION], int(version)))
+            if above.num_rows > settled:
+                left, settled = self._without(wanted, above), above.num_rows
+            having = self._having(runs, np.unique(tokens.tokens(left, self._identity))) if left.num_rows else []
+            if not having:
+                continue
+            self._cursor.register("wanted_keys", left)
+            for part in self._read(having, names, f"SEMI JOIN wanted_keys w ON {self._match(left)}", ""):
+                parts.append(self._counted(part).select(small.schema.names).cast(small.schema))
+                newer = pa.concat_tables([newer, parts[-1]])
+        return parts
+
+    def _match(self, wanted: pa.Table) -> str:
+        identity = self._relation.identity
+        return " AND ".join(equal(c, wanted[c.physical], "r", f"w.{quoted(c.physical)}") for c in identity)
+
+    def _without(self, wanted: pa.Table, found: pa.Table) -> pa.Table:
+        """Keys that no row that was found has."""
+        self._cursor.register("all_keys", wanted)
+        self._cursor.register("found_rows", found)
+        same = " AND ".join(f"a.{quoted(n)} IS NOT DISTINCT FROM f.{quoted(n)}" for n in self._identity)
+        left = self._cursor.sql(f"SELECT a.* FROM all_keys a ANTI JOIN found_rows f ON {same}")
+        return left.to_arrow_table().cast(wanted.schema)
 
     def candidates(
         self, matching: str, columns: Sequence[Column], limit: int | None, order: str = ""
@@ -133,11 +159,11 @@ class LevelZero:
             live_rows = self._counted(part.filter(pc.invert(part[DELETED])))
             yield live_rows.select([*names, VERSION]), limit is not None and part.num_rows >= limit
 
-    def _having(self, found: np.ndarray) -> list[Run]:
+    def _having(self, runs: Sequence[Run], found: np.ndarray) -> list[Run]:
         """Files that can have a row with one of these tokens, which are sorted."""
         return [
             run
-            for run in self._files
+            for run in runs
             if np.searchsorted(found, run.token_min) < np.searchsorted(found, run.token_max, side="right")
         ]
 
@@ -165,6 +191,14 @@ class LevelZero:
         token = tokens.tokens(fitted, self._identity)
         version = Version(part[VERSION][0].as_py())
         return rf.counting(part.append_column(TOKEN, pa.array(token, pa.int64())), version, self._snapshot)
+
+
+def _newest_first(files: Sequence[Run]) -> list[tuple[Version, list[Run]]]:
+    """Files by the commit that they are of."""
+    found: dict[Version, list[Run]] = {}
+    for run in sorted(files, key=lambda one: one.begin_version, reverse=True):
+        found.setdefault(run.begin_version, []).append(run)
+    return list(found.items())
 
 
 def equal(column: Column, given: pa.ChunkedArray, table: str, other: str) -> str:
