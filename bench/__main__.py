@@ -5,7 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import building, cli, cluster, console, foundation, indexes, large_level0, one_row, query, topology, views
+from bench import (
+    building,
+    cli,
+    cluster,
+    console,
+    foundation,
+    indexes,
+    large_level0,
+    moves,
+    one_row,
+    query,
+    topology,
+    views,
+)
 from bench.measure import record
 from bench.steady import watch
 
@@ -19,6 +32,7 @@ GROUPS = {
     "one_row": one_row.run,
     "large_level0": large_level0.run,
     "topology": topology.run,
+    "moves": moves.run,
     "cluster": cluster.run,
     "console": console.run,
     "steady": watch.run,
