@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bench import moves
 from bench.measure import ROOT, Result, median, seconds
 from ebla.base.ids import NodeId, RelationId, TabletId
 from ebla.model.tasks import Replica
@@ -25,7 +24,7 @@ GIB = 2**30
 
 
 def run(scale: float = 1.0) -> list[Result]:
-    return [*deciding(), *balancing(scale), *moves.run(scale)]
+    return [*deciding(), *balancing(scale)]
 
 
 def deciding() -> list[Result]:
@@ -95,7 +94,7 @@ def balancing(scale: float) -> list[Result]:
     sizes = [rolled.randint(3 * GIB, 6 * GIB) for _ in range(tablets)]
     state = topology(members, layout(placed, sizes=sizes))
     took = median(lambda: plan(state), times=5, warm=1)
-    after, moves = settle(state, Limits(streams_per_shard=tablets))
+    after, made = settle(state, Limits(streams_per_shard=tablets))
     held = bytes_of(after).values()
     mean = sum(held) / len(held)
     farthest = max(max(held) - mean, mean - min(held)) / mean
@@ -105,7 +104,7 @@ def balancing(scale: float) -> list[Result]:
             figure=took,
             bar=2,
             unit="s",
-            detail=f"median of 5; {len(plan(state).moves)} moves begin, {len(moves)} until nothing is left to do",
+            detail=f"median of 5; {len(plan(state).moves)} moves begin, {len(made)} until nothing is left to do",
         ),
         Result(
             work="the same after convergence: bytes of the node farthest from the mean",

@@ -171,7 +171,7 @@ def test_a_copier_that_dies_leaves_a_registered_copy_as_it_is(db, tmp_path, monk
     def dies(*given: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(copies, "_blocks", dies)
+    monkeypatch.setattr(copies, "_put", dies)
     with pytest.raises(KeyboardInterrupt):
         run_copies.copy(db.context, relation, late, CopyResult())
     assert stored(db) == before == named(db)
@@ -193,7 +193,7 @@ def test_a_full_disk_is_left_as_it_was_and_stops_no_other_node(db, tmp_path, mon
         if target.location.endswith("node3"):
             tried.append(path)
             with monkeypatch.context() as full:
-                full.setattr(copies, "_blocks", no_room)
+                full.setattr(copies, "_put", no_room)
                 real(source, target, path, size, beside)
         real(source, target, path, size, beside)
 
@@ -208,9 +208,9 @@ def test_a_full_disk_is_left_as_it_was_and_stops_no_other_node(db, tmp_path, mon
         db.sql(f"WAIT FOR REQUEST {request}")
 
 
-def no_room(root: Root, path: str) -> Iterator[bytes]:
+def no_room(source: Root, target: Root, path: str, beside: str) -> None:
     """The disk takes a part of a file."""
-    yield b"a part"
+    Path(target.full(beside)).write_bytes(b"a part")
     raise OSError(errno.ENOSPC, "No space left on device")
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ebla.base.ids import Version
 from ebla.errors import UnknownNameError, UsageError
+from ebla.model.changes import Decision
+from ebla.tables.transaction import OpenTransaction
+from ebla.topology import service
 from support.catalogs import dump
-from support.warehouse import connect, named, stored
+from support.warehouse import connect, eventually, named, open_transactions, stored
 
 if TYPE_CHECKING:
     import ebla
@@ -47,6 +53,35 @@ def test_a_tablet_is_moved_by_a_statement(db):
     assert sorted(row[0] for row in db.query("t", where={"n": 1}).rows()) == list(range(1, 50, 3))
     db.vacuum(retain_s=0)
     assert stored(db) == named(db)
+
+
+def test_a_step_that_waits_for_a_transaction_comes_when_that_ends(db, monkeypatch):
+    for pause in ("POLL_S", "LOOK_S"):
+        monkeypatch.setattr(service, pause, 600.0)
+    may_commit, real = threading.Event(), OpenTransaction.commit
+
+    def late(self: OpenTransaction, decision: Decision) -> Version:
+        may_commit.wait()
+        return real(self, decision)
+
+    monkeypatch.setattr(OpenTransaction, "commit", late)
+    (source,) = replicas(db)[1]
+    target = next(name for name in NODES if name != source)
+    with ThreadPoolExecutor() as pool:
+        try:
+            written = pool.submit(db.table("t").upsert, [{"id": 50, "n": 0}])
+            eventually(lambda: bool(open_transactions(db)))
+            db.sql(f"MOVE TABLET 1 OF t FROM '{source}' TO '{target}'")
+            eventually(lambda: db.background.membership.coordination.waits_for_transactions)
+            assert (
+                "a transaction that began before" in db.sql("SHOW TRANSITIONS").to_arrow().to_pylist()[0]["waits_for"]
+            )
+        finally:
+            may_commit.set()
+        written.result()
+    eventually(lambda: db.sql("SHOW TRANSITIONS").rows() == [])
+    assert replicas(db)[1] == {target}
+    assert ids(db) == list(range(51))
 
 
 def test_a_table_gets_more_copies_and_fewer(db):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -132,18 +134,46 @@ def test_a_copy_is_compared_with_what_was_read(roots: dict[NodeId, Root]):
     assert [file.read_bytes() for file in Path(roots[B].location).rglob("*.parquet")] == both[:1]
 
 
-def test_a_disk_that_stores_other_bytes_gets_no_copy(roots: dict[NodeId, Root], monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("near", [True, False], ids=["by the kernel", "by blocks"])
+@pytest.mark.parametrize("block", [100, 2**18], ids=["many blocks", "one block"])
+@pytest.mark.parametrize(
+    ("stored", "found"),
+    [
+        (lambda content: content, None),
+        (lambda content: bytes([content[0] ^ 1]) + content[1:], "0"),
+        (lambda content: content[:-1] + bytes([content[-1] ^ 1]), r"\d+"),
+        (lambda content: content[:-1], r"\d+"),
+        (lambda content: content[:-1] + bytes(2), r"\d+"),
+        (lambda content: b"", "0"),
+    ],
+    ids=["same", "first byte", "last byte", "shorter", "longer", "empty"],
+)
+def test_a_disk_that_stores_other_bytes_gets_no_copy(
+    roots: dict[NodeId, Root],
+    monkeypatch: pytest.MonkeyPatch,
+    near: bool,
+    block: int,
+    stored: Callable[[bytes], bytes],
+    found: str | None,
+):
     size, _ = copies.write(ROWS, "r1/t1-0.parquet", roots, (A,), least=1)
+    roots[B].local = near
+    monkeypatch.setattr(copies, "NEAR_BLOCK_BYTES", block)
+    monkeypatch.setattr(copies, "BLOCK_BYTES", block)
 
-    def spoil(root: Root, path: str) -> None:
+    def store(root: Root, path: str) -> None:
         file = Path(root.location) / path
-        stored = bytearray(file.read_bytes())
-        stored[-1] ^= 1
-        file.write_bytes(stored)
+        file.write_bytes(stored(file.read_bytes()))
 
-    monkeypatch.setattr(Root, "flush_bytes", spoil)
-    with pytest.raises(StorageError, match=r"found other bytes behind the first 0; it was removed"):
-        copies.copy_checked(roots[A], roots[B], "r1/t1-0.parquet", size, beside="r1/t2-copy0.parquet")
+    monkeypatch.setattr(Root, "flush_bytes", store)
+    copy = partial(copies.copy_checked, roots[A], roots[B], "r1/t1-0.parquet", size, beside="r1/t2-copy0.parquet")
+    if found is None:
+        copy()
+        both = [(Path(roots[node].location) / "r1/t1-0.parquet").read_bytes() for node in (A, B)]
+        assert both[0] == both[1]
+        return
+    with pytest.raises(StorageError, match=rf"found other bytes behind the first {found}; it was removed"):
+        copy()
     assert not list(Path(roots[B].location).rglob("*.parquet"))
 
 

@@ -88,6 +88,7 @@ class Background:
         self.written(view)
 
     def written(self, name: str) -> None:
-        """Rows of a relation were committed: views may be behind, and its level 0 has grown."""
+        """Rows of a relation were committed: views may be behind, its level 0 has grown, a transaction has ended."""
+        self.membership.coordination.ended()
         self.wake_runner()
         self.compactor.want(name)

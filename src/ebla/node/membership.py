@@ -44,8 +44,9 @@ class Membership:
         """Follow the topology up to a version that another process has committed; returns the version that is followed.
 
         This process's row says which one it is before this returns. It waits one look (`LOOK_S`) at most: the version
-        may be lower then.
+        may be lower then. A transaction has ended there, for which a step of this process may wait.
         """
+        self.coordination.ended()
         if self.coordination.seen < version:
             self.coordination.ask()
             self._context.services.wait_for(lambda: self.coordination.seen >= version, LOOK_S)

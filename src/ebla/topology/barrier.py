@@ -34,3 +34,10 @@ def holds_up_to(topology: Topology) -> Version:
 def holds(topology: Topology, version: Version) -> bool:
     """Whether nothing is at work that does not know the step of this version."""
     return holds_up_to(topology) >= version
+
+
+def waited_for(topology: Topology) -> Version | None:
+    """The oldest step that transactions alone keep from holding; `None`: no step waits for them."""
+    steps = [one.since for one in topology.transitions.values() if not blind(topology, one.since)]
+    first, oldest = min(steps, default=None), topology.oldest_open
+    return first if first is not None and oldest is not None and oldest < first else None

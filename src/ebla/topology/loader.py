@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ebla.base.ids import NodeId, Version
+from ebla.base.ids import NodeId, RelationId, Version
 from ebla.catalog import cdc, layouts, processes, tablet_copies, topology
 from ebla.catalog import transactions as tx
 from ebla.catalog.leadership import is_gone
 from ebla.catalog.rows import State
 from ebla.model.lifecycle.node import is_member
 from ebla.model.lifecycle.tablet import Stage
-from ebla.model.topology import RebuildResult, Tablet, Topology, Transition
+from ebla.model.topology import RebuildResult, Topology, Transition
 
 
 def load(
@@ -52,15 +52,14 @@ def load(
         unreached=layouts.unreached_runs(state, dead, seen.keys()),
         empty=layouts.empty_tablets(state, placed.values(), seen.keys()),
         unpublished=tuple(cdc.unpublished_generations(state)),
-        oldest_open=_oldest_open(state, moving, now) if moving else None,
+        oldest_open=oldest_open(state, {relation for relation, _ in moving}, now) if moving else None,
         lacking={place: _count_missing(state, one) for place, one in moving.items() if one.stage is Stage.STREAMING},
     )
 
 
-def _oldest_open(state: State, moving: Collection[Tablet], now: int) -> Version | None:
-    """Under which version the oldest transaction began that is in the way of tablets in transition."""
-    found = tx.in_the_way(state, {relation for relation, _ in moving}, now)
-    return min((Version(one.began_under) for one in found), default=None)
+def oldest_open(state: State, relations: Collection[RelationId], now: int) -> Version | None:
+    """Under which version the oldest transaction began that is in the way of moves of some relations' tablets."""
+    return min((Version(one.began_under) for one in tx.in_the_way(state, relations, now)), default=None)
 
 
 def _count_missing(state: State, one: Transition) -> int:

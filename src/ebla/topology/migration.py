@@ -21,7 +21,7 @@ from ebla.model import topology_changes as t
 from ebla.model.scopes import TOPOLOGY
 from ebla.model.topology import Topology, Transition
 from ebla.tables import blockers
-from ebla.topology import barrier
+from ebla.topology import barrier, loader
 from ebla.topology.ports import Host, Threads
 from ebla.topology.run_copies import stream
 
@@ -46,6 +46,10 @@ class Migration:
         self._then = then
         self._under_way: dict[str, Place] = {}
         """The sessions of tablets that are being copied, and where to."""
+        self.waited_for: Version | None = None
+        """The oldest step that waits for transactions alone, when the leader last looked,"""
+        self._relations: frozenset[RelationId] = frozenset()
+        """and the relations of tablets in transition."""
         self._stopping = threading.Event()
         self._lock = threading.Lock()
 
@@ -54,7 +58,16 @@ class Migration:
         for one in topology.transitions.values():
             if one.session is not None and one.failure is None and topology.lacking.get(one.tablet):
                 self._begin(one, one.session)
+        self._relations = frozenset(relation for relation, _ in topology.transitions)
+        self.waited_for = barrier.waited_for(topology)
         self._abort_late(topology)
+
+    def still_waits(self, connection: Connection) -> bool:
+        """Whether the step that waited for transactions alone still does."""
+        if self.waited_for is None:
+            return False
+        oldest = loader.oldest_open(connection, self._relations, self._host.catalog.clock())
+        return oldest is not None and oldest < self.waited_for
 
     def close(self) -> None:
         """Begin nothing more, and wait for the files that are being copied."""
@@ -102,4 +115,4 @@ class Migration:
         passed = barrier.holds_up_to(topology)
         waiting = [one.since for one in topology.transitions.values() if passed < one.since]
         if waiting:
-            blockers.pass_by(self._host, {relation for relation, _ in topology.transitions}, max(waiting))
+            blockers.pass_by(self._host, self._relations, max(waiting))

@@ -31,7 +31,7 @@ log = logging.getLogger("ebla.topology")
 
 REPAIR = "repair"
 """The lease under which copies are made that nodes lack."""
-COMMIT_BYTES = 256 * 2**20
+COMMIT_BYTES = 2**30
 COMMIT_FILES = 64
 """Copies are committed when they have reached this size or this number."""
 

@@ -74,6 +74,8 @@ class Coordination:
         self._undecided: Topology | None = None
         """The last state that gave no reason to a step: as long as it stays, nothing is decided again."""
         self._pause_s = POLL_S
+        self._due_s = self._opened_s
+        """When to look at all of it, if nothing comes between."""
         self._elsewhere_s = LOOK_S
         """For how long another process leads, if it renews nothing."""
         self.seen = Version(0)
@@ -95,6 +97,16 @@ class Coordination:
         """This process has asked for something, or waits for it: look at once."""
         self._is_asked = True
         self._host.services.wake(NAME)
+
+    @property
+    def waits_for_transactions(self) -> bool:
+        """Whether this process leads and a step waits for transactions alone."""
+        return self._migration.waited_for is not None
+
+    def ended(self) -> None:
+        """A transaction has ended, in this process or in another one: a step may have waited for it."""
+        if self.waits_for_transactions:
+            self._host.services.wake(NAME)
 
     def wait_round(self, rounds: int) -> bool:
         """Wait until the process has looked once more than so often, for a while; whether it has."""
@@ -120,7 +132,10 @@ class Coordination:
                 self._round(of_sizes=True)
         if self._is_quiet and not moved and not asked:
             return now_s + LOOK_S
-        return self._host.services.clock() + self._round()
+        if not moved and not asked and now_s < self._due_s and self._host.catalog.read(self._migration.still_waits):
+            return self._due_s
+        self._due_s = self._host.services.clock() + self._round()
+        return self._due_s
 
     def stop(self) -> None:
         """Others lead at once."""
