@@ -172,8 +172,8 @@ class Overlay:
         if by_tombstones:
             newer = [[run for run in runs if run.tombstones] for runs in newer]
         asked = [number for number, runs in enumerate(newer) if runs and not gone[number]]
-        known = None if found is None else [found[n] for n in asked]
-        spots = self._found([names[n] for n in asked], [newer[n] for n in asked], known)
+        of_asked = None if found is None else [found[n] for n in asked]
+        spots = self._found([names[n] for n in asked], [newer[n] for n in asked], of_asked)
         for number, spot in zip(asked, spots, strict=True):
             gone[number] = spot is not None
         return gone
