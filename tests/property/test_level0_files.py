@@ -39,8 +39,9 @@ LIVE = st.dictionaries(KEYS, st.integers(0, 999), max_size=12)
     rows_max=st.sampled_from([0, 5, 20]),
     backwards=st.booleans(),
     least=st.none() | st.integers(0, 999),
+    likely=st.sampled_from([1, 3, 200]),
 )
-def test_rows_come_in_order_from_files_and_layers(bottom, steps, down, rows_max, backwards, least):
+def test_rows_come_in_order_from_files_and_layers(bottom, steps, down, rows_max, backwards, least, likely):
     for relation in (TABLE, INDEX):
         with TemporaryDirectory() as folder:
             sorted_down = [column.physical for column in relation.key if column.physical in down]
@@ -52,7 +53,7 @@ def test_rows_come_in_order_from_files_and_layers(bottom, steps, down, rows_max,
                 snapshot = level0.snapshot()
                 wanted = {k: x for k, x in level0.expected(snapshot).items() if x is not None}
                 source = level0.source(snapshot, store, rows_max)
-                _in_order(source, own, wanted, backwards, least)
+                _in_order(source, own, wanted, backwards, least, likely)
                 if relation is TABLE:
                     _by_key(source, own, wanted)
                     _in_any_order(source, own, wanted, _asked(step))
@@ -80,7 +81,10 @@ def _do(level0: Level0, what: str, argument: Any) -> None:
             level0.append(argument, with_tokens=what == "span")
 
 
-def _in_order(source: Any, relation: Relation, wanted: dict[Key, int], backwards: bool, least: int | None) -> None:
+def _in_order(
+    source: Any, relation: Relation, wanted: dict[Key, int], backwards: bool, least: int | None, likely: int
+) -> None:
+    """`likely`: about how many rows are wanted, which says how many are looked up at a time."""
     path = path_of(relation, *relation.descending)
     signs = ["-" if column.descending != backwards else "" for column in path.key]
     where = {} if least is None else {"x": c.Range(least, None)}
@@ -93,7 +97,7 @@ def _in_order(source: Any, relation: Relation, wanted: dict[Key, int], backwards
     seek.selection.extent()
     assert seek.selection.division.seekable
     event(f"{relation.name}: {len(seek.overlay.files)} files, {len(seek.overlay.layers)} layers")
-    found = seek.taken([place for _, _, place, _ in seek.rows(in_order=True)], relation.columns)
+    found = seek.taken([place for _, _, place, _ in seek.rows(in_order=True, likely=likely)], relation.columns)
 
     def ranks(key: Key) -> Any:
         row = dict(zip(("f", "s", "b", "x"), (*key, wanted[key]), strict=True))

@@ -6,7 +6,6 @@ and stays in its file: its rows come as a stream, as those of level 1 do, and wh
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -40,6 +39,8 @@ class Division:
 
     files: frozenset[RunId]
     seekable: bool
+    level0_rows: int
+    level1_rows: int
 
 
 Divisions = dict[tuple[RelationId, tuple[PathColumn, ...]], Division]
@@ -89,6 +90,8 @@ def _divided(source: Source, path: AccessPath) -> Division:
     return Division(
         files=frozenset(run.id for run in files),
         seekable=in_layers <= source.level0_rows_max and len(files) <= FILES_MAX and by_token <= TOKENS_MAX,
+        level0_rows=sum(run.rows for run in level0),
+        level1_rows=sum(run.rows for run in source.snapshot.level1),
     )
 
 
@@ -113,8 +116,12 @@ class Overlay:
         self.numbers = {run.id: number for number, run in self.files}
         self._newer_runs: dict[tuple[int, TabletId], Sequence[Run]] = {}
         self._floats = any(column.type in ("float", "double") for column in path.relation.identity)
-        since = range(len(self.parts) + 1)
-        self._places = [[part.places for part in self.parts[n:] if isinstance(part, Layer)] for n in since]
+        self._places: list[list[Mapping[Key, int]]] = [[]]
+        """For each part and the end, where the layers from there on have rows."""
+        for part in reversed(self.parts):
+            behind = self._places[-1]
+            self._places.append([part.places, *behind] if isinstance(part, Layer) else behind)
+        self._places.reverse()
 
     def layer(self, number: int) -> Layer:
         found = self.parts[number]
@@ -153,27 +160,35 @@ class Overlay:
         With `by_tombstones`, only runs are asked that have some.
         """
         tablets = [SPANS_TABLETS if place.run is None else place.run.tablet for place in places]
+        found: list[int] | None = None
         if SPANS_TABLETS in tablets:
-            tablets = self._tablets(tokens_of(self._path.relation, names))
-        gone = [
-            place.part != LEVEL1 and place.run is not None and not self._counts(place.run, tablet)
-            for place, tablet in zip(places, tablets, strict=True)
-        ]
+            of_names = tokens_of(self._path.relation, names)
+            tablets, found = self._tablets(of_names), of_names.tolist()
+        gone = [False] * len(places)
+        if not self.files_count:
+            for number, (place, tablet) in enumerate(zip(places, tablets, strict=True)):
+                gone[number] = place.part != LEVEL1 and place.run is not None and not self._counts(place.run, tablet)
         newer = [self._newer(place.part, tablet) for place, tablet in zip(places, tablets, strict=True)]
         if by_tombstones:
             newer = [[run for run in runs if run.tombstones] for runs in newer]
         asked = [number for number, runs in enumerate(newer) if runs and not gone[number]]
-        for number, spot in zip(asked, self._found([names[n] for n in asked], [newer[n] for n in asked]), strict=True):
+        of_asked = None if found is None else [found[n] for n in asked]
+        spots = self._found([names[n] for n in asked], [newer[n] for n in asked], of_asked)
+        for number, spot in zip(asked, spots, strict=True):
             gone[number] = spot is not None
         return gone
 
-    def _found(self, names: Sequence[Key], runs: Sequence[Sequence[Run]]) -> list[Spot | None]:
-        """Where rows lie, each in the first of some files that has it."""
+    def _found(
+        self, names: Sequence[Key], runs: Sequence[Sequence[Run]], found: Sequence[int] | None
+    ) -> list[Spot | None]:
+        """Where rows lie, each in the first of some files that has it. `found`: their tokens, if these are known."""
         if not names:
             return []
         keys = list(map(key_of, names)) if self._floats else names
-        by_token = self._path.identity != self._path.key
-        found = tokens_of(self._path.relation, names).tolist() if by_token else itertools.repeat(0)
+        if self._path.identity == self._path.key:
+            found = [0] * len(names)
+        elif found is None:
+            found = tokens_of(self._path.relation, names).tolist()
         return self._keys.find(list(map(WantedKey, keys, found, runs)))
 
     def newest(self, names: Sequence[Key]) -> list[tuple[Place | None, TabletId]]:

@@ -132,21 +132,22 @@ class UnsortedRuns:
         self._roots = roots
         self._key = key
         self._floats = any(column.type in ("float", "double") for column in key)
+        self._values: dict[tuple[RunId, int], list[Callable[[int], Any]]] = {}
 
     def find(self, wanted: Sequence[WantedKey]) -> list[Spot | None]:
-        asked: dict[RunId, tuple[Run, list[int]]] = {}
+        alike: dict[int, list[int]] = {}
         for number, one in enumerate(wanted):
-            for run in one.runs:
-                asked.setdefault(run.id, (run, []))[1].append(number)
+            alike.setdefault(id(one.runs), []).append(number)
         tokens = np.array([one.token for one in wanted], np.int64).view(np.uint64)
-        found: dict[tuple[RunId, int], Spot] = {}
-        for name, (run, numbers) in asked.items():
-            for number, spot in self._in_run(run, tokens[numbers], numbers, wanted):
-                found[name, number] = spot
-        return [
-            next((found[run.id, number] for run in one.runs if (run.id, number) in found), None)
-            for number, one in enumerate(wanted)
-        ]
+        found: list[Spot | None] = [None] * len(wanted)
+        for numbers in alike.values():
+            for run in wanted[numbers[0]].runs:
+                left = [number for number in numbers if found[number] is None]
+                if not left:
+                    break
+                for number, spot in self._in_run(run, tokens[left], left, wanted):
+                    found[number] = spot
+        return found
 
     def _in_run(
         self, run: Run, tokens: npt.NDArray[np.uint64], numbers: Sequence[int], wanted: Sequence[WantedKey]
@@ -159,7 +160,6 @@ class UnsortedRuns:
         firsts = words.searchsorted(sought)
         # Where there is no such token, the nearest is beyond its row numbers, or below it at the end of the table.
         is_there = words.take(firsts, mode="clip") - sought <= np.uint64(low_bits)
-        values: dict[int, list[Callable[[int], Any]]] = {}
         for place in is_there.nonzero()[0].tolist():
             key, most = wanted[numbers[place]].key, int(sought[place]) | low_bits
             for word in map(int, words[int(firsts[place]) :]):
@@ -168,12 +168,13 @@ class UnsortedRuns:
                 row = word & low_bits
                 group = bisect.bisect_right(ends, row)
                 row -= ends[group - 1] if group else 0
-                if group not in values:
-                    values[group] = self._values_of(run, group)
-                found = tuple([value(row) for value in values[group]])
+                found = tuple([value(row) for value in self._values_of(run, group)])
                 if (key_of(found) if self._floats else found) == key:
                     yield numbers[place], (run, group, row)
 
     def _values_of(self, run: Run, group: int) -> list[Callable[[int], Any]]:
-        columns = self._store.columns(self._roots, run, group, self._key)
-        return [_values(v.plain(columns[c.physical])) for c in self._key]
+        found = self._values.get((run.id, group))
+        if found is None:
+            columns = self._store.columns(self._roots, run, group, self._key)
+            found = self._values[run.id, group] = [_values(v.plain(columns[c.physical])) for c in self._key]
+        return found

@@ -56,6 +56,7 @@ class Selection:
         level1 = self._source.snapshot.level1
         tablets = self.tablets()
         groups = groups_read = rows = 0
+        division = self.division
 
         def so_far() -> Extent:
             return Extent(
@@ -65,8 +66,8 @@ class Selection:
                 groups_read=groups_read,
                 rows=rows,
                 level0_runs=len(self._source.snapshot.level0),
-                level0_rows=sum(r.rows for r in self._source.snapshot.level0),
-                level0_files=len(self.division.files),
+                level0_rows=division.level0_rows,
+                level0_files=len(division.files),
             )
 
         for run in level1:
@@ -91,7 +92,9 @@ class Selection:
             return None
         footer = self._source.store.footer(self._source.roots, run)
         spans = footer.spans(list(zip(self.key, self.directions, strict=True)))
-        allowed = [g for g in range(len(footer.rows)) if self._passes(footer, g)]
+        allowed = list(range(len(footer.rows)))
+        if run.tombstones or self._fitted.filters:
+            allowed = [group for group in allowed if self._passes(footer, group)]
         if self._fitted.backwards:
             allowed.reverse()
         found = [(n, tuple(g for g in allowed if interval.may_hold(*spans[g]))) for n, interval in wanted]

@@ -66,9 +66,9 @@ class Window:
         if found is None:
             array, places = self._columns[column.physical], self.places
             if len(places) < self._length:
-                found = array.take(pa.array(places, pa.int64())).to_pylist()
+                found = _list_of(array.take(pa.array(places, pa.int64())))
             else:
-                found = array.slice(self._start, self._length).to_pylist()
+                found = _list_of(array.slice(self._start, self._length))
                 if places and places[0] > places[-1]:
                     found.reverse()
             self._lists[column.physical] = found
@@ -92,6 +92,7 @@ class Seek:
         self._merge = [(self.here[by.column.physical], by.descending) for by in merge]
         self._rankers = [(column, v.merge_ranker(column.type, down)) for column, down in self._merge]
         self._identity = self.selection.identity
+        self._converts = any(column.type in ("date", "timestamp", "timestamp_ntz") for column in self._columns)
         self._floats = any(c.type in ("float", "double") for c in self._identity)
         self._in_order = True
         self.examined = 0
@@ -149,9 +150,9 @@ class Seek:
         """Rows that no newer run in a file has written, asked for in batches of about what is missing."""
         size, asked, stood = likely, 0, 0
         if self.path.identity != self.path.key:  # as if every entry in a file had replaced one of level 1
-            below = 1 + sum(run.rows for run in self.snapshot.level1)
+            below = 1 + self.selection.division.level1_rows
             over = sum(run.rows for _, run in self.overlay.files)
-            size += likely * min(over, 2 * below) // below + WINDOW // 4
+            size += likely * min(over, 2 * below) // below + max(WINDOW, likely) // 4
         while batch := list(itertools.islice(items, size)):
             self.examined += len(batch)
             if self.examined > planning.EXAMINED_MAX:
@@ -174,6 +175,10 @@ class Seek:
     def _columns_of_files(self) -> list[Column]:
         return [*self._columns, IS_DELETED]
 
+    def _plain(self, raw: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:
+        """Columns with comparable values; most are as they are stored."""
+        return {name: v.plain(array) for name, array in raw.items()} if self._converts else raw
+
     def _in_run(self, one: SelectedGroups, number: int, begin: Mapping[str, pa.Array] | None) -> Iterator[Item]:
         """`begin`: the columns of the first row group, where they were read before."""
         interval, run = self.fitted.intervals[one.interval], one.run
@@ -182,9 +187,11 @@ class Seek:
         for group in one.groups:
             raw = begin or self.store.columns(self.roots, run, group, needed)
             begin = None
-            columns = _plain(raw, self._columns)
+            columns = self._plain(raw)
             count = one.footer.rows[group]
-            low, high = _ends(interval, one.spans[group], self._ranks_at(columns, count), count)
+            low, high = 0, count
+            if interval.low.ranks or interval.high.ranks:
+                low, high = _ends(interval, one.spans[group], self._ranks_at(columns, count), count)
             dead = _dead(raw) if part != LEVEL1 and run.tombstones else None
             for window in self._windows(raw, columns, low, high, count):
                 for at, ranks, name in self._seen(window, part):
@@ -264,7 +271,7 @@ class Seek:
         if low >= high:
             return
         raw = {c.physical: layer.rows.column(c.physical) for c in self._columns}
-        columns = _plain(raw, self._columns)
+        columns = self._plain(raw)
         overlay, dead = self.overlay, layer.dead
         is_last = not overlay.has_layers(number + 1)
         for window in self._windows(raw, columns, low, high, count):
@@ -319,6 +326,13 @@ class Seek:
         return pa.Table.from_batches([batch.take(pa.array(back, pa.int64()))])
 
 
+def _list_of(array: pa.Array) -> list[Any]:
+    """Its values. Numbers are made by numpy, in a tenth of the time that Arrow takes."""
+    is_number = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
+    found: list[Any] = array.to_numpy().tolist() if is_number and not array.null_count else array.to_pylist()
+    return found
+
+
 def _newest(items: Iterator[Item]) -> Iterator[Item]:
     """Of neighbours with equal ranks, which are versions of one row, the newest."""
     held = next(items, None)
@@ -331,13 +345,6 @@ def _newest(items: Iterator[Item]) -> Iterator[Item]:
             held = item
     if held is not None:
         yield held
-
-
-def _plain(raw: Mapping[str, pa.Array], columns: Sequence[Column]) -> Mapping[str, pa.Array]:
-    """Columns with comparable values; most are as they are stored."""
-    if not any(column.type in ("date", "timestamp", "timestamp_ntz") for column in columns):
-        return raw
-    return {name: v.plain(array) for name, array in raw.items()}
 
 
 def _dead(columns: Mapping[str, pa.Array]) -> npt.NDArray[np.bool_]:

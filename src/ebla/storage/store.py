@@ -308,11 +308,11 @@ class Store:
         snapshot = building.snapshot
         relation = snapshot.relation.id
         name = relation, _directions(building.path)
-        runs = {run.id: run for run in (*snapshot.level1, *snapshot.level0)}
         with self._lock:
             before = self._newest.get(name)
             if before is not None and before.version >= snapshot.version:
                 return
+            runs = {run.id: run for run in (*snapshot.level1, *snapshot.level0)}
             last = frozenset() if before is None else before.layers
             used = frozenset(building.used)
             now = _PathNeeds(version=snapshot.version, path=building.path, runs=runs, layers=used, last_layers=last)
