@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +33,7 @@ def rows(session: SparkSession, schema: T.StructType, *values: tuple[Any, ...]) 
     return Rows(session, table, schema)
 
 
-def joined(frames: list[DataFrame]) -> DataFrame:
+def joined(frames: Sequence[DataFrame]) -> DataFrame:
     lines, names = frames
     return lines.join(names, "id", "left").selectExpr("id", "100 DIV q AS part", "name")
 
@@ -66,7 +67,7 @@ def test_a_run_that_fails_says_what_spark_says_and_the_next_one_works(session: S
 def test_tasks_have_the_settings_of_the_session_and_the_thread_keeps_its_own(session: SparkSession):
     """`YYYY` is a pattern of the old formatter alone, which a task chooses when it meets the first row."""
 
-    def formatted(frames: list[DataFrame]) -> DataFrame:
+    def formatted(frames: Sequence[DataFrame]) -> DataFrame:
         return frames[0].selectExpr("id", "date_format(timestamp_seconds(id), 'YYYY') AS year")
 
     context = session.sparkContext
@@ -77,7 +78,7 @@ def test_tasks_have_the_settings_of_the_session_and_the_thread_keeps_its_own(ses
         assert found(prepared.run([rows(session, LINES, (0, 1))])) == [(0, "1970")]
         assert (context.getLocalProperty(LEGACY), context.getLocalProperty("ebla.test")) == (None, "kept")
     finally:
-        context.setLocalProperty("ebla.test", None)
+        context._jsc.setLocalProperty("ebla.test", None)
 
 
 def test_rows_without_columns_are_counted(session: SparkSession):
@@ -88,7 +89,7 @@ def test_rows_without_columns_are_counted(session: SparkSession):
 
 
 def test_subqueries_are_planned_every_time(session: SparkSession):
-    def lowest(frames: list[DataFrame]) -> DataFrame:
+    def lowest(frames: Sequence[DataFrame]) -> DataFrame:
         frames[0].createOrReplaceTempView("prepared_lines")
         return session.sql("SELECT id FROM prepared_lines WHERE q = (SELECT min(q) FROM prepared_lines)")
 
