@@ -1,21 +1,24 @@
 """A query planned once for inputs of fixed columns, and run over other rows each time: one job of one task.
 
 Over a few rows Spark spends most of its time on analysing, optimizing and planning. So the plan is kept. Each of its
-inputs is an RDD of which a run exchanges the parent. A physical plan keeps what it has computed, so a run executes a
-copy. The result of a subquery belongs to its expression and is not copied, and a broadcast is computed without the
+inputs is an RDD of one partition, in which a run puts its rows. A physical plan keeps what it has computed, so a run
+executes a copy. What it gives is collected as an RDD, too: as a DataFrame it would be analysed, optimized and planned
+after all. The result of a subquery belongs to its expression and is not copied, and a broadcast is computed without the
 settings of the session: a query that has one of them is planned every time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ebla.spark.session import empty_frame, java_class, same_active_session
+import pyarrow as pa
+
+from ebla.spark.session import java_class, same_active_session
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import types as T
 
@@ -24,34 +27,46 @@ Query = Callable[[Sequence["DataFrame"]], "DataFrame"]
 
 
 class Rows:
-    """Rows in the JVM, behind an RDD: the optimizer, which copies the rows of a local table, does not see them.
+    """Rows in the JVM, as batches of Arrow.
 
     The session must be one of `view_session(small=True)`, which makes an RDD of any number of them.
     """
 
     def __init__(self, session: SparkSession, table: pa.Table, schema: T.StructType) -> None:
-        if table.num_rows == 0:
-            self.frame, self.rdd = empty_frame(session, schema), _nothing(session)
-        else:
-            self.frame = _sent(session, table, schema)
-            self.rdd = self.frame._jdf.queryExecution().analyzed().rdd()
+        self._session = session
+        self._schema = schema
+        self.batches = _sent(session, _fitted(table, schema).to_batches()).toSeq() if table.num_rows else None
+
+    @property
+    def frame(self) -> DataFrame:
+        """Of a query that is planned every time."""
+        leaf = _Leaf(self._session, self._schema)
+        leaf.put(self)
+        return leaf.frame
 
 
-def _sent(session: SparkSession, table: pa.Table, schema: T.StructType) -> DataFrame:
-    """What `createDataFrame` does with values that have Spark's own types, without asking the JVM thirty times."""
-    from pyspark.sql import DataFrame as Frame
-    from pyspark.sql.pandas.serializers import ArrowStreamSerializer
-    from pyspark.sql.pandas.types import to_arrow_schema
+class _Leaf:
+    """A DataFrame whose rows are exchanged, behind an RDD: the optimizer, which copies the rows of a local table, does
+    not see them. The one partition of that RDD declares its values, which are batches of Arrow, as a variable.
+    """
 
-    utils = java_class(session, "PythonSQLUtils")
-    fitted = (
-        table.cast(to_arrow_schema(schema, timezone="UTC")) if schema.fields else table
-    )  # no column: no row is kept
-    batches = fitted.combine_chunks().to_batches()
-    sent = session.sparkContext._serialize_to_jvm(
-        batches, ArrowStreamSerializer(), utils.readArrowStreamFromFile, java_class(session, "ArrowIteratorServer")
-    )
-    return Frame(utils.toDataFrame(sent, schema.json(), session._jsparkSession), session)
+    def __init__(self, session: SparkSession, schema: T.StructType) -> None:
+        from pyspark.sql import DataFrame as Frame
+
+        utils, kinds = java_class(session, "PythonSQLUtils"), _arrow_schema(schema)
+        # One batch without rows: of no batch at all Spark makes a local table.
+        nothing = pa.RecordBatch.from_arrays([pa.array([], kind) for kind in kinds.types], schema=kinds)
+        made = utils.toDataFrame(_sent(session, [nothing]), schema.json(), session._jsparkSession)
+        self.frame = Frame(made, session)
+        self._partition = made.queryExecution().analyzed().rdd().partitions()[0]
+        self._nothing = java_class(session, "PythonUtils").toSeq([])
+
+    def put(self, rows: Rows) -> None:
+        getattr(self._partition, "values_$eq")(self._nothing if rows.batches is None else rows.batches)
+
+    def clear(self) -> None:
+        """Forget the rows, which may be many."""
+        getattr(self._partition, "values_$eq")(self._nothing)
 
 
 class PreparedQuery:
@@ -61,10 +76,10 @@ class PreparedQuery:
         self._session = session
         self._query = query
         self._lock = threading.Lock()
-        self._inputs = [_exchangeable(session, _nothing(session)) for _ in inputs]
-        frames = [_frame(session, rdd, schema).coalesce(1) for rdd, schema in zip(self._inputs, inputs, strict=True)]
-        made = query(frames)
-        self._schema, self._columns = made._jdf.schema(), made.schema
+        self._leaves = [_Leaf(session, schema) for schema in inputs]
+        made = query([leaf.frame.coalesce(1) for leaf in self._leaves])
+        self._result, self._columns = made._jdf, _arrow_schema(made.schema, of=session)
+        self._settings = session._jsparkSession.conf().getAllAsJava()
         plan = _in_one_task(session, made._jdf.queryExecution().executedPlan())
         self._plan = plan if plan.subqueriesAll().isEmpty() and "BroadcastExchange" not in plan.toString() else None
 
@@ -72,23 +87,31 @@ class PreparedQuery:
         """The query over these rows, in the order of the inputs."""
         if self._plan is None:
             return self._query([rows.frame for rows in inputs]).toArrow()
-        with self._lock, same_active_session(self._session):
+        with self._lock, same_active_session(self._session), self._settings_of_tasks():
             try:
-                for place, rows in zip(self._inputs, inputs, strict=True):
-                    _exchange(place, rows.rdd)
+                for leaf, rows in zip(self._leaves, inputs, strict=True):
+                    leaf.put(rows)
                 active = java_class(self._session, "org.apache.spark.sql.classic.SparkSession")
                 active.setActiveSession(self._session._jsparkSession)  # a copy of a plan belongs to this one
-                return self._computed(self._plan.clone().execute()).toArrow()
+                found = self._result.toArrowBatchRdd(self._plan.clone()).collect()
             finally:
-                for place in self._inputs:
-                    place.markCheckpointed()  # without a parent, whose rows may be many
+                for leaf in self._leaves:
+                    leaf.clear()
+        batches = [pa.ipc.read_record_batch(pa.py_buffer(batch), self._columns) for batch in found]
+        return pa.Table.from_batches(batches, self._columns)
 
-    def _computed(self, rdd: Any) -> DataFrame:
-        from pyspark.sql import DataFrame as Frame
-
-        made = Frame(self._session._jsparkSession.internalCreateDataFrame(rdd, self._schema, False), self._session)
-        vars(made)["schema"] = self._columns  # else Spark is asked for it, and answers in JSON
-        return made
+    @contextlib.contextmanager
+    def _settings_of_tasks(self) -> Iterator[None]:
+        """Jobs of this thread carry the session's settings to their tasks, as those of a DataFrame do."""
+        context = self._session.sparkContext._jsc.sc()
+        before = context.getLocalProperties()
+        own = before.clone()
+        own.putAll(self._settings)
+        context.setLocalProperties(own)
+        try:
+            yield
+        finally:
+            context.setLocalProperties(before)
 
 
 def _in_one_task(session: SparkSession, plan: Any) -> Any:
@@ -108,24 +131,28 @@ def _partitions(plan: Any) -> int:
     return int(plan.outputPartitioning().numPartitions())
 
 
-def _nothing(session: SparkSession) -> Any:
-    return session.sparkContext._jsc.emptyRDD().rdd()
+def _arrow_schema(schema: T.StructType, *, of: SparkSession | None = None) -> pa.Schema:
+    """Columns as Arrow has them, or as a session gives them out."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    large = of is not None and of.conf.get("spark.sql.execution.arrow.useLargeVarTypes") == "true"
+    found: pa.Schema = to_arrow_schema(schema, timezone="UTC", prefers_large_types=large)
+    return found
 
 
-def _exchangeable(session: SparkSession, parent: Any) -> Any:
-    """An RDD whose parent can be exchanged: Spark declares it so, in order to cut it off at a checkpoint."""
-    none = java_class(session, "scala.Option").empty()
-    coalesced = java_class(session, "org.apache.spark.rdd.CoalescedRDD")
-    return coalesced(parent, 1, none, parent.elementClassTag())
+def _fitted(table: pa.Table, schema: T.StructType) -> pa.Table:
+    """Rows in Spark's own types, in one chunk."""
+    # A table without columns would lose its rows.
+    return (table.cast(_arrow_schema(schema)) if schema.fields else table).combine_chunks()
 
 
-def _exchange(rdd: Any, parent: Any) -> None:
-    rdd.markCheckpointed()  # forgets the parent, its partitions and what depends on them
-    getattr(rdd, "prev_$eq")(parent)
+def _sent(session: SparkSession, batches: Sequence[pa.RecordBatch]) -> Any:
+    """An iterator over batches in the JVM."""
+    from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
-
-def _frame(session: SparkSession, rdd: Any, schema: T.StructType) -> DataFrame:
-    from pyspark.sql import DataFrame as Frame
-
-    spark = session._jsparkSession
-    return Frame(spark.internalCreateDataFrame(rdd, spark.parseDataType(schema.json()), False), session)
+    return session.sparkContext._serialize_to_jvm(
+        batches,
+        ArrowStreamSerializer(),
+        java_class(session, "PythonSQLUtils").readArrowStreamFromFile,
+        java_class(session, "ArrowIteratorServer"),
+    )
