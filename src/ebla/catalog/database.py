@@ -220,7 +220,7 @@ LOCK_IDLE_S = 10
 
 _LOCK = (
     f"SELECT set_config('idle_in_transaction_session_timeout', '{LOCK_IDLE_S}s', true), "
-    "pg_advisory_xact_lock(hashtext('ebla.commit'))"
+    "pg_advisory_xact_lock(hashtext(current_schema() || '.commit'))"
 )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 import time
 import uuid
@@ -191,16 +192,19 @@ def postgres_engine(url: str) -> tuple[Engine, ServerClock]:
         raise CatalogError(
             "catalog address: expected postgresql://user:password@host:port/database, found one that cannot be read"
         ) from None
+    schema = _schema_of(parsed)
+    parsed = parsed.difference_update_query(["schema"])
     patience = {name: value for name, value in PATIENCE.items() if name not in parsed.query}
     # A ping before use costs a round trip and hides a restart of the server from the next statement.
-    engine = create_engine(parsed, connect_args=patience, pool_pre_ping=True)
+    options = {migrations.SCHEMA_OPTION: schema}
+    engine = create_engine(parsed, connect_args=patience, pool_pre_ping=True, execution_options=options)
     dialect: Any = engine.dialect
 
     @event.listens_for(engine, "connect")
     def _on_connect(dbapi: Any, _record: ConnectionPoolEntry) -> None:
         try:
             with dbapi.cursor() as cursor:
-                clock.measure(cursor, before=f"SET search_path TO {migrations.NAMESPACE}; ")
+                clock.measure(cursor, before=f"SET search_path TO {schema}; ")
             dbapi.commit()
         except BaseException:
             dbapi.close()  # the pool does not know it yet, so it would stay open
@@ -218,3 +222,14 @@ def postgres_engine(url: str) -> tuple[Engine, ServerClock]:
             raise DisconnectionError(str(error)) from error  # the pool takes another one
 
     return engine, clock
+
+
+def _schema_of(parsed: URL) -> str:
+    """The schema that an address names for the catalog's tables."""
+    found = parsed.query.get("schema", migrations.NAMESPACE)
+    if not isinstance(found, str) or not re.fullmatch("[a-z_][a-z0-9_]{0,62}", found):
+        shown = found if isinstance(found, str) else ", ".join(found)
+        raise CatalogError(
+            f"catalog address: expected schema=name, of a to z, 0 to 9 and _, not a digit first, found schema={shown}"
+        )
+    return found

@@ -29,7 +29,9 @@ from ebla.model.tablets import TokenRange, token_range
 FORMAT = "ebla"
 
 NAMESPACE = "ebla"
-"""The PostgreSQL schema that holds the catalog, so that it can share a database with others."""
+"""The PostgreSQL schema that holds the catalog unless its address names one; it can share a database with others."""
+SCHEMA_OPTION = "ebla_schema"
+"""The option of a PostgreSQL connection that says which schema has the tables."""
 
 
 COUNTERS = ("version", "exclusive_version", "relation", "transaction", "shape", history.COUNTER, jobs.COUNTER)
@@ -313,7 +315,7 @@ MIGRATIONS: tuple[Migration, ...] = (
 
 def namespace(connection: Connection) -> str | None:
     """Where the tables are: a schema of its own in PostgreSQL, the one database file in SQLite."""
-    return NAMESPACE if connection.dialect.name == "postgresql" else None
+    return connection.get_execution_options().get(SCHEMA_OPTION)
 
 
 def is_empty(connection: Connection) -> bool:

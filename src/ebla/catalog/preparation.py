@@ -80,7 +80,7 @@ def _only_reads(connection: Connection) -> str | None:
     """Why a user of PostgreSQL cannot write: the server is a standby, or the rights are missing."""
     if connection.dialect.name != "postgresql":
         return None
-    allowed = f"has_table_privilege('{migrations.NAMESPACE}.{s.counters.name}', 'UPDATE')"
+    allowed = f"has_table_privilege('{s.counters.name}', 'UPDATE')"
     if connection.exec_driver_sql("SHOW transaction_read_only").scalar() == "on":
         return "the server is a standby, or the session may only read"
     return None if connection.exec_driver_sql(f"SELECT {allowed}").scalar() else "no right to change its tables"
