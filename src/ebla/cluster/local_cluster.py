@@ -158,10 +158,11 @@ class LocalCluster:
             )
 
     def wait(self, name: str, process: subprocess.Popen[bytes], timeout_s: float = UP_S) -> None:
-        """Wait until a node serves."""
+        """Wait until a node serves. A process that does not in time is asked to end: no file may say yet that it is there."""
         until = time.monotonic() + timeout_s
         while not is_ready(self.node(name).url) or self.place(name) is None:
             if process.poll() is not None or time.monotonic() > until:
+                process.terminate()
                 lines = (self.directory / name / "log").read_text(errors="replace").splitlines()
                 raise NodeUnavailableError(f"node {name}: expected it to serve, found: {' | '.join(lines[-5:])}")
             time.sleep(0.05)
