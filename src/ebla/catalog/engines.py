@@ -228,8 +228,8 @@ def _schema_of(parsed: URL) -> str:
     """The schema that an address names for the catalog's tables."""
     found = parsed.query.get("schema", migrations.NAMESPACE)
     if not isinstance(found, str) or not re.fullmatch("[a-z_][a-z0-9_]{0,62}", found):
-        shown = found if isinstance(found, str) else ", ".join(found)
+        names = found if isinstance(found, str) else ", ".join(found)
         raise CatalogError(
-            f"catalog address: expected schema=name, of a to z, 0 to 9 and _, not a digit first, found schema={shown}"
+            f"catalog address: expected schema=name, of a to z, 0 to 9 and _, not a digit first, found schema={names}"
         )
     return found

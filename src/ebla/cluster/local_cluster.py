@@ -158,7 +158,11 @@ class LocalCluster:
             )
 
     def wait(self, name: str, process: subprocess.Popen[bytes], timeout_s: float = UP_S) -> None:
-        """Wait until a node serves. A process that does not in time is asked to end: no file may say yet that it is there."""
+        """Wait until a node serves.
+
+        A process that does not serve in time is asked to end: it may not have written where it is, so that `down` would
+        not find it.
+        """
         until = time.monotonic() + timeout_s
         while not is_ready(self.node(name).url) or self.place(name) is None:
             if process.poll() is not None or time.monotonic() > until:
