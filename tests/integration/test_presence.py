@@ -13,7 +13,7 @@ from ebla.catalog import processes
 from ebla.catalog.processes import Process, Role
 from ebla.errors import UsageError
 from ebla.node import presence
-from ebla.node.presence import DOING_S, QUIET_S, PresenceRow, is_due
+from ebla.node.presence import DOING_S, QUIET_S, PresenceRow, is_due, periods
 from support.warehouse import connect, eventually
 
 if TYPE_CHECKING:
@@ -51,6 +51,12 @@ def test_a_row_is_written_when_it_says_something_new_or_gets_old(
     now: float, said: PresenceRow | None, said_s: float, is_now: PresenceRow, due: bool
 ):
     assert is_due(now, 0.0, 5.0, said, said_s, is_now) is due
+
+
+@pytest.mark.parametrize("lease_s", [0.1, 0.5, 3.0, 5.0, 60.0])
+def test_the_row_of_a_leader_that_lives_holds_when_another_one_follows_it(lease_s: float):
+    written_s, look_s = periods(lease_s, 10.0)
+    assert written_s + look_s < 0.9 * lease_s
 
 
 def test_a_process_says_what_it_is_for_and_what_it_does_until_it_closes(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,18 +84,19 @@ def tasks(db: ebla.Database) -> set[str]:
     return {row[0] for row in db.sql("SELECT id FROM system.view_building_tasks").rows()}
 
 
-def build(db: ebla.Database, steps: Steps, actions: dict[int, Callable[[], object]]) -> None:
+def build(db: ebla.Database, steps: Steps, actions: Mapping[int, Callable[[], object]], *options: str) -> None:
     """Build a view and an index chunk by chunk; before some chunks something happens, before each rows change."""
     left = dict(actions)
 
     def between(number: int) -> None:
         write(db, number, 100 + number, n=1000 + number)
         db.table("t").delete([{"id": 23 - number % 4}])
-        if number in left:
-            left.pop(number)()
+        if due := [one for one in left if one <= number]:  # a chunk before may have found too few nodes to write to
+            left.pop(min(due))()
 
     steps.at("build.before_chunk", between)
-    db.sql(f"CREATE ASYNC MATERIALIZED VIEW v WITH (chunk_rows = 3) AS {VIEW}; WAIT FOR v")
+    kept = ", ".join(("chunk_rows = 3", *options))
+    db.sql(f"CREATE ASYNC MATERIALIZED VIEW v WITH ({kept}) AS {VIEW}; WAIT FOR v")
     assert not left, f"expected the build to have more chunks, found {steps.passed['build.before_chunk']}"
     steps.at("build.before_chunk", lambda number: None)
     db.sql("CREATE ASYNC INDEX i ON t (n DESC) INCLUDE (a); WAIT FOR i")
@@ -201,6 +202,44 @@ def test_c5_replication_up_and_down_during_a_build(db: ebla.Database, steps: Ste
 
     build(db, steps, {1: lambda: copies_of_each(3), 3: lambda: copies_of_each(1), 5: lambda: copies_of_each(2)})
     assert_right(db)
+
+
+@pytest.mark.spark
+def test_c5_nodes_come_and_go_during_a_build(db: ebla.Database, steps: Steps, tmp_path: Path):
+    with ExitStack() as stack:
+
+        def add() -> None:
+            stack.enter_context(open_nodes(tmp_path, None, "d"))
+            source, _ = elsewhere(db, 0)
+            assert ask(db, f"MOVE TABLET 0 OF t FROM '{source}' TO 'd'") == "tablet 0 has moved"
+
+        def rebuild() -> None:
+            lost = list((tmp_path / "d").rglob("*.parquet"))
+            assert lost
+            for file in lost:
+                file.unlink()
+            assert ask(db, "ALTER CLUSTER REBUILD NODE 'd'") == "node d has all of its copies"
+
+        def replace() -> None:
+            kill("d")
+            stack.enter_context(open_nodes(tmp_path, None, "e", replaces={"e": "d"}))
+            assert "e" in replicas(db)[0]
+
+        def decommission() -> None:
+            assert ask(db, "ALTER CLUSTER DECOMMISSION NODE 'e'") == "node e left"
+
+        def remove() -> None:
+            kill("c")
+            assert ask(db, "ALTER CLUSTER REMOVE NODE 'c'") == "node c was removed"
+
+        def kill(node: str) -> None:
+            (tmp_path / node).rename(tmp_path / f"{node}.away")
+            eventually(lambda: node not in alive(db))
+
+        actions = dict(enumerate((add, rebuild, replace, decommission, remove), start=1))
+        build(db, steps, actions, "replication = 2", "min_copies = 1")
+        assert replicas(db) == {0: {"a", "b"}, 1: {"a", "b"}}
+        assert_right(db)
 
 
 # ---- C7 -------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from ebla.topology.service import Coordination
 log = logging.getLogger("ebla.jobs")
 
 LOOK_S = 0.5
-"""How often the process looks at what it does. Work that is shorter is seldom seen, and seldom worth a write."""
+"""How often the process looks at what it does, at least. Shorter work is seldom seen, and seldom worth a write."""
 QUIET_S = 3.0
 """For how long a process that does not maintain says nothing."""
 DOING_S = 2.0
@@ -47,6 +47,16 @@ class PresenceRow:
     doing: tuple[str, ...]
     seen: Version = Version(0)  # noqa: RUF009  a number
     """The version of the topology that the process follows."""
+
+
+def periods(leader_lease_s: float, runner_lease_s: float) -> tuple[float, float]:
+    """After how many seconds the row is written again, and how often the process looks.
+
+    Both together are less than a lease of a leader, so that the row of a leader that lives, and only lost its lease,
+    does not run out when another process follows it (`ebla.catalog.processes.silence`).
+    """
+    written_s = min(SILENCE * leader_lease_s, runner_lease_s) / 3
+    return written_s, min(LOOK_S, written_s / 3)
 
 
 def is_due(
@@ -72,7 +82,7 @@ class Presence:
         self._role = role
         self._coordination = coordination
         self._lease_s = LEASES * context.settings.leader_lease_s
-        self._period_s = min(SILENCE * context.settings.leader_lease_s, context.settings.runner_lease_s) / 3
+        self._period_s, self._look_s = periods(context.settings.leader_lease_s, context.settings.runner_lease_s)
         self._opened_s = context.services.clock()
         self._said: PresenceRow | None = None
         self._said_s = 0.0
@@ -82,8 +92,8 @@ class Presence:
         self._context.services.wake(self.name)
 
     def step(self, now_s: float) -> float:
-        if now_s < self._opened_s + LOOK_S:
-            return self._opened_s + LOOK_S
+        if now_s < self._opened_s + self._look_s:
+            return self._opened_s + self._look_s
         now = self._now()
         if is_due(now_s, self._opened_s, self._period_s, self._said, self._said_s, now):
             try:
@@ -92,7 +102,7 @@ class Presence:
                 # A reader without the right to write, or a database that does not answer: others miss this row only.
                 log.debug("presence: expected to write its row, found reason=%s", error)
             self._said_s = self._context.services.clock()
-        return now_s + LOOK_S
+        return now_s + self._look_s
 
     def _now(self) -> PresenceRow:
         context = self._context
