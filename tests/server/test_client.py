@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import httpx
 import pytest
 
 import ebla
+from ebla.catalog import store
 from ebla.remote.transport import addresses
 from ebla.server.app import create_app
 from ebla.server.formats import ARROW
@@ -84,6 +87,32 @@ def test_a_node_that_stops_is_left_for_another(node: Make, db: ebla.Database):
         stopping.set()
         remote.sql("CREATE TABLE t (id INT)")
         assert remote.tables() == ["t"]
+
+
+def test_a_node_that_dies_in_a_long_statement_is_left_for_another(
+    node: Make, db: ebla.Database, monkeypatch: pytest.MonkeyPatch
+):
+    """The statement has run for longer than a client waits for nodes that do not answer, and is committed."""
+    db.sql("CREATE TABLE t (id BIGINT, PRIMARY KEY (id))")
+    before, retry_s, committed, gone = db.version, 0.3, threading.Event(), threading.Event()
+
+    def wait(name: str) -> None:
+        if name == "catalog.commit.done" and not committed.is_set():
+            committed.set()
+            assert gone.wait(60)
+
+    with Proxy(httpx.URL(node(users=False)).port or 0) as dying:
+        addresses = f"http://127.0.0.1:{dying.port},{node(users=False)}"
+        with ebla.connect(addresses, catalog_retry_s=retry_s) as remote, ThreadPoolExecutor() as pool:
+            assert remote.tables() == ["t"]
+            monkeypatch.setattr(store, "hit", wait)
+            writing = pool.submit(lambda: remote.sql("INSERT INTO t VALUES (1)").one())
+            assert committed.wait(60)
+            assert not wait_for([writing], timeout=2 * retry_s).done
+            with dying.silence():
+                gone.set()
+                assert writing.result(60) == (1, db.version)
+    assert db.version == before + 1
 
 
 def test_no_node_at_all_is_an_error_that_says_so():

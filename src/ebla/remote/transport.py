@@ -112,10 +112,14 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         request: str | None = None,
     ) -> httpx.Response:
-        """The answer of the first node that gives one. What only another try can answer is tried for a while."""
+        """The answer of the first node that gives one. What only another try can answer is tried for a while.
+
+        The limit counts from the first failure: a node may die after a statement has run for an hour.
+        """
         request = request or uuid.uuid4().hex
         given = {key: value for key, value in (params or {}).items() if value is not None}
-        began, failures, without_spark = time.monotonic(), 0, set[str]()
+        first: float | None = None
+        failures, without_spark = 0, set[str]()
         while True:
             address = self.addresses[self._at % len(self.addresses)]
             error: EblaError
@@ -138,17 +142,18 @@ class Transport:
                     f"{address}: expected an answer, found: {str(lost) or type(lost).__name__}"
                 )
             failures += 1
+            first = time.monotonic() if first is None else first
             if isinstance(error, NoSparkError):
                 without_spark.add(address)
                 if len(without_spark) == len(self.addresses):
                     raise error
             self._at += 0 if isinstance(error, RateLimitError) else 1
-            if not self._paused(began, failures, error):
+            if not self._paused(first, failures, error):
                 raise error
 
-    def _paused(self, began: float, failures: int, error: EblaError) -> bool:
-        """Wait, once all nodes were asked; False when there is no time left."""
-        waited_s = time.monotonic() - began
+    def _paused(self, first: float, failures: int, error: EblaError) -> bool:
+        """Wait, once all nodes were asked; False when there is no time left since the first failure."""
+        waited_s = time.monotonic() - first
         if waited_s >= self._retry_s:
             return False
         if failures % len(self.addresses) == 0 or isinstance(error, RateLimitError):
