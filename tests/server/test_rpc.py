@@ -46,15 +46,12 @@ def test_nodes_verify_each_other(db: ebla.Database, tmp_path: Path):
     cert, key = make_certificate(tmp_path)
     address = Address(port=0, tls_cert=str(cert), tls_key=str(key))
     app = create_app(db, Options(routers=(rpc.router(db, SECRET),)))
-    with (
-        Listener(app, address) as listener,
-        Peers(db, SECRET, str(cert)) as verifying,
-        Peers(db, SECRET) as ignorant,
-    ):
+    with Listener(app, address) as listener:
         peer = Peer(listener.url)
         seen = int(db.background.membership.coordination.seen)
-        assert verifying.post(peer, "wake", {"topology": 0}, 5.0) == {"topology": seen}
-        with pytest.raises(ebla.NodeUnavailableError, match="certificate"):
+        with Peers(db, SECRET, str(cert)) as verifying:
+            assert verifying.post(peer, "wake", {"topology": 0}, 5.0) == {"topology": seen}
+        with Peers(db, SECRET) as ignorant, pytest.raises(ebla.NodeUnavailableError, match="certificate"):
             ignorant.post(peer, "wake", {"topology": 0}, 5.0)
 
 

@@ -54,6 +54,10 @@ class Precedence:
         """What this thread does meanwhile goes behind queries."""
         return self._standing(behind=True)
 
+    def beside(self) -> contextlib.AbstractContextManager[None]:
+        """What this thread does meanwhile pauses for no query: others wait for it, and it is short."""
+        return self._standing(behind=False)
+
     @contextlib.contextmanager
     def _standing(self, *, behind: bool) -> Iterator[None]:
         before = self.is_behind

@@ -1,7 +1,7 @@
 """The other nodes of a cluster, as one process calls them: wake-ups for what it commits, and tasks of builds.
 
-Theory of operation. A commit sets an event; a thread of its own then reads which processes live and wakes them, each by
-another thread, one message at a time. What is committed meanwhile goes with the next message, so a burst of commits is
+Theory of operation. A commit wakes the service `push`; its step reads which processes live and wakes them by threads of
+a pool, one message at a time to each. What is committed meanwhile goes with the next message, so a burst of commits is
 few messages. The answer to a wake-up for a step of the topology says that the receiver follows it: then this process
 looks whether the barrier is passed. A node that cannot be reached is left alone for a while: it finds everything in the
 catalog, as all nodes do.
@@ -10,15 +10,17 @@ catalog, as all nodes do.
 from __future__ import annotations
 
 import logging
+import math
 import ssl
 import threading
-import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from ebla.base.ids import NodeId, TaskId
+from ebla.base.precedence import PRECEDENCE
 from ebla.build.coordinator import Call
 from ebla.build.node import TermRefused
 from ebla.build.worker import Answer
@@ -31,6 +33,7 @@ from ebla.server.rpc import SECRET, WORK_S
 
 if TYPE_CHECKING:
     from ebla.api.database import Database
+    from ebla.base.services import Scheduler
 
 log = logging.getLogger("ebla.rpc")
 
@@ -42,12 +45,52 @@ WAKE_S = 3.0
 CALLS_MAX = 32
 
 
+class Push:
+    """The service that wakes the others behind commits: at once, and behind the gap since the last time."""
+
+    name = "push"
+    wanted = True
+
+    def __init__(
+        self,
+        services: Scheduler,
+        look: Callable[[], tuple[int, Iterable[Peer]]],
+        wake: Callable[[Peer, int], None],
+    ) -> None:
+        self._services = services
+        self._look = look
+        """The version of the topology, and who lives."""
+        self._wake = wake
+        self._next_s = -math.inf
+        """The end of the gap."""
+
+    def ask(self) -> None:
+        """Something was committed. Returns at once."""
+        self._services.wake_in(self.name, max(0.0, self._next_s - self._services.clock()))
+
+    def step(self, now_s: float) -> float | None:
+        self._next_s = now_s + GAP_S
+        try:
+            with PRECEDENCE.beside():
+                version, peers = self._look()
+        except EblaError as error:
+            log.debug("push: expected to read who lives, found reason=%s", error)
+            return None
+        for peer in peers:
+            self._wake(peer, version)
+        return None
+
+    def stop(self) -> None:
+        """It holds nothing."""
+
+
 class Peers:
     """A context manager: it calls until the block ends."""
 
     def __init__(self, database: Database, secret: str, ca_file: str | None = None) -> None:
         self._database = database
-        self._due = threading.Event()
+        self._services = database.context.services
+        self._clock = self._services.clock
         self._over = False
         self._census: tuple[float, dict[NodeId, Peer]] = (float("-inf"), {})
         self._by_address: dict[str, Peer] = {}
@@ -57,13 +100,13 @@ class Peers:
             headers={SECRET: secret}, verify=verify, trust_env=False, timeout=httpx.Timeout(WAKE_S, connect=1.0)
         )
         self._calls = ThreadPoolExecutor(CALLS_MAX, "ebla-rpc")
-        self._thread = threading.Thread(target=self._push, name="ebla-push", daemon=True)
+        self._push = Push(self._services, self._look, self._wake)
 
     def __enter__(self) -> Peers:
-        self._database.context.catalog.announce = self._due.set
+        self._services.add(self._push)
+        self._database.context.catalog.announce = self._push.ask
         self._database.builder.nodes.remote = self.work
         self._database.context.nodes.calls = FileCalls(self._client, self.living)
-        self._thread.start()
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -71,7 +114,7 @@ class Peers:
         self._database.builder.nodes.remote = lambda call: None
         self._database.context.nodes.calls = None
         self._over = True
-        self._due.set()
+        self._services.stop(self._push.name, timeout_s=WAKE_S)
         self._calls.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
@@ -81,10 +124,10 @@ class Peers:
         """The nodes of other processes that live and have an address."""
         with self._lock:
             read_s, found = self._census
-            if time.monotonic() - read_s < KNOWN_S:
+            if self._clock() - read_s < KNOWN_S:
                 return found
             found = self._read()
-            self._census = time.monotonic(), found
+            self._census = self._clock(), found
             return found
 
     def _read(self) -> dict[NodeId, Peer]:
@@ -104,27 +147,14 @@ class Peers:
 
     # ---- wake-ups ---------------------------------------------------------------------------------------
 
-    def _push(self) -> None:
-        while True:
-            self._due.wait()
-            if self._over:
-                return
-            self._due.clear()
-            try:
-                version = int(self._database.context.catalog.read(topology.version))
-                for peer in {*self.living().values()}:
-                    self._wake(peer, version)
-            except EblaError as error:
-                log.debug("push: expected to read who lives, found reason=%s", error)
-            except RuntimeError:
-                return  # the pool is closed
-            time.sleep(GAP_S)
+    def _look(self) -> tuple[int, Iterable[Peer]]:
+        return int(self._database.context.catalog.read(topology.version)), {*self.living().values()}
 
     def _wake(self, peer: Peer, version: int) -> None:
         """Send a wake-up, or have the one that is under way be followed by another."""
         with self._lock:
             peer.again = peer.is_called
-            if peer.is_called or time.monotonic() < peer.alone_until_s:
+            if self._over or peer.is_called or self._clock() < peer.alone_until_s:
                 return
             peer.is_called = True
         self._calls.submit(self._send, peer, version)
@@ -136,14 +166,14 @@ class Peers:
             peer.topology = max(peer.topology, int(answer["topology"]))
         except NodeUnavailableError as error:
             log.info("push: expected %s to answer, found reason=%s; it looks by itself", peer.address, error)
-            peer.alone_until_s = time.monotonic() + LEFT_ALONE_S
+            peer.alone_until_s = self._clock() + LEFT_ALONE_S
         finally:
             with self._lock:
                 peer.is_called, again = False, peer.again
         if moved:
             self._database.background.membership.coordination.ask()
         if again:
-            self._due.set()
+            self._push.ask()
 
     # ---- building ---------------------------------------------------------------------------------------
 
@@ -153,7 +183,7 @@ class Peers:
             peer = self.living().get(call.replica.host)
         except EblaError:
             return None
-        if peer is None or not peer.builds or time.monotonic() < peer.alone_until_s or self._over:
+        if peer is None or not peer.builds or self._clock() < peer.alone_until_s or self._over:
             return None
         return self._calls.submit(self._work, peer, call)
 
@@ -162,7 +192,7 @@ class Peers:
         try:
             found = self.post(peer, "work_on_view_building_tasks", body, WORK_S + WAKE_S)
         except NodeUnavailableError:
-            peer.alone_until_s = time.monotonic() + LEFT_ALONE_S
+            peer.alone_until_s = self._clock() + LEFT_ALONE_S
             raise
         if found["refused_by"] is not None:
             raise TermRefused("view_building: expected the newest term, found that a node knows a newer one; another "
