@@ -54,6 +54,14 @@ def test_nodes_read_back_and_walk_through_their_states(catalog: Catalog):
         assert topology.version(connection) == moved
 
 
+def test_a_cluster_is_named_once(catalog: Catalog):
+    exclusively(catalog, t.NameCluster(name="shop"))
+    for name in ("shop", "store"):
+        with pytest.raises(ConflictError, match=f"cluster {name}: expected a catalog whose cluster has no name, found"):
+            exclusively(catalog, t.NameCluster(name=name))
+    assert catalog.read(topology.cluster_name) == "shop"
+
+
 def test_a_node_that_has_the_only_copy_of_a_run_does_not_leave(catalog: Catalog):
     exclusively(catalog, t.AddNode(node=member(NODE2)))
     target = create(catalog, "orders", nodes=(NODE, NODE2))

@@ -174,6 +174,7 @@ def _every_topology_update(catalog: Catalog) -> tuple[c.Update, ...]:
     with catalog.reading() as connection:
         first, second = topology.open_requests(connection)
     return (
+        t.NameCluster(name="shop"),
         t.AddNode(node=member("node3", rack="rack2")),
         t.SetNodeBuild(node=OTHER, release="9.9", features=frozenset({"new"}), address="http://other:7601"),
         t.SetNodeState(node=OTHER, state=NodeState.REBUILDING),

@@ -78,6 +78,12 @@ def test_a_password_is_in_no_message():
     assert "secret" not in str(caught.value)
 
 
+def test_a_founder_means_the_cluster_that_it_founds():
+    assert load(None, {**ENOUGH, "found": "shop"}, {"EBLA_NODE_CLUSTER": "shop"}).cluster == "shop"
+    with pytest.raises(UsageError, match="cluster: expected shop, which `found` says, found store"):
+        load(None, {**ENOUGH, "found": "shop", "cluster": "store"}, {})
+
+
 def test_a_local_root_needs_a_secret_a_directory_and_a_spark_of_this_machine():
     given = {**ENOUGH, "local_root": True}
     config = load(None, {**given, "secret": "of sixteen letters"}, {})

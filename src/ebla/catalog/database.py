@@ -220,8 +220,9 @@ LOCK_IDLE_S = 10
 
 _LOCK = (
     f"SELECT set_config('idle_in_transaction_session_timeout', '{LOCK_IDLE_S}s', true), "
-    "pg_advisory_xact_lock(hashtext(current_schema() || '.commit'))"
+    "pg_advisory_xact_lock(hashtext(coalesce(current_schema(), current_setting('search_path')) || '.commit'))"
 )
+"""The catalog's schema is the only one of the search path. It is no current one before it is made: its name counts."""
 
 
 def _begun_to_write(engine: Engine) -> Connection:

@@ -53,6 +53,8 @@ def new_version(version: Version, **also: object) -> Change:
 
 def _changes(state: State, update: t.Unreported, version: Version, now: int) -> tuple[Change, ...]:
     match update:
+        case t.NameCluster(name=name):
+            return (_name(state, name),)
         case t.AddNode(node=node):
             return (_add(state, node, now),)
         case t.SetNodeBuild(node=number):
@@ -106,6 +108,13 @@ def _middle(state: State, request: Any | None) -> dict[str, object]:
 
 
 def _add(state: State, node: Member, now: int) -> Change:
+def _name(state: State, name: str) -> Change:
+    found = cluster_name(state)
+    if found is not None:
+        raise ConflictError(f"cluster {name}: expected a catalog whose cluster has no name, found {found}")
+    return rows.insert(s.meta, [{"key": CLUSTER_NAME, "value": name}])
+
+
     found = rows.one(state, s.topology, key=KEY, host_id=node.id)
     if found is not None:
         raise ConflictError(f"node {node.name}: expected a host id of its own, found {node.id} {found.node_state}")
@@ -269,12 +278,6 @@ def cluster_name(state: State) -> str | None:
     """What the founder called the cluster."""
     row = rows.one(state, s.meta, key=CLUSTER_NAME)
     return None if row is None else str(row.value)
-
-
-def name_cluster(state: State, name: str) -> None:
-    """Give the cluster the name that its founder says."""
-    if not rows.write(state, rows.update(s.meta, {"value": name}, key=CLUSTER_NAME)):
-        rows.write(state, rows.insert(s.meta, [{"key": CLUSTER_NAME, "value": name}]))
 
 
 def version(state: State) -> Version:

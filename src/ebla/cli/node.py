@@ -39,6 +39,9 @@ def start(
         str | None, typer.Option(metavar="HOST:PORT", help="Where the API is served; default 127.0.0.1:7601.")
     ] = None,
     found: Annotated[str | None, typer.Option(metavar="NAME", help="Found a cluster of this name.")] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Join the cluster of this name, and no other.")
+    ] = None,
     replaces: Annotated[str | None, typer.Option(metavar="NODE", help="Come in the place of a dead node.")] = None,
     datacenter: Annotated[str | None, typer.Option(metavar="NAME", help="Where the node stands.")] = None,
     rack: Annotated[str | None, typer.Option(metavar="NAME", help="Copies go to different racks.")] = None,

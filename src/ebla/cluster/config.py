@@ -32,7 +32,8 @@ class NodeConfig(BaseModel):
     root: str = Field(min_length=1, description="Where this node's runs lie.")
     local_root: bool = Field(False, description="Only this machine reaches the root; others fetch runs over HTTP.")
     listen: str = Field("127.0.0.1:7601", description="Where the API is served: HOST:PORT.")
-    found: str | None = Field(None, description="Found a cluster of this name with this node.")
+    found: str | None = Field(None, min_length=1, description="Found a cluster of this name with this node.")
+    cluster: str | None = Field(None, min_length=1, description="The cluster to join; no other is accepted.")
     replaces: str | None = Field(None, description="The dead node in whose place this one comes.")
     datacenter: str = Field("dc1", description="Where the node stands.")
     rack: str = Field("rack1", description="Copies go to different racks.")
@@ -154,6 +155,8 @@ def _wrong(config: NodeConfig) -> list[str]:
     found = list[str]()
     if not is_postgres(config.catalog):
         found.append("catalog: expected postgresql://…, which several processes can share")
+    if config.found is not None and config.cluster not in (None, config.found):
+        found.append(f"cluster: expected {config.found}, which `found` says, found {config.cluster}")
     try:
         _ = config.address
     except EblaError as error:

@@ -17,11 +17,11 @@ from ebla.api.connect import connect
 from ebla.base.signals import asking
 from ebla.catalog import topology
 from ebla.catalog.processes import Role
-from ebla.catalog.store import Catalog
+from ebla.cluster import founding
 from ebla.cluster.config import NodeConfig
 from ebla.cluster.peers import Peers
 from ebla.cluster.place import FILE, STOP_S, Place
-from ebla.errors import EblaError, NodeConflictError, UsageError
+from ebla.errors import EblaError, NodeConflictError
 from ebla.server import rpc
 from ebla.server.app import create_app
 from ebla.server.listener import Listener, require_safe
@@ -83,28 +83,11 @@ def _peers(config: NodeConfig, database: Database) -> contextlib.AbstractContext
 
 
 def _opened(config: NodeConfig) -> Database:
-    if config.found is not None:
-        _found(config)
-    database = connect(
-        config.catalog, create=config.found is not None, role=Role.NODE, **config.connect_settings()
-    )  # fmt: skip
-    catalog, name = database.context.catalog, config.found
-    if name is not None and catalog.read(topology.cluster_name) != name:
-        catalog.change(lambda connection: topology.name_cluster(connection, name))
+    founding.agree(config)
+    database = connect(config.catalog, create=False, role=Role.NODE, **config.connect_settings())
+    catalog = database.context.catalog
     log.info("node=%s joined cluster=%s id=%s", config.name, catalog.read(topology.cluster_name), catalog.cluster_id())
     return database
-
-
-def _found(config: NodeConfig) -> None:
-    """A cluster is founded once: the founder may start again, another node joins."""
-    try:
-        catalog = Catalog.open(config.catalog, create=False)
-    except EblaError:
-        return  # there is none, or the database says why not when it is created
-    with contextlib.closing(catalog), catalog.reading() as connection:
-        names = sorted(member.name for member in topology.members(connection).values())
-    if names and config.name not in names:
-        raise UsageError(f"found: expected a catalog without a cluster, found one of {', '.join(names)}; join it")
 
 
 def _start_spark(database: Database) -> None:

@@ -23,6 +23,13 @@ class AddNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NameCluster:
+    """The founder says what the cluster is called, which has no name yet."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetNodeBuild:
     """A member was started with another release, other features or at another address."""
 
@@ -174,6 +181,7 @@ Unreported = (
     | BeginGenerations
     | AddNode
     | SetNodeBuild
+    | NameCluster
     | SetNodeState
     | AddRequest
     | BeginRequest
@@ -185,5 +193,14 @@ Unreported = (
 
 TopologyUpdate = Unreported | ReportCut
 
-ROWS_ONLY = (AddRequest, BeginRequest, EndRequest, SetBalancing, ReportCut, PublishGenerations, BeginGenerations)
+ROWS_ONLY = (
+    NameCluster,
+    AddRequest,
+    BeginRequest,
+    EndRequest,
+    SetBalancing,
+    ReportCut,
+    PublishGenerations,
+    BeginGenerations,
+)
 """Updates that leave the shape as it is: which nodes there are, and where tablets lie."""
