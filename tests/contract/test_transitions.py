@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId
-from ebla.catalog import build_tasks, layouts, tablet_copies, topology
+from ebla.catalog import build_tasks, layouts, rows, tablet_copies, topology
+from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, TransactionClosedError, UnknownNameError
 from ebla.model import changes as c
@@ -16,7 +17,7 @@ from ebla.model import topology_changes as t
 from ebla.model.lifecycle.tablet import Stage
 from ebla.model.relation import Relation
 from ebla.model.tasks import Build, Replica, Task
-from ebla.model.topology import Tablet, Transition, TransitionKind
+from ebla.model.topology import Outcome, RequestKind, RequestState, Tablet, Transition, TransitionKind
 from support.catalogs import (
     NODE,
     add,
@@ -250,6 +251,33 @@ def test_one_copy_more_and_one_less(catalog: Catalog, target: Relation):
         end(catalog, place)
         now = relation(catalog, "orders")
         assert (now.placement[0], nodes_of(catalog, now)) == (nodes, {"one": set(nodes)})
+
+
+def test_a_request_for_copies_takes_the_place_of_another_in_one_commit(catalog: Catalog, target: Relation):
+    def asked(wanted: int) -> int:
+        parameters = {"replication": wanted}
+        added = t.AddRequest(kind=RequestKind.REPLICATION, holder="h", relation=target.id, parameters=parameters)
+        return exclusively(catalog, added).version
+
+    older, newer = asked(3), asked(4)
+    first = t.BeginRequest(request=older, parameters={"before": 2})
+    exclusively(catalog, first, t.SetReplication(relation=target.id, replication=3))
+    exclusively(
+        catalog,
+        t.EndRequest(request=older, state=RequestState.FAILED, code=Outcome.SUPERSEDED, message="a newer one"),
+        t.BeginRequest(request=newer, parameters={"before": 2}),
+        t.SetReplication(relation=target.id, replication=4),
+    )
+    with catalog.reading() as connection:
+        [running] = topology.open_requests(connection)
+        state, ended = rows.one(connection, s.topology_state), topology.answer(connection, older)
+    assert state is not None
+    assert ended is not None
+    assert (running.id, running.state) == (newer, RequestState.RUNNING)
+    assert running.parameters == {"replication": 4, "before": 2}
+    assert (ended.state, ended.code) == ("failed", "superseded")
+    assert state.global_topology_request == "replication"
+    assert relation(catalog, "orders").replication == 4
 
 
 def shards_of(catalog: Catalog, target: Relation) -> list[list[Replica]]:

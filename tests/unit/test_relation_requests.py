@@ -26,7 +26,7 @@ from ebla.model.topology import (
 from ebla.sql import cluster_statements as cs
 from ebla.sql.parse import parse
 from ebla.tables.new_table import place
-from ebla.topology import coordinator, relation_requests
+from ebla.topology import coordinator, relation_requests, requests
 
 A, B, C = map(NodeId, "abc")
 ORDERS = RelationId(1)
@@ -104,7 +104,10 @@ def test_a_move_begins_with_its_request_and_answers_it():
 def test_copies_are_made_by_the_balancer_until_every_tablet_has_enough():
     begun = coordinator.step(topology(COPIES))
     assert begun is not None
-    assert begun.updates == (t.BeginRequest(request=9), t.SetReplication(relation=ORDERS, replication=2))
+    assert begun.updates == (
+        t.BeginRequest(request=9, parameters={"before": 1}),
+        t.SetReplication(relation=ORDERS, replication=2),
+    )
     running = replace(COPIES, state=RequestState.RUNNING)
     moves = coordinator.step(topology(running, replication=2))
     assert moves is not None
@@ -118,6 +121,81 @@ def test_copies_are_made_by_the_balancer_until_every_tablet_has_enough():
     assert done.updates == (
         t.EndRequest(request=9, state=RequestState.DONE, result="orders has 2 copies of each tablet"),
     )
+
+
+def stuck(*queued: Request, left: str = "") -> Topology:
+    """Three copies are wanted where there were two, and a node is dead; `left`: a node that is there no more."""
+    running = replace(COPIES, state=RequestState.RUNNING, parameters={"replication": 3, "before": 2})
+    state = topology(running, *queued, replication=3)
+    both = replace(state.layouts[ORDERS], replicas=((Replica(A, 0), Replica(B, 0)),) * 2)
+    members = {n: replace(m, state=NodeState.LEFT) if n == left else m for n, m in state.members.items()}
+    return replace(state, layouts={ORDERS: both}, members=members, alive=frozenset({A, B}))
+
+
+def test_copies_wait_for_a_node_that_is_down_and_say_so():
+    state = stuck()
+    assert coordinator.step(state) is None
+    assert requests.waits_for(state, state.requests[0]) == (
+        "1 more live nodes, for 2 tablets of orders; ALTER TABLE orders SET (replication = 2) takes its place"
+    )
+    back = replace(state, alive=frozenset(state.members), balancing=False)
+    assert requests.waits_for(back, back.requests[0]) == "2 tablets of orders to have 3 copies"
+    assert coordinator.step(back) is not None
+
+
+def test_a_newer_request_for_another_number_of_copies_takes_the_place_of_one_that_goes_on():
+    moved, newer = replace(MOVE, id=10), replace(COPIES, id=11)
+    state = stuck(moved, newer)
+    decision = coordinator.step(state)
+    assert decision is not None
+    why = "request 11 asks for 2 copies of orders and takes its place"
+    assert decision.updates == (
+        t.EndRequest(request=9, state=RequestState.FAILED, code=Outcome.SUPERSEDED, message=why),
+        t.BeginRequest(request=11, parameters={"before": 2}),
+        t.SetReplication(relation=ORDERS, replication=2),
+    )
+    moving = replace(transition(Stage.STREAMING), request=9)
+    still = replace(state, transitions={moving.tablet: moving}, seen={}, lacking={moving.tablet: 1})
+    assert relation_requests.next_step(still) == decision, "it waits for no tablet"
+
+
+@pytest.mark.parametrize(
+    "newer",
+    [
+        replace(COPIES, id=11, parameters={"replication": 3}),
+        replace(COPIES, id=11, parameters={"replication": 4}),
+        replace(COPIES, id=11, relation=RelationId(2)),
+    ],
+    ids=["the same number", "an impossible one", "another table"],
+)
+def test_no_other_request_takes_the_place_of_one_for_copies(newer: Request):
+    state = stuck(newer)
+    assert coordinator.step(state) is None
+    assert requests.waits_for(state, newer) == "request 9 (replication)"
+
+
+def test_more_copies_than_nodes_that_have_not_left_go_back_to_the_number_before():
+    state = stuck(left=C)
+    decision = coordinator.step(state)
+    assert decision is not None
+    why = (
+        "orders: expected at least 3 nodes that take replicas, dead ones included, found 2; its replication is 2 again"
+    )
+    assert decision.updates == (
+        t.EndRequest(request=9, state=RequestState.FAILED, code=Outcome.WENT_BACK, message=why),
+        t.SetReplication(relation=ORDERS, replication=2),
+    )
+    moving = replace(transition(Stage.STREAMING), request=9)
+    still = replace(state, transitions={moving.tablet: moving}, seen={}, lacking={moving.tablet: 1})
+    assert relation_requests.next_step(still) is None, "a tablet in transition settles first"
+
+
+def test_fewer_copies_go_on_however_few_nodes_are_left():
+    state = stuck(left=C)
+    fewer = replace(state.requests[0], parameters={"replication": 2, "before": 3})
+    many = replace(state.layouts[ORDERS], replicas=((Replica(A, 0), Replica(B, 0), Replica(C, 0)),) * 2)
+    step = relation_requests.next_step(replace(state, requests=(fewer,), layouts={ORDERS: many}))
+    assert step is None
 
 
 def test_a_request_waits_for_its_turn():

@@ -194,6 +194,29 @@ def test_a_drain_that_cannot_end_goes_back_with_the_numbers():
     assert requests.next_step(waiting) is None, "the transition settles first"
 
 
+def test_a_drain_whose_node_dies_with_the_last_copy_goes_back():
+    running = request(K.LEAVE, state=RequestState.RUNNING)
+    members = (member(A), member(B), member(C, N.DECOMMISSIONING))
+    alone = [layout("c", "a", replication=1)]
+    assert requests.next_step(topology(running, members=members, layouts=alone)) is None
+    state = topology(running, members=members, dead="c", layouts=alone)
+    assert steps_of(decided(state)) == [(C, N.NORMAL), Outcome.WENT_BACK]
+    assert "node-c: expected a live copy of each of its 1 tablets, found none of 1" in decided(state).reason
+    others = [layout("ca", "b", replication=1)]
+    assert requests.next_step(topology(running, members=members, dead="c", layouts=others)) is None, "made from a"
+    empty = replace(state, empty=frozenset({(ORDERS, TabletId(0))}))
+    assert requests.next_step(empty) is None, "nothing is lost with it"
+
+
+def test_a_drained_node_that_died_with_runs_goes_back():
+    running = request(K.LEAVE, state=RequestState.RUNNING)
+    members = (member(A), member(B), member(C, N.DECOMMISSIONING))
+    state = topology(running, members=members, dead="c", layouts=[layout("ab")])
+    found = decided(replace(state, unreached={C: {"orders": 2}}))
+    assert steps_of(found) == [(C, N.NORMAL), Outcome.WENT_BACK]
+    assert "found none of 2 (2 of orders); bring node-c back" in found.reason
+
+
 def test_a_replacement_has_every_replica_of_the_dead_node():
     new = member(D, N.NONE, replaced=C)
     asked = request(K.REPLACE, D, replaced_id=C)

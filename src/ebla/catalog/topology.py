@@ -74,9 +74,10 @@ def _changes(state: State, update: t.Unreported, version: Version, now: int) -> 
             )
         case t.AddRequest():
             return _queue(update, version, now)
-        case t.BeginRequest(request=number):
+        case t.BeginRequest(request=number, parameters=more):
             request = _require_open(state, number, RequestState.QUEUED)
-            begun = {"state": RequestState.RUNNING.value, "begun_version": version}
+            begun: dict[str, object] = {"state": RequestState.RUNNING.value, "begun_version": version}
+            begun |= {"parameters": json.dumps({**json.loads(request.parameters), **more})} if more else {}
             named = () if request.host_id else (new_version(version, **_middle(state, request)),)
             return (rows.update(s.topology_requests, begun, id=number), *named)
         case t.EndRequest():
@@ -107,7 +108,6 @@ def _middle(state: State, request: Any | None) -> dict[str, object]:
     }
 
 
-def _add(state: State, node: Member, now: int) -> Change:
 def _name(state: State, name: str) -> Change:
     found = cluster_name(state)
     if found is not None:
@@ -115,6 +115,7 @@ def _name(state: State, name: str) -> Change:
     return rows.insert(s.meta, [{"key": CLUSTER_NAME, "value": name}])
 
 
+def _add(state: State, node: Member, now: int) -> Change:
     found = rows.one(state, s.topology, key=KEY, host_id=node.id)
     if found is not None:
         raise ConflictError(f"node {node.name}: expected a host id of its own, found {node.id} {found.node_state}")

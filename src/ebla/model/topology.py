@@ -117,6 +117,8 @@ class Outcome(StrEnum):
     WENT_BACK = "went_back"
     """It had begun and could not go on; what it had changed was taken back."""
     CANCELLED = "cancelled"
+    SUPERSEDED = "superseded"
+    """It had begun, and a newer request goes on from where it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,8 @@ class AddRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginRequest:
     request: int
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    """What is known only now, beside what was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,9 +181,9 @@ Unreported = (
     SetResize
     | PublishGenerations
     | BeginGenerations
+    | NameCluster
     | AddNode
     | SetNodeBuild
-    | NameCluster
     | SetNodeState
     | AddRequest
     | BeginRequest

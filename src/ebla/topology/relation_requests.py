@@ -2,7 +2,9 @@
 
 - `move`: one transition. Its last step answers the request: the tablet has moved, or why it went back.
 - `replication`: the relation has the number at once; the balancer makes and removes replicas, tablet by tablet. It is
-  done when every tablet has as many.
+  done when every tablet has as many. A node that is down may come back, so it is waited for. Two things end the wait: a
+  newer request for another number, which takes its place at once, and nodes that leave: where fewer are left, dead ones
+  included, than copies are wanted, it goes back to the number before.
 
 They wait for their turn like the requests of nodes (`ebla.topology.requests`).
 """
@@ -26,9 +28,10 @@ from ebla.model.topology import (
     Topology,
     TransitionKind,
     copies_max,
+    receiving,
 )
 from ebla.topology.load import Load
-from ebla.topology.requests import name_of
+from ebla.topology.requests import name_of, replication_before, replication_of
 
 K = RequestKind
 
@@ -59,11 +62,9 @@ def _begin(topology: Topology, request: Request) -> c.Decision:
     if wrong is not None:
         ended = t.EndRequest(request=request.id, state=RequestState.FAILED, code=Outcome.REFUSED, message=wrong)
         return _decision(request, f"refuse request {request.id} ({request.kind})", ended)
-    layout = _layout(topology, request)
-    begun, reason = t.BeginRequest(request=request.id), f"begin request {request.id} ({request.kind})"
+    layout, reason = _layout(topology, request), f"begin request {request.id} ({request.kind})"
     if request.kind is K.REPLICATION:
-        number = t.SetReplication(relation=layout.relation, replication=replication_of(request))
-        return _decision(request, reason, begun, number)
+        return _decision(request, reason, *_replicate(request, layout.replication))
     tablet, source, target = move_of(request)
     leaving = next(replica for replica in layout.replicas[tablet] if replica.host == source)
     moves = t.BeginTransition(
@@ -73,24 +74,65 @@ def _begin(topology: Topology, request: Request) -> c.Decision:
         pending=Load(topology, STREAMS).shard_for(target),
         request=request.id,
     )
-    return _decision(request, reason, begun, moves)
+    return _decision(request, reason, t.BeginRequest(request=request.id), moves)
+
+
+def _replicate(request: Request, before: int) -> tuple[t.BeginRequest, t.SetReplication]:
+    assert request.relation is not None, "a request of a relation names it"
+    begun = t.BeginRequest(request=request.id, parameters={"before": before})
+    return begun, t.SetReplication(relation=request.relation, replication=replication_of(request))
 
 
 def _go_on(topology: Topology, request: Request) -> c.Decision | None:
-    if any(one.request == request.id for one in topology.transitions.values()):
-        return None
+    is_moving = any(one.request == request.id for one in topology.transitions.values())
     if request.relation not in topology.layouts or request.kind is K.MOVE:
+        if is_moving:
+            return None
         gone = "expected the relation to stay, found it dropped"
         ended = t.EndRequest(request=request.id, state=RequestState.FAILED, code=Outcome.WENT_BACK, message=gone)
         return _decision(request, f"end request {request.id}: {gone}", ended)
     layout, wanted = _layout(topology, request), replication_of(request)
-    if any(place[0] == layout.relation for place in topology.transitions):
+    is_moving = is_moving or any(relation == layout.relation for relation, _ in topology.transitions)
+    if not is_moving and all(len(replicas) == wanted for replicas in layout.replicas):
+        result = f"{layout.name} has {wanted} copies of each tablet"
+        ended = t.EndRequest(request=request.id, state=RequestState.DONE, result=result)
+        return _decision(request, f"end request {request.id}: {result}", ended)
+    newer = _newer(topology, request)
+    if newer is not None:
+        return _give_way(layout, request, newer)
+    return None if is_moving else _go_back(topology, layout, request)
+
+
+def _newer(topology: Topology, request: Request) -> Request | None:
+    """A newer request for another number of copies of the same relation, if it is possible."""
+    for one in topology.requests:
+        is_same = (one.kind, one.relation, one.state) == (K.REPLICATION, request.relation, RequestState.QUEUED)
+        if is_same and replication_of(one) != replication_of(request) and refusal(topology, one) is None:
+            return one
+    return None
+
+
+def _give_way(layout: Layout, request: Request, newer: Request) -> c.Decision:
+    """The newer one goes on from where this one is. Both in one commit: the number belongs to a request at any time."""
+    why = f"request {newer.id} asks for {replication_of(newer)} copies of {layout.name} and takes its place"
+    ended = t.EndRequest(request=request.id, state=RequestState.FAILED, code=Outcome.SUPERSEDED, message=why)
+    begun = _replicate(newer, replication_before(layout, request))
+    return _decision(request, f"end request {request.id}: {why}", ended, *begun)
+
+
+def _go_back(topology: Topology, layout: Layout, request: Request) -> c.Decision | None:
+    """Back to the number before, if copies are wanted that the nodes could not hold if they all lived."""
+    wanted, before = replication_of(request), replication_before(layout, request)
+    nodes = len(receiving(topology.members.values()))
+    if wanted <= max(nodes, before):
         return None
-    if any(len(replicas) != wanted for replicas in layout.replicas):
-        return None
-    result = f"{layout.name} has {wanted} copies of each tablet"
-    ended = t.EndRequest(request=request.id, state=RequestState.DONE, result=result)
-    return _decision(request, f"end request {request.id}: {result}", ended)
+    why = (
+        f"{layout.name}: expected at least {wanted} nodes that take replicas, dead ones included, found {nodes}; "
+        f"its replication is {before} again"
+    )
+    ended = t.EndRequest(request=request.id, state=RequestState.FAILED, code=Outcome.WENT_BACK, message=why)
+    number = t.SetReplication(relation=layout.relation, replication=before)
+    return _decision(request, f"take request {request.id} back: {why}", ended, number)
 
 
 def _decision(request: Request, reason: str, *updates: t.TopologyUpdate | t.TransitionUpdate) -> c.Decision:
@@ -147,10 +189,6 @@ def move_of(request: Request) -> tuple[TabletId, NodeId, NodeId]:
     """The tablet, and the nodes that it leaves and comes to."""
     given = request.parameters
     return TabletId(int(str(given["tablet"]))), NodeId(str(given["source"])), NodeId(str(given["target"]))
-
-
-def replication_of(request: Request) -> int:
-    return int(str(request.parameters["replication"]))
 
 
 def _layout(topology: Topology, request: Request) -> Layout:

@@ -7,7 +7,8 @@ end or goes back to where it began; it is not cancelled.
 
 - `join`: the node is `none` until the coordinator has checked what the joining process cannot check itself (features,
   release). Then it is `bootstrapping` until every live node has seen it.
-- `leave`: the node is `decommissioning`; the balancer drains it. It has left when no replica is on it.
+- `leave`: the node is `decommissioning`; the balancer drains it. It has left when no replica is on it. If it dies, what
+  it had is made from the others; if it alone has a tablet, it is `normal` again, as where too few nodes are left.
 - `remove`: as `leave`, of a dead node: its replicas are made elsewhere from the others.
 - `replace`: the node is `replacing`; every replica of the dead node is made on it. Then the dead one has left.
 - `rebuild`: the node is `rebuilding` until it has every file that the manifest says and another node has.
@@ -83,9 +84,19 @@ def tablets_left(topology: Topology, request: Request) -> int | None:
         return sum(1 for _ in held_by(topology, node))
     layout = None if request.relation is None else topology.layouts.get(request.relation)
     if request.kind is K.REPLICATION and layout is not None:
-        wanted = int(str(request.parameters["replication"]))
+        wanted = replication_of(request)
         return sum(len(replicas) != wanted for replicas in layout.replicas)
     return None
+
+
+def replication_of(request: Request) -> int:
+    """The number of copies that a request asks for."""
+    return int(str(request.parameters["replication"]))
+
+
+def replication_before(layout: Layout, request: Request) -> int:
+    """The number of copies that a relation had before a request that goes on."""
+    return int(str(request.parameters.get("before", min(map(len, layout.replicas)))))
 
 
 def _begin(topology: Topology, request: Request) -> c.Decision:
@@ -162,7 +173,7 @@ def _end_drain(topology: Topology, request: Request, node: NodeId) -> c.Decision
         if wrong is None or any(_touches(topology, node)):
             return None
         return _back(request, node, N.NORMAL, wrong)
-    if request.kind is K.REMOVE and (wrong := _refuse_unreached(topology, topology.members[node])) is not None:
+    if (wrong := _refuse_unreached(topology, topology.members[node])) is not None:
         return _back(request, node, N.NORMAL, wrong)
     done = "left" if request.kind is K.LEAVE else "was removed"
     return _done(request, f"node {name_of(topology, node)} {done}", t.SetNodeState(node=node, state=N.LEFT))
@@ -324,7 +335,7 @@ def cannot_drain(topology: Topology, request: Request) -> str | None:
                 f"{layout.name} has replication {layout.replication}, found {len(rest)} of {all_of} left; "
                 f"add a node, or ALTER TABLE {layout.name} SET (replication = {len(rest)})"
             )
-    return _lost(topology, node, ignored) if request.kind is K.REMOVE else None
+    return None if node.id in topology.alive else _lost(topology, node, ignored)
 
 
 def _lost(topology: Topology, node: Member, ignored: Collection[NodeId]) -> str | None:
@@ -420,9 +431,25 @@ def _resize_progress(topology: Topology, request: Request) -> str | None:
     return f"{apart} pairs of tablets of {layout.name} to lie on the same nodes" if merges else None
 
 
+def _copies_progress(topology: Topology, request: Request) -> str | None:
+    left, live = tablets_left(topology, request), len(topology.receivers())
+    layout = None if request.relation is None else topology.layouts.get(request.relation)
+    if layout is None or not left:
+        return None
+    wanted, before = replication_of(request), replication_before(layout, request)
+    if wanted <= live:
+        return f"{left} tablets of {layout.name} to have {wanted} copies"
+    return (
+        f"{wanted - live} more live nodes, for {left} tablets of {layout.name}; "
+        f"ALTER TABLE {layout.name} SET (replication = {max(1, min(before, live))}) takes its place"
+    )
+
+
 def _progress(topology: Topology, request: Request) -> str | None:
     if request.kind is K.RESIZE:
         return _resize_progress(topology, request)
+    if request.kind is K.REPLICATION and not topology.transitions:
+        return _copies_progress(topology, request)
     if request.kind is K.NEW_CDC_GENERATION:
         return "every live node to see it"
     if request.node is None:
