@@ -76,7 +76,7 @@ def found_by_value(db: ebla.Database, kind: str, rows: pa.Table) -> None:
         assert (raw(found["k"]), found["n"].to_pylist()) == (raw(rows["k"].slice(at, 1)), [at])
     every = pa.concat_tables([keys, pa.table({"c0": column(kind, [None])})])
     assert sorted(rows_by(db.context, snapshot, ["k"], every, ["n"])["n"].to_pylist()) == rows["n"].to_pylist()
-    assert stored_keys(db.context, snapshot, rows.select(["k"])).num_rows == rows.num_rows
+    assert stored_keys(db.context.storage, db.context.settings, snapshot, rows.select(["k"])).num_rows == rows.num_rows
 
 
 def test_dates_and_times_beyond_pythons_years_are_shown_as_text(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def keys_there(context: Context, keys: list[tuple[int, str]]) -> set[tuple[int, 
         snapshot = reads.snapshot(connection, reads.relation(connection, "t"))
     names = [column.physical for column in snapshot.relation.key]
     table = pa.table([pa.array(one, kind.type) for one, kind in zip(zip(*keys, strict=True), KEYS, strict=True)], names)
-    found = stored_keys(context, snapshot, table)
+    found = stored_keys(context.storage, context.settings, snapshot, table)
     return set(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
@@ -191,9 +191,8 @@ def test_keys_of_every_type_are_found_while_some_tablets_are_folded(db: ebla.Dat
         for by, values in ((["id"], keys), (["v"], pa.array(list(rows.values()), pa.int32()))):
             found = rows_by(context, snapshot, by, pa.table({"c0": values}), ["v"])
             assert sorted(found["v"].to_pylist()) == sorted(rows.values())
-        assert stored_keys(context, snapshot, pa.table([keys], [snapshot.relation.key[0].physical])).num_rows == len(
-            rows
-        )
+        table = pa.table([keys], [snapshot.relation.key[0].physical])
+        assert stored_keys(context.storage, context.settings, snapshot, table).num_rows == len(rows)
 
 
 def test_a_number_of_a_source_is_no_number_of_the_text(db: ebla.Database) -> None:

@@ -31,7 +31,7 @@ def begin_index(db: ebla.Database, text: str) -> RelationId:
     """What CREATE INDEX commits first; the base's id."""
     statement = parse(text)
     assert isinstance(statement, st.CreateIndex)
-    made = create.create_index(db.context, statement)
+    made = create.create_index(db.context.catalog, db.context.sessions, db.context.node, statement)
     assert made is not None
     return made.base.id
 

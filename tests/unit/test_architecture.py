@@ -16,6 +16,8 @@ PAGE = ROOT / "docs" / "internals" / "architecture.md"
 
 IMPORTS_MAX = 15
 """How many modules of ours one of them imports at most. It only ever goes down."""
+CONTEXT_USERS_MAX = 80
+"""How many modules import the context of all operations; others take the pieces that they need. It only goes down."""
 CLASS_LINES_MAX = 250
 FUNCTION_LINES_MAX = 60
 
@@ -96,6 +98,11 @@ def test_the_page_of_a_package_names_its_modules(package: str):
 def test_no_module_imports_too_many_others():
     wide = {module: len(found) for module, found in imports().items() if len(found) > IMPORTS_MAX}
     assert not wide, f"expected at most {IMPORTS_MAX} imports of ours, found {wide}; split along what each part knows"
+
+
+def test_no_more_modules_take_the_whole_context():
+    users = sorted(module for module, found in imports().items() if "ebla.tables.context" in found)
+    assert len(users) <= CONTEXT_USERS_MAX, f"expected at most {CONTEXT_USERS_MAX} users of the context, found {users}"
 
 
 def test_classes_and_functions_fit_the_eye():

@@ -29,7 +29,10 @@ class Builder:
         self._fillers = fillers(context, epochs)
         self._failures = Failures(context.services.notify)
         settler = Settler(context, epochs, written)
-        settlement = Settlement(context, settler, lambda: context.services.wake(BUILDING), self._failures.note)
+        services = context.services
+        settlement = Settlement(
+            context.catalog, services, context.holder, settler, lambda: services.wake(BUILDING), self._failures.note
+        )
         self.nodes = LocalNodes(Reach(context.reached).nodes, self._node)
         self.called = LocalNodes(Reach(context.reached).nodes, self._node)
         """What other processes ask this one to build: it goes on while this process does not lead."""

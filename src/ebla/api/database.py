@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -22,7 +22,7 @@ from ebla.predicates.conditions import LIMIT_DEFAULT
 from ebla.relations.build_measure import BuildProgress
 from ebla.spark.result import Result
 from ebla.tables import backup, compaction, vacuum
-from ebla.tables.context import Context, Progress
+from ebla.tables.context import Context
 from ebla.tables.scans import Pins
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Database:
         return self._maintenance.metrics.text()
 
     @contextlib.contextmanager
-    def telling(self, tell: Progress) -> Iterator[None]:
+    def telling(self, tell: Callable[[str, float | None], None]) -> Iterator[None]:
         """Say what statements do while they run."""
         before, self.context.progress = self.context.progress, tell
         try:

@@ -7,9 +7,11 @@ from functools import partial
 
 from ebla.api.builder import Builder
 from ebla.api.retries import still_trying
+from ebla.base.activities import Progress
 from ebla.base.ids import RelationId
 from ebla.catalog import build_tasks, index_states, reads, troubles
 from ebla.catalog.index_states import IndexState
+from ebla.catalog.store import Catalog
 from ebla.catalog.troubles import Activity
 from ebla.errors import UnknownNameError
 from ebla.model.lifecycle.index import Permission
@@ -17,21 +19,21 @@ from ebla.relations import builds as build_progress
 from ebla.relations import failed_builds as failed
 from ebla.relations import indexes as index_definition
 from ebla.relations.indexes import Index
-from ebla.tables.context import Context
 
 
 class IndexWaits:
     """Waits for the indexes of one open database; the loop of this process works meanwhile."""
 
-    def __init__(self, context: Context, builder: Builder) -> None:
-        self._context = context
+    def __init__(self, catalog: Catalog, builder: Builder, tell: Progress) -> None:
+        self._catalog = catalog
+        self._tell = tell
         self._builder = builder
 
     def wait(self, indexes: Sequence[Index]) -> None:
         """Return when these indexes can be read, or are gone because they cannot be built; then raise why."""
         wrong: list[Exception] = []
         left = [index.id for index in indexes]
-        troubles.hurry(self._context.catalog, left, Activity.BUILD)
+        troubles.hurry(self._catalog, left, Activity.BUILD)
         while errors := self._builder.until(partial(self._are_settled, left), left):
             for number, found in errors.items():
                 if self._goes(number):
@@ -43,7 +45,7 @@ class IndexWaits:
             left = [number for number in left if number not in errors]
         if wrong:
             raise wrong[0]
-        with self._context.catalog.reading() as connection:
+        with self._catalog.reading() as connection:
             for index in indexes:
                 if index_states.of_index(connection, index.id) is None:
                     failure = failed.of_index(connection, index.id)
@@ -56,7 +58,7 @@ class IndexWaits:
         self._builder.until(lambda: self._stands(index) is None, only_walk=True)
 
     def _stands(self, index: RelationId) -> IndexState | None:
-        with self._context.catalog.reading() as connection:
+        with self._catalog.reading() as connection:
             return index_states.of_index(connection, index)
 
     def _goes(self, index: RelationId) -> bool:
@@ -65,8 +67,8 @@ class IndexWaits:
 
     def _are_settled(self, indexes: Sequence[RelationId]) -> bool:
         """Whether these indexes are readable or gone; says how far the first is that is neither."""
-        now = self._context.catalog.clock()
-        with self._context.catalog.reading() as connection:
+        now = self._catalog.clock()
+        with self._catalog.reading() as connection:
             builds = build_tasks.builds(connection)
             for number in indexes:
                 relation = reads.relation_by_id(connection, number)
@@ -78,5 +80,5 @@ class IndexWaits:
                     break
             else:
                 return True
-        self._context.progress(build_progress.line(at), at.progress.percent / 100)
+        self._tell(build_progress.line(at), at.progress.percent / 100)
         return False

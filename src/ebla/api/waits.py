@@ -28,7 +28,11 @@ class Waits:
     def __init__(self, context: Context, builder: Builder) -> None:
         self._context = context
         self._builder = builder
-        self.indexes = IndexWaits(context, builder)
+        self.indexes = IndexWaits(context.catalog, builder, self._tell)
+
+    def _tell(self, what: str, part: float | None) -> None:
+        """Say it to the receiver of this moment."""
+        self._context.progress(what, part)
 
     def wait(self, names: Sequence[str] | None, *, retry: bool = False) -> None:
         """Return when these views (`None`: all), and those that they read, are built or have failed.
@@ -87,5 +91,5 @@ class Waits:
                     if view.position is None:
                         left.append(build_progress.of_view(connection, view, builds, now, alive, attended=True))
         for first in left[:1]:
-            self._context.progress(build_progress.line(first), first.progress.percent / 100)
+            self._tell(build_progress.line(first), first.progress.percent / 100)
         return not left

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+Progress = Callable[[str, float | None], None]
+"""Called with what is being done and, where that can be computed, the share that is done (0 to 1)."""
 
 
 class Activities:

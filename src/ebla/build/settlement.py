@@ -18,9 +18,9 @@ from ebla.base.services import Scheduler
 from ebla.build import trouble
 from ebla.build.state import State
 from ebla.catalog import troubles
+from ebla.catalog.store import Catalog
 from ebla.catalog.troubles import Activity
 from ebla.errors import ConflictError, DuplicateKeyError, UnknownNameError
-from ebla.tables.context import Context
 
 log = logging.getLogger("ebla.build")
 
@@ -45,13 +45,17 @@ class Settlement:
 
     def __init__(
         self,
-        context: Context,
+        catalog: Catalog,
+        services: Scheduler,
+        holder: str,
         settler: Settler,
         ended: Callable[[], None],
         wrong: Callable[[RelationId, Exception], None],
     ) -> None:
         self.checked: set[RelationId] = set()
-        self._context = context
+        self._catalog = catalog
+        self._scheduler = services
+        self._holder = holder
         self._settler = settler
         self._ended = ended
         self._wrong = wrong
@@ -65,9 +69,8 @@ class Settlement:
 
     def look(self, state: State, now_us: int) -> None:
         """Have those settled whose tasks are done."""
-        services = self._context.services
         for view in [v for v in self._services if v not in state.builds]:
-            services.drop(self._services.pop(view).name)
+            self._scheduler.drop(self._services.pop(view).name)
         for view in state.builds:
             if view in state.open_of or view in state.held or view not in state.spans:
                 continue
@@ -75,22 +78,22 @@ class Settlement:
                 continue
             level = state.is_level(view)
             if not level or view in state.unchecked:
-                self._begin(services, view, level=level)
+                self._begin(view, level=level)
 
-    def _begin(self, services: Scheduler, view: RelationId, *, level: bool) -> None:
+    def _begin(self, view: RelationId, *, level: bool) -> None:
         one = self._services.get(view)
         if one is None:
             one = self._services[view] = _Settle(view, self._settle, self._ended)
-            services.add(one)
+            self._scheduler.add(one)
         if not one.busy:  # else the loop looks again when it has ended
             one.busy, one.level = True, level
-            services.wake(one.name)
+            self._scheduler.wake(one.name)
 
     def forget(self) -> None:
         """Forget all: there is nothing to build."""
         self.checked.clear()
         while self._services:
-            self._context.services.drop(self._services.popitem()[1].name)
+            self._scheduler.drop(self._services.popitem()[1].name)
 
     def _settle(self, view: RelationId, level: bool) -> bool:
         """Whether it is settled, as far as this step goes; False: an epoch is in the way."""
@@ -103,7 +106,7 @@ class Settlement:
             else:
                 hit("build.before_catching_up")
                 self._settler.catch_up(view)
-            troubles.clear(self._context.catalog, view, Activity.BUILD)
+            troubles.clear(self._catalog, view, Activity.BUILD)
         except (ConflictError, UnknownNameError):
             pass  # another epoch came first, or it was dropped: look again
         except Exception as error:
@@ -114,7 +117,7 @@ class Settlement:
         rows = isinstance(error, DuplicateKeyError)  # they are to blame, and nothing is wrong with the build
         log.log(logging.INFO if rows else logging.WARNING, "relation=%d cannot be settled reason=%s", view, error)
         log.debug("relation=%d", view, exc_info=error)
-        if trouble.note(self._context.catalog, self._context.holder, view, error):
+        if trouble.note(self._catalog, self._holder, view, error):
             self._wrong(view, error)
 
 

@@ -23,10 +23,10 @@ from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
 from ebla.spark import session as ssession
 from ebla.spark import write as swrite
+from ebla.spark.sessions import Sessions
 from ebla.storage import runs as rf
 from ebla.storage.files import Root
 from ebla.tables.chunk_scan import Scan
-from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.values import bounds, types
 
@@ -54,7 +54,8 @@ class IndexLayout:
 
 
 def fill(
-    context: Context,
+    sessions: Sessions,
+    settings: Settings,
     frame: DataFrame,
     base: Relation,
     sinks: Mapping[RelationId, tuple[Index, Sink]],
@@ -73,10 +74,10 @@ def fill(
     tablets = scan.tablets(count)
     with swrite.translated(base.name):
         if tablet_rows > TASK_ROWS_MAX:
-            found = _by_spark(context.writer, rows, sinks, tablets)
+            found = _by_spark(sessions.writer, rows, sinks, tablets)
         else:
             placed = sscan.tablet_sql(sscan.token_sql(base.key), count)
-            found = _by_tasks(context.settings, rows.selectExpr("*", f"{placed} AS {_TABLET}"), count, sinks, tablets)
+            found = _by_tasks(settings, rows.selectExpr("*", f"{placed} AS {_TABLET}"), count, sinks, tablets)
     for number, (_, sink) in sinks.items():
         sink.runs = sink.files.adopt(found.get(number, []), level=1)
 

@@ -62,10 +62,10 @@ class ChunkFill:
             return {}
         except (SqlError, TypeMismatchError) as error:
             self._transaction.give_up(error)
-            context, scan, snapshot = self._context, self._scan, self._snapshot
-            blamed = {index.id for index in culprits(context.sessions, self._indexes, snapshot, scan)}
+            sessions, scan, snapshot = self._context.sessions, self._scan, self._snapshot
+            blamed = {index.id for index in culprits(sessions, self._indexes, snapshot, scan)}
             return {
-                index.id: placed(context, index, snapshot, scan, error) if index.id in blamed else moved(index.id)
+                index.id: placed(sessions, index, snapshot, scan, error) if index.id in blamed else moved(index.id)
                 for index in self._indexes
             }
         except Exception as error:
@@ -89,4 +89,5 @@ class ChunkFill:
         newer = sum(run.rows for run in snapshot.level0)
         frame = ssession.rebind(self._scan.rows(snapshot.version), spark)
         most = max(rows.values(), default=0) + newer // max(1, len(snapshot.tablets))
-        fill(self._context, frame, snapshot.relation, self._sinks, self._scan, tablet_rows=most)
+        context = self._context
+        fill(context.sessions, context.settings, frame, snapshot.relation, self._sinks, self._scan, tablet_rows=most)

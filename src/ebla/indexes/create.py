@@ -8,8 +8,9 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from ebla.base.failpoint import hit
-from ebla.base.ids import Version
+from ebla.base.ids import NodeId, Version
 from ebla.catalog import reads
+from ebla.catalog.store import Catalog
 from ebla.errors import DuplicateNameError, UsageError
 from ebla.indexes.analysis import analyze_index
 from ebla.indexes.index_build import UNKNOWN, base_to_index, build_options, building
@@ -19,20 +20,20 @@ from ebla.model.scopes import SCHEMA, of_relation
 from ebla.relations import indexes as definition
 from ebla.relations.guard import refuse_if_replaced
 from ebla.relations.indexes import Index
+from ebla.spark.sessions import Sessions
 from ebla.sql.statements import CreateIndex
 from ebla.tables import new_table
-from ebla.tables.context import Context
 
 
-def create_index(context: Context, statement: CreateIndex) -> Index | None:
+def create_index(catalog: Catalog, sessions: Sessions, node: NodeId, statement: CreateIndex) -> Index | None:
     """Make the index's relation and its tasks. Its entries come with its steps. `None` if it was there already."""
     new_table.check_name(statement.name, "index")
     deferred, speed = build_options(statement.options)
-    with context.catalog.reading() as connection:
+    with catalog.reading() as connection:
         if _taken(connection, statement):
             return None
         base = base_to_index(connection, statement.table)
-    checked = analyze_index(context.sessions, base, statement)
+    checked = analyze_index(sessions, base, statement)
     kept = definition.options(
         checked.items,
         checked.include,
@@ -61,17 +62,17 @@ def create_index(context: Context, statement: CreateIndex) -> Index | None:
         )
         build: tuple[c.Update, ...] = ()
         if not deferred:
-            build = (building(connection, current, UNKNOWN, speed, node=context.node),)
+            build = (building(connection, current, UNKNOWN, speed, node=node),)
         return c.Decision(
             reason=f"create index {statement.name} on {current.name}",
             updates=(made, c.CreateIndex(base=current.id, deferred=deferred), *build),
             guards=frozenset({SCHEMA, of_relation(current.id)}),
         )
 
-    if context.catalog.decide(decide, node=context.node) is None:
+    if catalog.decide(decide, node=node) is None:
         return None
     hit("index.created")
-    with context.catalog.reading() as connection:
+    with catalog.reading() as connection:
         return definition.load(connection, statement.name)
 
 

@@ -21,7 +21,6 @@ from ebla.spark.halving import one_row
 from ebla.spark.sessions import Sessions
 from ebla.storage import runs as rf
 from ebla.tables.chunk_scan import Scan
-from ebla.tables.context import Context
 from ebla.values.bounds import short
 from ebla.values.columns import python_value
 
@@ -53,12 +52,12 @@ def culprits(sessions: Sessions, indexes: Sequence[Index], snapshot: Snapshot, s
     return found or indexes
 
 
-def placed(context: Context, index: Index, snapshot: Snapshot, scan: Scan, error: EblaError) -> EblaError:
+def placed(sessions: Sessions, index: Index, snapshot: Snapshot, scan: Scan, error: EblaError) -> EblaError:
     """The error with the row to blame, where one is found."""
     if not index.needs_spark:
         return error
     try:
-        found = Search(context, index, snapshot, scan.rows(snapshot.version)).found()
+        found = Search(sessions, index, snapshot, scan.rows(snapshot.version)).found()
     except Exception as other:  # the error itself is what counts
         log.info("index=%s expected to find the row to blame, found reason=%s", index.name, other)
         return error
@@ -68,8 +67,8 @@ def placed(context: Context, index: Index, snapshot: Snapshot, scan: Scan, error
 class Search:
     """The search for one index, among the rows that a chunk read (`rows`, under physical names)."""
 
-    def __init__(self, context: Context, index: Index, snapshot: Snapshot, rows: DataFrame) -> None:
-        self._context = context
+    def __init__(self, sessions: Sessions, index: Index, snapshot: Snapshot, rows: DataFrame) -> None:
+        self._sessions = sessions
         self._index = index
         self._snapshot = snapshot
         base = snapshot.relation
@@ -85,7 +84,7 @@ class Search:
 
     def _few(self) -> pa.Table | None:
         """A part of the rows that fails and fits the driver: cut by a hash of the key. Two jobs for each cut."""
-        session = self._context.view_session(self._index.settings, small=False)
+        session = self._sessions.of_view(self._index.settings, small=False)
         everything = ssession.rebind(self._rows, session).select(*[sscan.quoted(c.physical) for c in self._columns])
         token = f"xxhash64({', '.join(sscan.quoted(k.physical) for k in self._snapshot.relation.key)})"
         parts, chosen, part = 1, 0, everything
@@ -98,7 +97,7 @@ class Search:
         return rf.align(part.toArrow(), self._columns)
 
     def _fails_here(self, rows: pa.Table) -> bool:
-        session = self._context.view_session(self._index.settings, small=True)
+        session = self._sessions.of_view(self._index.settings, small=True)
         return self._fails(sscan.local(session, rows, sscan.struct(self._columns)))
 
     def _fails(self, frame: DataFrame) -> bool:

@@ -27,8 +27,8 @@ from ebla.spark.sessions import Sessions
 from ebla.sql.lex import Kind as TokenKind
 from ebla.sql.lex import lex, unquote_name
 from ebla.storage import runs as rf
+from ebla.storage.duck import Duck
 from ebla.storage.files import Root
-from ebla.tables.context import Context
 from ebla.values import bounds
 
 if TYPE_CHECKING:
@@ -50,17 +50,17 @@ def direct_of(table: str, columns: Sequence[Column], constraint: Constraint) -> 
 # ---- keeping --------------------------------------------------------------------------------------------
 
 
-def refuse(context: Context, relation: Relation, rows: pa.Table) -> None:
+def refuse(lookups: Duck, sessions: Sessions, relation: Relation, rows: pa.Table) -> None:
     """Refuse rows on the driver, under physical names, of which one breaks a constraint."""
     for constraint in relation.constraints if rows.num_rows else ():
-        cursor = context.duck()
+        cursor = lookups.cursor()
         try:
             found = broken_directly(cursor, relation, constraint, rows)
         finally:
             cursor.close()
         if found is None:
             numbered, schema = _numbered(relation, constraint, rows)
-            spark = context.view_session(constraint.settings, small=True)
+            spark = sessions.of_view(constraint.settings, small=True)
             fields = sscan.struct([*under_names(schema), Column(name=ROW, physical=ROW, type="bigint")])
             wrong = _breaking(sscan.local(spark, numbered, fields), relation, constraint, [ROW])
             found = None if wrong is None else [wrong[0]]

@@ -6,12 +6,12 @@ import contextlib
 import os
 import socket
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ebla.base.activities import Activities
+from ebla.base.activities import Activities, Progress
 from ebla.base.caches import CacheName, Caches, Lru
 from ebla.base.ids import NodeId, TransactionId
 from ebla.base.services import Scheduler
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 CLOSE_S = 5.0
 """How long services are waited for at close. Those that must come to an end were stopped before."""
-
-Progress = Callable[[str, float | None], None]
-"""Called with what is being done and, where that can be computed, the share that is done (0 to 1)."""
 
 
 def _unwatched(what: str, part: float | None) -> None:

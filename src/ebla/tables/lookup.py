@@ -17,7 +17,6 @@ from ebla.storage import runs as rf
 from ebla.storage.duck import READ, Duck, literally, quoted
 from ebla.storage.files import Root
 from ebla.storage.node_storage import NodeStorage
-from ebla.tables.context import Context
 from ebla.tables.level0 import LevelZero
 from ebla.values import token as tokens
 from ebla.values.columns import python_row
@@ -27,15 +26,17 @@ def _equal(left: str, right: str, key: Sequence[str]) -> str:
     return " AND ".join(f"{left}.{quoted(k)} IS NOT DISTINCT FROM {right}.{quoted(k)}" for k in key)
 
 
-def stored_keys(context: Context, snapshot: Snapshot, keys: pa.Table, *, limit: int | None = None) -> pa.Table:
+def stored_keys(
+    storage: NodeStorage, settings: Settings, snapshot: Snapshot, keys: pa.Table, *, limit: int | None = None
+) -> pa.Table:
     """Those of the given keys that have a row in the snapshot."""
     if keys.num_rows == 0:
         return keys
     while True:
         try:
-            return _stored_keys(context.storage, context.settings, snapshot, keys, limit)
+            return _stored_keys(storage, settings, snapshot, keys, limit)
         except duckdb.Error as error:
-            if rf.distrust_damaged(snapshot, context.roots()):
+            if rf.distrust_damaged(snapshot, storage.nodes.all()):
                 continue  # with another copy
             raise CorruptRunError(f"{snapshot.relation.name}: expected readable runs, found: {error}") from error
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ebla.base.activities import Progress
 from ebla.base.settings import Settings
 from ebla.errors import UnknownNameError, UsageError
 from ebla.model.tablets import TokenRange, token_range
 from ebla.model.throttle import Throttle
-from ebla.tables.context import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -116,7 +116,8 @@ class Sink:
         if table.num_rows > self.context.settings.batch_rows_max:
             self._put_tablets(*self._in_spark(table, kinds))
             return
-        constraints.refuse(self.context, self.relation, table.filter(pc.not_equal(kinds, b.DELETE)))
+        rows = table.filter(pc.not_equal(kinds, b.DELETE))
+        constraints.refuse(self.context.storage.lookups, self.context.sessions, self.relation, rows)
         self.put_level0(table, kinds)
         self.settled = table, kinds
 
@@ -127,7 +128,8 @@ class Sink:
             return
         key = [c_.physical for c_ in self.relation.key]
         stored = self.transaction.snapshot_of(self.relation)
-        found = stored_keys(self.context, stored, table.filter(inserts).select(key), limit=1)
+        wanted = table.filter(inserts).select(key)
+        found = stored_keys(self.context.storage, self.context.settings, stored, wanted, limit=1)
         if found.num_rows:
             raise b.existing(self.relation, python_row(found, key))
 

@@ -54,7 +54,8 @@ class Indexes:
                 assert_never(statement)
 
     def _create(self, statement: st.CreateIndex) -> None:
-        index = create.create_index(self._context, statement)
+        context = self._context
+        index = create.create_index(context.catalog, context.sessions, context.node, statement)
         if index is None or index.state is Permission.ABSENT:
             return
         if statement.asynchronous:

@@ -52,7 +52,7 @@ class Snapshots:
 
     def read(self, query: Query, parameters: Parameters, *, at: Version | None = None) -> PlannedQuery:
         """A query over one consistent snapshot of all relations that it names, pinned."""
-        wanted = [version_of(self._context, ref, parameters) for ref in query.refs]
+        wanted = self._versions(query, parameters)
         if not query.refs:
             return PlannedQuery(version=Version(0), frame=frame_of(self._context, query, parameters, {}))
 
@@ -72,7 +72,7 @@ class Snapshots:
 
         `target`: those rows of the table that is written which can matter, if they were looked up.
         """
-        wanted = [version_of(self._context, ref, parameters) for ref in query.refs]
+        wanted = self._versions(query, parameters)
         older = sorted({v for v in wanted if v is not None})
         holds = [self._pins.hold(v, "an older version in a write") for v in older]
         with scans.released_on_error(holds):
@@ -81,6 +81,10 @@ class Snapshots:
                 relations = self._relations(connection, query, versions, target)
             frame = frame_of(self._context, query, parameters, relations)
         return PlannedQuery(version=at, frame=frame, snapshots=_snapshots(relations))
+
+    def _versions(self, query: Query, parameters: Parameters) -> list[Version | None]:
+        catalog, sessions = self._context.catalog, self._context.sessions
+        return [version_of(catalog, sessions, ref, parameters) for ref in query.refs]
 
     def _relations(
         self, connection: Connection, query: Query, versions: Sequence[Version], target: Rows | None = None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from ebla.base.ids import Version
 from ebla.catalog import reads
+from ebla.catalog.store import Catalog
 from ebla.errors import SnapshotError, SqlError, UnknownNameError
 from ebla.model.relation import FOREVER
 from ebla.spark.query import parameter_columns
+from ebla.spark.sessions import Sessions
 from ebla.spark.wording import in_users_words
 from ebla.sql.query import Parameters, Query, TableRef
-from ebla.tables.context import Context
 
 
 def parameter(name: str, parameters: Parameters) -> object:
@@ -18,7 +19,7 @@ def parameter(name: str, parameters: Parameters) -> object:
     return parameters[name]
 
 
-def version_of(context: Context, ref: TableRef, parameters: Parameters) -> Version | None:
+def version_of(catalog: Catalog, sessions: Sessions, ref: TableRef, parameters: Parameters) -> Version | None:
     """The version that a mention of a table asks for; `None`: the newest."""
     if ref.version is not None:
         value: object = ref.version
@@ -30,14 +31,14 @@ def version_of(context: Context, ref: TableRef, parameters: Parameters) -> Versi
             raise SnapshotError(f"VERSION AS OF: expected a version, found {value}")
         return Version(value)
     if ref.timestamp is not None:
-        return _version_at(context, ref.timestamp, parameters)
+        return _version_at(catalog, sessions, ref.timestamp, parameters)
     return None
 
 
-def _version_at(context: Context, expression: str, parameters: Parameters) -> Version:
+def _version_at(catalog: Catalog, sessions: Sessions, expression: str, parameters: Parameters) -> Version:
     text = f"SELECT unix_micros(CAST({expression} AS TIMESTAMP))"
     try:
-        found = context.spark.sql(text, parameter_columns(parameters)).collect()[0][0]
+        found = sessions.spark.sql(text, parameter_columns(parameters)).collect()[0][0]
     except Exception as error:
         better = in_users_words(error, Query(text=expression))
         if better is None:
@@ -45,7 +46,7 @@ def _version_at(context: Context, expression: str, parameters: Parameters) -> Ve
         raise better from error
     if found is None:
         raise SqlError(f"TIMESTAMP AS OF: expected a time, found {expression}")
-    with context.catalog.reading() as connection:
+    with catalog.reading() as connection:
         return reads.version_at(connection, int(found))
 
 
