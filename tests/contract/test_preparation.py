@@ -19,8 +19,8 @@ from psycopg import sql
 from sqlalchemy import delete, func, insert, select, text
 from sqlalchemy.engine import make_url
 
-from ebla.base.ids import RelationId
-from ebla.catalog import build_tasks, migrations
+from ebla.base.ids import NodeId, RelationId
+from ebla.catalog import build_tasks, migrations, processes
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog, is_postgres
 from ebla.errors import CatalogError
@@ -108,6 +108,25 @@ def test_a_catalog_of_an_older_release_gets_the_columns_that_it_lacks(catalog_ur
     with again.reading() as connection:
         build = build_tasks.builds(connection)[RelationId(7)]
     assert (build.concurrency, build.on_hold, build.rate) == (None, False, None)
+    again.close()
+
+
+def test_processes_of_an_older_release_say_nothing_of_their_machines(catalog_url: str):
+    catalog = Catalog.open(catalog_url)
+    with catalog.writing() as connection:
+        for column in ("load_1m", "cores", "disks"):
+            connection.execute(text(f"ALTER TABLE processes DROP COLUMN {column}"))
+        connection.execute(
+            text(
+                "INSERT INTO processes (holder, node_id, host, pid, role, maintains, doing, started_at, seen_at, "
+                "expires_at, hosts) VALUES ('old', 'n', 'h', 1, 'node', TRUE, '[]', 1, 1, 1, '[\"n\"]')"
+            )
+        )
+        connection.execute(delete(s.migrations).where(s.migrations.c.number >= 22))
+    catalog.close()
+    again = Catalog.open(catalog_url, create=False)
+    with again.reading() as connection:
+        assert processes.machines(connection, {"old"}) == {NodeId("n"): processes.UNKNOWN}
     again.close()
 
 

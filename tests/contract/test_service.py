@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ebla.base.ids import NodeId, RelationId
 from ebla.catalog import processes, troubles
+from ebla.catalog.processes import Disk, Machine
 from ebla.catalog.store import Catalog
 from ebla.catalog.troubles import Activity, Trouble
 from ebla.model.relation import Kind
@@ -26,7 +29,7 @@ def fail(catalog: Catalog, relation: int = 1, *, final: bool = False, name: str 
     )
 
 
-def report(catalog: Catalog, holder: str, *doing: str) -> None:
+def report(catalog: Catalog, holder: str, *doing: str, **more: Any) -> None:
     processes.report(
         catalog,
         holder=holder,
@@ -37,6 +40,7 @@ def report(catalog: Catalog, holder: str, *doing: str) -> None:
         maintains=True,
         doing=doing,
         lease_us=LEASE_US,
+        **more,
     )
 
 
@@ -86,6 +90,17 @@ def test_a_process_is_alive_while_its_lease_holds(catalog: Catalog, clock: Clock
     assert [(p.holder, p.doing, p.started_at) for p in found] == [
         ("b", ("build of card",), clock.now_us - LEASE_US - 1)
     ]
+
+
+def test_a_row_says_what_the_machine_of_its_nodes_is_like(catalog: Catalog):
+    one, two = NodeId("one"), NodeId("two")
+    report(catalog, "a", hosts=(one,), machine=Machine(load_1m=9.0, cores=8, disks={one: Disk(free=1, total=2)}))
+    machine = Machine(load_1m=0.5, cores=2, disks={one: Disk(free=5, total=10)})
+    report(catalog, "b", hosts=(one, two), machine=machine)
+    report(catalog, "c", hosts=(two,))
+    with catalog.reading() as connection:
+        assert processes.machines(connection, {"b"}) == {one: machine, two: machine}
+        assert processes.machines(connection, {"c"}) == {two: processes.UNKNOWN}
 
 
 def test_rows_of_the_dead_go_and_who_leaves_is_gone_at_once(catalog: Catalog, clock: Clock):

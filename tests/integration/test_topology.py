@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
 import shutil
 import threading
 import uuid
@@ -228,6 +230,25 @@ def test_statements_about_nodes_and_requests(tmp_path: Path):
         assert found == [(request, "done")]
         with pytest.raises(UsageError, match=f"request {request}: expected one that has not begun, found it done"):
             db.sql(f"ALTER CLUSTER CANCEL REQUEST {request}")
+
+
+def test_a_node_shows_its_disk_and_the_load_of_its_machine(tmp_path: Path):
+    with connect(tmp_path / "w", nodes={"node2": str(tmp_path / "two")}) as db:
+        db.background.membership.presence.appear()
+        total = shutil.disk_usage(tmp_path).total
+        shown = db.sql("SHOW NODES").to_arrow().to_pylist()
+        assert [(row["disk_total"], row["cores"]) for row in shown] == [(total, os.cpu_count())] * 2
+        assert all(0 < row["disk_free"] < total and row["load_1m"] >= 0 for row in shown)
+        [(load, disks)] = db.sql("SELECT load_1m, disks FROM system.processes").rows()
+        assert isinstance(load, float)
+        assert {node: disk[1] for node, disk in json.loads(disks).items()} == {row["host_id"]: total for row in shown}
+        text = db.metrics()
+        for name in ("disk_free_bytes", "disk_bytes", "load1", "cores"):
+            assert re.search(rf'^ebla_node_{name}{{node="node2"}} \d', text, re.MULTILINE), name
+        shutil.rmtree(tmp_path / "two")
+        db.background.membership.presence.appear()
+        [row] = db.sql("SHOW NODES LIKE 'node2'").to_arrow().to_pylist()
+        assert (row["alive"], row["disk_free"], row["disk_total"]) == (False, None, None)
 
 
 def test_a_request_that_has_not_begun_is_cancelled(tmp_path: Path):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ebla.base.ids import NodeId
 from ebla.catalog import processes, topology
+from ebla.catalog.processes import Machine
 from ebla.catalog.store import Catalog
 from ebla.model.lifecycle.node import NodeState
 from ebla.relations import copies
@@ -24,7 +26,9 @@ class ClusterMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         with self._catalog.reading() as connection:
             members = [one for one in topology.members(connection).values() if one.state is not NodeState.LEFT]
-            followed = processes.seen(processes.alive(connection, self._catalog.clock()))
+            living = processes.alive(connection, self._catalog.clock())
+            followed = processes.seen(living)
+            machines = processes.machines(connection, {one.holder for one in living})
             version = topology.version(connection)
             transitions = topology.transitions(connection).values()
             requests = topology.open_requests(connection)
@@ -51,3 +55,21 @@ class ClusterMetrics(Collector):
         for relation, missing in lacking:
             few.add_metric([relation.name], len(missing))
         yield from (alive, behind, moving, asked, few)
+        yield from _machines({one.name: (one.id, machines[one.id]) for one in members if one.id in machines})
+
+
+def _machines(found: Mapping[str, tuple[NodeId, Machine]]) -> Iterator[Metric]:
+    """By name of the node."""
+    free = GaugeMetricFamily("ebla_node_disk_free_bytes", "Free bytes of the disk of a node's root.", labels=("node",))
+    total = GaugeMetricFamily("ebla_node_disk_bytes", "Bytes of the disk of a node's root.", labels=("node",))
+    load = GaugeMetricFamily("ebla_node_load1", "The load of the node's machine over a minute.", labels=("node",))
+    cores = GaugeMetricFamily("ebla_node_cores", "Cores of the node's machine.", labels=("node",))
+    for name, (node, machine) in found.items():
+        if node in machine.disks:
+            free.add_metric([name], machine.disks[node].free)
+            total.add_metric([name], machine.disks[node].total)
+        if machine.load_1m is not None:
+            load.add_metric([name], machine.load_1m)
+        if machine.cores is not None:
+            cores.add_metric([name], machine.cores)
+    yield from (free, total, load, cores)

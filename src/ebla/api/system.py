@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from sqlalchemy import BigInteger, Boolean, Connection, Integer
+from sqlalchemy import BigInteger, Boolean, Connection, Float, Integer
 
 from ebla.base.caches import Usage
 from ebla.base.services import ServiceUsage
@@ -71,6 +71,8 @@ def _arrow_type(name: str, kind: object) -> pa.DataType:
         return pa.bool_()
     if isinstance(kind, BigInteger | Integer):
         return pa.int64()
+    if isinstance(kind, Float):
+        return pa.float64()
     return pa.string()
 
 

@@ -288,6 +288,11 @@ def _add_access(connection: Connection) -> None:
     schema.metadata.create_all(connection, tables=new)
 
 
+def _add_machines(connection: Connection) -> None:
+    processes = schema.processes.c
+    _add_columns(connection, processes.load_1m, processes.cores, processes.disks)
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=1, name="create tables", run=_create_tables),
     Migration(number=2, name="add handlers", run=_add_handlers),
@@ -310,6 +315,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=19, name="add generations of change streams", run=_add_generations),
     Migration(number=20, name="add runners, their jobs and commands", run=_add_jobs),
     Migration(number=21, name="add users, grants and the audit log", run=_add_access),
+    Migration(number=22, name="keep the load and the disks of processes", run=_add_machines),
 )
 
 

@@ -7,10 +7,11 @@ leader that fell silent runs out with the lease of a leader, which is shorter: w
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 from ebla.base.ids import NodeId, Version
 from ebla.catalog import jobs, rows
@@ -35,6 +36,27 @@ class Role(StrEnum):
     def maintains(self) -> bool:
         """Whether the process was started to maintain, and not for a while."""
         return self in (Role.RUN, Role.NODE)
+
+
+class Disk(NamedTuple):
+    """The file system that a storage root lies on, in bytes."""
+
+    free: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a process has found of its machine when it wrote its row."""
+
+    load_1m: float | None = None
+    """How many processes ran or waited to run, on average over a minute."""
+    cores: int | None = None
+    disks: Mapping[NodeId, Disk] = field(default_factory=dict)
+    """By node that lives with the process."""
+
+
+UNKNOWN = Machine()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +95,7 @@ def report(
     seen: Version = NOTHING,
     runner: RunnerId | None = None,
     runner_lease_us: int = 0,
+    machine: Machine = UNKNOWN,
 ) -> None:
     """Put or renew a process's row, and that of its runner; remove those of processes whose lease ran out long ago."""
     with catalog.writing() as connection:
@@ -87,6 +110,9 @@ def report(
             "seen_version": seen,
             "seen_at": now,
             "expires_at": now + lease_us,
+            "load_1m": machine.load_1m,
+            "cores": machine.cores,
+            "disks": json.dumps(machine.disks, sort_keys=True),
         }
         if not rows.write(connection, rows.update(s.processes, values, holder=holder)):
             fixed = {"holder": holder, "node_id": node, "host": host, "pid": pid, "started_at": now}
@@ -134,6 +160,17 @@ def alive(state: State, now: int) -> list[Process]:
         )
         for row in rows.find(state, s.processes, "started_at", expires_at=Above(now))
     ]
+
+
+def machines(state: State, holders: Collection[str]) -> dict[NodeId, Machine]:
+    """What these processes have last found of their machines, by node: of those with a node, the youngest one's."""
+    found: dict[NodeId, Machine] = {}
+    for row in rows.find(state, s.processes, "started_at"):
+        if row.holder in holders:
+            disks = {NodeId(node): Disk(*disk) for node, disk in json.loads(row.disks or "{}").items()}
+            machine = Machine(load_1m=row.load_1m, cores=row.cores, disks=disks)
+            found |= dict.fromkeys(map(NodeId, _names(row.hosts or "[]")), machine)
+    return found
 
 
 def seen(living: Iterable[Process]) -> dict[NodeId, Version]:

@@ -12,6 +12,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     Connection,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -568,4 +569,7 @@ processes = Table(
     Column("expires_at", BigInteger, nullable=False),
     Column("seen_version", BigInteger, nullable=False, server_default="0"),
     Column("hosts", Text),
+    Column("load_1m", Float),
+    Column("cores", Integer),
+    Column("disks", Text),
 )

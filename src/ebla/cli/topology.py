@@ -60,7 +60,7 @@ def nodes() -> Listing:
     def read(connection: Connection, state: Topology) -> pa.Table:
         from ebla.api.statements import cluster
 
-        return cluster.nodes(state)
+        return cluster.nodes(connection, state)
 
     return Listing("SHOW NODES", read)
 

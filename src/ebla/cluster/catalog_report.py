@@ -20,7 +20,7 @@ def read(url: str, report: dict[str, Any]) -> dict[str, dict[str, Any]]:
         now = catalog.clock()
         living = processes.alive(connection, now)
         state = loader.load(connection, now)
-        members: list[dict[str, Any]] = nodes_table(state).to_pylist()
+        members: list[dict[str, Any]] = nodes_table(connection, state).to_pylist()
         by_id = {one["host_id"]: one for one in members}
         for process in living:
             if process.role is processes.Role.NODE and process.node in by_id:

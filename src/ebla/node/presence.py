@@ -2,8 +2,9 @@
 
 A service looks at what the process does and writes where that has changed, every two seconds at most, or where the row
 is old (`SILENCE`). The same database transaction renews its row among the runners of jobs. That it follows another
-version of the topology is written at once: the coordinator waits for it. A process that maintains nothing has no row
-for its first seconds: a command that reads and ends writes nothing, and needs no right to.
+version of the topology is written at once: the coordinator waits for it. The load and the disks of its machine are
+written with the rest, and are never why. A process that maintains nothing has no row for its first seconds: a command
+that reads and ends writes nothing, and needs no right to.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ebla.catalog import processes
 from ebla.catalog.processes import Role
 from ebla.errors import EblaError
 from ebla.node.assignment import Assignment
+from ebla.node.machine import look
 from ebla.tables.context import Context
 from ebla.topology.service import Coordination
 
@@ -114,6 +116,7 @@ class Presence:
         self._said_s = self._context.services.clock()
 
     def _report(self, now: PresenceRow) -> None:
+        own = self._coordination.own()
         processes.report(
             self._context.catalog,
             holder=self._context.holder,
@@ -124,10 +127,11 @@ class Presence:
             maintains=now.maintains,
             doing=now.doing,
             lease_us=int(self._lease_s * 1e6),
-            hosts=self._coordination.own(),
+            hosts=own,
             seen=now.seen,
             runner=self._assignment.runner if now.maintains else None,
             runner_lease_us=self._assignment.lease_us,
+            machine=look(self._context.nodes, own),
         )
         self._said = now
 

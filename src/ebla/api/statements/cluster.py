@@ -11,6 +11,8 @@ import pyarrow as pa
 from sqlalchemy import Connection
 
 from ebla.api.statements import answers, tablets
+from ebla.base.ids import NodeId
+from ebla.catalog import processes
 from ebla.catalog import topology as stored
 from ebla.errors import UsageError
 from ebla.model.topology import RequestKind, Topology
@@ -32,6 +34,10 @@ NODES = {
     "shards": "bigint",
     "tablets": "bigint",
     "storage_root": "string",
+    "disk_free": "bigint",
+    "disk_total": "bigint",
+    "load_1m": "double",
+    "cores": "bigint",
     "release": "string",
     "seen_version": "bigint",
     "request": "bigint",
@@ -81,7 +87,7 @@ def run(database: Database, statement: cs.ClusterStatement) -> Result:
             return answers.columns(context.sessions, {"request": pa.array([request], pa.int64()), "result": [result]})
         case cs.ShowNodes(like=like):
             with context.catalog.reading() as connection:
-                found = nodes(handshake.topology(connection))
+                found = nodes(connection, handshake.topology(connection))
             return Result(table=named_like(found, like), spark=lambda: context.spark)
         case cs.ShowRequests():
             with context.catalog.reading() as connection:
@@ -101,8 +107,9 @@ def _tablets(table: str, options: Mapping[str, object]) -> int:
     return tablets
 
 
-def nodes(state: Topology) -> pa.Table:
-    """Every node that the topology has heard of, by name."""
+def nodes(connection: Connection, state: Topology) -> pa.Table:
+    """Every node that the topology has heard of, by name; of one that is alive also its machine."""
+    machines = processes.machines(connection, state.holders)
     held = Counter(
         replica.host for layout in state.layouts.values() for replicas in layout.replicas for replica in replicas
     )
@@ -117,6 +124,7 @@ def nodes(state: Topology) -> pa.Table:
             "shards": member.shards,
             "tablets": held[member.id],
             "storage_root": member.root,
+            **_machine(machines.get(member.id, processes.UNKNOWN), member.id),
             "release": member.release,
             "seen_version": state.seen.get(member.id),
             "request": open_requests.get(member.id),
@@ -125,6 +133,16 @@ def nodes(state: Topology) -> pa.Table:
         for member in sorted(state.members.values(), key=lambda member: (member.name, member.id))
     ]
     return types.table_of(NODES, found)
+
+
+def _machine(machine: processes.Machine, node: NodeId) -> dict[str, object]:
+    disk = machine.disks.get(node)
+    return {
+        "disk_free": None if disk is None else disk.free,
+        "disk_total": None if disk is None else disk.total,
+        "load_1m": machine.load_1m,
+        "cores": machine.cores,
+    }
 
 
 def requests_of(connection: Connection, state: Topology) -> pa.Table:
