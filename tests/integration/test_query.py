@@ -13,7 +13,9 @@ import pytest
 import ebla
 from ebla.predicates import conditions as c
 from ebla.predicates.values import ExactValue
+from ebla.query import picking
 from ebla.query.answer import Answer
+from ebla.storage import store
 from support.first_rows import costs
 from support.folding import fold
 from support.warehouse import connect, damage, file_of, host, live_runs, refused
@@ -126,6 +128,50 @@ def test_pages_by_cursor_and_by_the_last_row(db):
     whole = db.query("orders", where={"status": "open"}, order_by="-total")
     assert whole.rows()[:14] == [*first.rows(), *rest.rows()]
     assert whole.next is None
+
+
+def test_single_rows_of_a_table_that_has_no_room_in_memory_are_picked(tmp_path, monkeypatch):
+    kinds = {
+        "id": "BIGINT", "s": "STRING", "f": "DOUBLE", "d": "DECIMAL(20,3)", "day": "DATE", "at": "TIMESTAMP",
+        "local": "TIMESTAMP_NTZ", "b": "BOOLEAN", "raw": "BINARY", "tiny": "TINYINT",
+    }  # fmt: skip
+    rows = [
+        {
+            "id": i,
+            "s": None if i % 7 == 0 else f"é{i}",
+            "f": [math.nan, -0.0, math.inf, i / 3][i % 4],
+            "d": Decimal(i).scaleb(-3) * 10**15 if i % 5 else None,
+            "day": dt.date(1, 1, 1) + dt.timedelta(days=700 * i),
+            "at": dt.datetime(1900, 1, 1, tzinfo=dt.UTC) + dt.timedelta(days=97 * i, microseconds=i),
+            "local": dt.datetime(9999, 12, 31) - dt.timedelta(days=97 * i, microseconds=i),
+            "b": [True, False, None][i % 3],
+            "raw": bytes([i % 256, 0, 255]),
+            "tiny": i % 128,
+        }
+        for i in range(1000)
+    ]
+    where = {"id": ebla.one_of(3, 14, 15, 92, 653, 999, 5000)}
+    with connect(tmp_path / "w", auto_refresh=False) as db:
+        columns = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+        db.sql(f"CREATE TABLE t ({columns}, PRIMARY KEY (id)) WITH (tablets = 2)")
+        db.table("t").upsert(rows)
+        fold(db, "t", row_group_rows=10)
+        db.sql("ALTER TABLE t ADD COLUMN late INT")
+        db.sql("ALTER TABLE t ALTER COLUMN tiny TYPE INT")
+        wanted = db.query("t", where=where).to_arrow()
+    assert wanted.num_rows == 6
+    groups = list[int]()
+    read_groups = store.read_groups
+    monkeypatch.setattr(store, "read_groups", lambda *given: groups.append(len(given[3])) or read_groups(*given))
+    with connect(tmp_path / "w", auto_refresh=False, read_cache_bytes=0) as db:
+        monkeypatch.setattr(picking, "SPARSE_ROWS", 1_000)
+        assert str(db.query("t", where=where).to_arrow().to_pylist()) == str(wanted.to_pylist())
+        decoded, groups[:] = sum(groups), []
+        monkeypatch.setattr(picking, "SPARSE_ROWS", 64)
+        picked = db.query("t", where=where).to_arrow()
+    assert str(picked.to_pylist()) == str(wanted.to_pylist())
+    assert picked.schema == wanted.schema
+    assert sum(groups) == 6 < decoded  # those of the keys alone
 
 
 def test_a_table_without_a_key_is_paged_by_its_hidden_row_id(db):

@@ -85,9 +85,17 @@ class World:
 
 
 @contextmanager
-def world(down: tuple[str, ...] = (), rows_max: int = 200_000) -> Iterator[World]:
+def world(down: tuple[str, ...] = (), rows_max: int = 200_000, *, has_room: bool = True) -> Iterator[World]:
+    """`has_room`: whether anything read is kept in memory; if not, rows are picked one by one."""
     given: dict[str, Any] = {"auto_refresh": False, "level0_rows_max": rows_max}
-    with TemporaryDirectory() as folder, connect(Path(folder) / "w", **given) as db:
+    if not has_room:
+        given["read_cache_bytes"] = 0
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        TemporaryDirectory() as folder,
+        connect(Path(folder) / "w", **given) as db,
+    ):
+        patch.setattr("ebla.query.picking.SPARSE_ROWS", 0)
         columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
         db.sql(f"CREATE TABLE t ({columns}, PRIMARY KEY (a, b))")
         entries = ", ".join(f"{name} {COLUMNS[name]}" for name in INDEX)
@@ -113,9 +121,10 @@ COMMON = settings(
     collected=st.sampled_from([2, 20_000]),
     scan_us=st.sampled_from([0.0, 1e9, 4000.0]),
     rows_max=st.sampled_from([0, 8, 200_000]),
+    has_room=st.booleans(),
 )
-def test_answers_equal_a_plain_scan(down, steps, asked, collected, scan_us, rows_max):
-    with world(down, rows_max) as one, costs(collected, scan_us):
+def test_answers_equal_a_plain_scan(down, steps, asked, collected, scan_us, rows_max, has_room):
+    with world(down, rows_max, has_room=has_room) as one, costs(collected, scan_us):
         for what, argument in steps:
             one.step(what, argument)
         for request in asked:

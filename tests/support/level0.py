@@ -22,6 +22,7 @@ from ebla.predicates import values as v
 from ebla.predicates.access import AccessPath, base_path
 from ebla.query.overlay import Source
 from ebla.storage import runs as rf
+from ebla.storage.duck import Duck
 from ebla.storage.files import Root
 from ebla.storage.layers import Key, Layer, key_of
 from ebla.storage.store import Store
@@ -145,7 +146,8 @@ class Level0:
     def source(self, snapshot: Snapshot, store: Store, rows_max: int = 200_000) -> Source:
         cache = rf.LevelZeroCache(Lru("level 0", 2**28))
         roots = {NODE: Root(str(self.folder))}
-        return Source(snapshot=snapshot, roots=roots, store=store, cache=cache, level0_rows_max=rows_max)
+        duck = Duck(2**28)
+        return Source(snapshot=snapshot, roots=roots, store=store, cache=cache, lookups=duck, level0_rows_max=rows_max)
 
     def layers(self, store: Store, path: AccessPath, snapshot: Snapshot) -> list[Layer]:
         source = self.source(snapshot, store)

@@ -40,7 +40,7 @@ class Lru(Generic[Kept]):
 
     def __init__(self, name: str, bytes_max: int) -> None:
         self.name = name
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
         self._kept: OrderedDict[Hashable, tuple[Kept, int]] = OrderedDict()
         """The least recently used first."""
         self._bytes = 0
@@ -79,11 +79,11 @@ class Lru(Generic[Kept]):
 
     def put(self, name: Hashable, thing: Kept, size: int) -> None:
         taken = size + ENTRY_BYTES
-        if taken > self._bytes_max:
+        if taken > self.bytes_max:
             return
         with self._lock:
             self._forget(name)
-            while self._bytes + taken > self._bytes_max:
+            while self._bytes + taken > self.bytes_max:
                 self._forget(next(iter(self._kept)))
             self._kept[name] = thing, taken
             self._bytes += taken
@@ -111,7 +111,7 @@ class Lru(Generic[Kept]):
                 name=self.name,
                 entries=len(self._kept),
                 bytes=self._bytes,
-                bytes_max=self._bytes_max,
+                bytes_max=self.bytes_max,
                 hits=self._hits,
                 misses=self._misses,
             )

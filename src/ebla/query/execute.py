@@ -122,6 +122,7 @@ class Reader:
             roots=prepared.roots,
             store=self._store,
             cache=self._context.storage.level0,
+            lookups=self._context.storage.lookups,
             level0_rows_max=self._context.settings.level0_rows_max,
             divisions=prepared.divisions,
         )

@@ -48,9 +48,7 @@ def fetch(source: Source, base: AccessPath, keys: Sequence[Key], wanted: Sequenc
             f"{relation.name}: expected a row with {rf.show_key(relation, missing[0])}, which an index names, "
             "found none; check the index"
         )
-    found = [place for place in places if place is not None]
-    groups = {(place.run.id, place.group): (place.run, place.group) for place in found if place.run is not None}
-    return seek.taken(found, wanted, source.store.warm(source.roots, list(groups.values()), wanted))
+    return seek.taken([place for place in places if place is not None], wanted)
 
 
 def _places(seek: Seek, keys: Sequence[Key]) -> list[Place | None]:

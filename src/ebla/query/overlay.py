@@ -20,6 +20,7 @@ from ebla.model.snapshot import BEGINNING, Snapshot
 from ebla.predicates.access import AccessPath, PathColumn
 from ebla.query.run_keys import RunKeys, SortedRuns, Spot, UnsortedRuns, WantedKey
 from ebla.storage import runs as rf
+from ebla.storage.duck import Duck
 from ebla.storage.files import Root
 from ebla.storage.layers import LAYER_ROWS_MAX, Key, Layer, key_of
 from ebla.storage.store import Store, tokens_of
@@ -55,6 +56,7 @@ class Source:
     roots: Mapping[NodeId, Root]
     store: Store
     cache: rf.LevelZeroCache
+    lookups: Duck
     level0_rows_max: int
     """The most rows of level 0 that are merged in memory."""
     divisions: Divisions = field(default_factory=dict)

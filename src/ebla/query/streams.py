@@ -12,7 +12,6 @@ import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from ebla.predicates import values as v
 from ebla.predicates.conditions import SortColumn
 from ebla.query import plan as planning
 from ebla.query.overlay import IS_DELETED, LEVEL1, Overlay, Place, Source
+from ebla.query.picking import columns_of
 from ebla.query.plan import FittedPath, Interval
 from ebla.query.selection import SelectedGroups, Selection
 from ebla.storage import runs as rf
@@ -283,22 +283,15 @@ class Seek:
 
     # ---- what rows hold ---------------------------------------------------------------------------------
 
-    def taken(
-        self,
-        places: Sequence[Place],
-        wanted: Sequence[Column],
-        read: Mapping[tuple[RunId, int], Mapping[str, pa.Array]] = MappingProxyType({}),
-    ) -> pa.Table:
-        """Columns of rows, in the order of the places, under the asked relation's physical names.
-
-        `read`: those of row groups that were read before.
-        """
+    def taken(self, places: Sequence[Place], wanted: Sequence[Column]) -> pa.Table:
+        """Columns of rows, in the order of the places, under the asked relation's physical names."""
         if not places:
             return rf.physical_schema(wanted).empty_table()
+        columns = [self.here[c.physical] for c in wanted]
+        places, read = columns_of(self.source, places, columns)
         parts: dict[tuple[RunId | int, int], list[int]] = {}
         for number, place in enumerate(places):
             parts.setdefault((place.part if place.run is None else place.run.id, place.group), []).append(number)
-        columns = [self.here[c.physical] for c in wanted]
         pieces: list[list[pa.Array]] = []
         back, before = [0] * len(places), 0
         for numbers in parts.values():
@@ -307,8 +300,7 @@ class Seek:
                 rows = self.overlay.layer(first.part).rows
                 found: Mapping[str, pa.Array] = {c.physical: rows.column(c.physical) for c in columns}
             else:
-                kept = read.get((first.run.id, first.group))
-                found = kept or self.store.columns(self.roots, first.run, first.group, columns)
+                found = read[first.run.id, first.group]
             at = [places[number].at for number in numbers]
             least, size = min(at), max(at) - min(at) + 1
             if size > SPARSE * len(at) + WINDOW:

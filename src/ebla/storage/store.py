@@ -59,6 +59,11 @@ class Footer:
     _spans: dict[tuple[str, ...], list[tuple[v.Ranks, v.Ranks]]] = field(default_factory=dict)
 
     @cached_property
+    def begins(self) -> Sequence[int]:
+        """The number of the first row of each row group in the file."""
+        return list(itertools.accumulate(self.rows, initial=0))
+
+    @cached_property
     def is_sorted(self) -> bool:
         """Whether a file of level 0 says that it has the order of its relation. Spark sorts what has no tokens."""
         return TOKEN not in self.schema.names or rf.ORDERED in (self.schema.metadata or {})
@@ -164,6 +169,15 @@ class Store:
             self._footers.put(run.id, found, FOOTER_TIMES * found.metadata.serialized_size)
         return found
 
+    @property
+    def columns_bytes_max(self) -> int:
+        """How many bytes of decoded columns are kept at most."""
+        return self._columns.bytes_max
+
+    def has_columns(self, run: Run, group: int, columns: Sequence[Column]) -> bool:
+        """Whether these columns of a row group are in memory."""
+        return self._columns.get_all([(run.id, group, c.physical, c.type) for c in columns]) is not None
+
     def columns(
         self, roots: Mapping[NodeId, Root], run: Run, group: int, columns: Sequence[Column]
     ) -> dict[str, pa.Array]:
@@ -190,7 +204,7 @@ class Store:
         tables = from_copy(roots, run, lambda root: read_groups(root, run, footer, groups, stored))
         found: list[dict[str, pa.Array]] = []
         for group, table in zip(groups, tables, strict=True):
-            arrays = {c.physical: _today(table, c, footer.rows[group]) for c in columns}
+            arrays = {c.physical: today(table, c, footer.rows[group]) for c in columns}
             for column in columns:
                 array = arrays[column.physical]
                 self._columns.put((run.id, group, column.physical, column.type), array, array.get_total_buffer_size())
@@ -462,7 +476,8 @@ def read_groups(root: Root, run: Run, footer: Footer, groups: Sequence[int], nam
     return [file.read_row_group(group, columns=list(names), use_threads=False) for group in groups]
 
 
-def _today(read: pa.Table, column: Column, rows: int) -> pa.Array:
+def today(read: pa.Table, column: Column, rows: int) -> pa.Array:
+    """A column of rows that were read of a file, in today's type. One that the file does not have is NULL."""
     kind = types.to_arrow(column.type)
     index = read.schema.get_field_index(column.physical)
     if index < 0:
