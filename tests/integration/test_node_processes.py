@@ -9,14 +9,16 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import httpx
 import pytest
 
 import support
+from ebla.base.system_processes import is_there
 from ebla.catalog import topology
 from ebla.catalog.store import Catalog
-from ebla.cluster import local_cluster
+from ebla.cluster import local_cluster, spark_standalone
 from ebla.cluster import place as node_place
 from ebla.demo.cluster.story import started
 from ebla.errors import NodeUnavailableError
@@ -27,6 +29,9 @@ from ebla.model.topology_changes import SetNodeBuild
 from support.clusters import sql
 
 pytestmark = pytest.mark.process
+
+FIRST_PORT = 19_300
+"""Where no other test looks for free ports."""
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +58,30 @@ def test_nodes_that_die_come_back_and_nothing_is_lost(cluster: local_cluster.Loc
     assert sorted(sql(cluster, "n2", "SELECT id, word FROM t WHERE id >= 0 ORDER BY id LIMIT 10")) == [
         [1, "one"], [2, "two"],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("missing", ["Spark", "the first token"])
+def test_a_cluster_that_does_not_come_up_can_be_stopped_and_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+):
+    def fails(*given: object) -> NoReturn:
+        raise NodeUnavailableError(f"expected {missing}")
+
+    monkeypatch.setattr(spark_standalone, "start", lambda *given: ())
+    place, standing = (spark_standalone, "start") if missing == "Spark" else (local_cluster, "first_token")
+    with monkeypatch.context() as patched:
+        patched.setattr(place, standing, fails)
+        with pytest.raises(NodeUnavailableError, match=f"expected {missing}"):
+            local_cluster.up(tmp_path / "c", nodes=1, with_spark=0, spark="standalone", first_port=FIRST_PORT)
+    server = local_cluster.LocalCluster.read(tmp_path / "c").postgres.pid
+    assert server is not None
+    local_cluster.down(tmp_path / "c")
+    assert not is_there(server)
+    try:
+        back = local_cluster.up(tmp_path / "c")
+        assert [row[:3] for row in sql(back, "n1", "SHOW NODES")] == [["n1", "normal", True]]
+    finally:
+        local_cluster.down(tmp_path / "c", remove=True)
 
 
 def test_a_node_stops_in_time_and_says_so(cluster: local_cluster.LocalCluster):

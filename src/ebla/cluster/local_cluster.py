@@ -191,6 +191,9 @@ def up(
 ) -> LocalCluster:
     """Make and start a cluster, or start again what does not run of the one that is there.
 
+    What is to be made is written before anything of it runs: if it does not come up, `down` ends what does, and `up`
+    goes on.
+
     `with_spark`: the number of nodes that have Spark, the first ones. `first_port`: where free ports are looked for;
     clusters that are started at the same moment need different ones.
     """
@@ -205,30 +208,29 @@ def up(
     of_postgres = POSTGRES_PORT if first_port is None else first_port + 50
     port, password = free_port(set(), first=of_postgres), secrets.token_hex(16)
     postgres = Postgres.create(directory / "postgres", port, password)
-    postgres.start()
-    pids = spark_standalone.start(directory) if spark == "standalone" else ()
     cluster = LocalCluster(
         directory=directory, postgres_directory=postgres.directory, postgres_port=port, password=password, spark=spark,
         secret=secrets.token_hex(16),
-        spark_pids=pids, settings=dict(settings or {}), first_port=first_port or FIRST_PORT, local_roots=local_roots,
+        settings=dict(settings or {}), first_port=first_port or FIRST_PORT, local_roots=local_roots,
     )  # fmt: skip
     for number in range(1, nodes + 1):
         cluster = cluster.added(f"n{number}", spark=with_spark is None or number <= with_spark)
     cluster.write()
-    first, *rest = (node.name for node in cluster.nodes)
-    cluster.wait(first, cluster.start(first, found=directory.name))
-    cluster = replace(cluster, token=first_token(cluster))
-    cluster.write()
-    started = {name: cluster.start(name) for name in rest}
-    for name, process in started.items():
-        cluster.wait(name, process)
-    return cluster
+    return again(cluster)
 
 
 def again(cluster: LocalCluster) -> LocalCluster:
+    """Start what does not run. The first node founds the cluster, unless that is done."""
     cluster.postgres.start()
-    if cluster.spark == "standalone" and not all(is_there(pid) for pid in cluster.spark_pids):
-        cluster = replace(cluster, spark_pids=spark_standalone.start(cluster.directory, cluster.spark_pids))
+    pids = cluster.spark_pids
+    if cluster.spark == "standalone" and not (pids and all(is_there(pid) for pid in pids)):
+        cluster = replace(cluster, spark_pids=spark_standalone.start(cluster.directory, pids))
+        cluster.write()
+    if cluster.token is None:
+        first = cluster.nodes[0].name
+        if cluster.place(first) is None:
+            cluster.wait(first, cluster.start(first, found=cluster.directory.name))
+        cluster = replace(cluster, token=first_token(cluster))
         cluster.write()
     started = {one.name: cluster.start(one.name) for one in cluster.nodes if cluster.place(one.name) is None}
     for name, process in started.items():
@@ -237,7 +239,7 @@ def again(cluster: LocalCluster) -> LocalCluster:
 
 
 def first_token(cluster: LocalCluster) -> str:
-    """Make the first user, an administrator; its token."""
+    """Make the first user, an administrator, unless that is done; a token of it."""
     from ebla.api.connect import connect
 
     first = cluster.nodes[0].name
@@ -246,7 +248,8 @@ def first_token(cluster: LocalCluster) -> str:
         cluster.postgres.url, node=first, storage_root=root,
         auto_refresh=False, role="command",
     ) as database:  # fmt: skip
-        found: list[dict[str, Any]] = database.sql("CREATE USER admin ROLE admin").to_arrow().to_pylist()
+        database.sql("CREATE USER IF NOT EXISTS admin ROLE admin")
+        found: list[dict[str, Any]] = database.sql("ALTER USER admin ROTATE TOKEN").to_arrow().to_pylist()
     return str(found[0]["token"])
 
 

@@ -63,7 +63,10 @@ class Postgres:
 
     @classmethod
     def create(cls, wanted: Path, port: int, password: str) -> Postgres:
-        """Make the data directory, there or, where the server's user may not enter, in a temporary place."""
+        """Make the data directory, there or, where the server's user may not enter, in a temporary place.
+
+        Nothing is left of one that cannot be made.
+        """
         owner = _owner()
         directory = wanted.absolute()
         if owner is not None and not all(one.stat().st_mode & 0o001 for one in directory.parents):
@@ -72,13 +75,21 @@ class Postgres:
         if owner is not None:
             os.chown(directory, owner.pw_uid, owner.pw_gid)
         made = cls(directory=directory, port=port, password=password)
-        secret = directory / "password"
+        try:
+            made._initialize(owner)
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        return made
+
+    def _initialize(self, owner: pwd.struct_passwd | None) -> None:
+        secret = self.directory / "password"
         secret.touch(mode=0o600)
-        secret.write_text(password)
+        secret.write_text(self.password)
         if owner is not None:
             os.chown(secret, owner.pw_uid, owner.pw_gid)
-        made._run(
-            "initdb", "-D", str(made.data), "--username", USER, "--pwfile", str(secret), "--auth=scram-sha-256",
+        self._run(
+            "initdb", "-D", str(self.data), "--username", USER, "--pwfile", str(secret), "--auth=scram-sha-256",
             "--encoding=UTF8", "--locale=C", "--no-sync",
         )  # fmt: skip
         secret.unlink()
@@ -86,12 +97,11 @@ class Postgres:
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
             "timezone": "UTC",
-            "port": str(port),
+            "port": str(self.port),
             "max_connections": "200",
         }
-        with (made.data / "postgresql.conf").open("a") as conf:
+        with (self.data / "postgresql.conf").open("a") as conf:
             conf.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
-        return made
 
     @property
     def data(self) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -30,23 +31,36 @@ def url(directory: Path) -> str:
 
 
 def start(directory: Path, pids: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """Start master and worker, or the one of them that does not run any more; their process ids."""
+    """Start master and worker, or the one of them that does not run any more; their process ids.
+
+    If one of them does not come up, neither of those that were started is left.
+    """
     import pyspark
 
     home, folder = Path(pyspark.__file__).parent, directory / "spark"
-    folder.mkdir(exist_ok=True)
     ports = _ports(folder)
     page = f"http://127.0.0.1:{ports['web']}/json/"
     master, worker = (*pids, 0, 0)[:2]
-    if not is_there(master):
-        web = ("--webui-port", str(ports["web"]))
-        master = _run(home, folder, "Master", "--host", "127.0.0.1", "--port", str(ports["master"]), *web).pid
-        _wait(page, b'"status"')
-    if not is_there(worker):
-        size = ("--cores", str(EXECUTORS), "--memory", f"{EXECUTORS}g", "--work-dir", str(folder / "work"))
-        worker = _run(home, folder, "Worker", "--host", "127.0.0.1", "--webui-port", "0", *size, url(directory)).pid
-        _wait(page, b'"ALIVE"')
+    with contextlib.ExitStack() as started:
+        if not is_there(master):
+            web = ("--webui-port", str(ports["web"]))
+            process = _run(home, folder, "Master", "--host", "127.0.0.1", "--port", str(ports["master"]), *web)
+            started.callback(_end, process)
+            master = process.pid
+            _wait(page, b'"status"')
+        if not is_there(worker):
+            size = ("--cores", str(EXECUTORS), "--memory", f"{EXECUTORS}g", "--work-dir", str(folder / "work"))
+            process = _run(home, folder, "Worker", "--host", "127.0.0.1", "--webui-port", "0", *size, url(directory))
+            started.callback(_end, process)
+            worker = process.pid
+            _wait(page, b'"ALIVE"')
+        started.pop_all()
     return master, worker
+
+
+def _end(process: DetachedProcess) -> None:
+    process.kill()
+    process.wait()
 
 
 def _ports(folder: Path) -> dict[str, int]:
@@ -54,6 +68,7 @@ def _ports(folder: Path) -> dict[str, int]:
 
     file = folder / FILE
     if not file.exists():
+        folder.mkdir(exist_ok=True)
         master = free_port(set(), first=PORT)
         file.write_text(json.dumps({"master": master, "web": free_port({master}, first=WEB_PORT)}))
     found: dict[str, int] = json.loads(file.read_text())
