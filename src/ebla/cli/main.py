@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ebla.base import lazy
-from ebla.cli import failure
+from ebla.cli import failure, passwords
 from ebla.cli.commands import app
 
 SHORT = ("query", "status", "metrics")
@@ -54,6 +54,7 @@ def _command_of(arguments: Sequence[str]) -> str | None:
 
 def main() -> None:
     """The program. Unlike `run` it also settles what concerns the whole process: its modules, logs and streams."""
+    passwords.hide()
     arguments = sys.argv[1:]
     is_short = _command_of(arguments) in SHORT
     if is_short:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -71,31 +69,12 @@ def start(
     Flags go before the environment (EBLA_NODE_NAME and so on), and that before the file.
     """
     flags = {k: v for k, v in locals().items() if k not in ("config",) and v not in (None, [])}
-    _hide_password(catalog)
     from ebla.cluster import config as configuration
     from ebla.cluster import logs, process
 
     settled = configuration.load(config, flags)
     logs.install(settled.log_format)
     process.run(settled)
-
-
-def _hide_password(catalog: str | None) -> None:
-    """Start this program again without a password among its arguments, which other users of the machine can list."""
-    from ebla.cluster.config import PREFIX
-
-    if catalog is None or "@" not in catalog or ":" not in catalog.partition("://")[2].rpartition("@")[0]:
-        return
-    left, skip = list[str](), False
-    for argument in sys.argv[1:]:
-        if skip or argument.startswith("--catalog="):
-            skip = False
-        elif argument == "--catalog":
-            skip = True
-        else:
-            left.append(argument)
-    environment = {**os.environ, f"{PREFIX}CATALOG": catalog}
-    os.execve(sys.executable, [sys.executable, "-m", "ebla", *left], environment)
 
 
 @app.command("status")
