@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ebla.cli.passwords import has_password, without_passwords
+from ebla.base.addresses import has_password
+from ebla.cli.passwords import without_passwords
 from ebla.cluster.config import PREFIX, NodeConfig
 from support.warehouse import eventually
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ebla.cluster.config import load
 from ebla.cluster.local_cluster import toml
+from ebla.cluster.private_files import exposed
 from ebla.errors import UsageError
 
 ENOUGH = {"catalog": "postgresql://ebla@db/ebla", "name": "n1", "root": "/data/n1"}
@@ -76,6 +78,62 @@ def test_a_password_is_in_no_message():
     with pytest.raises(UsageError) as caught:
         load(None, {**ENOUGH, "catalog": "mysql://ebla:secret@db/ebla"}, {})
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "secrets"),
+    [
+        ({"catalog": "postgresql://ebla:secret@db/ebla"}, "it has the catalog"),
+        ({"catalog": "postgresql://ebla@db/ebla?password=secret"}, "it has the catalog"),
+        ({"secret": "of sixteen letters"}, "it has the secret"),
+        ({"catalog": "postgresql://ebla:secret@db/ebla", "secret": "of sixteen letters"}, "the catalog and the secret"),
+    ],
+)
+def test_a_file_with_a_secret_is_read_by_no_other_user(tmp_path: Path, said: dict[str, str], secrets: str):
+    file = tmp_path / "node.toml"
+    file.write_text(toml({**ENOUGH, **said}))
+    file.chmod(0o604)
+    with pytest.raises(UsageError) as caught:
+        load(file, {"shards": 0}, {})
+    for part in (f"{secrets}, found {file} of mode 604; chmod 600 {file}, or say insecure", "shards: "):
+        assert part in str(caught.value)
+    for insecure in ({"EBLA_NODE_INSECURE": "true"}, {"EBLA_NODE_INSECURE": "1"}):
+        assert load(file, {}, insecure).name == "n1"
+    with pytest.raises(UsageError, match="config: expected a file that no other user reads"):
+        load(file, {}, {"EBLA_NODE_INSECURE": "false"})
+    file.chmod(0o600)
+    assert load(file, {}, {}).name == "n1"
+
+
+def test_a_file_without_a_secret_may_be_read_by_everyone(tmp_path: Path):
+    file = tmp_path / "node.toml"
+    file.write_text(toml(ENOUGH))
+    file.chmod(0o644)
+    assert load(file, {}, {"EBLA_NODE_SECRET": "of sixteen letters"}).name == "n1"
+
+
+def test_the_key_of_a_node_is_read_by_no_other_user(tmp_path: Path):
+    files = {name: tmp_path / name for name in ("tls_cert", "tls_key")}
+    for file in files.values():
+        file.touch()
+        file.chmod(0o644)
+    given = {**ENOUGH, **{name: str(file) for name, file in files.items()}}
+    with pytest.raises(UsageError, match=r"tls_key: expected .* as it is the key of the node, found .* of mode 644;"):
+        load(None, given, {})
+    assert load(None, {**given, "insecure": True}, {}).address.has_tls
+    files["tls_key"].chmod(0o400)
+    assert load(None, given, {}).address.has_tls
+
+
+@pytest.mark.parametrize(("owner", "mode", "is_exposed"), [(0, 0o640, False), (0, 0o660, True), (1, 0o640, True)])
+def test_the_group_may_read_what_belongs_to_root(tmp_path: Path, owner: int, mode: int, is_exposed: bool):
+    file = tmp_path / "key"
+    file.touch()
+    file.chmod(mode)
+    found = SimpleNamespace(st_mode=file.stat().st_mode, st_uid=owner)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Path, "stat", lambda path: found)
+        assert (exposed(file, "it is a key") is not None) is is_exposed
 
 
 def test_a_founder_means_the_cluster_that_it_founds():

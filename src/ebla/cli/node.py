@@ -53,7 +53,8 @@ def start(
         str | None, typer.Option(metavar="FILE", help="Verifies the certificates of other nodes.")
     ] = None,
     insecure: Annotated[
-        bool | None, typer.Option("--insecure", help="Listen beyond this machine without TLS or without users.")
+        bool | None,
+        typer.Option("--insecure", help="Do without TLS and users beyond this machine, and private files."),
     ] = None,
     users: Annotated[
         bool | None, typer.Option("--users/--no-users", help="Ask clients for tokens, or for none.")

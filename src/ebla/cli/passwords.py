@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ebla.base.addresses import has_password
+
 VARIABLES: Mapping[str, str] = {
     "--warehouse": "EBLA_WAREHOUSE",
     "-w": "EBLA_WAREHOUSE",
@@ -44,12 +46,6 @@ def without_passwords(arguments: Sequence[str]) -> tuple[list[str], dict[str, st
     hidden = {one.variable for one in found if one.variable is not None and has_password(one.address)}
     left = [word for one in found if one.variable not in hidden for word in one.words]
     return left, {one.variable: one.address for one in found if one.variable is not None and one.variable in hidden}
-
-
-def has_password(address: str) -> bool:
-    """`postgresql://user:password@host/database`, or with `?password=…` behind it."""
-    rest = address.partition("://")[2]
-    return ":" in rest.rpartition("@")[0] or "password=" in rest.partition("?")[2]
 
 
 def _arguments(arguments: Sequence[str]) -> Iterator[_Argument]:

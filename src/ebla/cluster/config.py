@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from ebla.base.addresses import has_password
 from ebla.base.settings import Settings
 from ebla.catalog.store import is_postgres
+from ebla.cluster.private_files import exposed
 from ebla.errors import EblaError, UsageError
 from ebla.server.listener import Address
 from ebla.server.options import Limits
@@ -45,7 +47,10 @@ class NodeConfig(BaseModel):
     secret: str | None = Field(
         None, min_length=16, description="What nodes prove to each other that they belong together with."
     )
-    insecure: bool = Field(False, description="Listen beyond this machine without TLS or without users.")
+    insecure: bool = Field(
+        False,
+        description="Listen beyond this machine without TLS or without users; take secrets of files that others read.",
+    )
     users: bool = Field(True, description="Ask clients for tokens; without, every client is an administrator.")
     load_from: list[str] = Field(default_factory=list, description="LOAD reads files below these directories alone.")
     log_format: Literal["text", "json"] = Field("text", description="How log lines look.")
@@ -77,7 +82,8 @@ class NodeConfig(BaseModel):
 def load(file: Path | None, flags: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> NodeConfig:
     """The configuration of a node; all mistakes in it are said at once."""
     mistakes = list[str]()
-    given = {**_of_file(file, mistakes), **_of_environment(environment, mistakes)}
+    of_file = _of_file(file, mistakes)
+    given = {**of_file, **_of_environment(environment, mistakes)}
     given |= {name: value for name, value in flags.items() if value is not None}
     config: NodeConfig | None = None
     try:
@@ -85,6 +91,8 @@ def load(file: Path | None, flags: Mapping[str, object], environment: Mapping[st
     except ValidationError as error:
         mistakes += [_said(one) for one in error.errors()]
     mistakes += _of_settings(given.get("settings", {}))
+    if not _is_insecure(given):
+        mistakes += _exposed(file, of_file, given)
     if config is not None:
         mistakes += _wrong(config)
     if mistakes or config is None:
@@ -100,6 +108,29 @@ def _of_file(file: Path | None, mistakes: list[str]) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         mistakes.append(f"config: expected a TOML file, found {file}: {error}")
         return {}
+
+
+def _is_insecure(given: Mapping[str, Any]) -> bool:
+    try:
+        return TypeAdapter(bool).validate_python(given.get("insecure", False))
+    except ValidationError:
+        return False
+
+
+def _exposed(file: Path | None, of_file: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """Files with secrets that other users of the machine can read."""
+    found = list[str]()
+    secrets = [name for name in ("catalog", "secret") if _is_secret(name, of_file.get(name))]
+    if file is not None and secrets and (wrong := exposed(file, f"it has the {' and the '.join(secrets)}")):
+        found.append(f"config: {wrong}")
+    key = given.get("tls_key")
+    if isinstance(key, str) and (wrong := exposed(Path(key), "it is the key of the node")):
+        found.append(f"tls_key: {wrong}")
+    return found
+
+
+def _is_secret(name: str, value: object) -> bool:
+    return isinstance(value, str) and (name == "secret" or has_password(value))
 
 
 def _of_environment(environment: Mapping[str, str], mistakes: list[str]) -> dict[str, Any]:
