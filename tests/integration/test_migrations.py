@@ -255,6 +255,28 @@ def test_c7_a_full_disk_on_the_target_reverts(db, monkeypatch):
     assert placed(db, 0) == (target,)
 
 
+def test_a_replica_that_cannot_be_made_is_tried_again_after_growing_pauses(db, monkeypatch):
+    real = copies.copy_checked
+
+    def torn(read: Root, written: Root, path: str, size: int, beside: str) -> None:
+        raise StorageFullError(f"{path}: expected room for the write, found the disk full")
+
+    monkeypatch.setattr(copies, "copy_checked", torn)
+    db.sql("CREATE TABLE u (id BIGINT PRIMARY KEY) WITH (tablets = 1)")
+    db.table("u").upsert([{"id": 1}])
+    request = db.sql("ALTER TABLE u SET (replication = 3)").one()[0]
+
+    def begun_us() -> list[int]:
+        found = db.sql("SELECT committed_at FROM system.history WHERE reason LIKE 'begin 1 moves%' ORDER BY version")
+        return [int(at.timestamp() * 1_000_000) for (at,) in found.rows()]
+
+    eventually(lambda: len(begun_us()) > 4)  # each of two nodes three times, or one of them
+    times = begun_us()
+    assert times[4] - times[0] > 2_500_000, "one of the two has rested for 1 s and for 2 s"
+    monkeypatch.setattr(copies, "copy_checked", real)
+    assert db.sql(f"WAIT FOR REQUEST {request}").one()[1] == "u has 3 copies of each tablet"
+
+
 def test_c6_the_resurrection_of_deleted_rows_in_nine_steps_fails(db, monkeypatch):
     """The story of the deleted row that comes back, in nine steps, on real files."""
     source = placed(db, 0)[0]  # 1, 2: rows of a tablet are on its replica

@@ -143,6 +143,29 @@ def test_constraints_hold_through_any_failure_and_the_plans_end(
             assert len(replicas) == one.replication or tablet in {of for of, _ in stuck}
 
 
+@given(clusters(), st.data())
+def test_no_tablet_comes_to_a_node_that_rests_and_all_is_right_when_none_does(
+    state: Topology, data: st.DataObject
+) -> None:
+    draw, nodes = data.draw, sorted(state.members)
+    for _ in range(draw(st.integers(0, 6))):
+        state = happen(state, data)
+        found = plan(state)
+        tried = {move.tablet: None if move.pending is None else move.pending.host for move in found.moves}
+        rests = {
+            tablet: frozenset({*draw(st.lists(st.sampled_from([None, *nodes]), max_size=3)), node})
+            for tablet, node in tried.items()
+        }
+        again = plan(replace(state, paused=rests))
+        assert_allowed(state, again.moves, Limits())
+        for move in again.moves:
+            pending = None if move.pending is None else move.pending.host
+            assert pending not in rests.get(move.tablet, ())
+        assert {one.tablet for one in again.stuck} == {one.tablet for one in found.stuck}, "it is not stuck, but waits"
+        state = start(state, again.moves)
+    settle(end(state, *state.transitions))
+
+
 # ---- convergence ----------------------------------------------------------------------------------------
 
 

@@ -216,6 +216,9 @@ class Roots:
     def files(self) -> Copies:
         return Copies(self._host)
 
+    def own(self, node: NodeId) -> None:
+        """Disks of the simulation have no size to tell of."""
+
     def of(self, locations: Collection[NodeId]) -> dict[NodeId, Disk]:
         disks = self._host.world.disks
         return {node: disks[node] for node in locations}

@@ -9,7 +9,7 @@ import pytest
 from ebla.base.ids import NodeId, RelationId, TabletId
 from ebla.model.lifecycle.node import NodeState
 from ebla.model.tasks import Replica
-from ebla.model.topology import Member, Resize, ResizeType, TransitionKind
+from ebla.model.topology import Member, Resize, ResizeType, Tablet, Topology, TransitionKind
 from ebla.model.topology_changes import BeginTransition
 from ebla.topology import census, coordinator
 from ebla.topology.balancer import Limits, plan
@@ -18,6 +18,7 @@ from support.topologies import begun, bytes_of, end, layout, member, moves_of, s
 MIGRATION, REBUILD = TransitionKind.MIGRATION, TransitionKind.REBUILD
 ONE = Limits(streams_per_shard=1)
 MANY = Limits(streams_per_shard=100)
+TABLET: Tablet = RelationId(1), TabletId(0)
 
 
 def nodes(*names: str, dc: str = "dc1", rack: str = "r1", shards: int = 1) -> list[Member]:
@@ -232,6 +233,58 @@ def test_a_busy_target_is_waited_for() -> None:
     state = topology(members, layout([[("a", shard)] for shard in range(4)]))
     found = plan(state, ONE)
     assert (len(found.moves), found.stuck) == (1, ())
+
+
+# ---- pauses ---------------------------------------------------------------------------------------------
+
+
+def resting(state: Topology, *hosts: str | None) -> Topology:
+    """The first tablet is not to come to these nodes yet."""
+    return replace(state, paused={TABLET: frozenset(None if one is None else NodeId(one) for one in hosts)})
+
+
+def test_a_replica_is_made_elsewhere_while_a_node_rests() -> None:
+    leaves = member("a", state=NodeState.DECOMMISSIONING)
+    state = topology([leaves, *nodes("b", "c")], layout([["a"]]))
+    assert moves_of(plan(resting(state, "b"))) == [(0, "a", "c")]
+    assert moves_of(plan(resting(state, "c"))) == [(0, "a", "b")]
+    both = plan(resting(state, "b", "c"))
+    assert (both.moves, both.stuck) == ((), ()), "it is made when one of them has rested"
+
+
+def test_a_node_that_rests_sends_no_replica_to_another_datacenter() -> None:
+    members = [member("a", state=NodeState.DECOMMISSIONING), *nodes("b"), member("far", dc="dc2")]
+    state = topology(members, layout([["a"]]))
+    assert plan(resting(state, "b")).moves == ()
+    alone = topology([members[0], members[2]], layout([["a"]]))
+    assert moves_of(plan(alone)) == [(0, "a", "far")]
+
+
+def test_the_node_that_replaces_another_is_waited_for_while_it_rests() -> None:
+    heir = replace(member("d", state=NodeState.REPLACING), replaced=NodeId("a"))
+    state = topology([*nodes("a", "b", "c"), heir], layout([["a", "b"]]), dead=["a"])
+    assert moves_of(plan(state)) == [(0, "a", "d")]
+    assert plan(resting(state, "d")).moves == ()
+
+
+def test_a_replica_too_many_rests_after_it_could_not_be_given_up() -> None:
+    state = topology(nodes("a", "b"), layout([["a", "b"]], replication=1))
+    assert plan(state).moves
+    assert plan(resting(state, None)).moves == ()
+
+
+def test_bytes_racks_and_shards_pass_over_a_node_that_rests() -> None:
+    bytes_ = topology(nodes("a", "b"), layout([["a"]] * 2))
+    assert moves_of(plan(resting(bytes_, "b"))) == [(1, "a", "b")]
+    racks = topology([*nodes("a", "b"), member("c", rack="r2")], layout([["a", "b"]]))
+    assert moves_of(plan(racks)) == [(0, "a", "c")]
+    assert plan(resting(racks, "c")).moves == ()
+    shards = topology(nodes("a", shards=2), layout([["a"]] * 2))
+    assert [move.tablet for move in plan(shards).moves] == [TABLET]
+    assert [move.tablet[1] for move in plan(resting(shards, "a")).moves] == [1]
+    merge = Resize(type=ResizeType.MERGE, number=1)
+    pair = replace(topology(nodes("a", "b"), layout([["a"], ["b"]], resize=merge)), balancing=True)
+    assert moves_of(plan(resting(pair, "b"))) == [(1, "b", "a")]
 
 
 # ---- resize ---------------------------------------------------------------------------------------------

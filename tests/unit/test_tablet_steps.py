@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from ebla.base.ids import NodeId, RelationId, TabletId, TransactionId, Version
+from ebla.errors import TransactionClosedError
+from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.barrier import Open, late
 from ebla.model.lifecycle.node import NodeState
@@ -148,6 +150,43 @@ def test_the_leader_looks_again_at_once_only_where_copies_were_made(
         replace(topology(one), lacking={one.tablet: 2})
     )
     assert len(calls) == news
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (ValueError("expected a number"), "ValueError: expected a number"),
+        (TransactionClosedError("the session is closed"), None),
+    ],
+)
+def test_an_error_that_no_copier_foresees_takes_the_transition_back(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, failure: str | None
+):
+    class Here:
+        node, committed = NodeId("a"), list[c.Update]()
+
+        @property
+        def catalog(self):
+            return self
+
+        def begin(self, work):
+            work()
+
+        def decide(self, make, *, node):
+            self.committed += make(None, Version(20)).updates
+
+    def stream(*_):
+        raise error
+
+    monkeypatch.setattr(migration, "stream", stream)
+    one, here, calls = replace(moving(S.STREAMING), session="s"), Here(), []
+    state = replace(topology(one), lacking={one.tablet: 2})
+    copies = migration.Migration(here, here, lambda: calls.append(1))  # type: ignore[arg-type]
+    for _ in range(2):  # the second round finds nothing under way
+        copies.act(state)
+    noted = [t.FailTransition(tablet=one.tablet, stage=S.STREAMING, failure=failure)] if failure else []
+    assert here.committed == noted * 2
+    assert len(calls) == len(noted) * 2
 
 
 def test_tablets_of_a_relation_that_come_to_one_node_are_copied_one_after_the_other(monkeypatch: pytest.MonkeyPatch):

@@ -279,6 +279,9 @@ class Topology:
     balancing: bool = True
     rebuilt: Mapping[int, RebuildResult] = field(default_factory=dict)
     """The requests to rebuild a node whose node has what can be copied to it."""
+    paused: Mapping[Tablet, frozenset[NodeId | None]] = field(default_factory=dict)
+    """Nodes that a tablet could not come to a while ago, and is not to come to yet; `None`: it could not give up a
+    replica."""
     unreached: Mapping[NodeId, Mapping[str, int]] = field(default_factory=dict)
     """Of each dead node, how many runs of each relation it has that no live node has."""
     empty: frozenset[Tablet] = frozenset()

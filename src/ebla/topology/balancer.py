@@ -13,6 +13,9 @@ flight counts as done (`ebla.topology.load`), so the next plan continues the las
 
 While a replica of the first or third part waits for a stream, the last two do nothing.
 
+A node that a tablet could not come to a while ago is passed over for that tablet, as if it had a replica of it, until
+it has rested (`ebla.topology.pauses`). The replica is made on another node, in the same datacenter, or later.
+
 It ends, because each part does its own work without undoing that of the parts before it, and each move of the bytes
 makes the sum of the squares smaller. It does not go back and forth when tablets grow and shrink, because of two gaps:
 nodes whose bytes differ by less than `tolerance` of the mean are even, and a replica moves only if its bytes are at
@@ -29,6 +32,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from ebla.base.ids import NodeId, TabletId
 from ebla.model.lifecycle.node import NodeState, may_hold
@@ -162,16 +166,19 @@ def _make(scratch: _Scratch, place: Place) -> None:
     load = scratch.load
     leaving = next((one for one in place.replicas if _must_leave(load, one.host)), None)
     if len(place.replicas) > place.layout.replication:
-        scratch.add(place, TransitionKind.MIGRATION, _most_dispensable(load, place), None, "one replica too many")
+        if None not in load.paused(place):
+            scratch.add(place, TransitionKind.MIGRATION, _most_dispensable(load, place), None, "one replica too many")
         return
     is_source = leaving is not None and _is_drained(load, leaving.host)
     has_rows = (place.layout.relation, place.tablet) not in load.topology.empty
     if has_rows and not is_source and not load.members_alive(one for one in place.replicas if one != leaving):
         scratch.give_up(place, leaving, "expected a live replica to copy from, found none")
         return
-    pending, possible = _target(load, place, leaving)
-    if not possible:
+    pending, choice = _target(load, place, leaving)
+    if choice is Choice.NONE:
         scratch.give_up(place, leaving, "expected a node without a replica of it, found none")
+    elif choice is Choice.RESTS:
+        return  # it is planned again when a node has rested
     elif pending is None or (leaving is not None and is_source and not load.may_stream(leaving)):
         scratch.waits = True
     else:
@@ -180,24 +187,34 @@ def _make(scratch: _Scratch, place: Place) -> None:
         scratch.add(place, kind, leaving, pending, reason)
 
 
-def _target(load: Load, place: Place, leaving: Replica | None) -> tuple[Replica | None, bool]:
+class Choice(Enum):
+    """Which nodes there are to make a replica on."""
+
+    SOME = auto()
+    RESTS = auto()
+    """Each of them rests, because the replica could not be made there."""
+    NONE = auto()
+
+
+def _target(load: Load, place: Place, leaving: Replica | None) -> tuple[Replica | None, Choice]:
     """Where a replica is made, if a stream is free there; and whether there is any such place."""
-    hosts = {one.host for one in place.replicas}
+    hosts, rests = {one.host for one in place.replicas}, load.paused(place)
     if leaving is not None:
         heir = load.successor.get(leaving.host)
         if heir in load.receivers and heir not in hosts:
-            return load.shard_for(heir), True
+            return (None, Choice.RESTS) if heir in rests else (load.shard_for(heir), Choice.SOME)
     others = [one for one in place.replicas if one != leaving]
     near = {load.rack_of[one.host].datacenter for one in ([leaving] if leaving else others) if one.host in load.rack_of}
     crowd = load.crowd(others)
     with_room = [rack for rack in load.nodes_of if load.has_room(rack, hosts)]
     racks = [rack for rack in with_room if rack.datacenter in near] or with_room
-    if not racks:
-        return None, False
-    fewest = min(crowd[rack] for rack in racks)
-    found = [load.emptiest(rack, hosts) for rack in racks if crowd[rack] == fewest]
+    awake = [rack for rack in racks if load.has_room(rack, hosts | rests)]
+    if not awake:
+        return None, Choice.RESTS if racks else Choice.NONE
+    fewest = min(crowd[rack] for rack in awake)
+    found = [load.emptiest(rack, hosts | rests) for rack in awake if crowd[rack] == fewest]
     free = [one for one in found if one is not None]
-    return min(free, key=lambda one: (load.bytes[one.host], one), default=None), True
+    return min(free, key=lambda one: (load.bytes[one.host], one), default=None), Choice.SOME
 
 
 def _most_dispensable(load: Load, place: Place) -> Replica:
@@ -235,7 +252,7 @@ def _follow(scratch: _Scratch, place: Place, leader: Place) -> bool:
     for leaving in place.replicas:
         if leaving.host in wanted or leaving.host not in load.receivers or not load.may_stream(leaving):
             continue
-        for host in sorted(wanted - hosts):
+        for host in sorted(wanted - hosts - load.paused(place)):
             if host in load.receivers and _keeps_racks(load, place, leaving, load.rack_of[host]):
                 pending = load.shard_for(host)
                 if pending is not None:
@@ -270,12 +287,12 @@ def _spread_over_racks(scratch: _Scratch, layouts: list[Layout]) -> None:
 def _part(scratch: _Scratch, place: Place) -> None:
     load = scratch.load
     crowd = load.crowd(place.replicas)
-    hosts = {one.host for one in place.replicas}
+    hosts = {one.host for one in place.replicas} | load.paused(place)
     for leaving in sorted(place.replicas, key=lambda one: (-load.bytes.get(one.host, 0), one)):
         rack = load.rack_of.get(leaving.host)
         if rack is None or crowd[rack] < 2 or leaving.host not in load.receivers:
             continue
-        empty = [one for one in load.racks(rack.datacenter) if not crowd[one]]
+        empty = [one for one in load.racks(rack.datacenter) if not crowd[one] and load.has_room(one, hosts)]
         found = [replica for one in empty if (replica := load.emptiest(one, hosts)) is not None]
         if empty and not (found and load.may_stream(leaving)):
             scratch.waits = True
@@ -374,7 +391,7 @@ def _not_more_crowded(of_replicas: tuple[Rack | None, ...], leaving: Rack, racks
 def _emptier(load: Load, place: Place, node: NodeId, racks: list[Rack], gap: float) -> Replica | None:
     """The emptiest node that a replica may go to, if it is so much emptier."""
     full = load.bytes[node]
-    hosts = {one.host for one in place.replicas}
+    hosts = {one.host for one in place.replicas} | load.paused(place)
     for rack in racks:
         for size, other in load.free[rack]:
             if full - size <= gap or 4 * place.size > 3 * (full - size):
@@ -412,7 +429,7 @@ def _even_shards(scratch: _Scratch, layouts: list[Layout]) -> None:
 def _change_shard(scratch: _Scratch, place: Place, replica: Replica, shards: set[Replica]) -> bool:
     load = scratch.load
     found = _next_shards(load, replica.host, shards)
-    if found is None or replica not in found[0]:
+    if found is None or replica not in found[0] or replica.host in load.paused(place):
         return False
     pending = found[1]
     if not (load.may_stream(replica) and load.may_stream(pending)):

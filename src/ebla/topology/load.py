@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 from ebla.base.ids import NodeId, RelationId, TabletId
@@ -21,6 +21,8 @@ from ebla.model.topology import Layout, Member, Topology, Transition, Transition
 from ebla.topology import census
 
 Replicas = tuple[Replica, ...]
+
+NOWHERE: frozenset[NodeId | None] = frozenset()
 
 
 class Rack(NamedTuple):
@@ -173,11 +175,15 @@ class Load:
     def racks(self, datacenter: str) -> list[Rack]:
         return [rack for rack in self.nodes_of if rack.datacenter == datacenter]
 
-    def has_room(self, rack: Rack, hosts: set[NodeId]) -> bool:
+    def paused(self, place: Place) -> frozenset[NodeId | None]:
+        """The nodes that a tablet is not to come to yet, because it could not a while ago."""
+        return self.topology.paused.get((place.layout.relation, place.tablet), NOWHERE)
+
+    def has_room(self, rack: Rack, hosts: Set[NodeId | None]) -> bool:
         """Whether a rack has a node that is none of these, be its shards busy or not."""
         return not self.nodes_of[rack] <= hosts
 
-    def emptiest(self, rack: Rack, hosts: set[NodeId]) -> Replica | None:
+    def emptiest(self, rack: Rack, hosts: Set[NodeId | None]) -> Replica | None:
         """Where a rack takes one more replica of a tablet that these hosts have."""
         for _, node in self.free.get(rack, ()):
             if node not in hosts:

@@ -11,7 +11,7 @@ from ebla.catalog.leadership import is_gone
 from ebla.catalog.rows import State
 from ebla.model.lifecycle.node import is_member
 from ebla.model.lifecycle.tablet import Stage
-from ebla.model.topology import RebuildResult, Topology, Transition
+from ebla.model.topology import RebuildResult, Tablet, Topology, Transition
 
 
 def load(
@@ -21,6 +21,7 @@ def load(
     holder: str = "",
     own: Collection[NodeId] = (),
     rebuilt: Mapping[int, RebuildResult] | None = None,
+    paused: Mapping[Tablet, frozenset[NodeId | None]] | None = None,
     sizes: layouts.Sizes | None = None,
 ) -> Topology:
     """All that a step is decided from. `own` are nodes of the process `holder`, which loads: it is alive, and sees what
@@ -49,6 +50,7 @@ def load(
         requests=topology.open_requests(state),
         balancing=topology.is_balancing(state),
         rebuilt=rebuilt or {},
+        paused=paused or {},
         unreached=layouts.unreached_runs(state, dead, seen.keys()),
         empty=layouts.empty_tablets(state, placed.values(), seen.keys()),
         unpublished=tuple(cdc.unpublished_generations(state)),

@@ -22,6 +22,7 @@ from ebla.model.scopes import TOPOLOGY
 from ebla.model.topology import Topology, Transition
 from ebla.tables import blockers
 from ebla.topology import barrier, loader
+from ebla.topology.pauses import Pauses
 from ebla.topology.ports import Host, Threads
 from ebla.topology.run_copies import stream
 
@@ -46,6 +47,8 @@ class Migration:
         self._then = then
         self._under_way: dict[str, Place] = {}
         """The sessions of tablets that are being copied, and where to."""
+        self.pauses = Pauses()
+        """What has gone back while this process led, and is not to be tried yet."""
         self.waited_for: Version | None = None
         """The oldest step that waits for transactions alone, when the leader last looked,"""
         self._relations: frozenset[RelationId] = frozenset()
@@ -86,11 +89,7 @@ class Migration:
     def _copy(self, one: Transition, session: str) -> None:
         is_news = False
         try:
-            copied = stream(self._host, one.tablet, session, self._stopping.is_set)
-            why = None if one.pending is None else copied.failed.get(one.pending.host)
-            if why is not None:
-                self._fail(one, why)
-            is_news = why is not None or copied.made > 0
+            is_news = self._stream(one, session)
         except EblaError as error:  # the session was closed, or the catalog does not answer: the next round looks again
             log.info("tablet=%d of=%d copies ended reason=%s", one.tablet[1], one.tablet[0], error)
         finally:
@@ -98,6 +97,21 @@ class Migration:
                 del self._under_way[session]
             if is_news:
                 self._then()
+
+    def _stream(self, one: Transition, session: str) -> bool:
+        """Copy what a tablet lacks, or note why that failed; whether anything was done."""
+        try:
+            copied = stream(self._host, one.tablet, session, self._stopping.is_set)
+        except EblaError:
+            raise
+        except Exception as error:  # what is not foreseen would come again with the next look
+            log.exception("tablet=%d of=%d expected copies, found an error", one.tablet[1], one.tablet[0])
+            self._fail(one, f"{type(error).__name__}: {error}")
+            return True
+        why = None if one.pending is None else copied.failed.get(one.pending.host)
+        if why is not None:
+            self._fail(one, why)
+        return why is not None or copied.made > 0
 
     def _fail(self, one: Transition, why: str) -> None:
         failed = t.FailTransition(tablet=one.tablet, stage=one.stage, failure=why)

@@ -84,8 +84,8 @@ class Rebuilds:
         with self._lock:
             if found is None or self._is_over():
                 self._under_way.discard(request.id)
-            else:
-                self._done[request.id] = found
+                return
+            self._done[request.id] = found
         self._then()
 
     def _is_over(self) -> bool:

@@ -180,6 +180,7 @@ class Coordination:
             holder=host.holder,
             own=self.own(),
             rebuilt=self._rebuilds.done,
+            paused=self._migration.pauses.at(host.services.clock()),
             sizes=self._sizes,
         )
         self._sizes = {relation: layout.bytes for relation, layout in state.layouts.items()}
@@ -213,14 +214,14 @@ class Coordination:
         if not leads:
             self._pause_s = POLL_S
         term = c.TermIs(lease=LEASE, holder=lease.holder, term=lease.term)
-        reasons, states = list[str](), list[Topology]()
+        decisions, states = list[c.Decision](), list[Topology]()
 
         def decide(connection: Connection, at: Version) -> c.Decision | None:
             states.append(self._load(connection))
             decision = self._decide(states[-1])
             if decision is None:
                 return None
-            reasons.append(decision.reason)
+            decisions.append(decision)
             hit("topology.before_commit")
             return replace(decision, requires=(term, *decision.requires))
 
@@ -235,7 +236,8 @@ class Coordination:
             return self._wait()
         self._pause_s = POLL_S
         hit("topology.committed")
-        log.info("topology: version=%d %s", committed.version, reasons[-1])
+        log.info("topology: version=%d %s", committed.version, decisions[-1].reason)
+        self._migration.pauses.note(states[-1].transitions, decisions[-1].updates, self._host.services.clock())
         self._follow(committed.version)
         return 0.0
 
