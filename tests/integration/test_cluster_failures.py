@@ -15,7 +15,6 @@ import httpx
 import pytest
 from sqlalchemy.engine import make_url
 
-import support
 from chaos.leaders import process_id, stopped_leader
 from ebla.base.ids import Version
 from ebla.catalog import rows, topology
@@ -26,6 +25,7 @@ from ebla.demo.cluster.load import TABLE, Load, Order, schema
 from ebla.demo.cluster.story import Story, started, wait
 from ebla.model.lifecycle.tablet import goes_back
 from ebla.topology.tablets import AFTER
+from support.clusters import imported_first, ports_between, refusing
 from support.proxy import Proxy
 
 pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.slow]
@@ -145,7 +145,7 @@ CUTS = {"one from the others": [{"n3"}, {"n1", "n2"}], "each from each": [{"n1"}
 def test_nodes_that_do_not_reach_each_other_work_on_through_the_catalog(story: Story, load: Load, tmp_path: Path):
     names = [one.name for one in story.cluster.nodes]
     for name in names:
-        restart(story, name, {"PYTHONPATH": imported_first("refusing"), "EBLA_TEST_REFUSED": str(tmp_path / name)})
+        restart(story, name, refusing(tmp_path / name))
     for number, groups in enumerate(CUTS.values()):
         with apart(story, groups, tmp_path), contextlib.closing(history_of(story)) as catalog:
             before = catalog.version()
@@ -166,11 +166,8 @@ WHOLE_MOVE = [f"{stage} -> {after or 'end'}" for stage, after in AFTER.items() i
 @contextlib.contextmanager
 def apart(story: Story, groups: list[set[str]], folder: Path) -> Iterator[None]:
     """Until the block ends, connections between nodes of different groups are refused; each node has met that."""
-    ports = {one.name: one.port for one in story.cluster.nodes}
     urls = {one.name: one.url for one in story.cluster.nodes}
-    refused = {
-        name: [ports[other] for other in ports if not {name, other} <= group] for group in groups for name in group
-    }
+    refused = ports_between(story.cluster, groups)
     logs = {name: story.cluster.directory / name / "log" for name in refused}
     sizes = {name: log.stat().st_size for name, log in logs.items()}
     for name, those in refused.items():
@@ -200,11 +197,6 @@ def steps_since(catalog: Catalog, version: Version) -> list[str]:
     with catalog.reading() as connection:
         found = rows.find(connection, s.history, "version", version=rows.Above(version))
     return [step for row in found if row.reason.startswith("tablet ") for step in row.reason.split("; ")]
-
-
-def imported_first(folder: str) -> str:
-    """Where Python looks for modules, with a folder of `tests/support` before all others."""
-    return os.pathsep.join(filter(None, [str(Path(support.__path__[0]) / folder), os.environ.get("PYTHONPATH")]))
 
 
 def restart(story: Story, name: str, environment: dict[str, str]) -> None:
