@@ -1,5 +1,6 @@
 /** Requests to the node that served this page, with the user's token. */
 import { signal } from "@preact/signals";
+import { forget, keepFor } from "./kept";
 
 export type Value = string | number | boolean | null | Value[] | { [name: string]: Value };
 export type Row = { [column: string]: Value };
@@ -113,16 +114,22 @@ export function objects(found: Rows): Row[] {
 
 export async function signIn(given: string, keep: boolean): Promise<void> {
   token.value = given;
-  me.value = await get<Me>("/v1/me");
+  await start();
   refused.value = false;
   (keep ? localStorage : sessionStorage).setItem(KEPT, given);
 }
 
+/** Learn who the user is and what it may. */
 export async function start(): Promise<void> {
-  me.value = await get<Me>("/v1/me");
+  const given = token.value;
+  const found = await get<Me>("/v1/me");
+  if (token.value !== given) return; // another user has signed in meanwhile, or this one out
+  keepFor(found.name);
+  if (JSON.stringify(found) !== JSON.stringify(me.value)) me.value = found;
 }
 
 export function signOut(): void {
+  forget();
   sessionStorage.removeItem(KEPT);
   localStorage.removeItem(KEPT);
   token.value = null;

@@ -22,27 +22,28 @@ interface Spot {
 /** Lanes one below the other, each with its cells in rows. */
 export function Cells(given: { cells: Cell[]; lanes: string[]; label: string; size?: number }) {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const before = useRef(new Map<string, Spot>());
+  const seen = useRef(new Map<string, Spot>());
 
   useEffect(() => {
     const element = canvas.current!;
+    const parent = element.parentElement!;
     let frame = 0;
+    let width = parent.clientWidth;
     const draw = (animated: boolean) => {
       cancelAnimationFrame(frame);
-      const width = element.parentElement!.clientWidth;
       const layout = arrange(given.cells, given.lanes, width, given.size ?? sizeFor(given.cells.length));
       const scale = devicePixelRatio;
       element.width = width * scale;
       element.height = layout.height * scale;
       element.style.height = `${layout.height}px`;
-      const old = before.current;
-      before.current = layout.spots;
+      const from = seen.current; // a cell that still moves goes on from where it is
       const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-      const moved = animated && !still && given.cells.length <= 3000 && [...layout.spots].some(([key, to]) => differs(old.get(key), to));
+      const moved = animated && !still && given.cells.length <= 3000 && [...layout.spots].some(([key, to]) => differs(from.get(key), to));
       const began = performance.now();
       const paintAt = (now: number) => {
-        const part = moved ? Math.min(1, (now - began) / MOVE_MS) : 1;
-        paint(element, scale, given, layout, old, ease(part));
+        const part = moved ? Math.min(1, Math.max(0, now - began) / MOVE_MS) : 1;
+        seen.current = part < 1 ? between(from, layout.spots, ease(part)) : layout.spots;
+        paint(element, scale, given, layout, seen.current);
         if (part < 1) frame = requestAnimationFrame(paintAt);
         else element.dataset.drawn = String(given.cells.length);
       };
@@ -50,8 +51,12 @@ export function Cells(given: { cells: Cell[]; lanes: string[]; label: string; si
     };
     draw(true);
     const redraw = () => draw(false);
-    const resized = new ResizeObserver(redraw);
-    resized.observe(element.parentElement!);
+    const resized = new ResizeObserver(() => {
+      if (parent.clientWidth === width) return; // it tells of the first width too, and of each height
+      width = parent.clientWidth;
+      redraw();
+    });
+    resized.observe(parent);
     addEventListener("ebla-theme", redraw);
     return () => {
       cancelAnimationFrame(frame);
@@ -99,7 +104,7 @@ function arrange(cells: Cell[], lanes: string[], width: number, size: number): L
   return { spots, lanes: tops, size, height: Math.max(size, y) };
 }
 
-function paint(element: HTMLCanvasElement, scale: number, given: { cells: Cell[] }, layout: Layout, old: Map<string, Spot>, part: number): void {
+function paint(element: HTMLCanvasElement, scale: number, given: { cells: Cell[] }, layout: Layout, spots: Map<string, Spot>): void {
   const context = element.getContext("2d")!;
   const looks = getComputedStyle(element);
   const colour = (name: string) => looks.getPropertyValue(name).trim();
@@ -112,10 +117,7 @@ function paint(element: HTMLCanvasElement, scale: number, given: { cells: Cell[]
   for (const lane of layout.lanes) if (lane.name) context.fillText(lane.name, 0, lane.y + 14);
   const { size } = layout;
   for (const one of given.cells) {
-    const to = layout.spots.get(one.key)!;
-    const from = old.get(one.key) ?? to;
-    const x = from.x + (to.x - from.x) * part;
-    const y = from.y + (to.y - from.y) * part;
+    const { x, y } = spots.get(one.key)!;
     const light = dark ? 30 + 32 * one.heat : 90 - 38 * one.heat;
     context.fillStyle = one.bad ? bad : `hsl(${one.hue} ${dark ? 32 : 38}% ${light}%)`;
     if (size > 10) {
@@ -131,6 +133,16 @@ function paint(element: HTMLCanvasElement, scale: number, given: { cells: Cell[]
       context.strokeRect(x + 1, y + 1, size - 2, size - 2);
     }
   }
+}
+
+/** Where cells are on their way; new ones are there at once. */
+function between(old: Map<string, Spot>, spots: Map<string, Spot>, part: number): Map<string, Spot> {
+  const found = new Map<string, Spot>();
+  for (const [key, to] of spots) {
+    const from = old.get(key) ?? to;
+    found.set(key, { x: from.x + (to.x - from.x) * part, y: from.y + (to.y - from.y) * part });
+  }
+  return found;
 }
 
 function differs(from: Spot | undefined, to: Spot): boolean {

@@ -1,7 +1,7 @@
 /** What follows the node without a reload: one stream of events, and loads that are repeated when it tells of a change. */
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Problem, headers, me, refused, token } from "./api";
+import { Problem, headers, me, refused, start, token } from "./api";
 
 export type Numbers = { [name: string]: number };
 
@@ -38,10 +38,9 @@ async function listen(received: () => void): Promise<void> {
       if (done || token.value !== given) return;
       clearTimeout(silent);
       silent = setTimeout(() => stop.abort(), SILENT_MS);
-      received();
       const events = (rest + value).split("\n\n");
       rest = events.pop() ?? "";
-      events.forEach(take);
+      for (const event of events) if (take(event)) received();
     }
   } catch {
     // The stream has ended; `follow` opens another.
@@ -51,10 +50,28 @@ async function listen(received: () => void): Promise<void> {
   }
 }
 
-function take(event: string): void {
+/** Whether the event says that the node serves. One that tells of an error is the last of its connection. */
+function take(event: string): boolean {
+  if (event.startsWith("event: error")) return false;
   connection.value = "live";
   const data = event.split("\n").find((line) => line.startsWith("data: "));
-  if (data !== undefined && event.startsWith("event: numbers")) numbers.value = JSON.parse(data.slice(6));
+  if (data !== undefined && event.startsWith("event: numbers")) {
+    const before = numbers.value;
+    numbers.value = JSON.parse(data.slice(6));
+    if (before?.exclusive_version !== numbers.value!.exclusive_version) askForRights();
+  }
+  return true;
+}
+
+const RIGHTS_MS = 1200; // a node believes for a second what it has read of a user
+let asking: ReturnType<typeof setTimeout> | undefined;
+
+/** Users, relations or the cluster have changed, and with them, perhaps, what the user may. */
+function askForRights(): void {
+  asking ??= setTimeout(() => {
+    asking = undefined;
+    if (me.value?.token) void start().catch(() => {});
+  }, RIGHTS_MS);
 }
 
 function pause(ms: number): Promise<void> {

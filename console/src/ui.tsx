@@ -56,7 +56,7 @@ export interface Shown {
   of?: (row: Row) => ComponentChildren;
 }
 
-const SENTENCES = ["reason", "result", "message", "waits_for", "error"];
+const SENTENCES = ["reason", "last_reason", "result", "message", "waits_for", "error"];
 
 function kindOf(column: string): string | undefined {
   return column.endsWith("_at") ? "time" : SENTENCES.includes(column) ? "text" : undefined;

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
+import os
 import re
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,6 +71,42 @@ def test_a_user_signs_in_and_sees_what_its_role_may(browser: Browser, shop: Shop
         expect(page.get_by_role("button", name="Decommission").first).to_be_visible()
 
 
+def test_a_writer_may_repair_what_it_owns(browser: Browser, shop: Shop):
+    """The page follows what is granted and revoked."""
+    with console.visit(browser, shop.url) as one:
+        one.sign_in(shop.tokens["writer"])
+        one.open("views/card")
+        check, repair = (one.page.get_by_role("button", name=name) for name in ("Check", "Repair"))
+        expect(check).to_be_visible()
+        expect(repair).to_have_count(0)
+        shop.sql("GRANT OWN ON card TO the_writer")
+        expect(repair).to_be_visible()
+        shop.sql("REVOKE OWN ON card FROM the_writer")
+        expect(repair).to_have_count(0)
+
+
+@pytest.mark.parametrize("signs_out", [True, False])
+def test_the_next_user_does_not_see_what_was_written(browser: Browser, shop: Shop, signs_out: bool):
+    with console.visit(browser, shop.url) as one:
+        page = one.page
+        one.sign_in(shop.tokens["admin"])
+        one.open("sql")
+        write(page, "SHOW TABLES LIKE 'secret%'")
+        page.get_by_role("button", name="Run").click()
+        expect(part(page, "result-1")).to_contain_text("0 rows")
+        if signs_out:
+            page.get_by_role("button", name="Sign out").click()
+            assert "secret" not in page.evaluate("JSON.stringify({...localStorage, ...sessionStorage})")
+        else:
+            page.evaluate("sessionStorage.clear()")  # as when the browser is closed
+            page.reload()
+        one.sign_in(shop.tokens["reader"])
+        one.open("sql")
+        expect(page.get_by_label("SQL", exact=True)).to_contain_text("SHOW TABLES;")
+        expect(page.get_by_label("History")).not_to_contain_text("secret")
+        expect(page.get_by_label("History")).to_be_disabled()
+
+
 # ---- explorer -------------------------------------------------------------------------------------------
 
 
@@ -109,6 +149,21 @@ def test_rows_are_filtered_sorted_and_paged(visit: Visit):
     assert len(shown) == 100
 
 
+def test_one_of_takes_values_with_commas(shop: Shop, visit: Visit):
+    page, label = visit.page, "First rows of customers"
+    shop.sql("UPSERT INTO customers VALUES (1000, 'Ada, of Ur', 'Ur'), (1001, '', 'Ur'), (1002, 'it''s', 'Ur')")
+    visit.open("explore/customers")
+    for text, names in (
+        ("'Ada, of Ur', Customer 3,", {"Ada, of Ur", "Customer 3"}),
+        (""" "Ada, of Ur" , '', 'it''s' """, {"Ada, of Ur", "", "it's"}),
+        ("it's", {"it's"}),
+    ):
+        add_filter(page, "name", "one of", text)
+        shown = settled(page, label, lambda row, names=names: row[1] in names)  # type: ignore[misc]
+        assert {row[1] for row in shown} == names
+        page.get_by_role("button", name=re.compile("^Remove")).click()
+
+
 def test_rows_are_sorted_by_several_columns_with_the_keyboard(visit: Visit):
     page, label = visit.page, "First rows of orders"
     visit.open("explore/orders")
@@ -143,6 +198,7 @@ def test_a_change_is_left_with_the_keyboard(shop: Shop, visit: Visit):
     page.get_by_role("button", name="Repair").press("Enter")
     dialog = page.get_by_role("dialog")
     expect(dialog.locator("pre")).to_have_text("REPAIR VIEW card")
+    assert serious(page, "a change") == []
     [[before]] = shop.sql("SELECT max(version) FROM system.history")
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
@@ -207,6 +263,7 @@ def test_an_index_is_created_and_the_path_changes(visit: Visit):
     add_filter(page, "kind", "=", "kind 7")
     page.get_by_role("group", name="First rows of events").get_by_role("button", name="weight").click()
     expect(page.locator(".path")).to_contain_text("scan")
+    assert serious(page, "a scan") == []
     page.get_by_role("button", name="Create an index for this").click()
     assert visit.confirm() == "CREATE ASYNC INDEX events_by_kind_weight ON events (kind, weight)"
     expect(page.locator(".path")).to_contain_text("index events_by_kind_weight", timeout=LONG_MS)
@@ -252,6 +309,26 @@ def test_statements_run_one_after_the_other_and_are_saved(visit: Visit):
     expect(page.get_by_label("History")).to_contain_text("SHOW TABLES")
 
 
+def test_a_result_that_the_node_has_dropped_says_so(visit: Visit):
+    """The node's answer about a result that it keeps no more."""
+    page = visit.page
+    visit.known.append("status of 404")
+    visit.open("sql")
+    write(page, "SELECT id FROM orders ORDER BY id LIMIT 700")
+    page.keyboard.press("Control+Enter")
+    result = part(page, "result-1")
+    expect(result).to_contain_text("700 rows")
+    for button in ("More rows", "CSV", "Parquet"):
+        page.route("**/v1/results/*", lambda route: route.continue_(url=f"{visit.url}/v1/results/gone"))
+        result.get_by_role("button", name=button).click()
+        expect(result.get_by_role("alert")).to_contain_text("run the statement again")
+        page.unroute_all()
+        with page.expect_download():
+            result.get_by_role("button", name="CSV").click()
+        expect(result.get_by_role("alert")).to_have_count(0)
+    assert len(rows_of(page, "Rows of result 1")) == 500
+
+
 def test_an_error_is_marked_at_its_place(visit: Visit):
     page = visit.page
     visit.known += ["status of 400", "status of 404"]
@@ -266,6 +343,7 @@ def test_an_error_is_marked_at_its_place(visit: Visit):
         expect(page.get_by_role("alert")).to_be_visible()
         expect(page.locator(".cm-lintRange-error")).to_have_text(place)
         expect(page.locator(".cm-lint-marker-error")).to_have_count(1)
+    assert serious(page, "an error in a statement") == []
     colour = page.evaluate(KEYWORD_COLOUR)
     assert colour != page.evaluate("() => getComputedStyle(document.body).color")
     expect(page.locator(".cm-content span", has_text="SELECT").first).to_have_css("color", colour)
@@ -327,6 +405,25 @@ def test_a_view_shows_how_it_is_kept(shop: Shop, visit: Visit):
     expect(page.get_by_role("status")).to_contain_text("card has the rows of its query")
 
 
+def test_a_view_says_why_it_was_recomputed_and_how_it_is_followed_now(shop: Shop, visit: Visit):
+    page = visit.page
+    shop.sql("CREATE MATERIALIZED VIEW parts AS SELECT id, ntile(4) OVER (ORDER BY id) AS part FROM customers")
+    try:
+        visit.open("views/parts")
+        flow = part(page, "how-its-inputs-are-followed")
+        expect(flow.locator(".badge")).to_have_text("full refresh", timeout=LONG_MS)
+        shop.sql("UPSERT INTO customers VALUES (2000, 'New', 'Ur'); FLUSH parts")
+        [[reason]] = shop.sql("SELECT last_reason FROM system.views WHERE name = 'parts'")
+        expect(part(page, "view").locator(".fact", has_text="why").locator("dd")).to_have_text(str(reason))
+        expect(part(page, "epochs")).to_contain_text(f"full refresh ({reason}), +")
+        shop.sql("CREATE OR REPLACE MATERIALIZED VIEW parts AS SELECT id, name FROM customers")
+        expect(flow.locator(".badge")).to_have_text("incremental", timeout=LONG_MS)
+        visit.open("views")
+        expect(part(page, "views").get_by_role("columnheader", name="why")).to_be_visible()
+    finally:
+        shop.sql("DROP MATERIALIZED VIEW parts; DELETE FROM customers WHERE id = 2000")
+
+
 COMPARED = {"view": "card", "version": 7, "missing": 2, "spurious": 0, "different": 1, "repaired": False}
 
 
@@ -363,6 +460,7 @@ def test_a_view_breaks_and_is_resumed(shop: Shop, visit: Visit):
     expect(status).to_contain_text("ready")
     shop.sql("UPSERT INTO orders VALUES (77, 1, 1.00, DATE'2026-02-02', 'open', 'free')")
     expect(status.get_by_role("alert")).to_contain_text("The view has stopped", timeout=LONG_MS)
+    assert serious(page, "a failed view") == []
     visit.open("views")
     expect(part(page, "views").get_by_role("row", name=re.compile("^ratio failed"))).to_contain_text("DIVIDE_BY_ZERO")
     visit.open("views/ratio")
@@ -394,16 +492,29 @@ def test_a_build_is_watched_paused_retuned_and_cancelled(shop: Shop, visit: Visi
     )
     build = part(page, "build-doubles")
     expect(build).to_contain_text("scanning", timeout=LONG_MS)
-    expect(build.get_by_role("img", name=re.compile("Tablets of orders"))).to_be_visible()
+    expect(build.get_by_role("img", name=re.compile(r"^Tablets of orders: \d of 8 covered$"))).to_be_visible()
     expect(build.get_by_text(re.compile(r"^[1-9]\d* of "))).to_be_visible(timeout=LONG_MS)
     expect(build.get_by_text(re.compile(r"^[\d,]+ rows/s$"))).to_be_visible(timeout=LONG_MS)
     expect(build.get_by_role("progressbar")).to_have_accessible_name(re.compile(r"doubles: \d+ %"))
+    left = build.locator(".fact", has=page.get_by_text("time left", exact=True)).locator("dd")
+    expect(left).to_have_text(re.compile(r"^[\d.]+ (s|min)$"), timeout=LONG_MS)
+    assert serious(page, "a build that runs") == []
     build.get_by_role("button", name="Pause").click()
     assert visit.confirm() == "ALTER MATERIALIZED VIEW doubles PAUSE"
     expect(build).to_contain_text("paused")
+    expect(build.get_by_role("button", name="Retune")).to_be_disabled()
+    expect(build.get_by_label("Rows of a chunk")).to_have_value("50")
     build.get_by_label("Rows a minute").fill("2400")
     build.get_by_role("button", name="Retune").click()
     assert visit.confirm() == "ALTER MATERIALIZED VIEW doubles SET (rows_per_minute = 2400)"
+    build.get_by_label("Rows of a chunk").fill("")
+    build.get_by_label("Tablets at a time").fill("2")
+    build.get_by_role("button", name="Retune").click()
+    assert visit.confirm() == "ALTER MATERIALIZED VIEW doubles SET (chunk_rows = NULL, concurrency = 2)"
+    [found] = shop.sql(
+        "SELECT rows_per_minute, chunk_rows, concurrency FROM system.build_progress WHERE name = 'doubles'"
+    )
+    assert found == [2400, None, 2]
     build.get_by_role("button", name="Resume").click()
     assert visit.confirm() == "ALTER MATERIALIZED VIEW doubles RESUME"
     expect(build.get_by_role("button", name="Pause")).to_be_visible()
@@ -413,6 +524,20 @@ def test_a_build_is_watched_paused_retuned_and_cancelled(shop: Shop, visit: Visi
     expect(part(page, "history")).to_contain_text("cancel the build of doubles")
 
 
+def test_a_build_that_fails_is_in_the_history_of_builds(shop: Shop, visit: Visit):
+    page = visit.page
+    visit.open("builds")
+    shop.sql("CREATE ASYNC MATERIALIZED VIEW broken AS SELECT id, 1 / (id - 3) AS part FROM customers")
+    try:
+        expect(part(page, "history")).to_contain_text("build of broken failed", timeout=LONG_MS)
+        visit.open("views/broken")
+        alert = part(page, "view").get_by_role("alert")
+        expect(alert).to_contain_text("DIVIDE_BY_ZERO")
+        expect(alert.get_by_role("link", name="customers id = 3")).to_be_visible()
+    finally:
+        shop.sql("CANCEL BUILD broken")
+
+
 # ---- the cluster ----------------------------------------------------------------------------------------
 
 
@@ -420,7 +545,14 @@ def test_the_cluster_shows_who_leads_and_what_runs(visit: Visit):
     page = visit.page
     visit.open("cluster")
     nodes = part(page, "nodes")
-    for text in (re.compile(r"leads, term \d"), "normal", "alive", re.compile(r"[\d.]+ MiB in \d+ runs")):
+    for text in (
+        re.compile(r"leads, term \d"),
+        "normal",
+        "alive",
+        re.compile(r"[\d.]+ MiB in \d+ runs"),
+        re.compile(r"[\d.]+ [GT]iB free of [\d.]+ [GT]iB"),
+        re.compile(r"\d+\.\d\d on \d+ cores?"),
+    ):
         expect(nodes).to_contain_text(text)
     expect(part(page, "jobs")).to_contain_text("default")
     expect(part(page, "runners")).to_contain_text("n1")
@@ -447,13 +579,25 @@ def as_rows(row: dict[str, Any]) -> dict[str, Any]:
     return {"columns": [{"name": name, "type": "string"} for name in row], "rows": [list(row.values())]}
 
 
+def with_little_room(found: dict[str, Any]) -> dict[str, Any]:
+    """Rows of processes whose nodes have disks of 100 GiB with 1 GiB left."""
+    names = [column["name"] for column in found["columns"]]
+    for row in found["rows"]:
+        nodes = json.loads(row[names.index("hosts")])
+        row[names.index("disks")] = json.dumps({node: [2**30, 100 * 2**30] for node in nodes})
+    return found
+
+
 def test_what_goes_wrong_in_a_cluster_is_shown(visit: Visit):
-    """The node's answers, with a row each of what is rare: a lacking copy, a failed command, a tablet that moves."""
+    """The node's answers, with a row each of what is rare: a lacking copy, a failed command, a tablet that moves; and
+    with a disk that is nearly full."""
 
     def answer(route: Route) -> None:
         asked = route.request.post_data or ""
         found = next((row for table, row in RARE.items() if table in asked), None)
-        if found is None:
+        if "system.processes" in asked:
+            route.fulfill(json=with_little_room(route.fetch().json()))
+        elif found is None:
             route.continue_()
         else:
             route.fulfill(json=as_rows(found))
@@ -465,6 +609,7 @@ def test_what_goes_wrong_in_a_cluster_is_shown(visit: Visit):
     page.route("**/v1/sql", answer)
     page.route("**/v1/tablets", move)
     visit.open("cluster")
+    expect(part(page, "nodes").locator(".badge.bad")).to_have_text("1.0 GiB free of 100 GiB")
     expect(part(page, "under-replicated-tablets").locator("tbody tr")).to_have_text("orderstable3n922.0 KiB")
     commands = part(page, "commands")
     expect(commands).to_contain_text("ERROR")
@@ -507,10 +652,41 @@ def test_a_lost_connection_is_shown_and_taken_up_again(browser: Browser, shop: S
             expect(page.get_by_text(re.compile(r"^version \d+"))).to_be_visible()
             with proxy.silence():
                 expect(page.get_by_role("alert").first).to_contain_text("connection to the node is lost")
+                assert serious(page, "a lost connection") == []
                 shop.sql("COMMENT ON TABLE customers IS 'while it was away'")
             expect(page.get_by_text("connection to the node is lost")).to_have_count(0)
             expect(page.get_by_text(re.compile(r"^version \d+"))).to_be_visible()
             expect(part(page, "history-of-decisions")).to_contain_text("comment on table customers")
+
+
+STATES_OF_THE_CONNECTION = """() => {
+    const shown = document.querySelector('header .live');
+    window.states = [shown.className];
+    const note = () => window.states.push(shown.className);
+    new MutationObserver(note).observe(shown, { attributes: true });
+}"""
+
+
+def test_a_stream_that_tells_of_an_error_is_no_connection(browser: Browser, shop: Shop):
+    """The console waits longer after each of them, and never says that it follows the node."""
+    asked: list[float] = []
+
+    def answer(route: Route) -> None:
+        asked.append(time.monotonic())
+        error = 'event: error\ndata: {"title": "CatalogUnavailableError", "status": 503}\n\n'
+        route.fulfill(body=error, content_type="text/event-stream")
+
+    with console.visit(browser, shop.url) as one:
+        one.page.route("**/v1/events", answer)
+        one.sign_in(shop.tokens["admin"])
+        one.page.evaluate(STATES_OF_THE_CONNECTION)
+        expect(one.page.get_by_role("alert").first).to_contain_text("connection to the node is lost")
+        for _ in range(600):
+            if len(asked) >= 4:
+                break
+            one.page.wait_for_timeout(50)
+        assert asked[3] - asked[0] > 0.9 * (0.5 + 1 + 2)
+        assert "live live" not in one.page.evaluate("window.states")
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)])
@@ -534,6 +710,9 @@ def test_pages_are_accessible_and_fit(browser: Browser, shop: Shop, width: int, 
 
 
 def serious(page: Page, place: str) -> list[str]:
+    """What axe-core finds; a test of its own says so if that is not installed."""
+    if not AXE.exists():
+        return []
     page.evaluate(AXE.read_text())
     result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [
@@ -559,16 +738,86 @@ def test_the_pages_are_reached_by_keyboard(visit: Visit):
 # ---- last, for it changes the cluster -------------------------------------------------------------------
 
 
-def test_a_node_joins_and_tablets_move_on_screen(shop: Shop, visit: Visit):
+WATCH = """() => {
+    let loads = 0;
+    window.pictures = {};
+    const real = window.fetch;
+    window.fetch = async (path, asked) => {
+        const answer = await real(path, asked);
+        if (path === '/v1/tablets') loads++;
+        return answer;
+    };
+    const look = () => {
+        const canvas = document.querySelector("[data-part='tablets-over-nodes'] canvas");
+        if (canvas !== null) (window.pictures[loads] ??= new Set()).add(canvas.toDataURL());
+        requestAnimationFrame(look);
+    };
+    look();
+}"""
+"""Keeps the pictures of the tablets, by how often they had been loaded by then."""
+
+FRAMES = "() => Math.max(...Object.values(window.pictures).map(one => one.size))"
+
+
+def test_a_node_joins_and_tablets_move_on_screen(browser: Browser, shop: Shop):
+    with console.visit(browser, shop.url, motion=True) as one:
+        page = one.page
+        one.sign_in(shop.tokens["admin"])
+        one.open("cluster")
+        picture = page.get_by_role("img", name=re.compile("Tablets over nodes"))
+        expect(picture).to_have_accessible_name(re.compile(r"n1 · \d\d tablets$"))
+        page.evaluate(WATCH)
+        join(shop)
+        expect(part(page, "nodes")).to_contain_text("n2")
+        expect(picture).to_have_accessible_name(re.compile(r"n2 · [1-9]\d* tablets"), timeout=LONG_MS)
+        expect(part(page, "requests")).to_contain_text("node n2 joined")
+        page.get_by_label("Search reasons").fill("n2")
+        expect(part(page, "history-of-decisions")).to_contain_text("n2")
+        until(page, f"({FRAMES})() >= 5")  # one load draws two at most, unless cells move from one to the other
+
+
+def join(shop: Shop) -> None:
+    """A second node, if there is none."""
+    if len(shop.cluster.nodes) == 1:
+        shop.cluster = shop.cluster.added("n2", spark=False)
+        shop.cluster.write()
+        shop.cluster.wait("n2", shop.cluster.start("n2"))
+
+
+def test_a_move_that_waits_for_a_process_says_so(shop: Shop, visit: Visit):
+    """While the process of a node stands still, a tablet cannot come to it."""
+    join(shop)
+    page = visit.page
+    shop.sql("CREATE TABLE still (id BIGINT PRIMARY KEY) WITH (tablets = 1)")
+    [[_, _, source, *_]] = shop.sql("SHOW TABLETS OF still")
+    target = next(name for name in ("n1", "n2") if name != source)
+    visit.open("cluster")
+    transitions = page.get_by_label("Transitions")
+    place = shop.cluster.place("n2")
+    assert place is not None
+    os.kill(place.pid, signal.SIGSTOP)
+    try:
+        [[request]] = shop.sql(f"MOVE TABLET 0 OF still FROM '{source}' TO '{target}'")
+        expect(transitions.get_by_role("row", name=re.compile("^still 0 migration"))).to_contain_text("n2")
+    finally:
+        os.kill(place.pid, signal.SIGCONT)
+    shop.sql(f"WAIT FOR REQUEST {request}")
+    expect(transitions.get_by_role("row", name=re.compile("^still"))).to_have_count(0)
+
+
+def test_copies_that_a_lost_disk_lacks_are_listed_until_it_is_back(shop: Shop, visit: Visit):
+    join(shop)
     page = visit.page
     visit.open("cluster")
-    picture = page.get_by_role("img", name=re.compile("Tablets over nodes"))
-    expect(picture).to_have_accessible_name(re.compile(r"n1 · \d\d tablets$"))
-    shop.cluster = shop.cluster.added("n2", spark=False)
-    shop.cluster.write()
-    shop.cluster.wait("n2", shop.cluster.start("n2"))
-    expect(part(page, "nodes")).to_contain_text("n2")
-    expect(picture).to_have_accessible_name(re.compile(r"n2 · [1-9]\d* tablets"), timeout=LONG_MS)
-    expect(part(page, "requests")).to_contain_text("node n2 joined")
-    page.get_by_label("Search reasons").fill("n2")
-    expect(part(page, "history-of-decisions")).to_contain_text("n2")
+    lacking = part(page, "under-replicated-tablets")
+    expect(lacking).to_contain_text("Every run lies on every replica")
+    shop.sql("CREATE TABLE copies (id BIGINT PRIMARY KEY) WITH (tablets = 1, replication = 2, min_copies = 1)")
+    root = shop.cluster.root("n2")
+    away = root.rename(root.with_name("away"))
+    try:
+        shop.sql("INSERT INTO copies VALUES (1), (2)")
+        expect(lacking.get_by_role("row", name=re.compile(r"^copies table 0 n2 1 [\d.]+ "))).to_be_visible()
+        expect(part(page, "nodes").get_by_role("row", name=re.compile("^n2"))).to_contain_text("down", timeout=LONG_MS)
+    finally:
+        away.rename(root)
+    expect(lacking).to_contain_text("Every run lies on every replica", timeout=LONG_MS)

@@ -139,10 +139,17 @@ class Visit:
 
 
 @contextlib.contextmanager
-def visit(browser: Browser, url: str, *, width: int = 1280, height: int = 860, dark: bool = False) -> Iterator[Visit]:
-    """A new browser window. It ends with an assertion: no error in the console but known ones, no other host."""
+def visit(
+    browser: Browser, url: str, *, width: int = 1280, height: int = 860, dark: bool = False, motion: bool = False
+) -> Iterator[Visit]:
+    """A new browser window. It ends with an assertion: no error in the console but known ones, no other host.
+
+    `motion`: what moves is seen to move; else pictures change at once.
+    """
     context: BrowserContext = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", reduced_motion="reduce"
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if dark else "light",
+        reduced_motion="no-preference" if motion else "reduce",
     )
     context.set_default_timeout(30_000)
     made = Visit(context.new_page(), url)

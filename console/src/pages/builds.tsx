@@ -6,7 +6,7 @@ import { ChangeButton, change } from "../change";
 import { History } from "../history";
 import { useLive } from "../live";
 import { Badge, Empty, Fact, Failure, Panel, type Tone } from "../ui";
-import { number, plural, seconds } from "../words";
+import { number, seconds, text } from "../words";
 
 const PHASES: { [phase: string]: Tone } = { waiting: "warn", failed: "bad", scanning: "busy", "catching up": "busy", validating: "busy", refreshing: "busy" };
 const RUNNING_MS = 1000;
@@ -101,7 +101,7 @@ function Build({ build: { row, kind, base, paused, tablets } }: { build: Running
         <progress value={done} max={100} aria-label={`${name}: ${done} %`} />
         <span>{done} %</span>
       </div>
-      {tablets.length > 0 && <Cells cells={tablets} lanes={LANE} label={`Tablets of ${base}: ${plural(tablets.filter((one) => one.heat === 1).length, "one", "are")} covered of ${tablets.length}`} />}
+      {tablets.length > 0 && <Cells cells={tablets} lanes={LANE} label={`Tablets of ${base}: ${tablets.filter((one) => one.heat === 1).length} of ${tablets.length} covered`} />}
       {row.detail !== null && <p class="muted">{String(row.detail)}</p>}
       {row.culprit !== null && <p class="failure">{String(row.culprit)}</p>}
     </Panel>
@@ -109,7 +109,6 @@ function Build({ build: { row, kind, base, paused, tablets } }: { build: Running
 }
 
 function Buttons({ name, kind, base, paused, row }: { name: string; kind: string; base: string; paused: boolean; row: Row }) {
-  const [rate, setRate] = useState(row.rows_per_minute === null ? "" : String(row.rows_per_minute));
   if (!may("OWN", kind === "index" ? base : name)) return null;
   const what = `ALTER ${kind === "index" ? "INDEX" : "MATERIALIZED VIEW"} ${quoted(name)}`;
   const dismiss = row.phase === "failed";
@@ -117,16 +116,7 @@ function Buttons({ name, kind, base, paused, row }: { name: string; kind: string
     <>
       {!dismiss && (
         <>
-          <form
-            class="row"
-            onSubmit={(event) => {
-              event.preventDefault();
-              change({ title: `Retune the build of ${name}`, sql: `${what} SET (rows_per_minute = ${rate.trim() === "" ? "NULL" : Number(rate)})` });
-            }}
-          >
-            <input class="short" type="number" min="0" aria-label="Rows a minute" placeholder="rows a minute" value={rate} onInput={(event) => setRate(event.currentTarget.value)} />
-            <button type="submit">Retune</button>
-          </form>
+          <Pace name={name} what={what} row={row} />
           {paused ? (
             <ChangeButton label="Resume" title={`Resume the build of ${name}`} sql={`${what} RESUME`} primary />
           ) : (
@@ -139,3 +129,46 @@ function Buttons({ name, kind, base, paused, row }: { name: string; kind: string
   );
 }
 
+const PACE = [
+  { option: "rows_per_minute", label: "Rows a minute", least: 0 },
+  { option: "chunk_rows", label: "Rows of a chunk", least: 1 },
+  { option: "concurrency", label: "Tablets at a time", least: 1 },
+];
+
+/** How fast it is built: what was set, until something else is typed. An empty field is no limit. */
+function Pace({ name, what, row }: { name: string; what: string; row: Row }) {
+  const [typed, type] = useState<{ [option: string]: string }>({});
+  const isSet = (option: string) => text(row[option]);
+  const given = PACE.filter(({ option }) => typed[option] !== undefined && typed[option].trim() !== isSet(option));
+  const said = given.map(({ option }) => `${option} = ${typed[option]!.trim() === "" ? "NULL" : Number(typed[option])}`).join(", ");
+
+  function retune(event: Event): void {
+    event.preventDefault();
+    change({ title: `Retune the build of ${name}`, sql: `${what} SET (${said})`, done: () => type({}) });
+  }
+
+  return (
+    <form class="row" onSubmit={retune}>
+      {PACE.map(({ option, label, least }) => (
+        <input
+          key={option}
+          class="short"
+          type="number"
+          min={least}
+          step="1"
+          aria-label={label}
+          title={label}
+          placeholder={label.toLowerCase()}
+          value={typed[option] ?? isSet(option)}
+          onInput={(event) => {
+            const value = event.currentTarget.value;
+            type((before) => ({ ...before, [option]: value }));
+          }}
+        />
+      ))}
+      <button type="submit" disabled={given.length === 0}>
+        Retune
+      </button>
+    </form>
+  );
+}

@@ -1,6 +1,6 @@
 /** The cluster: nodes, tablets, what moves, what was asked, who leads, and every decision. */
 import { useMemo } from "preact/hooks";
-import { type Row, type Rows, get, isAdmin, literal, objects, sql } from "../api";
+import { type Row, type Rows, type Value, get, isAdmin, literal, objects, sql } from "../api";
 import { Cells, type Cell } from "../cells";
 import { ChangeButton } from "../change";
 import { type Loaded, useLive } from "../live";
@@ -34,7 +34,7 @@ export function Cluster() {
 async function loadNodes(): Promise<Row[]> {
   const [nodes, processes, leases] = await Promise.all([
     sql("SELECT host_id, name, node_state, datacenter, rack, topology_request FROM system.topology ORDER BY name"),
-    sql("SELECT holder, hosts, doing, seen_at, expires_at > current_timestamp() AS alive FROM system.processes"),
+    sql("SELECT holder, hosts, doing, seen_at, load_1m, cores, disks, expires_at > current_timestamp() AS alive FROM system.processes"),
     sql("SELECT name, holder, term FROM system.leases"),
   ]);
   const living = new Set(processes.filter((one) => one.alive).map((one) => one.holder));
@@ -44,7 +44,9 @@ async function loadNodes(): Promise<Row[]> {
     const mine = processes.filter((one) => text(one.hosts).includes(text(node.host_id)));
     const process = mine.find((one) => one.alive) ?? mine[0];
     const leads = process !== undefined && leader?.holder === process.holder;
-    return { ...node, alive: process?.alive ?? false, doing: process?.doing ?? null, seen_at: process?.seen_at ?? null, term: leads ? leader!.term! : null };
+    const { load_1m = null, cores = null, disks = null } = process?.alive ? process : {};
+    const found = { alive: process?.alive ?? false, doing: process?.doing ?? null, seen_at: process?.seen_at ?? null, load_1m, cores, disk: diskOf(disks, text(node.host_id)) };
+    return { ...node, ...found, term: leads ? leader!.term! : null };
   });
 }
 
@@ -74,8 +76,10 @@ function NodeList({ nodes, places }: { nodes: Row[]; places: Places | null }) {
           { name: "leads", title: "", of: (row) => (row.term !== null ? <Badge tone="busy">leads, term {number(row.term)}</Badge> : "") },
           { name: "rack", title: "place", of: (row) => `${text(row.datacenter)} / ${text(row.rack)}` },
           { name: "tablets", align: "right", of: (row) => number(held.get(text(row.host_id))?.tablets ?? 0) },
-          { name: "bytes", title: "disk", align: "right", of: (row) => disk(held.get(text(row.host_id))) },
-          { name: "doing", title: "load", of: (row) => doing(row.doing) },
+          { name: "bytes", title: "data", align: "right", of: (row) => data(held.get(text(row.host_id))) },
+          { name: "disk", of: (row) => <Disk disk={row.disk} /> },
+          { name: "load", of: (row) => <Load load={row.load_1m} cores={row.cores} /> },
+          { name: "doing", of: (row) => doing(row.doing) },
           { name: "topology_request", title: "request", of: (row) => text(row.topology_request) },
           { name: "buttons", title: "", of: (row) => <NodeButtons node={row} /> },
         ]}
@@ -84,8 +88,31 @@ function NodeList({ nodes, places }: { nodes: Row[]; places: Places | null }) {
   );
 }
 
-function disk(node: PlacedNode | undefined): string {
+function data(node: PlacedNode | undefined): string {
   return `${bytes(node?.bytes ?? 0)} in ${plural(node?.runs ?? 0, "run")}`;
+}
+
+/** The free and all bytes of the disk of a node's root. */
+function diskOf(disks: Value, node: string): Value {
+  const found: { [node: string]: Value } = JSON.parse(text(disks) || "{}");
+  return found[node] ?? null;
+}
+
+const FULL = { warn: 0.1, bad: 0.03 };
+
+function Disk({ disk }: { disk: Value | undefined }) {
+  if (!Array.isArray(disk)) return <>–</>;
+  const [free, total] = disk as [number, number];
+  const part = free / total;
+  const said = `${bytes(free)} free of ${bytes(total)}`;
+  return part >= FULL.warn ? <>{said}</> : <Badge tone={part < FULL.bad ? "bad" : "warn"}>{said}</Badge>;
+}
+
+/** How many processes run or wait to run on the machine, over a minute. */
+function Load({ load, cores }: { load: Value | undefined; cores: Value | undefined }) {
+  if (typeof load !== "number") return <>–</>;
+  const said = `${load.toFixed(2)} on ${typeof cores === "number" ? plural(cores, "core") : "its cores"}`;
+  return typeof cores === "number" && load > 2 * cores ? <Badge tone="warn">{said}</Badge> : <>{said}</>;
 }
 
 function doing(value: Row[string] | undefined): string {

@@ -38,10 +38,18 @@ function condition({ operator, value, high }: Filter): object {
     case "between":
       return { between: [value || null, high || null] };
     case "in":
-      return { in: value.split(",").map((one) => one.trim()) };
+      return { in: asValues(value) };
     default:
       return { [operator]: value };
   }
+}
+
+/** `open, 'sent, or lost'`: values between commas. Quotes of either kind keep a value as it is; two of them are one. */
+export function asValues(text: string): string[] {
+  const found = text.matchAll(/\s*(?:'((?:[^']|'')*)'|"((?:[^"]|"")*)")\s*(?:,|$)|([^,]+)/g);
+  return [...found]
+    .map(([, single, double, plain]) => single?.replaceAll("''", "'") ?? double?.replaceAll('""', '"') ?? (plain!.trim() || null))
+    .filter((one) => one !== null);
 }
 
 /** `id = 7, day = 2026-11-18`, as messages name a row; nothing of a text that is not certainly this. */
@@ -94,7 +102,7 @@ export function Filters(given: { columns: { name: string; type: string }[]; filt
           ))}
         </select>
         {!bare && (
-          <input aria-label="Value" placeholder={operator === "in" ? "a, b, c" : "value"} value={value} onInput={(event) => setValue(event.currentTarget.value)} />
+          <input aria-label="Value" placeholder={operator === "in" ? "a, b, 'c, d'" : "value"} value={value} onInput={(event) => setValue(event.currentTarget.value)} />
         )}
         {operator === "between" && <input aria-label="Upper value" placeholder="and" value={high} onInput={(event) => setHigh(event.currentTarget.value)} />}
         <button type="submit">Filter</button>

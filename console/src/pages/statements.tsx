@@ -2,12 +2,11 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Problem, type Rows, ask, get, sql } from "../api";
 import type { Editor, Statement } from "../editor";
+import { BEFORE, TEXT } from "../kept";
 import { Badge, Empty, Failure, Panel } from "../ui";
 import { firstLine, plural, seconds } from "../words";
 import { Grid } from "./explorer";
 
-const TEXT = "ebla-sql";
-const BEFORE = "ebla-sql-history";
 const BEFORE_MAX = 100;
 const PAGE_ROWS = 500;
 
@@ -16,6 +15,8 @@ interface Result {
   statement: Statement;
   rows: Rows | null;
   problem: Problem | null;
+  /** Why the rest of its rows did not come: the node keeps a result for a while. */
+  rest: Problem | null;
   took_ms: number;
 }
 
@@ -75,7 +76,7 @@ export function Statements() {
     const id = crypto.randomUUID().replaceAll("-", "");
     running.current = id;
     const began = performance.now();
-    const told = { id, statement, took_ms: 0 };
+    const told = { id, statement, rest: null, took_ms: 0 };
     try {
       const answer = await ask("/v1/sql", { body: { sql: statement.text, page_rows: PAGE_ROWS }, id });
       const rows: Rows = await answer.json();
@@ -97,11 +98,22 @@ export function Statements() {
     }
   }
 
-  async function more(result: Result): Promise<void> {
+  async function more(result: Result): Promise<Rows> {
     const next: Rows = await (await ask(result.rows!.next_page!)).json();
     const rows = { ...next, rows: [...result.rows!.rows, ...next.rows] };
     if (next.next_page === undefined) delete rows.next_page;
-    show((all) => all.map((one) => (one === result ? { ...one, rows } : one)));
+    return rows;
+  }
+
+  /** Ask for more of a result, whose panel says so if the node has it no more. */
+  async function fetchMore(result: Result, fetch: () => Promise<Rows | undefined>): Promise<void> {
+    let [rows, rest] = [result.rows, null as Problem | null];
+    try {
+      rows = (await fetch()) ?? rows;
+    } catch (error) {
+      rest = error instanceof Problem ? error : new Problem({ detail: String(error) });
+    }
+    show((all) => all.map((one) => (one.id === result.id ? { ...one, rows, rest } : one)));
   }
 
   return (
@@ -137,9 +149,9 @@ export function Statements() {
         </div>
       </Panel>
       {results.map((result, at) => (
-        <Panel key={result.id} title={`Result ${at + 1}`} id={`result-${at + 1}`} more={<Exports result={result} />}>
+        <Panel key={result.id} title={`Result ${at + 1}`} id={`result-${at + 1}`} more={<Exports result={result} save={(as) => void fetchMore(result, () => save(result, as))} />}>
           <pre class="sql small">{firstLine(result.statement.text.trim())}</pre>
-          <Failure problem={result.problem} />
+          <Failure problem={result.problem ?? result.rest} />
           {result.rows && (
             <>
               <p class="muted">
@@ -147,7 +159,7 @@ export function Statements() {
               </p>
               {result.rows.columns.length > 0 ? <Grid rows={result.rows} label={`Rows of result ${at + 1}`} /> : <Empty>Done.</Empty>}
               {result.rows.next_page && (
-                <button type="button" onClick={() => void more(result)}>
+                <button type="button" onClick={() => void fetchMore(result, () => more(result))}>
                   More rows
                 </button>
               )}
@@ -159,22 +171,32 @@ export function Statements() {
   );
 }
 
-function Exports({ result }: { result: Result }) {
+interface Format {
+  name: string;
+  accept: string;
+  suffix: string;
+}
+
+const FORMATS: Format[] = [
+  { name: "CSV", accept: "text/csv", suffix: "csv" },
+  { name: "Parquet", accept: "application/vnd.apache.parquet", suffix: "parquet" },
+];
+
+function Exports({ result, save }: { result: Result; save: (as: Format) => void }) {
   if (!result.rows || result.rows.rows.length === 0) return null;
   return (
     <>
-      <button type="button" class="quiet" onClick={() => void save(result, "text/csv", "csv")}>
-        CSV
-      </button>
-      <button type="button" class="quiet" onClick={() => void save(result, "application/vnd.apache.parquet", "parquet")}>
-        Parquet
-      </button>
+      {FORMATS.map((one) => (
+        <button key={one.name} type="button" class="quiet" onClick={() => save(one)}>
+          {one.name}
+        </button>
+      ))}
     </>
   );
 }
 
 /** All rows of a result as a file: the node has kept them. */
-async function save(result: Result, accept: string, suffix: string): Promise<void> {
+async function save(result: Result, { accept, suffix }: Format): Promise<undefined> {
   const answer = await ask(`/v1/results/${result.id}`, { accept });
   const link = document.createElement("a");
   link.href = URL.createObjectURL(await answer.blob());

@@ -1,13 +1,13 @@
 /** Views: what depends on what, and of one view how it is kept. */
 import { useMemo } from "preact/hooks";
-import { type Row, type Rows, get, may, objects, quoted, sql } from "../api";
+import { type Row, type Rows, get, literal, may, objects, quoted, sql } from "../api";
 import { ChangeButton, type Said } from "../change";
 import { Chart } from "../chart";
 import { ageOverTime } from "../freshness";
 import { type Edge, Graph, type Node } from "../graph";
 import { useLive } from "../live";
 import { Badge, Empty, Fact, Failure, Freshness, Listing, Panel, type Tone } from "../ui";
-import { firstLine, number, seconds, time } from "../words";
+import { firstLine, number, seconds, text, time } from "../words";
 
 const TONES: { [status: string]: Tone } = { ready: "good", building: "busy", failed: "bad" };
 
@@ -83,6 +83,7 @@ function All({ views }: { views: Row[] }) {
           { name: "rows_changed", title: "rows changed", align: "right", of: (row) => number(row.rows_changed) },
           { name: "epochs", align: "right", of: (row) => number(row.epochs) },
           { name: "last_plan", title: "last epoch", of: lastEpoch },
+          { name: "last_reason", title: "why", of: (row) => text(row.last_reason) },
           { name: "message", title: "trouble", of: (row) => (row.message === null ? "" : firstLine(String(row.message))) },
         ]}
       />
@@ -124,16 +125,15 @@ function View({ view }: { view: Row }) {
           <Fact name="epochs">{number(view.epochs)}</Fact>
           <Fact name="full refreshes">{number(view.full_refreshes)}</Fact>
           <Fact name="rows changed">{number(view.rows_changed)}</Fact>
-          <Fact name="last epoch">
-            {lastEpoch(view)}
-          </Fact>
+          <Fact name="last epoch">{lastEpoch(view)}</Fact>
+          {view.last_reason !== null && <Fact name="why">{String(view.last_reason)}</Fact>}
         </dl>
         {view.message !== null && <Stopped view={view} />}
       </Panel>
       <Panel title="Definition">
         <pre class="sql">{String(view.definition)}</pre>
       </Panel>
-      <Followed name={name} />
+      <Followed name={name} definition={String(view.definition)} />
       <Epochs name={name} />
     </>
   );
@@ -150,7 +150,7 @@ function compared(name: string, found: Row | undefined): Said {
 
 function Stopped({ view }: { view: Row }) {
   const name = String(view.name);
-  const found = useLive(() => sql(`SELECT s.culprit_relation, s.culprit_key, s.failed_at FROM system.view_states s JOIN system.relations r ON r.relation_id = s.view_id WHERE r.name = '${name.replaceAll("'", "''")}' AND r.dropped_version IS NULL`), [name]);
+  const found = useLive(() => sql(`SELECT s.culprit_relation, s.culprit_key, s.failed_at FROM system.view_states s JOIN system.relations r ON r.relation_id = s.view_id WHERE r.name = ${literal(name)} AND r.dropped_version IS NULL`), [name]);
   const culprit = found.data?.[0];
   return (
     <div class="failure" role="alert">
@@ -182,11 +182,12 @@ interface Step {
 interface Explained {
   build: { base: string | null; chunks: boolean; by: string[] | null };
   few_rows: string;
-  inputs: { [input: string]: { plan: string; way?: string; reason?: string; steps: Step[] } };
+  /** A full refresh has no steps: the query runs again. */
+  inputs: { [input: string]: { plan: string; way?: string; reason?: string; steps?: Step[] } };
 }
 
-function Followed({ name }: { name: string }) {
-  const found = useLive(async () => JSON.parse(String((await sql(`EXPLAIN MATERIALIZED VIEW ${quoted(name)}`))[0]!.json)) as Explained, [name], "never");
+function Followed({ name, definition }: { name: string; definition: string }) {
+  const found = useLive(async () => JSON.parse(String((await sql(`EXPLAIN MATERIALIZED VIEW ${quoted(name)}`))[0]!.json)) as Explained, [name, definition], "never");
   return (
     <Panel title="How its inputs are followed">
       <Failure problem={found.error} />
@@ -201,7 +202,7 @@ function Followed({ name }: { name: string }) {
             </div>
             {plan.reason && <p class="muted">{plan.reason}</p>}
             <ol>
-              {plan.steps.map((step, at) => (
+              {plan.steps?.map((step, at) => (
                 <li key={at} class={step.step}>
                   <strong>{step.step}</strong>
                   <span>{step.text}</span>
