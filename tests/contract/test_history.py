@@ -51,6 +51,31 @@ def test_the_last_commit_of_each_relation_stays(catalog: Catalog, clock: Clock):
     assert versions(catalog) == left, "what is complete stays so"
 
 
+def test_a_view_that_stops_was_not_written(catalog: Catalog):
+    """What reads it is not behind it, and the commit that last wrote its rows stays when the history is trimmed."""
+    create(catalog, "card")
+    card = relation(catalog, "card").id
+    [wrote, *others] = [
+        catalog.commit(c.Decision(reason=reason, updates=(), relation=card)).version
+        for reason in ("epoch of card to version 1: incremental, +1 -0", "epoch of card failed", "build of card failed")
+    ]
+    end = commit(catalog).version
+    for _ in range(2):
+        with catalog.reading() as connection:
+            assert history.last_writes(connection)[card] == wrote
+        trim(catalog, end)
+    assert {wrote, others[-1]} <= set(versions(catalog))
+
+
+def test_the_history_of_a_build_says_that_it_failed(catalog: Catalog):
+    create(catalog, "card")
+    for reason in ("epoch of card failed", "build of card failed"):
+        commit(catalog, reason=reason)
+    with catalog.reading() as connection:
+        found = [row.reason for row in history.newest(connection, 10, of_builds=True)]
+    assert found == ["build of card failed"]
+
+
 def test_a_time_of_which_commits_are_missing_is_refused(catalog: Catalog, clock: Clock):
     create(catalog, "orders")
     create(catalog, "other")

@@ -138,6 +138,8 @@ def test_a_first_build_names_the_row(
     db.table("orders").upsert([order(7, customer=3 if view == "next" else 0, total=BIGINT_MAX)])
     with pytest.raises(ebla.ViewStoppedError, match=r"found at orders \(id = 7\)"):
         create(db, view)
+    failures = db.sql("SELECT reason FROM system.history WHERE reason LIKE '% failed'").rows()
+    assert failures == [(f"build of {view} failed",)]
     db.table("orders").upsert([order(7)])
     create(db, view)  # nothing was left behind
     check(db, view)

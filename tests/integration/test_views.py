@@ -274,6 +274,17 @@ def test_bad_definitions_are_refused(db: ebla.Database) -> None:
     )
 
 
+def test_a_full_refresh_says_why_in_the_history(db: ebla.Database) -> None:
+    db.table("orders").upsert([{"id": 1, "customer": 1, "total": 5}])
+    db.sql("CREATE MATERIALIZED VIEW parts AS SELECT id, ntile(2) OVER (ORDER BY id) AS part FROM orders")
+    db.table("orders").upsert([{"id": 2, "customer": 1, "total": 6}])
+    db.sql("FLUSH parts")
+    plan, reason = db.sql("SELECT last_plan, last_reason FROM system.views WHERE name = 'parts'").one()
+    assert (plan, bool(reason)) == ("full refresh", True)
+    told = "SELECT reason FROM system.history WHERE reason LIKE 'epoch of parts %' ORDER BY version DESC LIMIT 1"
+    assert f": full refresh ({reason}), +" in str(db.sql(told).one()[0])
+
+
 def test_a_failing_expression_stops_its_view_and_no_other(db: ebla.Database) -> None:
     db.table("orders").upsert([{"id": 1, "customer": 1, "total": 5}])
     db.sql("CREATE MATERIALIZED VIEW ratio AS SELECT id, 100 / customer AS r FROM orders")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, case, delete, func, insert, or_, select, union_all
+from sqlalchemy import Connection, case, delete, func, insert, not_, or_, select, union_all
 
 from ebla.base import lazy
 from ebla.base.ids import NodeId, RelationId, Version
@@ -25,9 +25,13 @@ else:
 
 COUNTER = "history"
 COMPACTED = "compact %"
-WROTE = (s.history.c.kind == "data", s.history.c.reason.not_like(COMPACTED))
-"""Commits that wrote the rows of their relation. Compaction writes them again as they were."""
 """How the reason of a compaction begins."""
+FAILED = ("epoch of % failed", "build of % failed")
+"""The reasons of commits that stop a view (`ebla.views.epoch.failure`)."""
+AS_IT_WAS = or_(*(s.history.c.reason.like(one) for one in (COMPACTED, *FAILED)))
+"""Whether a commit left the rows of its relation as they were: compaction writes the same ones again."""
+WROTE = (s.history.c.kind == "data", not_(AS_IT_WAS))
+"""Commits that wrote the rows of their relation."""
 
 
 def record(
@@ -172,7 +176,7 @@ def last_of_each(connection: Connection, until: Version) -> list[int]:
     of = s.history.c
     living = select(s.relations.c.relation_id).where(s.relations.c.dropped_version.is_(None))
     newest = select(func.max(of.version)).where(of.relation_id.in_(living))
-    grouped = newest.group_by(of.relation_id, of.kind, of.reason.like(COMPACTED))
+    grouped = newest.group_by(of.relation_id, of.kind, AS_IT_WAS)
     return [version for version in connection.execute(grouped).scalars() if version < until]
 
 

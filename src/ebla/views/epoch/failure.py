@@ -39,7 +39,7 @@ def stop(context: Context, view: View, error: Exception, tried: Mapping[str, int
     position = (view.reached or Position(applied_version=Version(0), read={})).stopped(failure, tried)
     context.catalog.commit(
         c.Decision(
-            reason=f"epoch of {view.relation.name} failed",
+            reason=f"{work} of {view.relation.name} failed",
             relation=view.relation.id,
             requires=(definition.unmoved(view),),
             updates=definition.moved(view, position),

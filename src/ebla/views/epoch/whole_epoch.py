@@ -179,7 +179,7 @@ class WholeEpoch:
         epoch = attempt.epoch(self._until, plan, reason, gained, lost)
         decision = attempt.decision(
             epoch.position(attempt.view.reached, self._operands.inputs.versions()),
-            f"{self._history(plan)}, +{gained} -{lost}",
+            f"{self._history(plan, reason)}, +{gained} -{lost}",
             emptied=emptied,
             requires=() if building is None else building.requires(),
             updates=() if building is None else building.updates(self._until),
@@ -199,11 +199,12 @@ class WholeEpoch:
             hit("build.epoch_committed")
         return epoch
 
-    def _history(self, plan: Plan) -> str:
-        """What the commit is, for the history."""
+    def _history(self, plan: Plan, reason: str | None) -> str:
+        """What the commit is, for the history; of a full refresh also why."""
         name = self._attempt.view.relation.name
         if self._growth is None:
-            return f"epoch of {name} to version {self._until}: {plan}"
+            why = f" ({reason})" if plan is Plan.FULL_REFRESH and reason else ""
+            return f"epoch of {name} to version {self._until}: {plan}{why}"
         if not self._growth.stretches:
             return f"epoch of {name}, being built, to version {self._until}"
         tablets = "1 tablet" if len(self._growth.stretches) == 1 else f"{len(self._growth.stretches)} tablets"
