@@ -11,13 +11,24 @@ from dataclasses import dataclass, field
 
 from chaos.clusters import Cluster, fill
 from chaos.kills import Written, assert_sound
-from ebla.model.lifecycle.tablet import Stage
+from ebla.model.lifecycle.tablet import Stage, goes_back
 from ebla.topology.run_copies import repair
 from ebla.topology.tablets import CAN_GO_BACK
 from support.processes import Child, Processes
+from support.topology_tasks import FULL
 
 S = Stage
-STAGES = (S.ALLOW_WRITE_BOTH_READ_OLD, S.WRITE_BOTH_READ_OLD, S.STREAMING, S.WRITE_BOTH_READ_NEW, S.USE_NEW, S.CLEANUP)
+STAGES = (
+    S.ALLOW_WRITE_BOTH_READ_OLD,
+    S.WRITE_BOTH_READ_OLD,
+    S.STREAMING,
+    S.WRITE_BOTH_READ_NEW,
+    S.USE_NEW,
+    S.CLEANUP,
+    S.CLEANUP_TARGET,
+    S.REVERT_MIGRATION,
+)
+"""Those of a move that ends well, and those of one whose copies fail."""
 NODES = ("a", "b", "source", "target")
 VICTIMS = NODES[2:]
 
@@ -76,7 +87,9 @@ class Death:
             assert_sound(db, self.written)
 
     def _compare(self, result: str) -> None:
-        if self.victim == "target" and self.stage in CAN_GO_BACK:
+        if goes_back(S(self.stage)):
+            assert result.endswith(f"it went back: {FULL}")
+        elif self.victim == "target" and self.stage in CAN_GO_BACK:
             assert "it went back: node target, which the tablet comes to, is down" in result
         else:
             assert result == "result tablet 0 has moved"

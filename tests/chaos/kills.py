@@ -26,7 +26,7 @@ from support.warehouse import later, named, open_transactions, stored
 
 BEHIND = frozenset({"topology.committed"})
 """Failpoints behind a commit: a process that dies the first time has made a step. In front of one it is the second."""
-STEPS = ("begin", "end", "tablet", "t:")
+STEPS = ("begin", "end", "tablet", "t:", "announce", "new generations")
 """What the reasons of the coordinator's commits begin with."""
 KILLS_MAX = 60
 

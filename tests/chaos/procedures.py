@@ -139,6 +139,14 @@ PROCEDURES = (
         result="t has 1 copies of each tablet",
         after={"replicas": 1},
     ),
+    Procedure(
+        name="streams",
+        steps=2,
+        kind="new_cdc_generation",
+        statement="ALTER CLUSTER NEW CDC GENERATION OF t",
+        result="new generations of change streams of t",
+        after={"replicas": 2, "generations": 2},
+    ),
 )
 
 NAMED = {one.name: one for one in PROCEDURES}
@@ -149,10 +157,12 @@ def shape(db: ebla.Database) -> dict[str, Any]:
     tablets = db.sql("SHOW TABLETS OF t").to_arrow().to_pylist()
     held = {row["tablet"]: set(row["replicas"].split(", ")) for row in tablets}
     nodes = db.sql("SELECT name FROM system.topology WHERE node_state = 'normal'").rows()
+    generations = db.sql("SELECT generation_id FROM system.cdc_generations").rows()
     [replicas] = {len(those) for those in held.values()}
     return {
         "nodes": {name for (name,) in nodes},
         "tablets": len(held),
         "replicas": replicas,
+        "generations": len(generations),
         **{f"tablet {tablet}": those for tablet, those in held.items()},
     }

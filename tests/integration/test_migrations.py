@@ -210,6 +210,26 @@ def test_c2_a_source_that_dies_behind_the_copies_is_left(db, tmp_path, stage):
     assert ids(db) == list(range(100))
 
 
+@pytest.mark.parametrize("victim", ["source", "target"])
+@pytest.mark.parametrize("stage", [Stage.CLEANUP_TARGET, Stage.REVERT_MIGRATION])
+def test_c2_a_node_that_dies_on_the_way_back_keeps_nothing_from_ending(db, tmp_path, stage, victim):
+    tablet = next(n for n in range(4) if placed(db, n) == (B,))
+    place = move(db, tablet, B, C)
+    step_to(db, place, Stage.STREAMING)
+    back = t.AdvanceTransition(tablet=place, stage=Stage.STREAMING, to=Stage.CLEANUP_TARGET, failure="test")
+    commit(db, back)
+    step_to(db, place, stage)
+    revive = kill(tmp_path, {"source": B, "target": C}[victim])
+    run(db)
+    assert placed(db, tablet) == (B,)
+    revive()
+    assert ids(db) == list(range(100))
+    write(db, 100, 110)
+    assert ids(db) == list(range(110))
+    db.vacuum(retain_s=0)
+    assert files(db) == named(db)
+
+
 def kill(folder: Path, name: str) -> Callable[[], None]:
     (folder / name).rename(folder / f"{name}.away")
     (folder / name).write_text("the disk is gone")

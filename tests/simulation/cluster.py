@@ -574,7 +574,7 @@ class Cluster(World):
         host = self.chance.choice(self.living())
         what = self.chance.choice(
             [self.ask_join, self.ask_leave, self.ask_dead, self.ask_rebuild, self.ask_move, self.ask_replication,
-             self.ask_resize, self.ask_cancel, self.ask_balancing]
+             self.ask_resize, self.ask_generation, self.ask_cancel, self.ask_balancing]
         )  # fmt: skip
         self.attempt(partial(what, host))
 
@@ -629,6 +629,11 @@ class Cluster(World):
         host.handshake.resize(f"relation {relation}", self.chance.choice([1, 2, 4, 8]))
         if self.chance.random() < 0.3:  # and for something that waits for it
             self.attempt(partial(self.chance.choice([self.ask_move, self.ask_replication]), host))
+
+    def ask_generation(self, host: Host) -> None:
+        """New generations of change streams, of a relation or of all."""
+        found = [f"relation {one}" for one in (*self.catalog.bases, *self.catalog.views)]
+        host.handshake.renew(self.chance.choice([None, *found]))
 
     def ask_cancel(self, host: Host) -> None:
         found = topology.open_requests(self.catalog.tables)

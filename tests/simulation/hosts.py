@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sqlalchemy import Connection
 
 from ebla.base.activities import Activities
+from ebla.base.backoff import Backoff
 from ebla.base.ids import NodeId, TabletId, TransactionId, Version
 from ebla.base.services import Scheduler
 from ebla.base.services import _Lane as Lane
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 SIZES_S = 3.0
 """How often a process looks at sizes: often enough for several looks in one run."""
+PAUSES_S = Backoff(0.05, 1.0)
+"""Behind a transition that went back: short enough for several tries in one run."""
 
 
 class Died(BaseException):
@@ -248,6 +251,7 @@ class Host:
         self.coordination = Coordination(
             self, own=self.living, saw=saw, threads=lambda name, count: Later(self), sizes_s=SIZES_S
         )
+        self.coordination.pauses.backoff = PAUSES_S
         self.repairer = Repairer(self)
         as_context = cast(Context, self)
         self.presence = Presence(as_context, Role.RUN, self.coordination, cast(Any, NoJobs()))

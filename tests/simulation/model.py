@@ -38,8 +38,8 @@ OF_SCHEMA = c.CreateRelation | c.CreateIndex | c.SetIndexState
 BUILDING = (s.view_building_tasks, s.view_building_segments, s.view_builds, s.built_views, s.relations)
 
 
-class Violation(AssertionError):
-    """An invariant does not hold."""
+class Violation(BaseException):
+    """An invariant does not hold. Nothing that handles errors takes it."""
 
 
 def invariant(name: str, holds: bool, found: str) -> None:

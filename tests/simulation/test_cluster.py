@@ -31,6 +31,7 @@ HAPPENS = {
     "leave done",
     "move done",
     "move failed",
+    "new_cdc_generation done",
     "processes died",
     "reads",
     "rebuild done",

@@ -24,7 +24,7 @@ from ebla.model.tablets import resized, token_range
 from ebla.model.tasks import Build, Replica, Task, TaskKind
 from simulation import engine
 from simulation.faults import MS, SECOND, Faults, Network
-from simulation.model import WORDS, Base, Catalog, Index, View, invariant, token
+from simulation.model import WORDS, Base, Catalog, Index, View, Violation, invariant, token
 from simulation.processes import Node, Process
 
 FAULTS_US = 12 * SECOND
@@ -162,7 +162,10 @@ class World:
     def go_on(self, us: int) -> None:
         """Time passes in the middle of what a process does: everything else goes on."""
         until = self.now + us
-        self.run_until(until)
+        try:
+            self.run_until(until)
+        except Exception as error:  # it is none of what waits here, which might handle it
+            raise Violation(f"{type(error).__name__}: {error}") from error
         self.now = max(self.now, until)
 
     def wake_processes(self) -> None:
@@ -379,7 +382,7 @@ def run(seed: int) -> World:
 def run_in(world: AnyWorld, what: str) -> AnyWorld:
     try:
         world.run()
-    except Exception as error:
+    except (Exception, Violation) as error:
         raise AssertionError(
             f"seed {world.seed} at {world.now / SECOND:.3f} s, step {world.steps}: {error}\n"
             f"faults: {asdict(world.faults)}\n"

@@ -16,13 +16,16 @@ from sqlalchemy import Connection
 
 import ebla
 from ebla.catalog import processes, topology
-from ebla.errors import NodeConflictError, UsageError
-from ebla.model.lifecycle.tablet import Stage
+from ebla.errors import NodeConflictError, StorageFullError, UsageError
+from ebla.model.lifecycle.tablet import Stage, goes_back
 from ebla.model.topology import LEASE
+from ebla.storage import copies
+from ebla.storage.files import Root
 from ebla.topology import service
 
 KEYS = 60
 """How many rows a table has before anything changes: their ids are the numbers from 0."""
+FULL = "expected room for the write, found the disk full"
 OWN = 1000
 """What the ids of rows begin with that writers add."""
 
@@ -129,12 +132,18 @@ def serve(where: str, settings: dict[str, Any]) -> None:
         threading.Event().wait()
 
 
+def refuse(read: Root, written: Root, path: str, size: int, beside: str) -> None:
+    """A copy that cannot be made."""
+    raise StorageFullError(FULL)
+
+
 def move_beside_the_dead(
     where: str, settings: dict[str, Any], statement: str, stage: str, victim: Mapping[str, Any], first: int
 ) -> None:
     """Move a tablet; when it comes to a stage, kill the process of a node and take its disk away.
 
-    The row of the dead process goes at once, so that nothing has to wait until it runs out.
+    The row of the dead process goes at once, so that nothing has to wait until it runs out. A stage of the way back is
+    reached because no copy can be made.
     """
     with ebla.connect(where, **settings) as db:
         catalog = db.context.catalog
@@ -152,5 +161,7 @@ def move_beside_the_dead(
                 say("killed", stage)
 
         vars(service)["hit"] = die
+        if goes_back(Stage(stage)):
+            vars(copies)["copy_checked"] = refuse
         with Writer(db, first):
             say("result", answer(db, db.sql(statement).one()[0]))

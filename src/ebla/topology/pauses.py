@@ -33,7 +33,7 @@ class Pauses:
     """What one process has seen go back."""
 
     def __init__(self, backoff: Backoff = BACKOFF) -> None:
-        self._backoff = backoff
+        self.backoff = backoff
         self._of: dict[Try, _Pause] = {}
 
     def note(self, moving: Mapping[Tablet, Transition], updates: Iterable[object], now_s: float) -> None:
@@ -46,11 +46,11 @@ class Pauses:
             before = self._of.pop(which, None)
             if goes_back(update.stage):
                 failures = 1 if before is None else before.failures + 1
-                self._of[which] = _Pause(failures, now_s + self._backoff.after(failures))
+                self._of[which] = _Pause(failures, now_s + self.backoff.after(failures))
 
     def at(self, now_s: float) -> dict[Tablet, frozenset[NodeId | None]]:
         """The nodes that are not to be tried now, of each tablet. What has rested for long is forgotten."""
-        self._of = {which: one for which, one in self._of.items() if now_s < one.until_s + self._backoff.most}
+        self._of = {which: one for which, one in self._of.items() if now_s < one.until_s + self.backoff.most}
         found: defaultdict[Tablet, set[NodeId | None]] = defaultdict(set)
         for (tablet, node), one in self._of.items():
             if now_s < one.until_s:

@@ -82,6 +82,8 @@ class Coordination:
         """The version of the topology that this process follows."""
         self._rebuilds = Rebuilds(host, threads("ebla-rebuild", REBUILDS_MAX), self.ask)
         self._migration = Migration(host, threads("ebla-stream", STREAMS_MAX), self.ask)
+        self.pauses = self._migration.pauses
+        """Behind transitions that went back while this process led."""
         host.services.add(self)
 
     @property
@@ -180,7 +182,7 @@ class Coordination:
             holder=host.holder,
             own=self.own(),
             rebuilt=self._rebuilds.done,
-            paused=self._migration.pauses.at(host.services.clock()),
+            paused=self.pauses.at(host.services.clock()),
             sizes=self._sizes,
         )
         self._sizes = {relation: layout.bytes for relation, layout in state.layouts.items()}
@@ -237,7 +239,7 @@ class Coordination:
         self._pause_s = POLL_S
         hit("topology.committed")
         log.info("topology: version=%d %s", committed.version, decisions[-1].reason)
-        self._migration.pauses.note(states[-1].transitions, decisions[-1].updates, self._host.services.clock())
+        self.pauses.note(states[-1].transitions, decisions[-1].updates, self._host.services.clock())
         self._follow(committed.version)
         return 0.0
 
