@@ -56,8 +56,8 @@ def test_a_view_that_stops_was_not_written(catalog: Catalog):
     create(catalog, "card")
     card = relation(catalog, "card").id
     [wrote, *others] = [
-        catalog.commit(c.Decision(reason=reason, updates=(), relation=card)).version
-        for reason in ("epoch of card to version 1: incremental, +1 -0", "epoch of card failed", "build of card failed")
+        catalog.commit(c.Decision(reason="keep card", updates=(), relation=card, work=work)).version
+        for work in (c.WorkKind.EPOCH, c.WorkKind.EPOCH_FAILURE, c.WorkKind.BUILD_FAILURE)
     ]
     end = commit(catalog).version
     for _ in range(2):
@@ -69,11 +69,22 @@ def test_a_view_that_stops_was_not_written(catalog: Catalog):
 
 def test_the_history_of_a_build_says_that_it_failed(catalog: Catalog):
     create(catalog, "card")
-    for reason in ("epoch of card failed", "build of card failed"):
-        commit(catalog, reason=reason)
+    for work in c.WorkKind:
+        catalog.commit(c.Decision(reason=f"{work} of card", updates=(), work=work))
     with catalog.reading() as connection:
-        found = [row.reason for row in history.newest(connection, 10, of_builds=True)]
-    assert found == ["build of card failed"]
+        found = [row.reason for row in history.newest(connection, 20, of_builds=True)]
+    assert found == ["build_failure of card", "build of card"]
+
+
+def test_epochs_and_chunks_of_a_view_are_found_by_what_they_are(catalog: Catalog):
+    """No reason is read: a table may be called as one begins."""
+    create(catalog, "epoch of card")
+    number = relation(catalog, "epoch of card").id
+    for work in (None, *c.WorkKind):
+        catalog.commit(c.Decision(reason=f"epoch of card {work}", updates=(), relation=number, work=work))
+    with catalog.reading() as connection:
+        found = [row.reason.removeprefix("epoch of card ") for row in history.epochs(connection, number, 20)]
+    assert sorted(found) == ["build_failure", "chunk", "epoch", "epoch_failure"]
 
 
 def test_a_time_of_which_commits_are_missing_is_refused(catalog: Catalog, clock: Clock):

@@ -16,6 +16,7 @@ from ebla.errors import ConflictError, TransactionClosedError
 from ebla.model import barrier
 from ebla.model import changes as c
 from ebla.model.relation import Relation
+from ebla.model.work import WorkKind
 from support.catalogs import COLUMNS, NODE, Clock, add, commit, create, dump, exclusively, run
 
 IN_MEMORY = True
@@ -174,6 +175,17 @@ def test_a_barrier_waits_for_work_whose_session_is_closed_and_not_while_it_is_op
     assert found() == []
     exclusively(catalog, c.CloseSession(session="one"))
     assert found() == [copies.id]
+
+
+def test_copies_are_told_by_their_kind_and_what_an_older_release_began_may_be_one(catalog: Catalog):
+    tables = [create(catalog, name) for name in ("copied", "written", "older")]
+    kinds = (WorkKind.COPY, WorkKind.WRITE, WorkKind.EPOCH)
+    for table, kind in zip(tables, kinds, strict=True):
+        begun = tx.begin(catalog, table, node=NODE, holder="me", reason="copy t", lease_us=LEASE_US, work=kind)
+    with catalog.writing() as connection:
+        assert tx.copied_now(connection) == {tables[0].id}
+        rows.write(connection, rows.update(s.transactions, {"work": None}, transaction_id=begun.id))
+        assert tx.copied_now(connection) == {tables[0].id, tables[2].id}
 
 
 def test_ended_transactions_are_forgotten_after_a_while(catalog: Catalog, clock: Clock):

@@ -162,7 +162,7 @@ def test_a_write_that_vacuum_has_forgotten_is_unread_all_the_same(catalog: Catal
     clock.advance(10 * SECOND_US)
     missed = write(catalog, orders)
     for name, table in (("orders", orders), ("idle", idle)):
-        catalog.commit(c.Decision(reason=f"compact {name}: tablet 0", relation=table, updates=()))
+        catalog.commit(c.Decision(reason=f"compact {name}", relation=table, updates=(), work=c.WorkKind.COMPACTION))
     folded = int(catalog.version())
     with catalog.writing() as connection:
         connection.execute(delete(s.runs))

@@ -19,6 +19,7 @@ import ebla
 from ebla.catalog import schema as s
 from ebla.catalog import transactions as tx
 from ebla.catalog.leadership import is_gone
+from ebla.model.work import WorkKind
 from ebla.relations import views as definition
 from ebla.relations.views import View
 from support.processes import Processes
@@ -102,8 +103,9 @@ def begun_elsewhere(db: ebla.Database, view: View) -> tx.Transaction:
         view.relation,
         node=db.context.node,
         holder="elsewhere/1/abc",
-        reason=f"{tx.EPOCH}v",
+        reason="epoch of v",
         lease_us=HOUR_US,
+        work=WorkKind.EPOCH,
     )
 
 

@@ -70,6 +70,26 @@ def test_every_migration_runs_over_what_is_stored(older: Path):
     ]
 
 
+def test_the_kind_of_each_commit_and_transaction_is_read_from_its_reason_once(older: Path):
+    with connect(older, auto_refresh=False):
+        pass
+    kinds: dict[object, list[object]] = {}
+    for version, work in of_older(older, "SELECT version, work FROM history WHERE version <= 60 ORDER BY version"):
+        kinds.setdefault(work, []).append(version)
+    assert kinds == {
+        None: [*range(1, 6), 12, 16, 21, 25, 28, 30, 31, 34, 36, 37, 40, 42, 43, 45, 47, 48, 49, 59],
+        "write": [6, 7, 8, 50, 51, 52, 53, 57],
+        "build": [9, 10, 11, 17, 18, 19, 20, 26, 27, 32, 33, 38, 39, 44, 58],
+        "index_fill": [13, 14, 15, 22, 23, 24],
+        "chunk": [29, 35, 41, 60],
+        "compaction": [46],
+        "epoch": [54, 56],
+        "epoch_failure": [55],
+    }
+    found = of_older(older, "SELECT DISTINCT reason, work FROM transactions WHERE reason LIKE '% of %'")
+    assert set(found) >= {("build of card", "chunk"), ("epoch of sums", "epoch"), ("epoch of ratio", "epoch")}
+
+
 @pytest.mark.spark
 def test_tables_are_as_they_were(db: ebla.Database):
     assert rows(db, "orders") == ORDERS

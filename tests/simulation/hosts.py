@@ -314,7 +314,7 @@ class Host:
     def kept_alive(self, transaction: TransactionId) -> contextlib.AbstractContextManager[None]:
         return self.leases.renewed(transaction)
 
-    def begin(self, name: str, reason: str) -> tuple[Relation, TransactionId]:
+    def begin(self, name: str, reason: str, work: c.WorkKind = c.WorkKind.WRITE) -> tuple[Relation, TransactionId]:
         relation, transaction, _ = tx.begin_on(
             self.catalog,
             name,
@@ -323,6 +323,7 @@ class Host:
             holder=self.holder,
             reason=reason,
             lease_us=self.leases.lease_us,
+            work=work,
         )
         return relation, transaction.id
 
@@ -419,7 +420,7 @@ class Cutter:
 
     @contextlib.contextmanager
     def _transaction(self, relation: Relation) -> Iterator[tuple[Relation, TransactionId]]:
-        now, transaction = self._host.begin(relation.name, f"{tx.COMPACT}{relation.name}")
+        now, transaction = self._host.begin(relation.name, f"compact {relation.name}", c.WorkKind.COMPACTION)
         try:
             with self._host.kept_alive(transaction):
                 yield now, transaction
@@ -440,6 +441,7 @@ class Cutter:
     ) -> None:
         decision = c.Decision(
             reason=f"compact {relation.name}",
+            work=c.WorkKind.COMPACTION,
             relation=relation.id,
             transaction=transaction,
             requires=(

@@ -15,6 +15,7 @@ from ebla.catalog import schema as s
 from ebla.model.relation import DELETED, Relation, RunSource
 from ebla.model.snapshot import Snapshot
 from ebla.model.tablets import token_range
+from ebla.model.work import WorkKind
 from ebla.predicates import values as v
 from ebla.spark.write import TabletFile
 from ebla.storage import runs as rf
@@ -53,7 +54,7 @@ def fold(
     tablets: Collection[int] | None = None,
 ) -> None:
     """Compact some tablets of a table. The runs are sorted downwards in the key columns named."""
-    sink = Sink(begin(db.context, name, reason=f"compact {name}"))
+    sink = Sink(begin(db.context, name, reason=f"compact {name}", work=WorkKind.COMPACTION))
     relation, transaction = sink.relation, sink.transaction
     chosen = None if tablets is None else [token_range(t, relation.tablets) for t in sorted(tablets)]
     with db.context.catalog.reading() as connection:

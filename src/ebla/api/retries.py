@@ -20,6 +20,7 @@ def forgive(catalog: Catalog, node: NodeId, view: View) -> None:
             relation=view.relation.id,
             requires=(unmoved(view),),
             updates=moved(view, again),
+            work=c.WorkKind.BUILD,
         ),
         node=node,
     )

@@ -111,6 +111,7 @@ class Decision:
     updates: tuple[c.Update, ...] = ()
     exclusive: bool = False
     """Whether the updates change what writers have to know: an index can be read."""
+    work: c.WorkKind | None = None
     calls: tuple[Call, ...] = ()
     resigned: bool = False
     """Another leader rules: this one must not be asked again."""
@@ -121,7 +122,13 @@ class Decision:
         """What to commit, if anything."""
         if not self.updates:
             return None
-        return c.Decision(reason=self.reason, requires=self.requires, updates=self.updates, exclusive=self.exclusive)
+        return c.Decision(
+            reason=self.reason,
+            requires=self.requires,
+            updates=self.updates,
+            exclusive=self.exclusive,
+            work=self.work,
+        )
 
 
 @dataclass(slots=True)
@@ -180,6 +187,7 @@ class Coordinator:
             requires=tuple(requires) if updates else (),
             updates=tuple(updates),
             exclusive=any(view in state.walking for view in readable),
+            work=c.WorkKind.BUILD if readable else None,
             calls=calls,
             wake_us=self._wake_us(state, now_us),
         )

@@ -6,10 +6,10 @@ those of runs that the manifest names.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, case, delete, func, insert, not_, or_, select, union_all
+from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, insert, not_, select, union_all
 
 from ebla.base import lazy
 from ebla.base.ids import NodeId, RelationId, Version
@@ -17,6 +17,7 @@ from ebla.base.user_requests import UserRequest
 from ebla.catalog import audit, memory, rows
 from ebla.catalog import schema as s
 from ebla.catalog.rows import AtMost, State
+from ebla.model.work import ROWS_AS_THEY_WERE, WorkKind
 
 if TYPE_CHECKING:
     from ebla.model import changes as c
@@ -24,12 +25,15 @@ else:
     c = lazy.Module("ebla.model.changes")
 
 COUNTER = "history"
-COMPACTED = "compact %"
-"""How the reason of a compaction begins."""
-FAILED = ("epoch of % failed", "build of % failed")
-"""The reasons of commits that stop a view (`ebla.views.epoch.failure`)."""
-AS_IT_WAS = or_(*(s.history.c.reason.like(one) for one in (COMPACTED, *FAILED)))
-"""Whether a commit left the rows of its relation as they were: compaction writes the same ones again."""
+
+
+def _is_one(kinds: Iterable[WorkKind]) -> ColumnElement[bool]:
+    """Whether a commit is of these kinds. Never NULL: an older release says none."""
+    return and_(s.history.c.work.is_not(None), s.history.c.work.in_([kind.value for kind in kinds]))
+
+
+AS_IT_WAS = _is_one(ROWS_AS_THEY_WERE)
+"""Whether a commit left the rows of its relation as they were."""
 WROTE = (s.history.c.kind == "data", not_(AS_IT_WAS))
 """Commits that wrote the rows of their relation."""
 
@@ -57,6 +61,7 @@ def record(
         "transaction_id": decision.transaction,
         "relation_id": created or decision.relation,
         "commit_id": commit_id,
+        "work": None if decision.work is None else decision.work.value,
     }
     if isinstance(state, Connection):
         before = select(s.history.c.committed_at).where(s.history.c.version == version - 1).scalar_subquery()
@@ -116,18 +121,10 @@ def last_writes(connection: Connection) -> dict[int, int]:
     return {int(relation): int(version) for relation, version in found}
 
 
-OF_BUILDS = (
-    "% is built",
-    "build of %",
-    "%cancel%build%",
-    "create materialized view %",
-    "replace materialized view %",
-    "drop materialized view %",
-    "create index %",
-    "drop index %",
-    "index % -> %",
-)
-"""Reasons that tell how builds went. Those of single chunks (`… rows read, …`) are left out."""
+OF_BUILDS = (WorkKind.BUILD, WorkKind.BUILD_FAILURE)
+"""How builds went. Those of single chunks are left out."""
+OF_EPOCHS = (WorkKind.EPOCH, WorkKind.EPOCH_FAILURE, WorkKind.CHUNK, WorkKind.BUILD_FAILURE)
+"""What brought a view to newer versions, or stopped it."""
 
 
 def newest(
@@ -145,12 +142,8 @@ def newest(
         plain = words.replace("/", "//").replace("%", "/%").replace("_", "/_")
         wanted = wanted.where(func.lower(of.reason).like(func.lower(f"%{plain}%"), escape="/"))
     if of_builds:
-        of_any = or_(*(of.reason.like(one) for one in OF_BUILDS))
-        wanted = wanted.where(of_any, of.reason.not_like("% rows read, %"))
+        wanted = wanted.where(_is_one(OF_BUILDS))
     return connection.execute(wanted.order_by(of.version.desc()).limit(limit)).all()
-
-
-OF_EPOCHS = ("epoch of %", "build of %", "refresh of %")
 
 
 def epochs(connection: Connection, view: RelationId, limit: int) -> Sequence[Any]:
@@ -158,7 +151,7 @@ def epochs(connection: Connection, view: RelationId, limit: int) -> Sequence[Any
     of, work = s.history.c, s.transactions.c
     columns = (of.version, of.reason, of.committed_at, work.started_at, work.ended_at, work.snapshot_version)
     wanted = select(*columns).outerjoin_from(s.history, s.transactions, work.transaction_id == of.transaction_id)
-    wanted = wanted.where(of.relation_id == view, or_(*(of.reason.like(one) for one in OF_EPOCHS)))
+    wanted = wanted.where(of.relation_id == view, _is_one(OF_EPOCHS))
     return connection.execute(wanted.order_by(of.version.desc()).limit(limit)).all()
 
 
@@ -167,7 +160,7 @@ def writes_of_inputs(connection: Connection, view: RelationId, limit: int) -> Se
     of = s.history.c
     inputs = select(s.dependencies.c.input_id).where(s.dependencies.c.relation_id == view)
     wanted = select(of.version, of.committed_at).where(of.relation_id.in_(inputs), *WROTE)
-    wanted = wanted.where(of.reason.not_like("fill index%"))
+    wanted = wanted.where(not_(_is_one((WorkKind.INDEX_FILL,))))
     return connection.execute(wanted.order_by(of.version.desc()).limit(limit)).all()
 
 

@@ -13,7 +13,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Connection, FromClause, Table, and_, bindparam, insert, inspect, select, text, update
+from sqlalchemy import (
+    Column,
+    Connection,
+    FromClause,
+    Table,
+    and_,
+    bindparam,
+    case,
+    insert,
+    inspect,
+    null,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.schema import CreateColumn
 
@@ -25,6 +39,7 @@ from ebla.errors import CatalogError
 from ebla.model.lifecycle.view import ViewState, behind
 from ebla.model.relation import Kind
 from ebla.model.tablets import TokenRange, token_range
+from ebla.model.work import WorkKind
 
 FORMAT = "ebla"
 
@@ -293,6 +308,40 @@ def _add_machines(connection: Connection) -> None:
     _add_columns(connection, processes.load_1m, processes.cores, processes.disks)
 
 
+def _type_work(connection: Connection) -> None:
+    """Until now the reason of a commit or a transaction said what it was for."""
+    commits, transactions = schema.history, schema.transactions
+    _add_columns(connection, commits.c.work, transactions.c.work)
+    write = WorkKind.WRITE.value
+    unnamed = case((commits.c.transaction_id.is_not(None), write), else_=null())
+    kinds = ((commits.c.reason.like(pattern), kind.value) for pattern, kind in OLDER_REASONS)
+    connection.execute(update(commits).where(commits.c.work.is_(None)).values(work=case(*kinds, else_=unnamed)))
+    older = {"build of %": WorkKind.CHUNK}  # a transaction of a build brings rows
+    kinds = ((transactions.c.reason.like(pattern), older.get(pattern, kind).value) for pattern, kind in OLDER_REASONS)
+    connection.execute(update(transactions).where(transactions.c.work.is_(None)).values(work=case(*kinds, else_=write)))
+
+
+OLDER_REASONS: tuple[tuple[str, WorkKind], ...] = (
+    ("compact %", WorkKind.COMPACTION),
+    ("copy %", WorkKind.COPY),
+    ("fill index %", WorkKind.INDEX_FILL),
+    ("epoch of % failed", WorkKind.EPOCH_FAILURE),
+    ("build of % failed", WorkKind.BUILD_FAILURE),
+    ("build of % rows read, %", WorkKind.CHUNK),
+    ("epoch of %", WorkKind.EPOCH),
+    ("refresh of %", WorkKind.EPOCH),
+    ("build of %", WorkKind.BUILD),
+    ("% is built", WorkKind.BUILD),
+    ("create materialized view %", WorkKind.BUILD),
+    ("replace materialized view %", WorkKind.BUILD),
+    ("drop materialized view %", WorkKind.BUILD),
+    ("create index %", WorkKind.BUILD),
+    ("drop index %", WorkKind.BUILD),
+    ("index % -> %", WorkKind.BUILD),
+)
+"""What older releases said, the first that fits. All others of transactions are writes."""
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=1, name="create tables", run=_create_tables),
     Migration(number=2, name="add handlers", run=_add_handlers),
@@ -316,6 +365,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(number=20, name="add runners, their jobs and commands", run=_add_jobs),
     Migration(number=21, name="add users, grants and the audit log", run=_add_access),
     Migration(number=22, name="keep the load and the disks of processes", run=_add_machines),
+    Migration(number=23, name="keep what commits and transactions are for", run=_type_work),
 )
 
 

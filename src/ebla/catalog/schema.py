@@ -54,6 +54,7 @@ history = Table(
     Column("transaction_id", BigInteger),
     Column("relation_id", BigInteger),
     Column("commit_id", Text),
+    Column("work", Text),
     Index("history_by_time", "committed_at"),
     Index("history_by_relation", "relation_id", "version"),
 )
@@ -351,6 +352,7 @@ transactions = Table(
     Column("expires_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
     Column("committed_version", BigInteger),
+    Column("work", Text),
     Index("transactions_by_state", "state"),
 )
 

@@ -25,15 +25,9 @@ from ebla.catalog.store import Catalog, insisted
 from ebla.errors import TransactionClosedError
 from ebla.model.barrier import Open
 from ebla.model.relation import Relation
+from ebla.model.work import WorkKind
 
 Found = TypeVar("Found")
-
-EPOCH = "epoch of "
-"""What the reason of a transaction begins with in which an epoch of a view runs,"""
-COMPACT = "compact "
-"""and of one in which a relation is compacted,"""
-COPY = "copy "
-"""and of one in which runs of a relation are copied to nodes that lack them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +37,7 @@ class Transaction:
     snapshot: Version
     schema_version: int
     reason: str
+    work: WorkKind = WorkKind.WRITE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +58,7 @@ def begin(
     reason: str,
     lease_us: int,
     session: str | None = None,
+    work: WorkKind = WorkKind.WRITE,
 ) -> Transaction:
     """Open a transaction on a relation, or on none."""
     relation, schema_version = (None, 0) if target is None else (target.id, target.schema_version)
@@ -71,7 +67,7 @@ def begin(
         number = TransactionId(memory.advance(connection, "transaction"))
         return _open(
             connection, catalog, number, relation, schema_version, node=node, holder=holder, reason=reason,
-            lease_us=lease_us, session=session,
+            lease_us=lease_us, session=session, work=work,
         )  # fmt: skip
 
     return catalog.change(opened)
@@ -87,6 +83,7 @@ def begin_on(
     holder: str,
     reason: str,
     lease_us: int,
+    work: WorkKind = WorkKind.WRITE,
 ) -> tuple[Relation, Transaction, Found]:
     """Open a transaction on the relation of a name. The relation, and what `look` reads, are of its snapshot."""
 
@@ -95,7 +92,7 @@ def begin_on(
         relation = reads.relation(connection, name)
         transaction = _open(
             connection, catalog, number, relation.id, relation.schema_version, node=node, holder=holder,
-            reason=reason, lease_us=lease_us,
+            reason=reason, lease_us=lease_us, work=work,
         )  # fmt: skip
         return relation, transaction, look(connection, relation)
 
@@ -126,6 +123,7 @@ def _open(
     reason: str,
     lease_us: int,
     session: str | None = None,
+    work: WorkKind = WorkKind.WRITE,
 ) -> Transaction:
     snapshot = Version(memory.counters(connection)["version"])
     now = catalog.clock()
@@ -142,6 +140,7 @@ def _open(
         "session_id": session,
         "started_at": now,
         "expires_at": now + lease_us,
+        "work": work.value,
     }
     rows.write(connection, rows.insert(s.transactions, [row]))
     return Transaction(
@@ -150,6 +149,7 @@ def _open(
         snapshot=snapshot,
         schema_version=schema_version,
         reason=reason,
+        work=work,
     )
 
 
@@ -209,8 +209,12 @@ def committed_among(state: State, numbers: Iterable[TransactionId]) -> set[Trans
 
 
 def copied_now(state: State) -> set[RelationId]:
-    """The relations of which copies of runs are being made."""
-    return {RelationId(row.relation_id) for row in open_rows(state) if row.reason.startswith(COPY)}
+    """The relations of which copies of runs are being made, or may be: an older release does not say."""
+    return {
+        RelationId(row.relation_id)
+        for row in open_rows(state)
+        if row.relation_id is not None and row.work in (WorkKind.COPY, None)
+    }
 
 
 def in_the_way(state: State, relations: Collection[RelationId], now: int = 0, *, unnamed: bool = True) -> list[Open]:
@@ -245,14 +249,14 @@ def _seen_as(row: Any, began_under: int) -> Open:
 def epochs_elsewhere(state: State, relations: Collection[RelationId], holder: str, now: int) -> set[str]:
     """The other processes that run epochs of some views."""
     there = {"relation_id": frozenset(relations), "expires_at": Above(now), "holder": Not(holder)}
-    found = rows.find(state, s.transactions, state="open", **there)
-    return {row.holder for row in found if row.reason.startswith(EPOCH)}
+    found = rows.find(state, s.transactions, state="open", work=WorkKind.EPOCH.value, **there)
+    return {row.holder for row in found}
 
 
 def compacts_before(state: State, relation: RelationId, transaction: TransactionId, now: int) -> bool:
     """Whether a compaction of a relation is at work that began before a transaction."""
     there = {"relation_id": relation, "expires_at": Above(now), "transaction_id": AtMost(transaction - 1)}
-    return any(row.reason.startswith(COMPACT) for row in rows.find(state, s.transactions, state="open", **there))
+    return bool(rows.find(state, s.transactions, state="open", work=WorkKind.COMPACTION.value, **there))
 
 
 @insisted

@@ -12,6 +12,7 @@ from ebla.indexes.culprit import culprits, placed
 from ebla.indexes.tablet_commits import TabletCommits
 from ebla.model.chunks import Covered
 from ebla.model.snapshot import Snapshot
+from ebla.model.work import WorkKind
 from ebla.relations.indexes import Index
 from ebla.spark import session as ssession
 from ebla.tables.chunk_scan import Scan
@@ -41,7 +42,7 @@ class ChunkFill:
         self._indexes = indexes
         self._snapshot: Snapshot = scan.snapshot(scan.at)
         names = ", ".join(index.name for index in indexes)
-        self._transaction = begin_of(context, None, reason=f"fill index {names}")
+        self._transaction = begin_of(context, None, reason=f"fill index {names}", work=WorkKind.INDEX_FILL)
         self._sinks = {index.id: (index, Sink(self._transaction, index.relation)) for index in indexes}
         self._commits = TabletCommits(
             transaction=self._transaction,

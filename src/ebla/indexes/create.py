@@ -67,6 +67,7 @@ def create_index(catalog: Catalog, sessions: Sessions, node: NodeId, statement: 
             reason=f"create index {statement.name} on {current.name}",
             updates=(made, c.CreateIndex(base=current.id, deferred=deferred), *build),
             guards=frozenset({SCHEMA, of_relation(current.id)}),
+            work=c.WorkKind.BUILD,
         )
 
     if catalog.decide(decide, node=node) is None:

@@ -80,7 +80,9 @@ def ask_for_deferred(catalog: Catalog, node: NodeId, table: str) -> list[Index]:
             updates.append(c.SetIndexState(index=index.id, state=Permission.DELETE_ONLY))
             updates.append(building(connection, base, index.id, {}, node=node))
         names = ", ".join(index.name for index in waiting)
-        return c.Decision(reason=f"build indexes {names}", relation=base.id, updates=tuple(updates))
+        return c.Decision(
+            reason=f"build indexes {names}", relation=base.id, updates=tuple(updates), work=c.WorkKind.BUILD
+        )
 
     with catalog.reading() as connection:
         base = base_to_index(connection, table)

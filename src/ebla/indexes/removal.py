@@ -40,7 +40,7 @@ def begin_removal(
             assert to is not None
             step = c.SetIndexState(index=index, state=to, message=message)
         guards = frozenset({of_relation(index), of_relation(found.base.id)})  # with which it may go
-        return c.Decision(reason=reason, relation=index, updates=(step,), guards=guards)
+        return c.Decision(reason=reason, relation=index, updates=(step,), guards=guards, work=c.WorkKind.BUILD)
 
     return catalog.decide(decide, node=node) is not None
 

@@ -90,6 +90,7 @@ def _advance(
             c.SetIndexState(index=one.index, state=todo.to, message=messages.get(one.index)) for one in going
         ),
         exclusive=True,
+        work=c.WorkKind.BUILD,
     )
     try:
         context.catalog.commit(decision, node=context.node)

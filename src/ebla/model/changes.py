@@ -22,6 +22,7 @@ from ebla.model.tablets import TokenRange
 from ebla.model.tasks import Build, Task
 from ebla.model.topology_changes import ROWS_ONLY as TOPOLOGY_ROWS_ONLY
 from ebla.model.topology_changes import TopologyUpdate, TransitionUpdate
+from ebla.model.work import WorkKind as WorkKind  # noqa: PLC0414 - `c.WorkKind`, for those who make decisions
 
 # ---- requirements ---------------------------------------------------------------------------------------
 
@@ -563,7 +564,7 @@ class Decision:
     """A change of the catalog, decided and not yet committed. `exclusive` ones are topology and schema commits.
 
     `guards` are the scopes that an exclusive decision was made from, none for everything; `moves` those that it moves
-    beyond what its updates say.
+    beyond what its updates say. `work` says what it is to those who ask the history: nothing reads that in the reason.
     """
 
     reason: str
@@ -574,6 +575,7 @@ class Decision:
     moves: frozenset[Scope] = frozenset()
     relation: RelationId | None = None
     transaction: TransactionId | None = None
+    work: WorkKind | None = None
 
 
 def on_relation(relation: RelationId, reason: str, update: Update) -> Decision:

@@ -87,8 +87,12 @@ class Commit:
         rows: Sequence[c.Update] | None = None,
         requires: Sequence[c.Requirement] = (),
         updates: Sequence[c.Update] = (),
+        work: c.WorkKind | None = None,
     ) -> c.Decision:
-        """The rows, and more with them. `rows`: what makes them visible, if they are not simply added."""
+        """The rows, and more with them. `rows`: what makes them visible, if they are not simply added.
+
+        `work`: what the commit is, if not what the transaction is for.
+        """
         relation = self.sink.relation
         emptied = (c.TruncateRelation(relation=relation.id),) if self.emptied else ()
         return self.transaction.decision(
@@ -106,6 +110,7 @@ class Commit:
                 *(update for _, entries in self.followers for update in entries.added()),
                 *updates,
             ),
+            work=work,
         )
 
     def commit(

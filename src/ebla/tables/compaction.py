@@ -16,9 +16,9 @@ from ebla.base.caches import Lru
 from ebla.base.failpoint import hit
 from ebla.base.ids import Version
 from ebla.catalog import resizes
-from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError
 from ebla.model.relation import Relation, Run
+from ebla.model.work import WorkKind
 from ebla.relations.indexes import may_fold
 from ebla.storage import runs as rf
 from ebla.storage.node_storage import NodeStorage
@@ -89,7 +89,7 @@ def _compact(
     context: Context, name: str, since: Version | None, *, in_pieces: bool
 ) -> tuple[CompactionResult, Version]:
     """One piece, and the version up to which the whole compaction folds: that of its first piece."""
-    transaction = begin(context, name, reason=f"{tx.COMPACT}{name}")
+    transaction = begin(context, name, reason=f"compact {name}", work=WorkKind.COMPACTION)
     relation = transaction.relation
     nothing = CompactionResult(relation=relation.name, tablets=0, folded_runs=0, version=None)
     until = transaction.snapshot if since is None else since

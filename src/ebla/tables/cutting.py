@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ebla.base.failpoint import hit
-from ebla.catalog import transactions as tx
 from ebla.errors import StorageError
 from ebla.model import changes as c
 from ebla.model.relation import FOREVER, Run, RunSource
 from ebla.model.snapshot import Snapshot
 from ebla.model.tablets import tablet_around
+from ebla.model.work import WorkKind
 from ebla.spark.write import TabletFile
 from ebla.storage import runs as rf
 from ebla.storage.cutting import CutFile, cut
@@ -46,7 +46,7 @@ def cut_runs(context: Context, name: str, tablets: int, choose: Choice) -> int:
     """
     cut_so_far = 0
     while True:
-        transaction = begin(context, name, reason=f"{tx.COMPACT}{name}")
+        transaction = begin(context, name, reason=f"compact {name}", work=WorkKind.COMPACTION)
         relation = transaction.relation
         try:
             with context.kept_alive(transaction.id), context.at_work(f"cutting of {relation.name}"):

@@ -28,7 +28,7 @@ from ebla.storage.files import Root
 from ebla.tables.context import Context
 from ebla.tables.parts import Pace, paced, stoppable
 from ebla.tables.scans import Pins, at_version
-from ebla.tables.transaction import begin_of
+from ebla.tables.transaction import begin_copies
 from ebla.values.bounds import key_json
 
 HERE_RUNS_MAX = 1_000
@@ -228,7 +228,7 @@ def _other_rows(root: Root, run: Run, relation: Relation) -> bool:
 
 
 def _mend(context: Context, relation: Relation, lacks: Sequence[Lack]) -> None:
-    transaction = begin_of(context, relation, reason=f"{tx.COPY}{relation.name}")
+    transaction = begin_copies(context, relation)
     try:
         with context.kept_alive(transaction.id):
             Copier(context.nodes.files(), transaction.id).require(lacks)

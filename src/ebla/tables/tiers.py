@@ -31,6 +31,7 @@ from ebla.catalog.manifest import Levels
 from ebla.model import changes as c
 from ebla.model.relation import DELETED, Relation, Run, RunSource
 from ebla.model.snapshot import BEGINNING, Snapshot
+from ebla.model.work import WorkKind
 from ebla.relations.indexes import may_fold
 from ebla.storage import runs as rf
 from ebla.tables import batch as b
@@ -87,7 +88,7 @@ def merge(context: Context, name: str) -> int:
     While another compaction of the relation is at work, nothing is merged: a fold takes long, and would start over. A
     conflict is raised: another process was at work on the same runs.
     """
-    transaction = begin(context, name, reason=f"{tx.COMPACT}{name}")
+    transaction = begin(context, name, reason=f"compact {name}", work=WorkKind.COMPACTION)
     relation = transaction.relation
     try:
         with context.kept_alive(transaction.id), context.at_work(f"compaction of {relation.name}"):

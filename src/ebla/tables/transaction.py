@@ -36,7 +36,7 @@ Place = tuple[dict[NodeId, Root], Upkeep]
 """The roots of all nodes, and the indexes of a relation."""
 
 
-def begin(context: Context, name: str, *, reason: str) -> OpenTransaction:
+def begin(context: Context, name: str, *, reason: str, work: c.WorkKind = c.WorkKind.WRITE) -> OpenTransaction:
     """Begin a transaction on the relation of a name. The relation and its indexes are those of the snapshot."""
     _, record, place = tx.begin_on(
         context.catalog,
@@ -46,12 +46,18 @@ def begin(context: Context, name: str, *, reason: str) -> OpenTransaction:
         holder=context.holder,
         reason=reason,
         lease_us=context.leases.lease_us,
+        work=work,
     )
     return OpenTransaction(context, record, *place)
 
 
 def begin_of(
-    context: Context, relation: Relation | None, *, reason: str, session: str | None = None
+    context: Context,
+    relation: Relation | None,
+    *,
+    reason: str,
+    session: str | None = None,
+    work: c.WorkKind = c.WorkKind.WRITE,
 ) -> OpenTransaction:
     """Begin a transaction on a relation that the caller has read, or on none."""
     record = tx.begin(
@@ -62,10 +68,16 @@ def begin_of(
         reason=reason,
         lease_us=context.leases.lease_us,
         session=session,
+        work=work,
     )
     return OpenTransaction(context, record, context.roots(), None) if relation is None else join(
         context, record, relation
     )  # fmt: skip
+
+
+def begin_copies(context: Context, relation: Relation) -> OpenTransaction:
+    """Begin a transaction in which files that the manifest names are copied to nodes that lack them."""
+    return begin_of(context, relation, reason=f"copy {relation.name}", work=c.WorkKind.COPY)
 
 
 def join(context: Context, record: tx.Transaction, relation: Relation) -> OpenTransaction:
@@ -128,9 +140,13 @@ class OpenTransaction:
         relation: RelationId | None = None,
         requires: Sequence[c.Requirement] = (),
         updates: Sequence[c.Update] = (),
+        work: c.WorkKind | None = None,
         ends: bool = True,
     ) -> c.Decision:
-        """A commit of this transaction, which must be open. `ends`: nothing more is committed in it."""
+        """A commit of this transaction, which must be open. `ends`: nothing more is committed in it.
+
+        `work`: what it is, if not what the transaction is for.
+        """
         end = (c.EndTransaction(transaction=self.id),) if ends else ()
         return c.Decision(
             reason=reason,
@@ -138,6 +154,7 @@ class OpenTransaction:
             transaction=self.id,
             requires=(c.TransactionOpen(transaction=self.id), *requires),
             updates=(*updates, *end),
+            work=work or self.record.work,
         )
 
     def commit(self, decision: c.Decision) -> Version:

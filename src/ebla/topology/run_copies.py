@@ -99,7 +99,7 @@ def copy(
 ) -> None:
     """Make copies of runs, commit them, and note what became of them. What a node did not take is left out."""
     before = copied.made
-    transaction = begin(host, relation, f"{tx.COPY}{relation.name}", session)
+    transaction = begin(host, relation, f"copy {relation.name}", session)
     requires: tuple[c.Requirement, ...] = (c.TransactionOpen(transaction=transaction),)
     if session is not None:
         requires = (*requires, c.SessionOpen(session=session))
@@ -115,7 +115,13 @@ def copy(
                 if done:
                     update = c.AddCopies(relation=relation.id, copies=done)
                     reason = f"copy {len(done)} runs of {relation.name}"
-                    decision = c.Decision(reason=reason, transaction=transaction, requires=requires, updates=(update,))
+                    decision = c.Decision(
+                        reason=reason,
+                        transaction=transaction,
+                        requires=requires,
+                        updates=(update,),
+                        work=c.WorkKind.COPY,
+                    )
                     host.catalog.commit(decision, node=host.node)
                     copied.made += len(done)
     finally:
@@ -127,7 +133,14 @@ def begin(host: Host, relation: Relation | None, reason: str, session: str | Non
     """Begin a transaction in which files are copied."""
     lease_us = host.leases.lease_us
     begun = tx.begin(
-        host.catalog, relation, node=host.node, holder=host.holder, reason=reason, lease_us=lease_us, session=session
+        host.catalog,
+        relation,
+        node=host.node,
+        holder=host.holder,
+        reason=reason,
+        lease_us=lease_us,
+        session=session,
+        work=c.WorkKind.COPY,
     )
     return begun.id
 

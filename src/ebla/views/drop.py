@@ -44,6 +44,7 @@ def drop_view(
             reason=f"{what} {found.name}{more}",
             relation=found.id,
             updates=updates,
+            work=c.WorkKind.BUILD,
         )
 
     return catalog.decide(decide, node=node) is not None

@@ -62,7 +62,9 @@ def decision(connection: Connection, new: NewView, node: NodeId) -> c.Decision |
     )
     what = "create" if found is None else "begin to replace"
     return c.Decision(
-        reason=f"{what} materialized view {new.name}", updates=(*older, _relation(connection, new, name), build)
+        reason=f"{what} materialized view {new.name}",
+        updates=(*older, _relation(connection, new, name), build),
+        work=c.WorkKind.BUILD,
     )
 
 

@@ -69,7 +69,12 @@ def exchange(catalog: Catalog, node: NodeId) -> None:
             updates.append(c.RenameRelation(relation=new.id, name=name))
         updates = [*_in_handlers(connection, places), *updates]
         names = ", ".join(new.name.removeprefix(REPLACEMENT) for new in ready)
-        return c.Decision(reason=f"replace materialized view {names}", relation=ready[0].id, updates=tuple(updates))
+        return c.Decision(
+            reason=f"replace materialized view {names}",
+            relation=ready[0].id,
+            updates=tuple(updates),
+            work=c.WorkKind.BUILD,
+        )
 
     hit("view.before_exchange")
     catalog.decide(decide, node=node)

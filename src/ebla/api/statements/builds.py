@@ -59,7 +59,13 @@ class Builds:
                 on_hold=build.on_hold,
             )
             guards = frozenset({of_relation(build.view), of_relation(build.base)})  # an index goes with its base
-            return c.Decision(reason=f"build of {name}: {said}", relation=build.view, updates=(update,), guards=guards)
+            return c.Decision(
+                reason=f"build of {name}: {said}",
+                relation=build.view,
+                updates=(update,),
+                guards=guards,
+                work=c.WorkKind.BUILD,
+            )
 
         self._context.catalog.decide(decide, node=self._context.node)
         self._database.wake()

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ebla.algebra.build_method import DrivenBuild, GrowingBuild
-from ebla.catalog import transactions as tx
 from ebla.errors import ConflictError
+from ebla.model.work import WorkKind
 from ebla.relations import views as definition
 from ebla.relations.views import View
 from ebla.tables.context import Context
@@ -85,7 +85,7 @@ def _at_work(context: Context, found: FoundView, round_: Round, started: float) 
 
 
 def _begun(context: Context, view: View) -> OpenTransaction:
-    transaction = begin(context, view.relation.name, reason=f"{tx.EPOCH}{view.relation.name}")
+    transaction = begin(context, view.relation.name, reason=f"epoch of {view.relation.name}", work=WorkKind.EPOCH)
     relation = transaction.relation
     if (relation.id, relation.schema_version) != (view.relation.id, view.relation.schema_version):
         transaction.roll_back()

@@ -165,6 +165,7 @@ class Attempt:
         emptied: bool = False,
         requires: Sequence[c.Requirement] = (),
         updates: Sequence[c.Update] = (),
+        is_chunk: bool = False,
     ) -> c.Decision:
         """Write entries of indexes; the commit of all that was written, with the position. `emptied`: no old row stays.
 
@@ -179,6 +180,7 @@ class Attempt:
             reason,
             requires=(definition.unmoved(view), *requires),
             updates=(*updates, *definition.moved(view, position)),
+            work=c.WorkKind.CHUNK if is_chunk else None,
         )
 
     def commit(self, decision: c.Decision) -> None:

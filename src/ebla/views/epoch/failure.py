@@ -43,6 +43,7 @@ def stop(context: Context, view: View, error: Exception, tried: Mapping[str, int
             relation=view.relation.id,
             requires=(definition.unmoved(view),),
             updates=definition.moved(view, position),
+            work=c.WorkKind.EPOCH_FAILURE if work is Activity.EPOCH else c.WorkKind.BUILD_FAILURE,
         ),
         node=context.node,
     )

@@ -183,6 +183,7 @@ class WholeEpoch:
             emptied=emptied,
             requires=() if building is None else building.requires(),
             updates=() if building is None else building.updates(self._until),
+            is_chunk=growth is not None and bool(growth.stretches),
         )
         if growth is None:
             hit("epoch.before_commit")

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from ebla.base.failpoint import hit
 from ebla.base.ids import Version
 from ebla.model.relation import Relation
+from ebla.model.work import WorkKind
 from ebla.relations.shapes import shape_of, used_columns
 from ebla.spark import scan as sscan
 from ebla.tables.chunk_scan import ChunkReading, Scan
@@ -38,7 +39,8 @@ def reading(base: Relation, fillings: Sequence[FilledView], not_before: Version)
 def fill(context: Context, scan: Scan, fillings: Sequence[FilledView]) -> list[Exception | None]:
     """Compute and commit a chunk for each view; what kept one from it, in their order. One does not stop the others."""
     transactions = [
-        begin_of(context, one.view.relation, reason=f"build of {one.view.relation.name}") for one in fillings
+        begin_of(context, one.view.relation, reason=f"build of {one.view.relation.name}", work=WorkKind.CHUNK)
+        for one in fillings
     ]
     # The newest, unless an index needs an older one and keeps it: those that began before keep it from vacuum, too.
     version = transactions[-1].snapshot if scan.at is None else scan.at
