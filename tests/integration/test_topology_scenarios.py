@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,8 @@ import pytest
 import ebla
 from ebla.errors import UsageError
 from ebla.storage import copies
+from ebla.storage.copying import CopyResult
+from ebla.topology import migration, run_copies
 from support.catalogs import dump
 from support.disks import free_bytes, small_disk
 from support.indexes import assert_exact
@@ -162,6 +166,81 @@ def test_c1_streaming_fails_and_the_tasks_go_on_under_new_ids(
         assert len(tasks(db)) == len(before)
 
     build(db, steps, {1: fail})
+    assert_right(db)
+
+
+# ---- C3 -------------------------------------------------------------------------------------------------
+
+
+def tasks_of(db: ebla.Database, tablet: int) -> dict[str, bool]:
+    """The tasks of a tablet, and whether each is aborted."""
+    found = f"SELECT id, aborted FROM system.view_building_tasks WHERE base_tablet_id = {tablet}"
+    return {row[0]: row[1] for row in db.sql(found).rows()}
+
+
+@pytest.mark.spark
+def test_c3_of_two_moves_of_one_tablet_one_is_made_and_the_other_aborts_nothing(
+    db: ebla.Database, steps: Steps, tmp_path: Path
+):
+    """Two processes ask at once to move another copy of the tablet to the one node that lacks it."""
+
+    def both_move() -> None:
+        of_other, held = tasks_of(db, 1), replicas(db)[0]
+        (free,) = {"a", "b", "c"} - held
+        with open_nodes(tmp_path, None, "a") as second, ThreadPoolExecutor(2) as pool:
+            asked = [
+                pool.submit(ask, of, f"MOVE TABLET 0 OF t FROM '{source}' TO '{free}'")
+                for of, source in zip((db, second), sorted(held), strict=True)
+            ]
+            refused = [str(error) for one in asked if (error := one.exception()) is not None]
+        assert len(refused) == 1, refused
+        assert f"found {free}" in refused[0]
+        assert len(replicas(db)[0] & held) == 1
+        assert free in replicas(db)[0]
+        assert tasks_of(db, 1) == of_other
+        assert list(tasks_of(db, 0).values()) == [False]
+
+    build(db, steps, {1: both_move})
+    assert_right(db)
+
+
+@pytest.mark.spark
+def test_c3_two_tablets_leave_one_node_one_goes_back_and_the_tasks_of_the_other_stay_aborted(
+    db: ebla.Database, steps: Steps, monkeypatch: pytest.MonkeyPatch
+):
+    real, has_gone_back, torn = run_copies.stream, threading.Event(), threading.Event()
+
+    def stream(host: Any, tablet: Any, *given: Any) -> Any:
+        if tablet[1] == 0 and not torn.is_set():
+            torn.set()
+            raise OSError("the connection was torn")
+        if tablet[1] == 1 and not has_gone_back.is_set():
+            return CopyResult()
+        return real(host, tablet, *given)
+
+    def two_leave() -> None:
+        held, before = replicas(db), tasks_of(db, 0)
+        source, *_ = sorted(held[0] & held[1])
+        targets = [min({"a", "b", "c"} - held[tablet]) for tablet in (0, 1)]
+        monkeypatch.setattr(migration, "stream", stream)
+        first, second = (
+            db.sql(f"MOVE TABLET {tablet} OF t FROM '{source}' TO '{target}'").one()[0]
+            for tablet, target in enumerate(targets)
+        )
+        with pytest.raises(UsageError, match="it went back: OSError: the connection was torn"):
+            db.sql(f"WAIT FOR REQUEST {first}")
+        assert replicas(db)[0] == held[0]
+        assert list(tasks_of(db, 0).values()) == [False]
+        assert not set(tasks_of(db, 0)) & set(before)
+        aborted = tasks_of(db, 1)
+        assert list(aborted.values()) == [True]
+        has_gone_back.set()
+        assert db.sql(f"WAIT FOR REQUEST {second}").one()[1] == "tablet 1 has moved"
+        assert not set(tasks_of(db, 1)) & set(aborted)
+        assert not any(tasks_of(db, 1).values())
+        monkeypatch.setattr(migration, "stream", real)
+
+    build(db, steps, {1: two_leave})
     assert_right(db)
 
 
