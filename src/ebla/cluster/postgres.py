@@ -26,6 +26,7 @@ START_S = 60
 STOP_S = 30
 START_ATTEMPTS = 10
 RETRY_S = 0.5
+STOP_POLL_S = 0.02
 
 
 def programs() -> Path:
@@ -136,9 +137,19 @@ class Postgres:
                 time.sleep(RETRY_S)
 
     def stop(self, mode: str = "fast") -> None:
-        """`immediate` is a crash: the next start recovers from the log."""
-        if self.pid is not None:
-            self._run("pg_ctl", "stop", "-w", "-t", str(STOP_S), "-D", str(self.data), "-m", mode)
+        """`immediate` is a crash: the next start recovers from the log. The server's process has ended on return."""
+        pid = self.pid
+        if pid is None:
+            return
+        self._run("pg_ctl", "stop", "-w", "-t", str(STOP_S), "-D", str(self.data), "-m", mode)
+        # It waits for the file with the process id, which the server removes a moment before it ends.
+        until = time.monotonic() + STOP_S
+        while is_there(pid):
+            if time.monotonic() >= until:
+                raise NodeUnavailableError(
+                    f"PostgreSQL: expected process {pid} to end within {STOP_S} s, found it running"
+                )
+            time.sleep(STOP_POLL_S)
 
     def _run(self, program: str, *arguments: str) -> None:
         # The server's user may not enter the caller's working directory or home, so neither is passed on.
