@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ebla.api.adoption import adopt
-from ebla.api.builder import Builder
 from ebla.api.metrics import Metrics
 from ebla.api.process_metrics import ProcessMetrics
 from ebla.api.waits import Waits
+from ebla.build.builder import Builder
 from ebla.catalog.processes import Role
 from ebla.node.background import Background
 from ebla.tables.context import Context

@@ -1,11 +1,16 @@
-"""Relations whose tasks are done are caught up, verified, and taken into use."""
+"""What is done with views and indexes whose tasks are done: they are caught up, verified, and taken into use.
+
+Theory of operation. When and how often is decided elsewhere (`ebla.build.settlement`, `ebla.build.coordinator`). Here
+a relation is looked up by its id, which may be gone meanwhile, and the work is given to the epochs of views, to the
+sample that a view is compared by, or to the validation of an index.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from ebla.api.retries import forgive
 from ebla.base.ids import RelationId
+from ebla.build.retries import forgive
 from ebla.catalog import index_states, reads
 from ebla.indexes import walk
 from ebla.indexes.validate import Validation
