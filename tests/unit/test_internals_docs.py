@@ -8,17 +8,21 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import UnionType
+from typing import get_args
 
 import pytest
 
 from ebla.api import system
 from ebla.catalog.schema import metadata
+from ebla.model import changes, scopes
 
 ROOT = Path(__file__).resolve().parents[2]
 EBLA = ROOT / "src" / "ebla"
 PAGES = sorted((ROOT / "docs" / "internals").glob("*.md"))
 
 FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+CLASS = re.compile(r"\b(?:[A-Z][a-z]+){2,}\b")
 ELSEWHERE = {"import-linter", "pyproject.toml", "k1 <=> d_k1", "orders.id", "part.place"}
 ELSEWHERE |= {"_metadata.file_size", "_metadata.row_index"}
 """Names of files and commands, of what an example has, and of Spark."""
@@ -122,3 +126,53 @@ def test_names_are_those_of_the_code(page: Path):
         assert not missing, f"`{code}`: the code has no {sorted(missing)}"
         for name in re.findall(r"\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", code):
             assert leads_somewhere(name), f"`{name}` leads nowhere"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_diagrams_name_classes_of_the_code(page: Path):
+    drawn = {name for fence in FENCE.findall(page.read_text(encoding="utf-8")) for name in CLASS.findall(fence)}
+    assert drawn <= names(), f"the code has no {sorted(drawn - names())}"
+
+
+def rows_of(page: str, heading: str) -> list[str]:
+    """The inline code with which the rows of a table begin: the first table behind a heading of its columns."""
+    text = (ROOT / "docs" / "internals" / page).read_text(encoding="utf-8")
+    table = text.partition(heading)[2].partition("\n\n")[0]
+    return re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)
+
+
+def members_of(union: object) -> Iterator[type]:
+    for member in get_args(union):
+        yield from members_of(member) if isinstance(member, UnionType) else (member,)
+
+
+def test_every_requirement_is_explained():
+    listed = rows_of("catalog.md", "| requirement | holds if |")
+    assert sorted(listed) == sorted(kind.__name__ for kind in members_of(changes.Requirement))
+
+
+def test_every_scope_is_listed():
+    listed = rows_of("catalog.md", "| scope | moved by |")
+    named = {scope for name, scope in vars(scopes).items() if name.isupper()}
+    assert named == {scope for scope in listed if "/" not in scope}
+    assert {scopes.of_relation(scopes.RelationId(7)), scopes.of_tablet(scopes.RelationId(7), scopes.TabletId(3))} == {
+        scope for scope in listed if "/" in scope
+    }
+
+
+def test_every_service_is_listed():
+    """Those with a name of their own; the others are of a handler, a shard, a relation."""
+    found = set()
+    for path in EBLA.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if "def step(self" in text and "def stop(self" in text and "demo" not in path.parts:
+            module = importlib.import_module(".".join(path.relative_to(EBLA.parent).with_suffix("").parts))
+            kinds = (
+                kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__
+            )
+            found |= {
+                kind.name for kind in kinds if hasattr(kind, "stop") and isinstance(getattr(kind, "name", None), str)
+            }
+    assert len(found) > 5
+    listed = set(rows_of("services.md", "| service | lane | what a step does |"))
+    assert found <= listed, f"services.md has no {sorted(found - listed)}"
