@@ -59,7 +59,7 @@ class Settler:
             forgive(self._context.catalog, self._context.node, view)
 
     def built(self, relations: Collection[RelationId]) -> None:
-        """They were marked built: views take the places of those that they replace, indexes can be read."""
+        """Take relations into use that were marked built: views replace older ones, indexes can be read."""
         replace_views.exchange(self._context.catalog, self._context.node)
         for number in relations:
             with self._context.catalog.reading() as connection:

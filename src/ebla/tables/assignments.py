@@ -40,7 +40,7 @@ def changed_rows(
     where: str | None,
     dialect: lit.Dialect,
 ) -> b.ArrowBatch | None:
-    """Those of the rows that fulfil a condition (all, without one), as assignments leave them; without those, deleted.
+    """The rows that fulfil a condition (all, without one), as assignments leave them; deleted, without assignments.
 
     `rows` has all columns under their names.
     """
