@@ -180,3 +180,16 @@ def test_every_service_is_listed():
     assert len(found) > 5
     listed = set(rows_of("services.md", "| service | lane | what a step does |"))
     assert found <= listed, f"services.md has no {sorted(found - listed)}"
+
+
+MAKES_THREADS = re.compile(r"\b(?:Thread|Timer|ThreadPoolExecutor)\(")
+
+
+def test_every_module_that_makes_threads_is_listed():
+    makes = {
+        path.relative_to(EBLA).as_posix()
+        for path in EBLA.rglob("*.py")
+        if MAKES_THREADS.search(path.read_text("utf-8"))
+    }
+    beside = {module for module in makes if not module.startswith("demo/")} - {"base/services.py"}
+    assert beside == set(rows_of("services.md", "| module | threads for |"))
