@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from ebla.base.issue import Issue
 
-SHOWN_MAX = 80
+TEXT_MAX = 80
 """The number of characters of a value that a message has."""
 
 
@@ -117,7 +117,7 @@ class RefusedValue:
     why: str = ""
 
     def __str__(self) -> str:
-        found = self.found if len(self.found) <= SHOWN_MAX else self.found[: SHOWN_MAX - 3] + "..."
+        found = self.found if len(self.found) <= TEXT_MAX else self.found[: TEXT_MAX - 3] + "..."
         return f"expected {self.expected}, found {found}" + (f" ({self.why})" if self.why else "")
 
     def error(self, where: str) -> TypeMismatchError:

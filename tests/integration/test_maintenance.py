@@ -262,7 +262,8 @@ def test_vacuum_sweeps_orphans_but_no_work_that_goes_on(db, monkeypatch):
     def vacuum_meanwhile(*arguments):
         real(*arguments)
         before = stored(db)
-        vacuum.vacuum(db.context, retain_s=0)
+        context = db.context
+        vacuum.vacuum(context.catalog, context.node, context.nodes, context.settings, retain_s=0)
         swept.append(stored(db) == before)
 
     monkeypatch.setattr(compaction, "rewrite", vacuum_meanwhile)

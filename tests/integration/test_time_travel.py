@@ -170,7 +170,8 @@ def test_a_plain_query_survives_a_vacuum_at_any_moment(db, monkeypatch):
             table.upsert([{"id": 1, "n": 2}])
             db.sql("TRUNCATE TABLE t")
             table.upsert([{"id": 2, "n": 2}])
-            vacuum.vacuum(db.context, retain_s=0)
+            context = db.context
+            vacuum.vacuum(context.catalog, context.node, context.nodes, context.settings, retain_s=0)
         return hold(version, reason)
 
     monkeypatch.setattr(db.pins, "hold", late)

@@ -209,10 +209,10 @@ def test_a_number_of_a_source_is_no_number_of_the_text(db: ebla.Database) -> Non
     merge = literal_merge(statement, relation, dialect)
     assert merge is not None
     row = pa.table({"id": pa.array([1], pa.int32()), "price": pa.array([Decimal(1)], pa.decimal128(36, 10))})
-    assert merged_rows(db.context, relation, merge, row, dialect) is None
+    assert merged_rows(db.context.storage, db.context.sessions, relation, merge, row, dialect) is None
     clause = replace(statement.clauses[0], assignments=(("price", "s.v"),))
     plain = replace(merge, statement=replace(statement, clauses=(clause,)))
-    assert merged_rows(db.context, relation, plain, row, dialect) is not None
+    assert merged_rows(db.context.storage, db.context.sessions, relation, plain, row, dialect) is not None
 
 
 def test_the_smallest_runs_are_in_memory(db: ebla.Database) -> None:

@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "internals" / "architecture.md"
 
 IMPORTS_MAX = 15
 """How many modules of ours one of them imports at most. It only ever goes down."""
-CONTEXT_USERS_MAX = 80
+CONTEXT_USERS_MAX = 76
 """How many modules import the context of all operations; others take the pieces that they need. It only goes down."""
 CLASS_LINES_MAX = 250
 FUNCTION_LINES_MAX = 60
@@ -80,7 +80,7 @@ def test_the_table_of_packages_is_that_of_the_code():
 def test_the_walks_name_modules_that_are_there():
     named = re.findall(r"`(\w+(?:/\w+)*\.py)`", PAGE.read_text(encoding="utf-8"))
     assert named
-    missing = [name for name in named if not (EBLA / name).exists()]
+    missing = [name for name in named if not (EBLA / name).exists() and not (ROOT / name).exists()]
     assert not missing, f"no such modules: {missing}"
 
 

@@ -99,7 +99,8 @@ def test_metrics_are_those_of_the_code(tmp_path: Path):
     """Those of an empty warehouse: each is told, with or without a sample."""
     catalog = Catalog.open(str(tmp_path))
     context = Context.open(catalog, load())
-    families = [*Metrics(catalog).registry.collect(), *ProcessMetrics(context).collect()]
+    of_process = ProcessMetrics(catalog, context.lag, context.services, context.storage.caches)
+    families = [*Metrics(catalog).registry.collect(), *of_process.collect()]
     context.close()
     names = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
     section = sections(REFERENCE / "cli.md")["`ebla metrics`"]

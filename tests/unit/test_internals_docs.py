@@ -8,17 +8,22 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import UnionType
+from typing import get_args
 
 import pytest
 
 from ebla.api import system
+from ebla.base.ids import RelationId, TabletId
 from ebla.catalog.schema import metadata
+from ebla.model import changes, scopes
 
 ROOT = Path(__file__).resolve().parents[2]
 EBLA = ROOT / "src" / "ebla"
 PAGES = sorted((ROOT / "docs" / "internals").glob("*.md"))
 
 FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+CLASS = re.compile(r"\b(?:[A-Z][a-z]+){2,}\b")
 ELSEWHERE = {"import-linter", "pyproject.toml", "k1 <=> d_k1", "orders.id", "part.place"}
 ELSEWHERE |= {"_metadata.file_size", "_metadata.row_index"}
 """Names of files and commands, of what an example has, and of Spark."""
@@ -122,3 +127,69 @@ def test_names_are_those_of_the_code(page: Path):
         assert not missing, f"`{code}`: the code has no {sorted(missing)}"
         for name in re.findall(r"\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", code):
             assert leads_somewhere(name), f"`{name}` leads nowhere"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_diagrams_name_classes_of_the_code(page: Path):
+    drawn = {name for fence in FENCE.findall(page.read_text(encoding="utf-8")) for name in CLASS.findall(fence)}
+    assert drawn <= names(), f"the code has no {sorted(drawn - names())}"
+
+
+def rows_of(page: str, heading: str) -> list[str]:
+    """The inline code with which the rows of a table begin: the first table behind a heading of its columns."""
+    text = (ROOT / "docs" / "internals" / page).read_text(encoding="utf-8")
+    table = text.partition(heading)[2].partition("\n\n")[0]
+    return re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)
+
+
+def members_of(union: object) -> Iterator[type]:
+    for member in get_args(union):
+        yield from members_of(member) if isinstance(member, UnionType) else (member,)
+
+
+def test_every_requirement_is_explained():
+    listed = rows_of("catalog.md", "| requirement | holds if |")
+    assert sorted(listed) == sorted(kind.__name__ for kind in members_of(changes.Requirement))
+
+
+def test_every_scope_is_listed():
+    listed = set(rows_of("catalog.md", "| scope | moved by |"))
+    relation = RelationId(7)
+    assert listed == {
+        *(scope for name, scope in vars(scopes).items() if name.isupper()),
+        scopes.of_relation(relation),
+        scopes.of_tablet(relation, TabletId(3)),
+    }
+
+
+def names_of_services(module: str) -> Iterator[str]:
+    """Of classes with a step, those that have a name of their own; others are of a handler, a shard, a relation."""
+    for kind in vars(importlib.import_module(module)).values():
+        if isinstance(kind, type) and kind.__module__ == module and hasattr(kind, "step") and hasattr(kind, "stop"):
+            name = getattr(kind, "name", None)
+            if isinstance(name, str):
+                yield name
+
+
+def test_every_service_is_listed():
+    found = set()
+    for path in EBLA.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if "def step(self" in text and "def stop(self" in text and "demo" not in path.parts:
+            found |= set(names_of_services(".".join(path.relative_to(EBLA.parent).with_suffix("").parts)))
+    assert len(found) > 5
+    listed = set(rows_of("services.md", "| service | lane | what a step does |"))
+    assert found <= listed, f"services.md has no {sorted(found - listed)}"
+
+
+MAKES_THREADS = re.compile(r"\b(?:Thread|Timer|ThreadPoolExecutor)\(")
+
+
+def test_every_module_that_makes_threads_is_listed():
+    makes = {
+        path.relative_to(EBLA).as_posix()
+        for path in EBLA.rglob("*.py")
+        if MAKES_THREADS.search(path.read_text("utf-8"))
+    }
+    beside = {module for module in makes if not module.startswith("demo/")} - {"base/services.py"}
+    assert beside == set(rows_of("services.md", "| module | threads for |"))

@@ -142,7 +142,7 @@ def _driven(
     blocked = _blocked(shape.root, base)
     if blocked is not None:
         return blocked
-    scope = _shown_key(shape, base, relation, columns)
+    scope = _key_of_base(shape, base, relation, columns)
     if scope is None:
         return f"its key does not hold the key of {base.table}"
     wanted = tuple(dict(shape.outputs)[name] for name in scope)
@@ -188,7 +188,7 @@ def _blocked(node: Node, base: Leaf, *, several: bool = False) -> str | None:
             return _blocked(left if on_left else right, base, several=several)
 
 
-def _shown_key(shape: Shape, base: Leaf, relation: Relation, columns: Sequence[Column]) -> tuple[str, ...] | None:
+def _key_of_base(shape: Shape, base: Leaf, relation: Relation, columns: Sequence[Column]) -> tuple[str, ...] | None:
     """The columns of the view's key that hold the base's key; a join may have equated them."""
     kinds = {column.name: column for column in columns}
     same = equal_values(shape.root)

@@ -12,7 +12,7 @@ from ebla.sql.query import Query
 
 
 def closed_parts(query: Query, root: Node) -> tuple[ClosedSubquery, ...]:
-    """Those of a query whose text stands alone, and whose table references nothing else reads."""
+    """The subqueries of a query whose text stands alone, and whose table references no other part reads."""
     mentions = Counter(leaf.number for leaf in leaves(root))
     parts = list(_closed(aggregated(root) or root))  # the whole query is no part of itself
     inside = Counter(leaf.number for part in parts for leaf in leaves(part))

@@ -138,7 +138,7 @@ class Symbols:
     def alike_pairs(
         self, pairs: Iterable[tuple[Value | None, Value | None]], left: Node, right: Node
     ) -> list[tuple[Value, Value]]:
-        """Those of a value of the left with one of the right, if their types compare without conversion."""
+        """The pairs of a value of the left with one of the right whose types compare without conversion."""
         plain_pairs = [(a, b) for a, b in pairs if a is not None and b is not None]
         return [(a, b) for a, b in plain_pairs if a in left.values and b in right.values and self._alike(a, b)]
 

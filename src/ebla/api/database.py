@@ -132,7 +132,8 @@ class Database:
 
     def vacuum(self, name: str | None = None, *, retain_s: float | None = None) -> vacuum.VacuumResult:
         self.pins.tidy()
-        return vacuum.vacuum(self.context, name, retain_s=retain_s)
+        context = self.context
+        return vacuum.vacuum(context.catalog, context.node, context.nodes, context.settings, name, retain_s=retain_s)
 
     def backup(self, place: str) -> backup.Backup:
         """Copy the warehouse as it is now into a directory; one with an earlier backup of it is brought up to date.

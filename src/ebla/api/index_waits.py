@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ebla.api.builder import Builder
-from ebla.api.retries import still_trying
 from ebla.base.activities import Progress
 from ebla.base.ids import RelationId
+from ebla.build.builder import Builder
+from ebla.build.retries import still_trying
 from ebla.catalog import build_tasks, index_states, reads, troubles
 from ebla.catalog.index_states import IndexState
 from ebla.catalog.store import Catalog

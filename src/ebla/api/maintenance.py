@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ebla.api.adoption import adopt
-from ebla.api.builder import Builder
 from ebla.api.metrics import Metrics
 from ebla.api.process_metrics import ProcessMetrics
 from ebla.api.waits import Waits
+from ebla.build.builder import Builder
 from ebla.catalog.processes import Role
 from ebla.node.background import Background
 from ebla.tables.context import Context
@@ -20,7 +20,8 @@ class Maintenance:
     def __init__(self, context: Context) -> None:
         self._context = context
         self.metrics = Metrics(context.catalog)
-        self.metrics.registry.register(ProcessMetrics(context))
+        of_process = ProcessMetrics(context.catalog, context.lag, context.services, context.storage.caches)
+        self.metrics.registry.register(of_process)
         self.epochs = Epochs(context, self._on_epoch)
         self.background = Background(context, self.epochs)
         self.builder = Builder(context, self.epochs, self.background.written)

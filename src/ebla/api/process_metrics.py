@@ -7,21 +7,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ebla.base.caches import Usage
+from ebla.base.caches import Caches, Usage
 from ebla.base.precedence import PRECEDENCE
-from ebla.base.services import ServiceUsage
-from ebla.tables.context import Context
+from ebla.base.services import Scheduler, ServiceUsage
+from ebla.catalog.lag import Lag
+from ebla.catalog.store import Catalog
 
 
 class ProcessMetrics(Collector):
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, catalog: Catalog, lag: Lag, services: Scheduler, caches: Caches) -> None:
+        self._catalog = catalog
+        self._lag = lag
+        self._services = services
+        self._caches = caches
 
     def describe(self) -> Iterable[Metric]:
         return []  # so that registering reads nothing
 
     def collect(self) -> Iterator[Metric]:
-        lag, counts = self._context.lag, self._context.catalog.queue.counts
+        lag, counts = self._lag, self._catalog.queue.counts
         help_text = "The age of the oldest commit that epochs of this process have to read."
         yield GaugeMetricFamily("ebla_process_lag_seconds", help_text, value=lag.seconds)
         help_text = "The lag that a process has published because it is too great; 0 if none has."
@@ -35,8 +39,8 @@ class ProcessMetrics(Collector):
         yield _counter("ebla_catalog_changes", "Commits and beginnings of transactions.", counts.changes)
         help_text = "Database transactions that these changes took; those that wait together share one."
         yield _counter("ebla_catalog_transactions", help_text, counts.transactions)
-        yield from of_services(self._context.services.spent())
-        yield from of_caches(self._context.storage.caches.usage())
+        yield from of_services(self._services.spent())
+        yield from of_caches(self._caches.usage())
 
 
 def of_services(spent: Iterable[ServiceUsage]) -> Iterator[Metric]:

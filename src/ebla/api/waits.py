@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ebla.api.builder import Builder
 from ebla.api.index_waits import IndexWaits
-from ebla.api.retries import forgive, still_trying
 from ebla.base.ids import Version
 from ebla.build.build_store import positions
+from ebla.build.builder import Builder
+from ebla.build.retries import forgive, still_trying
 from ebla.catalog import build_tasks, reads, troubles
 from ebla.catalog.troubles import Activity
 from ebla.errors import CorruptRunError

@@ -18,9 +18,9 @@ class Severity(StrEnum):
     ERROR = "error"
     """The statement would be refused, or would never work."""
     WARNING = "warning"
-    """It works, and is probably not what was meant."""
+    """The statement works, and is probably not what was meant."""
     NOTE = "note"
-    """It works; this is worth knowing."""
+    """The statement works; this is worth knowing."""
 
 
 class Code(StrEnum):

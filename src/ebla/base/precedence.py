@@ -32,9 +32,9 @@ class Precedence:
         self._queries = 0
         self._mine = threading.local()
         self.paused = 0
-        """How often work has paused,"""
+        """How often work has paused."""
         self.paused_s = 0.0
-        """and for how long together."""
+        """For how long work has paused, all pauses together."""
 
     @contextlib.contextmanager
     def query(self) -> Iterator[None]:

@@ -36,9 +36,9 @@ HEARTS = "hearts"
 """The lane of services that renew leases and rows: short steps at long intervals."""
 BACKOFF_S = Backoff(0.2, 30.0)
 GIVE_WAY_S = 2.0
-"""How long the next step of a service waits for those that go before it, where one follows the other,"""
+"""How long a step waits for services of earlier ranks, where their steps follow each other."""
 END_S = 60.0
-"""and how long for the end of one that began meanwhile."""
+"""How long it then waits for the end of a step that began meanwhile."""
 
 
 class Rank(IntEnum):
@@ -88,9 +88,9 @@ class _Entry:
     backoff: Backoff
     rank: Rank | None = None
     due_s: float = math.inf
-    """When the last step said that the next one is due,"""
+    """When the next step is due, as the last one said."""
     asked_s: float = math.inf
-    """and when others have asked for one since that step began."""
+    """When the next step is due, as callers have asked since the last one began."""
     not_before_s: float = -math.inf
     """The end of the pause after a failure."""
     held_s: float | None = None

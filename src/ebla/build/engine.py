@@ -167,7 +167,7 @@ class Shard:
             self._give_way(batch, {i: owing[t.view] for i, t in tasks.items() if t.view in owing})
 
     def _give_way(self, batch: Batch, waits_us: Mapping[TaskId, int]) -> None:
-        """Nothing of the batch may go on now: what has a rate leaves it, and another base may have its turn."""
+        """Let tasks with a rate leave a batch of which no task may go on now: another base may have its turn."""
         batch.leave(waits_us)
         self._report.gave_way(self._shard, waits_us)
 

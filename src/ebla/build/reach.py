@@ -1,8 +1,8 @@
 """Which nodes' storage roots this process reaches.
 
-Theory of operation. Nodes do not call each other: the leader's process does the tasks of every node whose root it
-reaches. A root is reached if the marker in it names the catalog and the node; an empty mount point, or another
-warehouse in its place, is not it.
+Theory of operation. The leader calls the process of a node, if that lives and builds; the tasks of every other node
+whose root it reaches it does itself. A root is reached if the marker in it names the catalog and the node; an empty
+mount point, or another warehouse in its place, is not it.
 """
 
 from __future__ import annotations

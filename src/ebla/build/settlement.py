@@ -62,7 +62,7 @@ class Settlement:
         self._services: dict[RelationId, _Settle] = {}
 
     def begin_round(self) -> None:
-        """Those that have ended may begin again in a round whose state is read after this, and shows their troubles."""
+        """Let relations whose step has ended begin again: the round reads its state after this, with their troubles."""
         for one in self._services.values():
             if one.ended:
                 one.busy = one.ended = False
@@ -129,7 +129,7 @@ class _Settle:
     def __init__(self, view: RelationId, settle: Callable[[RelationId, bool], bool], ended: Callable[[], None]) -> None:
         self.name = f"settle/{view}"
         self.busy = False
-        """It was asked to begin, and no round has begun since it ended."""
+        """Whether the step was asked for, and no round has begun since it ended."""
         self.ended = False
         self.level = False
         """Whether all segments are of one version, so that it can be checked."""

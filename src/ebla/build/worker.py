@@ -149,7 +149,7 @@ class Worker:
         return self._replies(here)
 
     def let_go(self) -> list[Effect]:
-        """Nothing is to be done here any more: another process leads, and does what is left."""
+        """Stop all batches: another process leads, and does what is left."""
         effects: list[Effect] = []
         for shard, here in self._shards.items():
             if here.batch:

@@ -137,7 +137,7 @@ def publish() -> tuple[Change, ...]:
 
 
 def forget(state: State, relation: RelationId, horizon: Version) -> tuple[Change, ...]:
-    """Nothing before the horizon is read any more, so of the generations up to it only the last counts."""
+    """Forget all generations up to the horizon but the last: versions before the horizon cannot be read."""
     found = rows.find(state, s.cdc_generations, "begin_version", relation_id=relation)
     old = [row for row in found if row.begin_version <= horizon][:-1]
     return tuple(

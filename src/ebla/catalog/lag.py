@@ -46,9 +46,9 @@ class Lag:
         self._unread: dict[str, float] = {}
         self._being_read: dict[str, float] = {}
         self.held = 0
-        """How many writes were held back,"""
+        """How many writes were held back."""
         self.held_s = 0.0
-        """and for how long together."""
+        """For how long writes were held back, all together."""
 
     def committed(self, handler: str, period_s: float | None = None) -> None:
         """There is a commit that epochs of a handler have to read once its period is over."""

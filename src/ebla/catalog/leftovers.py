@@ -97,7 +97,7 @@ def _fewest(state: State, relation: RelationId, horizon: Version) -> int:
 
 
 def _forget_maps(state: State, relation: RelationId, horizon: Version) -> Iterator[Change]:
-    """Nothing for a relation that has had one map alone, as most have."""
+    """Forget maps before the one of the horizon. Most relations have had one map alone, and lose none."""
     begun = [since for since, _ in relation_maps(state, relation) if since <= horizon]
     if len(begun) > 1:
         yield rows.delete(s.tablet_maps, relation_id=relation, begin_version=AtMost(begun[-1] - 1))

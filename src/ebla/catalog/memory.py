@@ -97,7 +97,7 @@ def put(state: State, name: str, value: int) -> None:
 
 
 def note(state: State, found: dict[str, int]) -> dict[str, int]:
-    """These are all counters: another statement of this transaction has read them."""
+    """Keep all counters as another statement of this transaction has read them."""
     seen = _seen(state)
     if seen is not None:
         seen.counters = found

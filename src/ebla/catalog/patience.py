@@ -24,7 +24,7 @@ log = logging.getLogger("ebla.catalog")
 Done = TypeVar("Done")
 
 PAUSE_S = Backoff(0.05, 1.0)
-TOLD_AFTER_S = 1.0
+LOG_AFTER_S = 1.0
 """A wait that takes longer is worth a line of the log."""
 
 
@@ -69,7 +69,7 @@ class Patience:
         if self.limit_s <= waited_s or self._closing.is_set() or getattr(self._mine, "none", False):
             return False
         pause = PAUSE_S.after(failures) * random.uniform(0.5, 1.0)
-        if waited_s < TOLD_AFTER_S <= waited_s + pause:
+        if waited_s < LOG_AFTER_S <= waited_s + pause:
             log.warning("catalog: waits up to %g s reason=%s", self.limit_s, error)
         self._closing.wait(min(pause, self.limit_s - waited_s))
         return not self._closing.is_set()

@@ -95,7 +95,7 @@ def changes(state: State, update: c.RunUpdate, version: Version) -> tuple[Change
 
 
 def end_all(relation: RelationId, version: Version) -> Change:
-    """Nothing of a relation is visible from this version on."""
+    """End all runs of a relation: none is visible from this version on."""
     return rows.update(s.runs, {"end_version": version}, relation_id=relation, end_version=FOREVER)
 
 

@@ -34,7 +34,7 @@ ABOUT_VALUES = frozenset(
 )
 """Conditions of which users get a `TypeMismatchError`; of all others of a text or a row, an `SqlError`."""
 
-SHOWN_MAX = 200
+TEXT_MAX = 200
 """Characters of a message in a line that says what work waits for."""
 
 
@@ -216,8 +216,8 @@ def waiting(trouble: Trouble | Obstacle, now: int) -> str:
 def obstacle(trouble: Trouble | Obstacle, now: int) -> str:
     """What stands in the way, and when the work goes on."""
     what = "Spark lost a job" if trouble.code == LOST_JOB else trouble.message
-    if len(what) > SHOWN_MAX:
-        what = what[: SHOWN_MAX - 1] + "…"
+    if len(what) > TEXT_MAX:
+        what = what[: TEXT_MAX - 1] + "…"
     if trouble.retry_at is None:
         return what
     left_s = max(0, -(-(trouble.retry_at - now) // 1_000_000))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 """How often it looks at what there is to do, and shows it."""
-LINES_SHOWN = 8
+LINES_MAX = 8
 
 log = logging.getLogger("ebla.run")
 
@@ -111,7 +111,7 @@ class Lines(logging.Handler):
 @contextlib.contextmanager
 def _telling(*, as_json: bool) -> Iterator[deque[str]]:
     """Send what Ebla logs to standard output, or keep the last lines for the display."""
-    kept: deque[str] = deque(maxlen=LINES_SHOWN)
+    kept: deque[str] = deque(maxlen=LINES_MAX)
     lines = Lines(as_json=as_json, kept=kept if sys.stdout.isatty() and not as_json else None)
     root = logging.getLogger("ebla")
     before, level = list(root.handlers), root.level

@@ -39,7 +39,7 @@ log = logging.getLogger("ebla.rpc")
 
 GAP_S = 0.05
 """Between two messages to all: commits of this time share one."""
-KNOWN_S = 1.0
+CENSUS_S = 1.0
 """How long a list of the living is taken for true."""
 WAKE_S = 3.0
 CALLS_MAX = 32
@@ -124,7 +124,7 @@ class Peers:
         """The nodes of other processes that live and have an address."""
         with self._lock:
             read_s, found = self._census
-            if self._clock() - read_s < KNOWN_S:
+            if self._clock() - read_s < CENSUS_S:
                 return found
             found = self._read()
             self._census = self._clock(), found

@@ -214,7 +214,7 @@ def behind_busy(inputs: Mapping[str, Collection[str]], busy: Collection[str]) ->
 
 
 def with_inputs(inputs: Mapping[str, Collection[str]], names: Iterable[str]) -> set[str]:
-    """These views and those that they read, at any distance."""
+    """Some views, and all views that they read, directly or through others."""
     wanted: set[str] = set()
     pending = [n.lower() for n in names]
     while pending:

@@ -43,7 +43,7 @@ class IndexStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advance:
-    """These indexes take their next state, after these transactions were aborted."""
+    """The indexes that take their next state, and the transactions that are aborted first."""
 
     indexes: tuple[RelationId, ...]
     to: Permission
@@ -52,7 +52,7 @@ class Advance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Nothing can be done before then, unless these transactions end."""
+    """No index can take a step before a time, unless the transactions in the way end."""
 
     until_us: int
     blockers: tuple[TransactionId, ...]

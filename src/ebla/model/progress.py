@@ -22,7 +22,7 @@ class Phase(StrEnum):
     READABLE = "readable"
     FAILED = "failed"
     REFRESHING = "refreshing"
-    """It can be read, and takes in a change of dictionaries chunk by chunk."""
+    """The view can be read, and takes in a change of dictionaries chunk by chunk."""
 
 
 PERCENT_SCANNED = 99.0

@@ -31,13 +31,13 @@ def leave(tasks: Iterable[Task], tokens: TokenRange, source: Replica) -> tuple[c
 def arrive(
     tasks: Iterable[Task], tokens: TokenRange, source: Replica, target: Replica, new_id: NewId
 ) -> tuple[c.BuildingUpdate, ...]:
-    """It has arrived: its tasks go on there. Tasks that were created meanwhile for the old place move as well."""
+    """The tablet has arrived: its tasks go on there, also those that were created meanwhile for the old place."""
     moved = [task for task in tasks if _is_of(task, tokens, source)]
     return replaced(moved, [task.again(new_id(task), replica=target) for task in moved])
 
 
 def stay(tasks: Iterable[Task], tokens: TokenRange, source: Replica, new_id: NewId) -> tuple[c.BuildingUpdate, ...]:
-    """It went back: the aborted tasks go on where they were."""
+    """The tablet went back: the aborted tasks go on where they were."""
     stopped = [task for task in tasks if _is_of(task, tokens, source) and task.aborted]
     return replaced(stopped, [task.again(new_id(task)) for task in stopped])
 

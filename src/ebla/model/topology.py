@@ -113,12 +113,12 @@ class Outcome(StrEnum):
     """Why a request did not end as it was meant to."""
 
     REFUSED = "refused"
-    """It was impossible from the start, and changed nothing."""
+    """The request was impossible from the start, and changed nothing."""
     WENT_BACK = "went_back"
-    """It had begun and could not go on; what it had changed was taken back."""
+    """The request had begun and could not go on; what it had changed was taken back."""
     CANCELLED = "cancelled"
     SUPERSEDED = "superseded"
-    """It had begun, and a newer request goes on from where it was."""
+    """The request had begun, and a newer one goes on from where it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

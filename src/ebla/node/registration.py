@@ -42,11 +42,11 @@ class Registration:
     """The nodes of a process."""
 
     node: NodeId
-    """Its own, which the setting `node` names,"""
+    """The node that the setting `node` names."""
     roots: Mapping[NodeId, str]
-    """all that live with it, with their storage roots as they are recorded,"""
+    """The recorded storage roots of all nodes of the process."""
     asking: tuple[Member, ...]
-    """and those that are no members yet."""
+    """The nodes of the process that are no members yet."""
 
 
 def register(catalog: Catalog, settings: Settings) -> Registration:

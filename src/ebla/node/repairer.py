@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 
+from ebla.base.backoff import Backoff
 from ebla.base.services import Rank
 from ebla.topology.ports import Host
 from ebla.topology.run_copies import REPAIR, missing_copies, repair
 
 log = logging.getLogger("ebla.topology")
 
-WAIT_MAX = 16
-"""Where no copy can be made, the next try is after a period that doubles, up to this many."""
+PERIODS = Backoff(1, 16)
+"""How many periods pass between two looks: more where no copy could be made."""
 
 
 class Repairer:
@@ -21,7 +22,7 @@ class Repairer:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._periods = 1
+        self._failures = 0
         host.services.add(self, rank=Rank.VACUUM)
 
     @property
@@ -36,8 +37,8 @@ class Repairer:
     def step(self, now_s: float) -> float | None:
         """Read first: the lease is taken only where a copy is missing, so that an idle warehouse is not written to."""
         host, period_s = self._host, self._host.settings.repair_period_s
-        self._periods = min(2 * self._periods, WAIT_MAX) if self._is_stuck() else 1
-        return host.services.clock() + period_s * self._periods
+        self._failures = self._failures + 1 if self._is_stuck() else 0
+        return host.services.clock() + period_s * PERIODS.after(1 + self._failures)
 
     def _is_stuck(self) -> bool:
         """Make good what is missing; whether something is, and nothing could be done about it."""

@@ -39,7 +39,7 @@ class Vacuumer:
             return None
         if tx.lead(context.catalog, LEASE, context.holder, int(period_s * 1e6)) is not None:
             with context.at_work("vacuum"):
-                done = vacuum(context)
+                done = vacuum(context.catalog, context.node, context.nodes, context.settings)
             log.info("vacuum horizon=%d files=%d bytes=%d", done.horizon, done.files, done.bytes)
         return context.services.clock() + period_s
 

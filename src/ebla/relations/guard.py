@@ -117,7 +117,7 @@ def require_built(connection: Connection, relation: Relation) -> None:
 
 
 def refuse_if_replaced(connection: Connection, relation: Relation) -> None:
-    """Nothing may come to depend on a view that is about to go, or on one that is about to be renamed."""
+    """Refuse a new dependent of a view that is about to go, or to be renamed."""
     if relation.name.startswith(REPLACEMENT) or find_replacement(connection, relation.name) is not None:
         name = relation.name.removeprefix(REPLACEMENT)
         raise UsageError(

@@ -23,9 +23,9 @@ from ebla.storage.runs import in_threads
 log = logging.getLogger("ebla.storage")
 
 BLOCK_BYTES = 4 * 2**20
-"""What is read at a time,"""
+"""How much of a file is read at a time."""
 NEAR_BLOCK_BYTES = 2**18
-"""and from disks of this machine, where a file is compared with its copy."""
+"""The same on disks of this machine, where a file is compared with its copy."""
 
 _left_out: set[str] = set()
 """The roots that took no part in the last write that they should have had a copy of; said once, until one takes part

@@ -51,9 +51,9 @@ class RemoteFile:
     """A file of another node, as it comes."""
 
     size: int
-    """Of the whole file,"""
+    """The size of the whole file."""
     checksum: str
-    """and its SHA-256."""
+    """The SHA-256 of the whole file."""
     offset: int
     """Where the blocks begin."""
     blocks: Iterator[bytes]

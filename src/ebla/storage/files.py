@@ -38,9 +38,9 @@ class Owner(NamedTuple):
     """Whose a storage root is."""
 
     cluster: str
-    """The id of the catalog,"""
+    """The id of the catalog."""
     node: NodeId
-    """and the node's host id."""
+    """The host id of the node."""
 
 
 def run_path(relation: RelationId, transaction: TransactionId, number: int) -> str:

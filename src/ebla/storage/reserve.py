@@ -57,9 +57,9 @@ def rows_wanted(first: OrderedLimit) -> int:
 
 
 def reserve(cursor: duckdb.DuckDBPyConnection, first: OrderedLimit, rows: pa.Table, beyond: pa.Table) -> Reserve:
-    """Those of some rows that come before `beyond`, as many as are worth keeping.
+    """The rows that come before `beyond`, as many as are worth keeping.
 
-    `rows` are all of the query that do, and perhaps some that do not.
+    `rows` has all rows of the query that come before `beyond`, and perhaps some that do not.
     """
     places, ranks = _ranked(cursor, first.order, pa.concat_tables([rows, beyond]))
     end = next((rank for place, rank in zip(places, ranks, strict=True) if place >= rows.num_rows), None)

@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from ebla.algebra.direct_query import ROW, direct_of_rows
 from ebla.model.relation import Column, Relation
+from ebla.spark.sessions import Sessions
 from ebla.sql import literals as lit
 from ebla.sql.lex import Kind, lex, quote_string
 from ebla.storage import runs as rf
+from ebla.storage.node_storage import NodeStorage
 from ebla.tables import batch as b
 from ebla.tables.constraints import columns_of
-from ebla.tables.context import Context
 from ebla.values import types
 from ebla.values.defaults import stored_form
 from ebla.values.grammar import Unfit, parse
@@ -32,7 +33,8 @@ class OnlySpark(Exception):
 
 
 def changed_rows(
-    context: Context,
+    storage: NodeStorage,
+    sessions: Sessions,
     relation: Relation,
     alias: str,
     rows: pa.Table,
@@ -40,20 +42,20 @@ def changed_rows(
     where: str | None,
     dialect: lit.Dialect,
 ) -> b.ArrowBatch | None:
-    """Those of the rows that fulfil a condition (all, without one), as assignments leave them; without those, deleted.
+    """The rows that fulfil a condition (all, without one), as assignments leave them; deleted, without assignments.
 
     `rows` has all columns under their names.
     """
     try:
         if assigned is None:
-            kept, _ = _computed(context, relation, alias, rows, {}, where, dialect)
+            kept, _ = _computed(storage, sessions, relation, alias, rows, {}, where, dialect)
             return _batch(relation, kept, b.DELETE)
         columns = {column.name: column for column in relation.visible}
         if any(columns[name].key_position is not None for name in assigned):
             raise OnlySpark  # a row that moves is two
         constants = {name: _constant(columns[name], text, dialect) for name, text in assigned.items()}
         texts = {name: text for name, text in assigned.items() if constants[name] is None}
-        kept, made = _computed(context, relation, alias, rows, texts, where, dialect)
+        kept, made = _computed(storage, sessions, relation, alias, rows, texts, where, dialect)
         for name, constant in constants.items():
             value = made[name] if constant is None else pa.repeat(constant, kept.num_rows)
             kept = kept.set_column(kept.schema.get_field_index(name), name, _fitted(value, columns[name]))
@@ -94,7 +96,8 @@ def _constant(column: Column, text: str, dialect: lit.Dialect) -> pa.Scalar | No
 
 
 def _computed(
-    context: Context,
+    storage: NodeStorage,
+    sessions: Sessions,
     relation: Relation,
     alias: str,
     rows: pa.Table,
@@ -109,10 +112,12 @@ def _computed(
     condition = None if where is None else _without_parameters(where, dialect)
     used = columns_of(" ".join([*spoken.values(), condition or ""]), relation.visible)
     kinds = {column.name: column.type for column in used}
-    found = direct_of_rows(relation.name, alias, kinds, list(spoken.values()), condition, context.expression_settings())
+    found = direct_of_rows(
+        relation.name, alias, kinds, list(spoken.values()), condition, sessions.expression_settings()
+    )
     if found is None:
         raise OnlySpark
-    cursor = context.duck()
+    cursor = storage.lookups.cursor()
     try:
         numbers = pa.array(np.arange(rows.num_rows), pa.int64())
         cursor.register("leaf_0", rows.select([c.name for c in used]).append_column(ROW, numbers))

@@ -42,7 +42,7 @@ class ChunkReading:
     not_before: Version
     """At an older version they could not be computed."""
     at: Version | None = None
-    """They are read at this version or a newer one, which a pin keeps from vacuum; `None`: at the newest."""
+    """The rows are read at this version or a newer one, which a pin keeps from vacuum; `None`: at the newest."""
 
 
 def version_of(readings: Collection[ChunkReading]) -> Version | None:

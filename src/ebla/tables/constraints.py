@@ -122,7 +122,7 @@ def refuse_in_runs(
 
 def refuse_frame(rows: DataFrame, relation: Relation, constraint: Constraint) -> None:
     """Refuse rows under physical names."""
-    columns = _shown_columns(relation, constraint)
+    columns = _columns_to_report(relation, constraint)
     named = rows.selectExpr(*sscan.renamed([(col.physical, col.name) for col in relation.columns]))
     wrong = _breaking(named, relation, constraint, [col.name for col in columns])
     if wrong is not None:
@@ -144,13 +144,13 @@ def _numbered(relation: Relation, constraint: Constraint, rows: pa.Table) -> tup
     return table.append_column(ROW, pa.array(range(rows.num_rows), pa.int64())), used
 
 
-def _shown_columns(relation: Relation, constraint: Constraint) -> list[Column]:
+def _columns_to_report(relation: Relation, constraint: Constraint) -> list[Column]:
     keyed = [] if relation.keyless else list(relation.key)
     return [*keyed, *(col for col in columns_of(constraint.text, relation.visible) if col not in keyed)]
 
 
 def _broken(relation: Relation, constraint: Constraint, row: pa.Table) -> ConstraintError:
-    values = [(col.name, _python(row[col.physical][0])) for col in _shown_columns(relation, constraint)]
+    values = [(col.name, _python(row[col.physical][0])) for col in _columns_to_report(relation, constraint)]
     return _error(relation, constraint, values)
 
 

@@ -142,7 +142,7 @@ def load_batch(
     """The rows of the files as a batch of upserts, with every check attached to it."""
     files = find_files(path)
     kind = format_of(files, format)
-    given = _known_options(kind, options or {})
+    given = _spark_options(kind, options or {})
     match kind:
         case "parquet":
             return _parquet(sessions, relation, files)
@@ -152,7 +152,7 @@ def load_batch(
             return _json(sessions, relation, files, given)
 
 
-def _known_options(kind: str, given: Mapping[str, object]) -> dict[str, object]:
+def _spark_options(kind: str, given: Mapping[str, object]) -> dict[str, object]:
     """The options under the names that Spark gives them."""
     options = {name.lower(): name for name in OPTIONS[kind]}
     unknown = [name for name in given if name.lower() not in options]

@@ -29,7 +29,7 @@ def _equal(left: str, right: str, key: Sequence[str]) -> str:
 def stored_keys(
     storage: NodeStorage, settings: Settings, snapshot: Snapshot, keys: pa.Table, *, limit: int | None = None
 ) -> pa.Table:
-    """Those of the given keys that have a row in the snapshot."""
+    """The given keys that have a row in the snapshot."""
     if keys.num_rows == 0:
         return keys
     while True:

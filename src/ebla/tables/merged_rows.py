@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from ebla.model.relation import Relation
 from ebla.predicates.conjuncts import conjuncts
+from ebla.spark.sessions import Sessions
 from ebla.sql.literal_source import LiteralSource, equated, literal_source, substituted
 from ebla.sql.literals import Dialect, Literal, NotPlain, stored
 from ebla.sql.statements import Merge, MergeClause
 from ebla.storage import runs as rf
+from ebla.storage.node_storage import NodeStorage
 from ebla.tables import assignments as ag
 from ebla.tables import batch as b
-from ebla.tables.context import Context
 from ebla.values import types
 from ebla.values.columns import python_tuples
 from ebla.values.grammar import Unfit, parse
@@ -86,7 +87,7 @@ def _key_values(source: LiteralSource, name: str, kind: str, dialect: Dialect) -
 
 
 def merged_rows(
-    context: Context, relation: Relation, merge: LiteralMerge, rows: pa.Table, dialect: Dialect
+    storage: NodeStorage, sessions: Sessions, relation: Relation, merge: LiteralMerge, rows: pa.Table, dialect: Dialect
 ) -> b.ArrowBatch | None:
     """What becomes of the table's rows that have these keys (all columns under their names), and of the source's."""
     key = [column.name for column in relation.key]
@@ -97,7 +98,7 @@ def merged_rows(
             at = places.get(wanted)
             literals = merge.source.rows[number]
             row = None if at is None else rows.slice(at, 1)
-            made += _fired(context, relation, merge, literals, row, dialect)
+            made += _fired(storage, sessions, relation, merge, literals, row, dialect)
     except (ag.OnlySpark, NotPlain):
         return None
     tables = [one.table for one in made]
@@ -107,7 +108,8 @@ def merged_rows(
 
 
 def _fired(
-    context: Context,
+    storage: NodeStorage,
+    sessions: Sessions,
     relation: Relation,
     merge: LiteralMerge,
     literals: Sequence[Literal],
@@ -125,7 +127,7 @@ def _fired(
                 raise ag.OnlySpark
             return [ag.inserted_row(relation, _values(relation, merge, clause, literals), dialect)]
         assigned = None if clause.action == "delete" else _values(relation, merge, clause, literals)
-        found = ag.changed_rows(context, relation, alias, row, assigned, condition, dialect)
+        found = ag.changed_rows(storage, sessions, relation, alias, row, assigned, condition, dialect)
         if found is None:
             raise ag.OnlySpark
         if found.table.num_rows:

@@ -42,9 +42,9 @@ from ebla.tables.sink import Sink
 from ebla.tables.transaction import OpenTransaction, begin
 
 SHARE = 8
-"""Level 0 is folded when it has this part of the rows of level 1,"""
+"""Level 0 is folded when it has this part of the rows of level 1."""
 LARGE_SHARE = 32
-"""and this part where it is larger than what the driver keeps in memory."""
+"""The same where level 0 is larger than what the driver keeps in memory."""
 
 
 class Due(Enum):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ebla.base.failpoint import hit
-from ebla.base.ids import Version
+from ebla.base.ids import NodeId, Version
+from ebla.base.settings import Settings
 from ebla.catalog import audit, history, leftovers
 from ebla.catalog import transactions as tx
 from ebla.catalog.store import Catalog
 from ebla.errors import UsageError
 from ebla.relations.views import progress_name
-from ebla.tables.context import Context
+from ebla.storage.roots import Roots
 from ebla.tables.horizon import advance
 from ebla.tables.sweep import sweep
 
@@ -30,21 +31,28 @@ class VacuumResult:
     orphans: int
 
 
-def vacuum(context: Context, name: str | None = None, *, retain_s: float | None = None) -> VacuumResult:
+def vacuum(
+    catalog: Catalog,
+    node: NodeId,
+    nodes: Roots,
+    settings: Settings,
+    name: str | None = None,
+    *,
+    retain_s: float | None = None,
+) -> VacuumResult:
     """Forget old versions, delete their files, and sweep files that no commit ever named."""
-    catalog = context.catalog
     tx.reap(catalog)
-    keep_s = context.settings.retention_s if retain_s is None else retain_s
+    keep_s = settings.retention_s if retain_s is None else retain_s
     if not 0 <= keep_s <= RETENTION_S_MAX:
         raise UsageError(f"retention: expected 0 to {RETENTION_S_MAX:.0f} seconds, found {keep_s:.0f}")
-    horizon, targets = advance(context.catalog, context.node, name, keep_s)
+    horizon, targets = advance(catalog, node, name, keep_s)
     hit("vacuum.horizon_set")
-    removed, size, orphans = sweep(context.catalog, context.nodes, targets if name is not None else None)
+    removed, size, orphans = sweep(catalog, nodes, targets if name is not None else None)
     long_ago = catalog.clock() - int(max(keep_s, REMEMBER_S) * 1e6)
     tx.forget_ended(catalog, long_ago)
     if name is None:
         _trim(catalog, horizon, long_ago)
-        audited = catalog.clock() - int(context.settings.audit_retention_s * 1e6)
+        audited = catalog.clock() - int(settings.audit_retention_s * 1e6)
         catalog.change(lambda connection: audit.forget(connection, audited))
     return VacuumResult(horizon=horizon, relations=len(targets), files=removed, bytes=size, orphans=orphans)
 

@@ -179,7 +179,7 @@ class _Lookup:
 
 
 def register_newest(cursor: duckdb.DuckDBPyConnection, level0: LevelZero, found: pa.Table, key: Sequence[str]) -> None:
-    """Those of some candidates that no newer mutation of the same row replaced, as `newest_rows`."""
+    """Register, as `newest_rows`, the candidates that no newer mutation of the same row replaced."""
     newest = level0.of_keys(distinct(found.select(list(key))), ())
     cursor.register("candidates", found)
     cursor.register("newest", newest)

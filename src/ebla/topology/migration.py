@@ -50,9 +50,9 @@ class Migration:
         self.pauses = Pauses()
         """What has gone back while this process led, and is not to be tried yet."""
         self.waited_for: Version | None = None
-        """The oldest step that waits for transactions alone, when the leader last looked,"""
+        """The oldest step that waited for transactions alone when the leader last looked."""
         self._relations: frozenset[RelationId] = frozenset()
-        """and the relations of tablets in transition."""
+        """The relations of tablets in transition when the leader last looked."""
         self._stopping = threading.Event()
         self._lock = threading.Lock()
 

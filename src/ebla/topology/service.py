@@ -35,11 +35,11 @@ log = logging.getLogger("ebla.topology")
 NAME = "topology"
 """The name of the service."""
 LOOK_S = 1.0
-"""How often a process looks at the version of the topology,"""
+"""How often a process looks at the version of the topology."""
 SIZES_S = 30.0
-"""how often at the sizes of tablets, which change without a version,"""
+"""How often a process looks at the sizes of tablets, which change without a version."""
 POLL_S = 0.1
-"""and at first at all of it, while something has begun that waits for other processes; then less and less often."""
+"""How often a process looks at the whole topology at first, while a step waits for other processes; then less often."""
 
 
 class Coordination:

@@ -36,7 +36,7 @@ _WORDS = {"NaN": "NaN", "Infinity": "Infinity", "+Infinity": "Infinity", "-Infin
 _WORD = re.compile(r"[+-]?[A-Za-z]+")
 _NAME = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
-SHOWN_MAX = 60
+TEXT_MAX = 60
 
 
 class Number(str):
@@ -129,7 +129,7 @@ class LenientReader:
 
     def _unexpected(self, expected: str) -> Unreadable:
         rest = self._text[self._at :]
-        beginning = rest if len(rest) <= SHOWN_MAX else rest[: SHOWN_MAX - 3] + "..."
+        beginning = rest if len(rest) <= TEXT_MAX else rest[: TEXT_MAX - 3] + "..."
         return Unreadable(f"expected {expected}, found {beginning or 'the end'}", self._at)
 
     def _take(self, character: str) -> bool:

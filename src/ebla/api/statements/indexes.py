@@ -1,4 +1,4 @@
-"""Statements about indexes, carried out. Building them is the builder's (`ebla.api.builder`)."""
+"""Statements about indexes, carried out. Building them is the builder's (`ebla.build.builder`)."""
 
 from __future__ import annotations
 

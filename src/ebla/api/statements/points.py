@@ -40,7 +40,7 @@ def point_rows(
     rows = rows.filter(fl.mask(compared, columns))
     assigned = names_of(relation, statement.assignments) if isinstance(statement, st.Update) else None
     rest = None if len(compared) == len(filters) else condition
-    made = changed_rows(context, relation, alias, rows, assigned, rest, dialect)
+    made = changed_rows(context.storage, context.sessions, relation, alias, rows, assigned, rest, dialect)
     return Rows(table=rows, columns=relation.columns) if made is None else made
 
 
@@ -53,5 +53,5 @@ def _merged(transaction: OpenTransaction, statement: st.Merge, dialect: Dialect)
     rows = None if merge is None else points.rows_at(transaction, points.of_keys(relation, merge.keys))
     if merge is None or rows is None:
         return None
-    made = merged_rows(context, relation, merge, rows, dialect)
+    made = merged_rows(context.storage, context.sessions, relation, merge, rows, dialect)
     return Rows(table=rows, columns=relation.columns) if made is None else made

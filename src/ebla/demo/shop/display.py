@@ -20,7 +20,7 @@ ROOMY_WIDTH = 100
 WRITES_WIDTH = 37
 VIEWS_WIDTH = 73
 """What the table of views takes without the trail of ages."""
-EPOCHS_SHOWN = 8
+EPOCHS_MAX = 8
 """As many lines as the writes have: the two panels are of one height, and nothing jumps."""
 PLAN_STYLES = {"incremental": "green", "full refresh": "yellow", "unchanged": "dim", "failed": "bold red"}
 
@@ -156,7 +156,7 @@ def _epochs(snapshot: Snapshot, is_roomy: bool) -> RenderableType:
     table.add_column("took", justify="right", no_wrap=True, min_width=6)
     if is_roomy:
         table.add_column("to version", justify="right", no_wrap=True, min_width=11)
-    lines = max(len(snapshot.counts) + 1, EPOCHS_SHOWN)
+    lines = max(len(snapshot.counts) + 1, EPOCHS_MAX)
     epochs = snapshot.epochs[-lines:]
     for epoch in epochs:
         table.add_row(

@@ -53,7 +53,7 @@ PACE_S = 3.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     rows: int | None = None
-    """Those to begin with; `None`: as many as the machine has time for."""
+    """How many rows there are to begin with; `None`: as many as the machine has time for."""
     seconds: float | None = None
     keep: Path | None = None
     as_json: bool = False

@@ -38,7 +38,7 @@ class Rights(NamedTuple):
     """What is permitted in a state."""
 
     is_member: bool
-    """It follows the topology: a barrier waits for it while it is alive."""
+    """The node follows the topology: a barrier waits for it while it is alive."""
     may_hold: bool
     """Replicas may be on it: it is read from and written to where the map says so."""
     may_receive: bool

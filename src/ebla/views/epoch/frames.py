@@ -53,7 +53,7 @@ class Frames:
 
     @classmethod
     def of_change(cls, operands: Operands, changed: Sequence[str]) -> Frames | None:
-        """Those that follow a change of some inputs, if the view has a key and a scope that it shows."""
+        """The frames that follow a change of some inputs, if the view has a key and a scope that it shows."""
         if operands.shape is None or operands.view.relation.keyless:
             return None
         plan = by_scope(operands.shape, changed, operands.keys)

@@ -66,7 +66,7 @@ class Inputs:
     used: Mapping[str, frozenset[str]]
     rows_max: int
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Those of the session that the view keeps."""
+    """The settings of the session in which the view was created."""
     region: Region | None = None
     """Of one input the view knows only a part: it is being built. Everything here is as if there were no more."""
     _writes: dict[str, list[Run]] = field(default_factory=dict)

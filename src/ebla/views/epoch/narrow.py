@@ -51,7 +51,7 @@ class Engine(Protocol):
         ...
 
     def evaluated(self, table: str, rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
-        """These columns of some rows of an input, expressions among them, as `c0`, `c1`, …"""
+        """Some columns of rows of an input, expressions among them, as `c0`, `c1`, …"""
         ...
 
 

@@ -92,7 +92,7 @@ def base_rows(
 
 
 def inside(rows: pa.Table, base: Relation, stretches: Sequence[Stretch]) -> pa.Table:
-    """Those of some rows, which have the base's key among their columns, that lie in these stretches."""
+    """The rows that lie in some stretches; all have the base's key among their columns."""
     if rows.num_rows == 0:
         return rows
     names = [k.name for k in base.key]

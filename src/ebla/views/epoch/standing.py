@@ -45,7 +45,7 @@ class ViewStanding:
         return bool(self.since) and (self.written or (self.complete and not self.level))
 
     def inside(self, values: pa.Table, base: Relation, before: Version, since: Version) -> pa.Table:
-        """Those of some keys of the base that lie in a segment of these versions."""
+        """The keys of the base that lie in a segment of some versions."""
         if values.num_rows == 0:
             return values
         names = values.schema.names

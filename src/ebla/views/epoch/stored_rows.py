@@ -22,11 +22,11 @@ def stored_frame(operands: Operands) -> DataFrame:
 
 
 def all_stored(operands: Operands) -> pa.Table:
-    """All of them, on the driver."""
+    """All rows of the view, on the driver."""
     return rf.align(stored_frame(operands).toArrow(), under_names(operands.view.relation.columns))
 
 
 def stored_by(operands: Operands, by: Sequence[str], values: pa.Table, *, most: int | None = None) -> pa.Table:
-    """Those that have these columns among the values, on the driver."""
+    """The rows of the view whose columns `by` are among the values, on the driver."""
     names = [col.name for col in operands.view.relation.columns]
     return rows_by(operands.context, operands.stored, by, values, names, most=most)

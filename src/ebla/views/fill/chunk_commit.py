@@ -40,7 +40,7 @@ class FilledView:
     driven: DrivenBuild
     relations: Mapping[str, Relation]
     tasks: frozenset[TaskId]
-    """Those of the chunk's tablets."""
+    """The tasks of the chunk's tablets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

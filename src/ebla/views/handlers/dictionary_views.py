@@ -34,9 +34,9 @@ class DueRefresh:
     stream: Version
     concerned: bool
     moved: Mapping[str, Version]
-    """Those that have gathered changes."""
+    """The dictionaries that have gathered changes, and up to which version."""
     batch: frozenset[str]
-    """The names of all of them."""
+    """The names of all dictionaries of the view."""
     standing: Target
     """Where the view stands."""
 

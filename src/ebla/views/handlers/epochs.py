@@ -61,7 +61,7 @@ class Locks:
 
     @contextlib.contextmanager
     def holding(self, names: Collection[str]) -> Iterator[None]:
-        """All of them, in one order for all threads, so that none wait in a circle."""
+        """Hold the locks of all names, taken in one order by all threads, so that none wait in a circle."""
         with contextlib.ExitStack() as stack:
             for name in sorted(names):
                 stack.enter_context(self.of(name))
@@ -69,7 +69,7 @@ class Locks:
 
     @contextlib.contextmanager
     def holding_free(self, names: Collection[str]) -> Iterator[set[str]]:
-        """Those that no thread holds."""
+        """Hold the locks that no other thread holds, and give their names."""
         taken = {name for name in sorted(names) if self.of(name).acquire(blocking=False)}
         try:
             yield taken
@@ -282,7 +282,7 @@ class Epochs:
         return step
 
     def refreshing(self, handlers: Collection[str]) -> set[str]:
-        """Those of some handlers that have a view whose refresh goes on."""
+        """The handlers that have a view whose refresh goes on."""
         with self._context.catalog.reading() as connection:
             found = dictionary_views.running(connection, handlers)
         return {one.handler.name for one in found if not one.refresh.paused or one.again}

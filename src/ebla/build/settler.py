@@ -1,11 +1,16 @@
-"""Relations whose tasks are done are caught up, verified, and taken into use."""
+"""What is done with views and indexes whose tasks are done: they are caught up, verified, and taken into use.
+
+Theory of operation. When and how often is decided elsewhere (`ebla.build.settlement`, `ebla.build.coordinator`). Here
+a relation is looked up by its id, which may be gone meanwhile, and the work is given to the epochs of views, to the
+sample that a view is compared by, or to the validation of an index.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from ebla.api.retries import forgive
 from ebla.base.ids import RelationId
+from ebla.build.retries import forgive
 from ebla.catalog import index_states, reads
 from ebla.indexes import walk
 from ebla.indexes.validate import Validation
@@ -54,7 +59,7 @@ class Settler:
             forgive(self._context.catalog, self._context.node, view)
 
     def built(self, relations: Collection[RelationId]) -> None:
-        """They were marked built: views take the places of those that they replace, indexes can be read."""
+        """Take relations into use that were marked built: views replace older ones, indexes can be read."""
         replace_views.exchange(self._context.catalog, self._context.node)
         for number in relations:
             with self._context.catalog.reading() as connection:

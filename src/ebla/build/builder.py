@@ -1,18 +1,23 @@
-"""The building of views and indexes in one process: the loop, and the parts that it works with."""
+"""The building of views and indexes in one process: the loop, and the parts that it works with.
+
+Theory of operation. The loop and what it decides with know ports alone (`ebla.build.ports`), so that they run in a
+simulation. Here they get what stands behind the ports in a process: the catalog, workers and engines, fillers of views
+and of indexes, and the settler. A statement that waits for a build waits here (`until`), and the loop works meanwhile.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ebla.api.fillers import fillers
-from ebla.api.settler import Settler
 from ebla.base.ids import NodeId, RelationId
 from ebla.build.build_store import BuildStore
+from ebla.build.fillers import fillers
 from ebla.build.loop import BUILDING, Loop, Ports
 from ebla.build.node import LocalNode, LocalNodes
 from ebla.build.pace import Paces
 from ebla.build.reach import Reach
 from ebla.build.settlement import Settlement
+from ebla.build.settler import Settler
 from ebla.build.trouble import Failures
 from ebla.indexes import walk
 from ebla.tables.context import Context

@@ -1,4 +1,8 @@
-"""What the builds of one process fill relations with, by the kind of relation."""
+"""What the builds of one process fill relations with, by the kind of relation.
+
+Theory of operation. The engine knows the protocol alone (`ebla.build.ports.Filler`); this is the one place that knows
+which filler a view has, and which an index.
+"""
 
 from __future__ import annotations
 

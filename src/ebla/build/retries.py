@@ -1,4 +1,9 @@
-"""Builds that are tried again: on request, and what the statements that wait for them say."""
+"""Builds that are tried again: on request, and what the statements that wait for them say.
+
+Theory of operation. A view whose build failed on a row is held, with the failure stored, until an input is written to
+or a user asks; either way one commit forgets the failure, at the position that was read. Every other error is tried
+again after a pause, and a statement that waited ends with an error that says so.
+"""
 
 from __future__ import annotations
 
