@@ -16,8 +16,8 @@ from ebla.model.lifecycle.tablet import NEW, Stage, reads_from
 from ebla.topology import barrier, coordinator, load, loader
 from simulation.cluster import run
 
-SEEDS = int(os.environ.get("EBLA_SIMULATION_SEEDS", "1000")) * 3 // 10
-PARTS = 6
+SEEDS = int(os.environ.get("EBLA_SIMULATION_SEEDS", "1000"))
+PARTS = 20
 
 HAPPENS = {
     "copies committed",
