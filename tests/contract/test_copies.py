@@ -19,6 +19,7 @@ from support.catalogs import (
     add,
     commit,
     create,
+    create_index,
     dump,
     exclusively,
     new_relation,
@@ -52,6 +53,18 @@ def test_a_majority_of_the_replicas_is_enough(catalog: Catalog, target: Relation
     with pytest.raises(ConflictError, match=r"of tablet 1, found 1 there; its replicas moved during the write: retry"):
         add(catalog, run(target.id, tablet=1, nodes=(NODE, D)))  # what others have does not count
     assert dump(catalog) == before
+
+
+def test_the_entries_of_an_index_are_counted_once_on_whichever_nodes_they_lie(catalog: Catalog):
+    put_nodes(catalog, B, C)
+    orders = create(catalog, "orders", tablets=2, nodes=(NODE, B))
+    index = create_index(catalog, orders)
+    moved = c.SetPlacement(relation=index, placement=((NODE, B), (B, C)))
+    exclusively(catalog, moved)
+    add(catalog, run(index, tablet=0, nodes=(NODE, B), rows=10), run(index, tablet=1, nodes=(B, C), rows=3))
+    add(catalog, run(index, tablet=1, nodes=(C, B), rows=4))
+    with catalog.reading() as connection:
+        assert manifest.live(connection, relation(catalog, "by_total")) == (17, 1700)
 
 
 def test_a_table_says_how_many_are_enough(catalog: Catalog):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ebla.base.ids import NodeId, RelationId, RunId, TabletId, TaskId
-from ebla.catalog import build_tasks, layouts, rows, tablet_copies, topology
+from ebla.catalog import build_tasks, layouts, rows, tables, tablet_copies, topology
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError, TransactionClosedError, UnknownNameError
@@ -409,3 +409,38 @@ def test_c6_an_abandoned_copy_is_refused_after_the_retried_migration_has_ended(c
     assert dump(catalog) == before
     copy(catalog, target, C, ["w1"])  # without a session either: the run is no more
     assert nodes_of(catalog, relation(catalog, "orders")) == {}
+
+
+@pytest.mark.database
+def test_the_topology_says_what_it_is_in_the_middle_of(catalog: Catalog, target: Relation):
+    def said() -> set[str | None]:
+        with catalog.reading() as connection:
+            both = [tables.rows(connection, name) for name in ("topology", "topology_state")]
+        return {row.transition_state for rows_of in both for row in rows_of}
+
+    assert said() == {None}
+    place = begin(catalog, target)
+    assert said() == {"tablet_migration"}
+    asked = [
+        exclusively(catalog, t.AddRequest(kind=kind, holder="h", node=node)).version
+        for kind, node in ((RequestKind.NEW_CDC_GENERATION, None), (RequestKind.LEAVE, B))
+    ]
+    exclusively(catalog, t.BeginRequest(request=asked[0]))
+    assert said() == {"commit_cdc_generation"}
+    exclusively(catalog, t.EndRequest(request=asked[0], state=RequestState.DONE))
+    assert said() == {"tablet_migration"}
+    exclusively(catalog, t.BeginRequest(request=asked[1]))
+    moves = t.BeginTransition(
+        tablet=(target.id, TabletId(1)),
+        kind=TransitionKind.MIGRATION,
+        leaving=Replica(B, 0),
+        pending=Replica(D, 0),
+        request=asked[1],
+    )
+    exclusively(catalog, moves)
+    assert said() == {"tablet_draining"}
+    for one, back in ((place, "tablet_draining"), (moves.tablet, None)):
+        for to in (S.CLEANUP_TARGET, S.REVERT_MIGRATION):
+            advance(catalog, one, to)
+        end(catalog, one)
+        assert said() == {back}

@@ -1,9 +1,10 @@
-"""Tablets are split by their sizes and by requests, in the background of a process without Spark."""
+"""Tablets are split by their sizes and by requests, in the background of a process; most of it without Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,7 +14,11 @@ from ebla.model.tablets import tablet_around
 from ebla.tables.cutting import crossing, cut_runs
 from ebla.topology import service
 from support.catalogs import dump
-from support.warehouse import connect, eventually, live_runs
+from support.indexes import assert_exact
+from support.warehouse import connect, eventually, live_runs, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TARGET = 20_000
 
@@ -34,9 +39,9 @@ def looked(db: ebla.Database, times: int = 5) -> None:
     eventually(lambda: db.background.membership.coordination.rounds >= before + times)
 
 
-def tablets(db: ebla.Database) -> int:
+def tablets(db: ebla.Database, name: str = "t") -> int:
     with db.context.catalog.reading() as connection:
-        return reads.relation(connection, "t").tablets
+        return reads.relation(connection, name).tablets
 
 
 def write(db: ebla.Database, count: int, *, first: int = 0) -> None:
@@ -56,6 +61,31 @@ def test_tablets_are_split_when_they_have_grown_and_not_before(db: ebla.Database
     looked(db)
     assert size / tablets(db) > TARGET / 2
     assert len(db.query("t", limit=10_000).rows()) == 4_000
+
+
+@pytest.mark.spark
+def test_views_and_indexes_are_resized_by_themselves(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up and down, by their own sizes and with their base; what they show stays exact."""
+    monkeypatch.setattr(service, "SIZES_S", 0.05)
+    monkeypatch.setattr(service, "LOOK_S", 0.05)
+    query = "SELECT a, id, n + 1 AS m FROM t"
+    nodes = {"node2": str(tmp_path / "two")}
+    with connect(tmp_path / "w", spark, tablets=2, nodes=nodes, tablet_bytes_target=TARGET) as db:
+        db.sql("CREATE TABLE t (id BIGINT, a STRING, n BIGINT, PRIMARY KEY (id)); CREATE INDEX i ON t (n)")
+        db.sql(f"CREATE MATERIALIZED VIEW v AS {query}")
+        db.table("t").upsert([{"id": i, "a": f"{i * 7919 % 10007:>20}", "n": i % 700} for i in range(4_000)])
+        db.sql("FLUSH v")
+        eventually(lambda: tablets(db) > 2 and tablets(db, "v") > 2)
+        assert tablets(db, "i") == tablets(db)
+        assert sorted(rows(db, "v")) == sorted(rows(db, query))
+        assert_exact(db, "i")
+        db.sql("DELETE FROM t WHERE id >= 40; FLUSH v; COMPACT t; COMPACT i; COMPACT v")
+        eventually(lambda: tablets(db) == tablets(db, "i") == tablets(db, "v") == 2)  # as they were created with
+        assert sorted(rows(db, "v")) == sorted(rows(db, query))
+        assert_exact(db, "i")
+        assert len(rows(db, "v")) == 40
 
 
 def test_nothing_is_written_where_nothing_is_to_be_done(db: ebla.Database) -> None:

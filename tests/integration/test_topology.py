@@ -28,7 +28,7 @@ from ebla.model.lifecycle.node import NodeState
 from ebla.model.topology import LEASE, Member, RequestKind
 from ebla.node import registration
 from ebla.storage.files import MARKER, Root
-from support.catalogs import dump, exclusively
+from support.catalogs import Dump, dump, exclusively
 from support.warehouse import connect, eventually, host
 
 
@@ -41,6 +41,21 @@ def states(db: ebla.Database) -> list[tuple[str, str]]:
 def asked(db: ebla.Database) -> list[tuple[str, str]]:
     """Every request: its kind, and how it ended."""
     return [(row[0], row[1]) for row in db.sql("SELECT kind, state FROM system.topology_requests ORDER BY id").rows()]
+
+
+def at_rest(db: ebla.Database) -> Dump:
+    """What the catalog has when nothing is left to do in the background."""
+    coordination, found = db.background.membership.coordination, [dump(db.context.catalog)]
+
+    def rests() -> bool:
+        rounds = coordination.rounds
+        coordination.ask()
+        eventually(lambda: coordination.rounds > rounds + 1)
+        found.append(dump(db.context.catalog))
+        return found[-1] == found[-2]
+
+    eventually(rests)
+    return found[-1]
 
 
 def test_the_nodes_of_the_first_process_found_the_cluster_and_others_ask(tmp_path: Path):
@@ -293,6 +308,84 @@ def test_bad_input_is_refused_and_changes_nothing(tmp_path: Path, statement: str
         assert dump(db.context.catalog) == before
 
 
+def test_a_node_in_the_wrong_state_is_refused_and_nothing_changes(tmp_path: Path):
+    with connect(tmp_path / "w", nodes={"node2": str(tmp_path / "two"), "node3": str(tmp_path / "three")}) as db:
+        db.sql("CREATE TABLE t (id BIGINT PRIMARY KEY) WITH (tablets = 1)")
+        [(request,)] = db.sql("ALTER CLUSTER DECOMMISSION NODE node3").rows()
+        db.sql(f"WAIT FOR REQUEST {request}")
+        source = db.sql("SHOW TABLETS OF t").to_arrow().to_pylist()[0]["replicas"]
+        before = at_rest(db)
+        for statement, says in {
+            "ALTER CLUSTER DECOMMISSION NODE node3": "node node3: expected it normal, found it left; it cannot leave",
+            "ALTER CLUSTER REMOVE NODE node3": "node node3: expected it normal, found it left; it cannot remove",
+            "ALTER CLUSTER REBUILD NODE node3": "node node3: expected it normal, found it left; it cannot rebuild",
+            f"MOVE TABLET 0 OF t FROM '{source}' TO 'node3'": "expected a live node that takes replicas, found node "
+            "node3, it",
+        }.items():
+            with pytest.raises(UsageError, match=says):
+                db.sql(statement)
+        assert dump(db.context.catalog) == before
+
+
+def test_more_copies_than_racks_are_refused_and_nothing_changes(tmp_path: Path):
+    nodes = {
+        "node2": {"root": str(tmp_path / "two"), "rack": "r1"},
+        "node3": {"root": str(tmp_path / "three"), "rack": "r2"},
+    }
+    with connect(tmp_path / "w", nodes=nodes, rack="r1") as db:
+        db.sql("CREATE TABLE t (id BIGINT PRIMARY KEY) WITH (replication = 2)")
+        before = at_rest(db)
+        says = "at most 2, the number of racks with live nodes that take replicas, found 3; add racks first"
+        with pytest.raises(UsageError, match=says):
+            db.sql("ALTER TABLE t SET (replication = 3)")
+        assert dump(db.context.catalog) == before
+
+
+def test_a_request_of_a_node_that_has_one_is_refused_and_nothing_changes(tmp_path: Path):
+    nodes = {"node2": str(tmp_path / "two"), "node3": str(tmp_path / "three")}
+    with connect(tmp_path / "w", nodes=nodes) as db:
+        assert tx.lead(db.context.catalog, LEASE, "another", 60_000_000)  # which does nothing
+        [(request,)] = db.sql("ALTER CLUSTER REBUILD NODE node2").rows()
+        before = dump(db.context.catalog)
+        for statement in ("DECOMMISSION NODE node2", "REBUILD NODE node2", "REMOVE NODE node2"):
+            with pytest.raises(UsageError, match=rf"found request {request} \(rebuild\); WAIT FOR REQUEST {request}"):
+                db.sql(f"ALTER CLUSTER {statement}")
+        assert dump(db.context.catalog) == before
+        db.sql("ALTER CLUSTER DECOMMISSION NODE node3")
+
+
+def test_statements_answer_at_once_with_the_id_of_their_request(tmp_path: Path):
+    """Each of them returns one row, whose first column is the `id` in `system.topology_requests`."""
+    nodes = {name: str(tmp_path / name) for name in ("node2", "node3", "node4")}
+    with connect(tmp_path / "w", nodes=nodes) as db:
+        for name in "tuvw":
+            db.sql(f"CREATE TABLE {name} (id BIGINT PRIMARY KEY) WITH (tablets = 1)")
+        source = db.sql("SHOW TABLETS OF t").to_arrow().to_pylist()[0]["replicas"]
+        target = next(name for name in nodes if name != source)
+        shutil.rmtree(tmp_path / "node4")
+        db.background.membership.presence.appear()  # and says so
+        assert tx.lead(db.context.catalog, LEASE, "another", 60_000_000)  # which does nothing
+        asked = {}
+        for statement, kind in {
+            "ALTER CLUSTER DECOMMISSION NODE 'node2'": "leave",
+            "ALTER CLUSTER REMOVE NODE 'node4'": "remove",
+            "ALTER CLUSTER REBUILD NODE 'node3' FROM 'dc1'": "rebuild",
+            "ALTER CLUSTER NEW CDC GENERATION OF t": "new_cdc_generation",
+            f"MOVE TABLET 0 OF t FROM '{source}' TO '{target}'": "move",
+            "ALTER TABLE u SET (replication = 2)": "replication",
+            "ALTER TABLE v SET (tablets = 2)": "resize",
+        }.items():
+            [row] = db.sql(statement).rows()
+            asked[row[0]] = kind
+            [found] = db.sql("SELECT kind, state FROM system.topology_requests WHERE id = :id", id=row[0]).rows()
+            assert found == (kind, "queued"), statement
+        assert len(asked) == 7
+        for request, kind in asked.items():
+            assert [row[0] for row in db.sql(f"ALTER CLUSTER CANCEL REQUEST {request}").rows()] == [request]
+            [found] = db.sql("SELECT kind, state FROM system.topology_requests WHERE id = :id", id=request).rows()
+            assert found == (kind, "cancelled")
+
+
 def test_every_node_shows_what_holds_for_the_whole_cluster(tmp_path: Path):
     with connect(tmp_path / "w") as db:
         found = db.sql("SELECT name, node_state, transition_state, global_topology_request FROM system.topology")
@@ -312,8 +405,11 @@ def test_every_node_shows_what_holds_for_the_whole_cluster(tmp_path: Path):
 
 
 def test_the_last_node_stays(tmp_path: Path):
-    with connect(tmp_path / "w") as db, pytest.raises(UsageError, match="found none; it is the last one"):
-        db.sql("ALTER CLUSTER DECOMMISSION NODE node1")
+    with connect(tmp_path / "w") as db:
+        before = at_rest(db)
+        with pytest.raises(UsageError, match="found none; it is the last one"):
+            db.sql("ALTER CLUSTER DECOMMISSION NODE node1")
+        assert dump(db.context.catalog) == before
 
 
 def test_a_rebuilt_node_has_its_files_again(tmp_path: Path):

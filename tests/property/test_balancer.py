@@ -8,10 +8,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebla.base.ids import TabletId
+from ebla.base.ids import NodeId, TabletId
 from ebla.model.lifecycle.node import NodeState
 from ebla.model.tasks import Replica
-from ebla.model.topology import Layout, Member, Topology, TransitionKind
+from ebla.model.topology import Layout, Member, Resize, ResizeType, Topology, TransitionKind, copies_max, is_together
 from ebla.topology.balancer import Limits, Move, plan
 from ebla.topology.load import outcome
 from support.topologies import bytes_of, end, layout, member, settle, start, topology, turn_back
@@ -93,7 +93,24 @@ def assert_allowed(state: Topology, moves: tuple[Move, ...], limits: Limits) -> 
 def happen(state: Topology, data: st.DataObject) -> Topology:
     """One thing that happens to a cluster."""
     draw = data.draw
-    event = draw(st.sampled_from(["end", "back", "die", "wake", "decommission", "remove", "add", "grow"]))
+    event = draw(
+        st.sampled_from(
+            [
+                "end",
+                "back",
+                "die",
+                "wake",
+                "decommission",
+                "remove",
+                "replace",
+                "add",
+                "grow",
+                "copies",
+                "merge",
+                "revoke",
+            ]
+        )
+    )
     nodes = sorted(state.members)
     node = draw(st.sampled_from(nodes))
     found = state.members[node]
@@ -111,12 +128,37 @@ def happen(state: Topology, data: st.DataObject) -> Topology:
     if event == "add" and len(nodes) < 9:
         new = member(f"n{len(nodes)}", dc=found.datacenter, rack=draw(st.sampled_from(["r1", "r2", "r9"])))
         return replace(state, members={**state.members, new.id: new}, alive=state.alive | {new.id})
-    if event == "grow":
+    if event == "replace" and len(nodes) < 9 and found.state is NodeState.NORMAL and node not in state.alive:
+        heir = member(
+            f"n{len(nodes)}", dc=found.datacenter, rack="r9", state=NodeState.REPLACING, replaced=node, shards=2
+        )
+        if node not in replaced(state):
+            return replace(state, members={**state.members, heir.id: heir}, alive=state.alive | {heir.id})
+    if event in ("grow", "copies", "merge", "revoke"):
         relation = draw(st.sampled_from(sorted(state.layouts)))
-        one = state.layouts[relation]
-        grown = replace(one, bytes=tuple(size * draw(st.integers(1, 3)) for size in one.bytes))
-        return replace(state, layouts={**state.layouts, relation: grown})
+        return replace(state, layouts={**state.layouts, relation: change(state, state.layouts[relation], event, data)})
     return state
+
+
+def change(state: Topology, one: Layout, event: str, data: st.DataObject) -> Layout:
+    """What becomes of a table by itself, or by a request."""
+    draw = data.draw
+    if event == "grow":
+        return replace(one, bytes=tuple(size * draw(st.integers(1, 3)) for size in one.bytes))
+    if event == "copies":
+        return replace(one, replication=draw(st.integers(1, max(1, min(3, copies_max(state.receivers())[0])))))
+    merges = event == "merge" and one.tablets > 1
+    asked = draw(st.sampled_from([None, 7]))
+    resize = (
+        Resize(type=ResizeType.MERGE, number=one.resize.number + 1, tablets=1, request=asked) if merges else Resize()
+    )
+    return replace(one, resize=resize)
+
+
+def replaced(state: Topology) -> set[NodeId]:
+    """The nodes whose place another one takes."""
+    heirs = (one for one in state.members.values() if one.state is NodeState.REPLACING and one.id in state.alive)
+    return {one.replaced for one in heirs if one.replaced is not None}
 
 
 @given(clusters(), st.integers(1, 3), st.data())
@@ -138,7 +180,7 @@ def test_constraints_hold_through_any_failure_and_the_plans_end(
         for number, replicas in enumerate(one.replicas):
             tablet = (one.relation, TabletId(number))
             for replica in replicas:
-                leaves = after.members[replica.host].state in LEAVES
+                leaves = after.members[replica.host].state in LEAVES or replica.host in replaced(after)
                 assert not leaves or tablet in {of for of, _ in stuck}, "a node that leaves has a replica"
             assert len(replicas) == one.replication or tablet in {of for of, _ in stuck}
 
@@ -204,6 +246,20 @@ def test_shards_of_a_node_come_to_even_numbers(state: Topology) -> None:
     for node in state.members.values():
         of_node = [counts[Replica(node.id, shard)] for shard in range(node.shards)]
         assert max(of_node) - min(of_node) <= 1
+
+
+@given(clusters(), st.integers(1, 3), st.sampled_from([None, 7]))
+def test_tablets_that_become_one_come_together_in_any_cluster(
+    state: Topology, streams: int, request: int | None
+) -> None:
+    merge = Resize(type=ResizeType.MERGE, number=1, tablets=1, request=request)
+    layouts = {
+        relation: replace(one, resize=merge) if one.tablets > 1 else one for relation, one in state.layouts.items()
+    }
+    after, _ = settle(replace(state, layouts=layouts), Limits(streams_per_shard=streams))
+    for one in after.layouts.values():
+        if one.resize == merge:
+            assert all(is_together(first, second) for first, second in one.pairs())
 
 
 @given(clusters(), st.integers(1, 3))

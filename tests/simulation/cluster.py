@@ -679,7 +679,8 @@ class Cluster(World):
         self.run_until(FAULTS_US)
         for _ in range(2):  # and it stays so
             self.is_over = False
-            self.run_until(self.now + HEALED_US, lambda: self.is_over)
+            # Something that waited while it was settled may have asked for more since.
+            self.run_until(self.now + HEALED_US, lambda: self.is_over and self.is_settled())
             invariant("INV-TOPO-9", self.is_settled(), self.what_is_left())
             self.run_until(self.now + QUIET_US)
         self.check_end()

@@ -22,7 +22,7 @@ from simulation import model, world
 from simulation.world import run
 
 SEEDS = int(os.environ.get("EBLA_SIMULATION_SEEDS", "1000")) * 7 // 10
-"""The others are of the cluster."""
+"""In the cluster's world, which has all of its own, views and indexes are built, too."""
 PARTS = 7
 
 HAPPENS = {

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+import ebla
 from ebla.errors import ConflictError
 from ebla.model.lifecycle import index, node, tablet, task, view
 from ebla.model.lifecycle.index import Permission
@@ -14,6 +17,20 @@ from ebla.model.lifecycle.steps import Actor, Lifecycle, Step
 from support import lifecycle_page
 
 LIVES = [index, view, task, node, tablet]
+
+PLACED = {
+    "model/relation.py": "the sets of replicas, by the stage",
+    "catalog/transitions.py": "what a transition changes of the map",
+    "catalog/ddl.py": "where a new relation lies",
+    "indexes/create.py": "a new index lies where its base does",
+    "tables/create_as.py": "a new table is written to before it is there",
+}
+"""The modules that read which nodes the map gives a tablet; all others ask for those of its stage."""
+CHOSEN = {
+    "model/relation.py": "the sets of replicas, by the stage",
+    "catalog/tablet_copies.py": "what the end of a stage requires of the next set",
+}
+"""The modules that choose one of a tablet's sets of replicas."""
 
 
 def test_the_page_is_drawn_from_the_tables():
@@ -76,3 +93,20 @@ def test_a_write_goes_wherever_copies_are_required_and_wherever_readers_one_stag
 def test_a_node_that_left_has_no_way_back():
     assert node.LIFE.from_(node.NodeState.LEFT) == []
     assert not any(node.RIGHTS[node.NodeState.LEFT])
+
+
+def names(one: ast.ImportFrom) -> set[str]:
+    return {alias.name for alias in one.names}
+
+
+def test_readers_and_writers_ask_the_stage_of_a_tablet_and_nothing_else():
+    source = Path(ebla.__file__).parent
+    placed, chosen = set(), set()
+    for path in source.rglob("*.py"):
+        for one in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(one, ast.Attribute) and one.attr == "placement":
+                placed.add(path.relative_to(source).as_posix())
+            if isinstance(one, ast.ImportFrom) and one.module == tablet.__name__ and "Replicas" in names(one):
+                chosen.add(path.relative_to(source).as_posix())
+    assert placed == PLACED.keys()
+    assert chosen == CHOSEN.keys()

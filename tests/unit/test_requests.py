@@ -313,6 +313,18 @@ def test_a_second_request_of_a_node_is_refused():
     assert found.startswith("node node-c: expected no other request that has not ended, found request 4 (leave)")
 
 
+def test_a_request_of_a_node_that_another_one_replaces_is_refused():
+    first, second = request(K.REPLACE, D, id=4, replaced_id=C), request(K.REMOVE)
+    members = (member(A), member(B), member(C), member(D, N.NONE))
+    state = topology(first, second, members=members, dead="c")
+    assert requests.refusal(state, second) == (
+        "node node-c: expected no other request that has not ended, found request 4 (replace); "
+        "WAIT FOR REQUEST 4, or ALTER CLUSTER CANCEL REQUEST 4"
+    )
+    assert requests.refusal(state, first) is None, "it was asked for first"
+    assert steps_of(decided(state)) == [(D, N.REPLACING), "begun"]
+
+
 def test_a_refused_node_has_left_for_ever():
     features = frozenset({"cdc", "tablets"})
     members = (member(A, features=features), member(B, features=features | {"x"}), member(D, N.NONE))

@@ -236,6 +236,28 @@ def test_tablets_that_are_apart_do_not_become_one() -> None:
     assert next_step(topology(nodes, together), TARGET) == Finalize(relation=T, tablets=1, number=1)
 
 
+def test_no_merge_waits_for_balancing_that_is_off() -> None:
+    """Its tablets would not be brought together, so it is revoked, and decided again when balancing is on."""
+    nodes = [member("a"), member("b")]
+    apart = layout([["a"], ["b"]], sizes=1, resize=Resize(type=MERGE, number=1, tablets=1))
+    state = topology(nodes, apart, balancing=False)
+    found = next_step(state, TARGET)
+    assert isinstance(found, Decide)
+    assert (found.resize, found.reason) == (
+        Resize(type=NONE, number=1, tablets=1),
+        "balancing is off: tablets that become one are not brought together",
+    )
+    revoked = replace(state, layouts={T: replace(apart, resize=found.resize)})
+    assert next_step(revoked, TARGET) is None
+    again = next_step(replace(revoked, balancing=True), TARGET)
+    assert isinstance(again, Decide)
+    assert again.resize == Resize(type=MERGE, number=2, tablets=1)
+    together = cut(replace(apart, replicas=(apart.replicas[0],) * 2), 1)
+    assert isinstance(next_step(topology(nodes, together, balancing=False), TARGET), Finalize)
+    asked = replace(apart, resize=replace(apart.resize, request=3))
+    assert next_step(topology(nodes, asked, balancing=False), TARGET) is None
+
+
 def test_tablets_of_a_merge_that_was_asked_for_are_brought_together() -> None:
     asked = Request(id=3, kind=RequestKind.RESIZE, state=RequestState.RUNNING, relation=T, parameters={"tablets": 1})
     apart = layout([["a"], ["b"]], sizes=1, resize=Resize(type=MERGE, number=1, tablets=1, request=3))

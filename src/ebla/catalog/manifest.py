@@ -103,13 +103,15 @@ def levels(connection: Connection, relation: Relation) -> Levels:
 
 
 def live(connection: Connection, index: Relation) -> tuple[int, int]:
-    """How many entries an index has, and how many bytes one copy of them takes."""
-    found = (
-        select(func.sum(s.runs.c.row_count - 2 * s.runs.c.tombstones), func.sum(s.runs.c.bytes))
+    """How many entries an index has, and how many bytes one copy of them takes, on whichever nodes its tablets lie."""
+    runs = (
+        select(s.runs.c.run_id, s.runs.c.row_count, s.runs.c.tombstones, s.runs.c.bytes)
         .where(s.runs.c.relation_id == index.id, s.runs.c.end_version == FOREVER)
-        .where(s.runs.c.host_id == index.placement[0][0])
+        .distinct()
+        .subquery()
     )
-    entries, size = connection.execute(found).one()
+    sums = select(func.sum(runs.c.row_count - 2 * runs.c.tombstones), func.sum(runs.c.bytes))
+    entries, size = connection.execute(sums).one()
     return max(0, int(entries or 0)), int(size or 0)
 
 

@@ -5,12 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, FromClause, Row, select
+from sqlalchemy import Connection, FromClause, Row, case, func, literal, select
 
 from ebla.catalog import schema as s
 from ebla.catalog import schema_access as access
+from ebla.model.topology import RequestKind
 
-_CLUSTER = [one for one in s.topology_state.columns if one.name not in ("key", "topology_version", "balancing")]
+TABLET_DRAINING = "tablet_draining"
+"""The state of the topology while tablets leave a node that leaves, is removed or is replaced,"""
+TABLET_MIGRATION = "tablet_migration"
+"""and while others are in transition."""
+
+_DRAINS = select(s.tablet_transitions.c.tablet_id).where(
+    s.tablet_transitions.c.request_id == s.topology_requests.c.id,
+    s.topology_requests.c.kind.in_((RequestKind.LEAVE, RequestKind.REMOVE, RequestKind.REPLACE)),
+)
+_MIDDLE = func.coalesce(
+    s.topology_state.c.transition_state,
+    case(
+        (_DRAINS.exists(), literal(TABLET_DRAINING)),
+        (select(s.tablet_transitions.c.tablet_id).exists(), literal(TABLET_MIGRATION)),
+    ),
+).label(s.topology_state.c.transition_state.name)
+"""What the topology is in the middle of: stored while a generation of change streams is committed, and otherwise told
+by the tablets in transition."""
+
+_STATE = [_MIDDLE if one.name == _MIDDLE.name else one for one in s.topology_state.columns]
+_CLUSTER = [one for one in _STATE if one.name not in ("key", "topology_version", "balancing")]
 """What `topology` says in each of its rows: it is the same for the whole cluster."""
 
 TABLES: dict[str, FromClause] = {
@@ -23,6 +44,7 @@ TABLES: dict[str, FromClause] = {
     s.topology.name: select(s.topology, *_CLUSTER)
     .join(s.topology_state, s.topology_state.c.key == s.topology.c.key)
     .subquery(),
+    s.topology_state.name: select(*_STATE).subquery(),
 }
 
 

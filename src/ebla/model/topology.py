@@ -222,9 +222,14 @@ class Layout:
         one, both have the same nodes. What a dead node has of the cut runs is missing, and copied to it later."""
         if self.resize.type is ResizeType.NONE:
             return False
-        if self.resize.type is ResizeType.MERGE and any(not is_together(a, b) for a, b in self.pairs()):
+        if self.resize.type is ResizeType.MERGE and not self.is_paired:
             return False
         return not self.uncut(alive)
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether each two tablets that a merge makes one lie on the same nodes."""
+        return all(is_together(one, other) for one, other in self.pairs())
 
     def uncut(self, alive: Collection[NodeId]) -> list[TabletId]:
         """The tablets of which a live replica has not reported the resize that is decided, or no replica lives."""

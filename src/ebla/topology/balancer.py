@@ -236,7 +236,7 @@ def _bring_together(scratch: _Scratch, layouts: list[Layout]) -> None:
     """Of two tablets that become one, the second comes to the nodes of the first; where a rack would have two replicas
     by it, the first to those of the second."""
     for layout in layouts:
-        if all(is_together(a, b) for a, b in layout.pairs()):
+        if layout.is_paired:
             continue
         places = {place.tablet: place for place in scratch.places([layout])}
         for left in range(0, layout.tablets, 2):

@@ -223,7 +223,7 @@ def refusal(topology: Topology, request: Request) -> str | None:
     node = topology.members.get(request.node)
     if node is None:
         return unknown(topology, request.node)
-    other = next((r for r in topology.requests if r.node == node.id and r.id != request.id), None)
+    other = next((r for r in topology.requests if node.id in subjects(r) and _is_before(r, request)), None)
     if other is not None:
         return (
             f"node {node.name}: expected no other request that has not ended, found request {other.id} ({other.kind}); "
@@ -381,6 +381,12 @@ def replaced_by(request: Request) -> NodeId:
     return NodeId(str(request.parameters["replaced_id"]))
 
 
+def subjects(request: Request) -> tuple[NodeId, ...]:
+    """The nodes whose states a request changes: a replacement is about the dead node, too."""
+    own = () if request.node is None else (request.node,)
+    return (*own, replaced_by(request)) if request.kind is K.REPLACE else own
+
+
 def held_by(topology: Topology, node: NodeId) -> Iterator[Tablet]:
     """The tablets of which a node has a replica by the map."""
     for layout in topology.layouts.values():
@@ -400,6 +406,11 @@ def _touches(topology: Topology, node: NodeId) -> Iterator[Tablet]:
         ends = (transition.leaving, transition.pending)
         if any(replica is not None and replica.host == node for replica in ends):
             yield tablet
+
+
+def _is_before(one: Request, request: Request) -> bool:
+    """Whether one of two requests was asked for first; what is only being asked for (0) comes last."""
+    return request.id == 0 or one.id < request.id
 
 
 def _others(topology: Topology, node: NodeId) -> list[Member]:

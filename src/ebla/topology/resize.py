@@ -11,6 +11,9 @@ target, which leaves half of the target, and tablets become one below three eigh
 The number of tablets that a relation was created with, or that was asked for since, is the least that it has. So small
 relations keep their tablets, and what was asked for is not undone. A request goes to its number by doubling or halving
 and is not decided by sizes.
+
+Tablets that become one must lie on the same nodes first. While balancing is off they are not brought there for their
+sizes, so such a merge is not decided, and one that was is revoked: it would wait for as long as balancing is off.
 """
 
 from __future__ import annotations
@@ -128,7 +131,7 @@ def next_step(topology: Topology, target: int) -> Decide | Finalize | None:
             after = tablets_after(layout.tablets, layout.resize.type)
             return Finalize(relation=layout.relation, tablets=after, number=layout.resize.number)
     for layout in topology.layouts.values():
-        found = decide(layout, target)
+        found = decide(layout, target, balancing=topology.balancing)
         if found is not None:
             return found
     return None
@@ -144,13 +147,15 @@ def tablets_after(tablets: int, resize: ResizeType) -> int:
             return tablets
 
 
-def decide(layout: Layout, target: int) -> Decide | None:
+def decide(layout: Layout, target: int, *, balancing: bool = True) -> Decide | None:
     """Another decision for a relation, or none if the last one stands."""
     now = layout.resize
     if now.request is not None:
         wanted, why = _towards(layout.tablets, now.tablets), f"{now.tablets} tablets were asked for"
     else:
         wanted, why = _by_size(layout, target)
+        if wanted is ResizeType.MERGE and not balancing and not layout.is_paired:
+            wanted, why = ResizeType.NONE, "balancing is off: tablets that become one are not brought together"
     if wanted is now.type:
         return None  # a request that has come to its number ends with its own answer
     least = now.tablets or layout.tablets
