@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import ssl
 import stat
 import threading
@@ -97,7 +98,24 @@ def test_a_writer_owns_what_it_creates(node: Make, tokens: Tokens, caller: Make)
     writer = caller(node(), tokens["writer"])
     assert writer.sql("CREATE TABLE mine (id BIGINT, PRIMARY KEY (id))").status_code == 200
     assert writer.sql("ALTER TABLE mine ADD COLUMN more INT").status_code == 200
+    refused = writer.sql("GRANT SELECT ON mine TO the_reader")
+    assert (refused.status_code, "the role admin" in refused.json()["detail"]) == (403, True)
     assert writer.sql("DROP TABLE mine").status_code == 200
+
+
+def test_who_lacks_a_right_is_told_which_statement_of_whom_gives_it(
+    node: Make, tokens: Tokens, caller: Make, table: None
+):
+    url = node()
+    admin, writer = caller(url, tokens["admin"]), caller(url, tokens["writer"])
+    detail = writer.sql("ALTER TABLE t ADD COLUMN more INT").json()["detail"]
+    said = re.fullmatch(r".* found WRITE; an admin can say (GRANT OWN ON t TO the_writer)", detail)
+    assert said is not None, detail
+    assert admin.sql(said[1]).status_code == 200
+    assert writer.sql("ALTER TABLE t ADD COLUMN more INT").status_code == 200
+    admin.sql("REVOKE OWN ON t FROM the_writer")
+    assert writer.sql("ALTER TABLE t ADD COLUMN again INT").status_code == 403
+    assert writer.sql("UPSERT INTO t (id) VALUES (2)").status_code == 200
 
 
 def test_a_token_that_was_replaced_and_a_dropped_user_are_refused(node: Make, tokens: Tokens, caller: Make):
