@@ -15,6 +15,7 @@ from ebla.cluster import introduction, process
 from ebla.cluster.config import NodeConfig
 from ebla.cluster.local_cluster import free_port
 from ebla.errors import UsageError
+from ebla.model.lifecycle.node import NodeState
 from ebla.server import rpc
 from ebla.server.app import create_app
 from ebla.server.listener import Address, Listener
@@ -61,6 +62,13 @@ def test_a_node_without_the_secret_is_refused_and_leaves_nothing(
         "give this node the same `secret`"
     )
     assert [one.name for one in living.db.context.catalog.read(topology.members).values()] == ["n1"]
+
+
+def test_a_node_with_the_secret_joins(stack: ExitStack, tmp_path: Path):
+    living = Living(tmp_path, stack)
+    joined = stack.enter_context(process._opened(living.config(SECRET, root=str(tmp_path / "n2"))))
+    members = joined.context.catalog.read(topology.members).values()
+    assert sorted((one.name, one.state) for one in members) == [("n1", NodeState.NORMAL), ("n2", NodeState.NORMAL)]
 
 
 def test_a_node_with_the_secret_is_welcome_and_one_of_another_cluster_is_not(stack: ExitStack, tmp_path: Path):
