@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -82,6 +84,35 @@ def test_status_imports_the_catalog_alone(place: Path):
 
 def test_query_imports_what_reads_files(place: Path):
     assert imported("-w", str(place), "query", "t", "--where", "id=1") <= {"sqlalchemy", "pyarrow", "pydantic"}
+
+
+def test_where_there_is_no_java_status_system_tables_and_first_rows_are_answered(place: Path):
+    environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": "", "JAVA_HOME": str(place), "HOME": str(place)}
+
+    def answer(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "ebla", "-w", str(place), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+    for arguments in (
+        ("status",),
+        ("query", "t", "--where", "id=1"),
+        ("sql", "SELECT version, reason FROM system.history ORDER BY version DESC LIMIT 5"),
+        ("sql", "SHOW NODES; SHOW JOBS; SHOW VIEWS"),
+        ("sql", "SELECT * FROM t WHERE id >= 0 ORDER BY id LIMIT 100"),
+    ):
+        done = answer(*arguments)
+        assert done.returncode in (0, NEEDS_A_PERSON), (arguments, done.stderr)
+    needs_spark = answer("sql", "SELECT a.name, sum(b.price) FROM t a JOIN t b ON a.id = b.id GROUP BY a.name")
+    assert "Java" in needs_spark.stderr, needs_spark
+
+
+def test_a_client_is_installed_without_spark_and_the_server():
+    needs = importlib.metadata.requires("ebla") or []
+    of_server = {re.split(r"[^a-z]", one)[0] for one in needs if "extra == 'server'" in one}
+    of_client = {re.split(r"[^a-z]", one)[0] for one in needs if "extra ==" not in one}
+    assert of_server == {"fastapi", "pyspark", "uvicorn"}
+    assert "httpx" in of_client
+    assert not of_client & of_server
 
 
 def test_a_cluster_of_this_machine_is_looked_at_without_what_a_node_needs():

@@ -9,7 +9,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import httpx
 import pytest
@@ -18,6 +18,7 @@ import support
 from ebla.base.system_processes import is_there
 from ebla.catalog import topology
 from ebla.catalog.store import Catalog
+from ebla.cli import main as cli
 from ebla.cluster import local_cluster, spark_standalone
 from ebla.cluster import place as node_place
 from ebla.demo.cluster.story import started
@@ -82,6 +83,40 @@ def test_a_cluster_that_does_not_come_up_can_be_stopped_and_started_again(
         assert [row[:3] for row in sql(back, "n1", "SHOW NODES")] == [["n1", "normal", True]]
     finally:
         local_cluster.down(tmp_path / "c", remove=True)
+
+
+def test_the_commands_of_a_local_cluster_say_what_they_did_as_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(local_cluster, "FIRST_PORT", FIRST_PORT + 100)
+    monkeypatch.setattr(local_cluster, "POSTGRES_PORT", FIRST_PORT + 150)
+
+    def said(*arguments: str) -> dict[str, Any]:
+        assert cli.run([*arguments, "--json"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    place, root = ("--dir", str(tmp_path / "c")), ("--root", str(tmp_path / "c" / "n1" / "data"))
+    up = said("cluster", "up", *place, "--nodes", "1", "--spark", "none")
+    try:
+        [url] = up["urls"]
+        headers = {"Authorization": f"Bearer {up['token']}"}
+        assert httpx.get(f"{url}/v1/me", headers=headers, timeout=60).json()["role"] == "admin"
+        found = said("cluster", "status", *place)
+        facts = {"leader", "version", "transitions", "under_replicated", "jobs", "urls", "cluster"}
+        assert facts <= found.keys()
+        [node] = found["nodes"]
+        assert (node["name"], node["state"], node["alive"], node["address"]) == ("n1", "normal", True, url)
+        assert {"pid", "seen_version", "tablets", "load"} <= node.keys()
+        of_node = said("node", "status", *root)
+        assert (of_node["state"], of_node["pid"], of_node["address"]) == ("ready", node["pid"], url)
+        assert said("node", "stop", *root) == {"root": root[1], "state": "stopped", "pid": node["pid"]}
+        assert said("cluster", "status", *place)["nodes"][0]["pid"] is None
+        assert said("cluster", "up", *place) == up
+    finally:
+        assert said("cluster", "down", *place, "--remove")["removed"]
+    assert not is_there(found["postgres"]["pid"])
+    assert not (tmp_path / "c").exists()
 
 
 def test_a_node_stops_in_time_and_says_so(cluster: local_cluster.LocalCluster):

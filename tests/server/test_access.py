@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import re
 import ssl
 import stat
 import threading
@@ -19,7 +21,7 @@ from ebla.server.listener import Address, Listener, require_safe
 from ebla.server.options import Limits, Options
 from ebla.tables import writes
 from support.certificates import make_certificate
-from support.warehouse import unchanged
+from support.warehouse import eventually, unchanged
 
 Make = Callable[..., Any]
 Tokens = dict[str, str]
@@ -96,7 +98,24 @@ def test_a_writer_owns_what_it_creates(node: Make, tokens: Tokens, caller: Make)
     writer = caller(node(), tokens["writer"])
     assert writer.sql("CREATE TABLE mine (id BIGINT, PRIMARY KEY (id))").status_code == 200
     assert writer.sql("ALTER TABLE mine ADD COLUMN more INT").status_code == 200
+    refused = writer.sql("GRANT SELECT ON mine TO the_reader")
+    assert (refused.status_code, "the role admin" in refused.json()["detail"]) == (403, True)
     assert writer.sql("DROP TABLE mine").status_code == 200
+
+
+def test_who_lacks_a_right_is_told_which_statement_of_whom_gives_it(
+    node: Make, tokens: Tokens, caller: Make, table: None
+):
+    url = node()
+    admin, writer = caller(url, tokens["admin"]), caller(url, tokens["writer"])
+    detail = writer.sql("ALTER TABLE t ADD COLUMN more INT").json()["detail"]
+    said = re.fullmatch(r".* found WRITE; an admin can say (GRANT OWN ON t TO the_writer)", detail)
+    assert said is not None, detail
+    assert admin.sql(said[1]).status_code == 200
+    assert writer.sql("ALTER TABLE t ADD COLUMN more INT").status_code == 200
+    admin.sql("REVOKE OWN ON t FROM the_writer")
+    assert writer.sql("ALTER TABLE t ADD COLUMN again INT").status_code == 403
+    assert writer.sql("UPSERT INTO t (id) VALUES (2)").status_code == 200
 
 
 def test_a_token_that_was_replaced_and_a_dropped_user_are_refused(node: Make, tokens: Tokens, caller: Make):
@@ -184,6 +203,49 @@ def test_a_request_that_is_cancelled_commits_nothing(
     assert (found[0].status_code, found[0].json()["title"]) == (409, "RequestCancelledError")
     assert db.query("t").rows() == [(1, "Ada")]
     assert one.http.get("/v1/requests/slow").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("limits", "given", "reason"),
+    [
+        (Limits(), {"timeout_s": 0.2}, "expected to end within 0.2 s, found it running"),
+        (Limits(request_s=0.3), {"timeout_s": 60}, "expected to end within 0.3 s, found it running"),
+        (Limits(), None, "the client went away"),
+    ],
+    ids=["its own limit", "the limit of the node", "a client that went"],
+)
+def test_a_statement_ends_with_its_time_and_with_its_client(
+    node: Make,
+    caller: Make,
+    db: ebla.Database,
+    table: None,
+    monkeypatch: pytest.MonkeyPatch,
+    limits: Limits,
+    given: dict[str, float] | None,
+    reason: str,
+):
+    go_on = threading.Event()
+
+    def wait(name: str) -> None:
+        assert name != "write.files_written" or go_on.wait(60)
+
+    monkeypatch.setattr(writes, "hit", wait)
+    url, found = node(users=False, limits=limits), list[httpx.Response]()
+    body = {"sql": "INSERT INTO t VALUES (5, 'x')", **(given or {})}
+
+    def ask() -> None:
+        with contextlib.suppress(httpx.ReadTimeout):
+            timeout = 60 if given else 0.3
+            found.append(httpx.post(f"{url}/v1/sql", json=body, headers={"Ebla-Request": "slow"}, timeout=timeout))
+
+    thread, other = threading.Thread(target=ask), caller(url, None).http
+    thread.start()
+    eventually(lambda: other.get("/v1/requests/slow").json().get("cancelled") == reason)
+    go_on.set()
+    thread.join(60)
+    eventually(lambda: other.get("/v1/requests/slow").status_code == 404)
+    assert [(one.status_code, reason in one.json()["detail"]) for one in found] == ([(409, True)] if given else [])
+    assert db.query("t").rows() == [(1, "Ada")]
 
 
 def test_answers_are_fetched_page_by_page(node: Make, caller: Make, db: ebla.Database, table: None):

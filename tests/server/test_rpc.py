@@ -17,7 +17,7 @@ from ebla.cluster.peers import Peers
 from ebla.server import rpc
 from ebla.server.app import create_app
 from ebla.server.listener import Address, Listener
-from ebla.server.options import Options
+from ebla.server.options import Limits, Options
 from ebla.topology import service
 from support.certificates import make_certificate
 from support.nodes import SECRET, Nodes
@@ -31,7 +31,7 @@ def nodes(postgres_url: str, tmp_path: Path) -> Iterator[Nodes]:
 
 
 @pytest.mark.parametrize("headers", [{}, {rpc.SECRET: "another secret than theirs"}])
-@pytest.mark.parametrize("name", ["wake", "work_on_view_building_tasks"])
+@pytest.mark.parametrize("name", ["join", "wake", "work_on_view_building_tasks"])
 def test_strangers_are_refused(db: ebla.Database, headers: dict[str, str], name: str):
     app = create_app(db, Options(routers=(rpc.router(db, SECRET),)))
     with Listener(app, Address(port=0)) as listener:
@@ -40,6 +40,15 @@ def test_strangers_are_refused(db: ebla.Database, headers: dict[str, str], name:
         assert SECRET not in answer.text
         known = httpx.post(f"{listener.url}/rpc/wake", json={"topology": 0}, headers={rpc.SECRET: SECRET})
         assert known.json() == {"topology": int(db.background.membership.coordination.seen)}
+
+
+def test_no_stranger_fills_the_memory_of_a_node(db: ebla.Database):
+    options = Options(routers=(rpc.router(db, SECRET),), limits=Limits(body_bytes=1000))
+    with Listener(create_app(db, options), Address(port=0)) as listener:
+        for body in (b"x" * 2000, iter([b"x" * 800] * 3)):
+            answer = httpx.post(f"{listener.url}/rpc/wake", content=body)
+            assert (answer.status_code, answer.headers["content-type"]) == (413, "application/problem+json")
+        assert httpx.put(f"{listener.url}/rpc/files/n1/a", content=b"x" * 2000).status_code == 401
 
 
 def test_nodes_verify_each_other(db: ebla.Database, tmp_path: Path):

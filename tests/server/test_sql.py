@@ -7,6 +7,7 @@ import pyarrow as pa
 
 import ebla
 from ebla.server.formats import ARROW
+from support.warehouse import unchanged
 
 
 def sql(client: httpx.Client, text: str, **parameters: object) -> httpx.Response:
@@ -46,6 +47,28 @@ def test_malformed_json_is_refused_with_its_place(client: httpx.Client):
     assert found.status_code == 400
     assert "expected JSON" in found.json()["detail"]
     assert "character 19" in found.json()["detail"]
+
+
+def test_malformed_rows_are_refused_with_their_place_and_change_nothing(client: httpx.Client, db: ebla.Database):
+    db.sql("CREATE TABLE t (id BIGINT, PRIMARY KEY (id))")
+    one, sink = pa.record_batch({"id": pa.array(range(1000), pa.int64())}), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, one.schema) as writer:
+        writer.write_batch(one)
+        writer.write_batch(one)
+    stream = sink.getvalue().to_pybytes()
+    for content, kind, place in (
+        (b"no stream at all", ARROW, "in batch 1, "),
+        (stream[: len(stream) - 500], ARROW, "in batch 2, "),
+        (b'{"rows": [{"id": 1},]}', "application/json", "at character "),
+        (b'{"rows": [{"id": "x"}]}', "application/json", "row 1"),
+    ):
+        with unchanged(db):
+            found = client.post("/v1/tables/t/rows", content=content, headers={"Content-Type": kind})
+        assert found.status_code == 400, found.text
+        assert place in found.json()["detail"]
+    client.post("/v1/tables/t/rows", content=stream, headers={"Content-Type": ARROW})
+    assert db.query("t", limit=2000).rows() == [(number,) for number in range(1000)]
+    assert client.post("/v1/tables/nothing/rows", json={"rows": [{"id": 1}]}).status_code == 404
 
 
 def test_an_unknown_table_is_not_found(client: httpx.Client):

@@ -17,7 +17,7 @@ from ebla.api.connect import connect
 from ebla.base.signals import asking
 from ebla.catalog import topology
 from ebla.catalog.processes import Role
-from ebla.cluster import founding
+from ebla.cluster import introduction
 from ebla.cluster.config import NodeConfig
 from ebla.cluster.peers import Peers
 from ebla.cluster.place import FILE, STOP_S, Place
@@ -83,7 +83,7 @@ def _peers(config: NodeConfig, database: Database) -> contextlib.AbstractContext
 
 
 def _opened(config: NodeConfig) -> Database:
-    founding.agree(config)
+    introduction.enter(config)
     database = connect(config.catalog, create=False, role=Role.NODE, **config.connect_settings())
     catalog = database.context.catalog
     log.info("node=%s joined cluster=%s id=%s", config.name, catalog.read(topology.cluster_name), catalog.cluster_id())

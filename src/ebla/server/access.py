@@ -156,7 +156,7 @@ def _require_right(user: User, right: Right, relation: Relation) -> None:
     if not user.may(right, relation.id):
         raise RightError(
             f"user {user.name}: expected the right {right.value} on {relation.name}, found "
-            f"{user.right(relation.id).value}; its owner or an admin can say "
+            f"{user.right(relation.id).value}; an admin can say "
             f"GRANT {right.value} ON {relation.name} TO {user.name}"
         )
 

@@ -20,7 +20,7 @@ from ebla.errors import EblaError, LimitError, UsageError
 from ebla.model.access import Right
 from ebla.server import formats, problems
 from ebla.server.dependencies import Accept, CallerDep, PoolDep
-from ebla.server.openapi import PROBLEMS, ROWS
+from ebla.server.openapi import PROBLEMS, ROWS, answered
 from ebla.server.request_pool import Caller, RequestPool
 from ebla.server.statement_rights import Need
 
@@ -28,6 +28,11 @@ router = APIRouter(prefix="/v1", tags=["changes"])
 
 EVENTS = "text/event-stream"
 POLL_S = 0.2
+EXAMPLE = """id: 42
+event: changes
+data: {"table":"orders","version":42,"columns":[{"name":"id","type":"bigint"}],"rows":[[5]]}
+
+"""
 ALIVE_S = 15.0
 """How often a stream without changes says that it is there."""
 
@@ -56,7 +61,8 @@ async def changes(
 
 @router.get(
     "/changes",
-    responses={**PROBLEMS, 200: {"description": "Events, each with the rows of one change.", "content": {EVENTS: {}}}},
+    response_class=StreamingResponse,
+    responses={**PROBLEMS, **answered(EXAMPLE, EVENTS, "Events, each with the rows of one change.")},
 )
 async def events(
     table: str,

@@ -12,16 +12,22 @@ from ebla.errors import EblaError
 from ebla.server import problems
 from ebla.server.changes import ALIVE_S, EVENTS, UNBUFFERED, event, require_streams
 from ebla.server.dependencies import CallerDep, PoolDep
-from ebla.server.openapi import PROBLEMS
+from ebla.server.openapi import PROBLEMS, answered
 from ebla.server.pulse import PERIOD_S
 from ebla.server.request_pool import Caller, RequestPool
 
 router = APIRouter(prefix="/v1", tags=["status"])
 
+EXAMPLE = """event: numbers
+data: {"version":41,"exclusive_version":12,"relation":7,"processes":3,"troubles":0}
+
+"""
+
 
 @router.get(
     "/events",
-    responses={**PROBLEMS, 200: {"description": "Events, each with all numbers.", "content": {EVENTS: {}}}},
+    response_class=StreamingResponse,
+    responses={**PROBLEMS, **answered(EXAMPLE, EVENTS, "Events, each with all numbers.")},
 )
 async def events(pool: PoolDep, caller: CallerDep) -> Response:
     """The numbers of the catalog, at once and whenever one has changed: versions, jobs, processes, terms, troubles."""

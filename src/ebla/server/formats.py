@@ -109,12 +109,15 @@ def answer(table: pa.Table, facts: dict[str, Any], accept: str | None) -> Respon
 
 def read_arrow(body: bytes) -> pa.Table:
     """The table of an Arrow stream."""
+    source, batches = pa.BufferReader(body), list[pa.RecordBatch]()
     try:
-        with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
-            table = reader.read_all()
-        table.validate(full=True)
+        with pa.ipc.open_stream(source) as reader:
+            for batch in reader:
+                batch.validate(full=True)
+                batches.append(batch)
+            return pa.Table.from_batches(batches, reader.schema)
     except (pa.ArrowException, OSError, ValueError) as error:
+        place = f"in batch {len(batches) + 1}, read up to byte {source.tell():,}"
         raise UsageError(
-            f"the body: expected an Arrow stream, found {len(body):,} bytes that are none: {error}"
+            f"the body: expected an Arrow stream, found {len(body):,} bytes that are none {place}: {error}"
         ) from error
-    return table

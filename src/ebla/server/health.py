@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from ebla.errors import EblaError
 from ebla.server import formats
@@ -16,6 +16,8 @@ router = APIRouter(prefix="/health", tags=["health"])
 
 
 class Health(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [{"status": "ready", "reason": None}]})
+
     status: str
     reason: str | None = None
 

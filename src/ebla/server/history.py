@@ -14,7 +14,7 @@ from ebla.model.access import Right
 from ebla.model.relation import Kind
 from ebla.server import formats
 from ebla.server.dependencies import Accept, CallerDep, PoolDep
-from ebla.server.openapi import PROBLEMS, ROWS
+from ebla.server.openapi import PROBLEMS, ROWS, answered
 from ebla.server.statement_rights import Need
 from ebla.values import types
 
@@ -30,6 +30,11 @@ EPOCHS = {
     "snapshot_version": "bigint",
 }
 WRITES = {"version": "bigint", "committed_at": "timestamp"}
+
+EXAMPLE = {
+    "epochs": {"columns": [{"name": "version", "type": "bigint"}], "rows": [[41]]},
+    "writes": {"columns": [{"name": "version", "type": "bigint"}], "rows": [[40]]},
+}
 
 EPOCHS_MAX = 200
 WRITES_MAX = 1000
@@ -64,7 +69,7 @@ async def history(
     return await pool.query(caller, work)
 
 
-@router.get("/views/{view}/epochs", responses=PROBLEMS)
+@router.get("/views/{view}/epochs", responses={**PROBLEMS, **answered(EXAMPLE)})
 async def epochs(view: str, pool: PoolDep, caller: CallerDep) -> dict[str, Any]:
     """The last epochs of a view (`epochs`), and the last commits that wrote rows of its inputs (`writes`)."""
 

@@ -85,12 +85,18 @@ for _one in PROBLEMS.values():
     _one["content"] = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 
 
+def answered(example: object, media_type: str = "application/json", description: str = "") -> dict[int | str, Any]:
+    """The answer of an endpoint by an example, where its type does not have one."""
+    return {200: {"description": description or "The answer.", "content": {media_type: {"example": example}}}}
+
+
 def install(app: FastAPI) -> None:
     def description() -> dict[str, Any]:
         if app.openapi_schema is None:
             made = get_openapi(
                 title=app.title, version=app.version, summary=app.summary, routes=app.routes, tags=app.openapi_tags
             )
+            _without_422(made)
             parts = made.setdefault("components", {})
             parts.setdefault("schemas", {}).update(SCHEMAS)
             parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
@@ -99,3 +105,12 @@ def install(app: FastAPI) -> None:
         return app.openapi_schema
 
     app.openapi = description  # type: ignore[method-assign]
+
+
+def _without_422(made: dict[str, Any]) -> None:
+    """FastAPI's status of a request that is not as described is 400 here, with a problem."""
+    for methods in made["paths"].values():
+        for operation in methods.values():
+            operation["responses"].pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        made.get("components", {}).get("schemas", {}).pop(name, None)

@@ -17,10 +17,11 @@ from ebla.predicates.values import from_text
 from ebla.query import explain
 from ebla.server import formats
 from ebla.server.dependencies import Accept, CallerDep, PoolDep
+from ebla.server.direct_route import DirectRoute
 from ebla.server.openapi import PROBLEMS, ROWS
 from ebla.values import tagged_json
 
-router = APIRouter(prefix="/v1", tags=["queries"])
+router = APIRouter(prefix="/v1", tags=["queries"], route_class=DirectRoute)
 
 OPERATORS = ("eq", "lt", "lte", "gt", "gte", "between", "prefix", "in", "null")
 

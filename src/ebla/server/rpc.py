@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from ebla.base.ids import NodeId, TaskId, Term, Version
 from ebla.build.node import TermRefused
-from ebla.errors import NodeUnavailableError, TokenError
+from ebla.errors import NodeUnavailableError, TokenError, UsageError
 from ebla.server import files
 
 if TYPE_CHECKING:
@@ -26,6 +26,19 @@ if TYPE_CHECKING:
 SECRET = "Ebla-Secret"
 WORK_S = 30.0
 """How long a call to build waits for its answer; the caller asks again."""
+
+
+class Join(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    """Of the node that is about to join."""
+    cluster: str
+    """The id of the cluster whose catalog it has."""
+
+
+class Joins(BaseModel):
+    cluster: str
 
 
 class Wake(BaseModel):
@@ -64,6 +77,17 @@ def router(database: Database, secret: str) -> APIRouter:
             raise TokenError(f"header {SECRET}: expected the secret of the cluster, found another one")
 
     made = APIRouter(prefix="/rpc", include_in_schema=False, dependencies=[Depends(require_secret)])
+
+    @made.post("/join")
+    def join(body: Join) -> Joins:
+        """A node that has the secret may join; the catalog answers its request."""
+        cluster = str(database.context.catalog.cluster_id())
+        if body.cluster != cluster:
+            raise UsageError(
+                f"node {body.name}: expected a node of cluster {cluster}, found one of cluster {body.cluster}; "
+                "give it the address of the catalog of this cluster"
+            )
+        return Joins(cluster=cluster)
 
     @made.post("/wake")
     def wake(body: Wake) -> Followed:

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from ebla.api import system
 from ebla.catalog import reads
@@ -16,7 +16,7 @@ from ebla.relations import status
 from ebla.relations.status_document import as_json
 from ebla.server import formats
 from ebla.server.dependencies import Accept, CallerDep, PoolDep
-from ebla.server.openapi import PROBLEMS, ROWS
+from ebla.server.openapi import PROBLEMS, ROWS, answered
 from ebla.server.request_pool import Caller, RequestPool, RunningRequest
 from ebla.values.columns import python_rows
 from ebla.values.json_values import to_json
@@ -27,13 +27,42 @@ METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class UserInfo(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"name": "ada", "role": "writer", "token": True, "rights": {"orders": "OWN"}}]}
+    )
+
     name: str
     role: str
     token: bool = Field(description="Whether the node asks for tokens.")
     rights: dict[str, str] = Field(description="By relation, where something else than the role was said.")
 
 
+REQUEST: dict[str, JsonValue] = {
+    "id": "r-7",
+    "user": "ada",
+    "statement": "SELECT count(*) FROM orders",
+    "doing": "",
+    "part": None,
+    "seconds": 0.8,
+    "cancelled": None,
+}
+STATUS = {
+    "version": 41,
+    "needs": [],
+    "nodes": [{"node": "n1", "state": "normal"}],
+    "tables": [{"table": "orders", "tablets": 16, "rows": 1000}],
+    "views": [],
+}
+"""A part of the answer."""
+METRIC = """# HELP ebla_view_age_seconds Seconds since the oldest write that the view has not read.
+# TYPE ebla_view_age_seconds gauge
+ebla_view_age_seconds{view="sales"} 0.4
+"""
+
+
 class RequestInfo(BaseModel):
+    model_config = ConfigDict(json_schema_extra={"examples": [REQUEST]})
+
     id: str
     user: str
     statement: str
@@ -51,7 +80,7 @@ async def _statement(pool: RequestPool, caller: Caller, text: str, accept: str |
     return await pool.query(caller, work)
 
 
-@router.get("/v1/version", responses=PROBLEMS)
+@router.get("/v1/version", responses={**PROBLEMS, **answered({"version": 41})})
 async def version(pool: PoolDep, caller: CallerDep) -> dict[str, int]:
     """The newest committed version, shared by all tables."""
     return {"version": await pool.query(caller, lambda: pool.database.version)}
@@ -70,7 +99,7 @@ async def me(pool: PoolDep, caller: CallerDep) -> UserInfo:
     return await pool.query(caller, work)
 
 
-@router.get("/v1/status", responses=PROBLEMS)
+@router.get("/v1/status", responses={**PROBLEMS, **answered(STATUS)})
 async def whole(pool: PoolDep, caller: CallerDep) -> dict[str, Any]:
     """How the warehouse is, as `ebla status --json` shows it."""
 
@@ -93,7 +122,7 @@ async def progress(pool: PoolDep, caller: CallerDep, accept: Accept = None) -> R
     return await _statement(pool, caller, "SHOW PROGRESS", accept)
 
 
-@router.get("/v1/progress/{name}", responses=PROBLEMS)
+@router.get("/v1/progress/{name}", responses={**PROBLEMS, **answered({"name": "sales", "percent": 62.5})})
 async def progress_of(name: str, pool: PoolDep, caller: CallerDep) -> dict[str, Any]:
     """How far the build of a view or an index is."""
 
@@ -120,7 +149,7 @@ async def jobs(pool: PoolDep, caller: CallerDep, accept: Accept = None) -> Respo
     return await _statement(pool, caller, "SHOW JOBS", accept)
 
 
-@router.get("/metrics", responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format."}})
+@router.get("/metrics", response_class=Response, responses=answered(METRIC, "text/plain", "Prometheus' text format."))
 async def metrics(pool: PoolDep) -> Response:
     """What monitoring reads."""
     return Response(await asyncio.to_thread(pool.database.metrics), media_type=METRICS)
@@ -142,7 +171,7 @@ def _info(one: RunningRequest) -> RequestInfo:
     )
 
 
-@router.get("/v1/requests", responses=PROBLEMS)
+@router.get("/v1/requests", responses={**PROBLEMS, **answered([REQUEST])})
 async def requests(pool: PoolDep, caller: CallerDep) -> list[RequestInfo]:
     """The statements that run on this node: a user's own, or all for an administrator."""
     mine = None if caller.user.role is UserRole.ADMIN else caller.user.name

@@ -12,7 +12,7 @@ from ebla.model.access import Right
 from ebla.server import execution, formats, rows_body
 from ebla.server.access import require_below
 from ebla.server.dependencies import CallerDep, PoolDep
-from ebla.server.openapi import PROBLEMS
+from ebla.server.openapi import PROBLEMS, answered
 from ebla.server.request_pool import Caller, RequestPool
 from ebla.server.rows_body import ROWS_BODY
 from ebla.server.statement_rights import Need
@@ -57,7 +57,7 @@ class LoadBody(BaseModel):
 ContentType = Annotated[str, Header()]
 
 
-@router.get("", responses=PROBLEMS)
+@router.get("", responses={**PROBLEMS, **answered(["customers", "orders"])})
 async def tables(pool: PoolDep, caller: CallerDep) -> list[str]:
     """The names of all tables."""
     return await pool.query(caller, pool.database.tables)
