@@ -17,7 +17,6 @@ from ebla.storage import copies, copying, write_back
 from ebla.storage.copying import Copier, Lack
 from ebla.storage.files import Root
 from ebla.storage.node_files import NodeFiles
-from ebla.storage.write_back import WriteBack
 
 A, B = NodeId("a"), NodeId("b")
 Call = tuple[int, int, int]
@@ -46,21 +45,13 @@ def put(root: Root, path: str, content: bytes) -> None:
     Path(root.inner(path)).write_bytes(content)
 
 
-def test_few_pieces_of_a_file_are_on_their_way(monkeypatch: pytest.MonkeyPatch):
-    found = asked(monkeypatch)
-    begun = WriteBack(3)
-    for number in range(5):
-        begun.written(10 * number, 10)
-    assert [at for at, _, what in found if what == 2] == [0, 10, 20, 30, 40]
-    assert [at for at, _, what in found if what == 7] == [0, 10, 20]
-
-
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL])
 def test_a_system_that_does_not_do_it_leaves_it_to_the_flush(monkeypatch: pytest.MonkeyPatch, number: int):
     asked(monkeypatch, number)
-    WriteBack(3).written(0, 10)
+    write_back.begin(3, 0, 10)
+    write_back.finish(3, 0, 10)
     monkeypatch.setattr(write_back, "_sync_file_range", None)
-    WriteBack(3).written(0, 10)
+    write_back.begin(3, 0, 10)
 
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.EIO, StorageError), (errno.ENOSPC, StorageFullError)])
@@ -94,7 +85,17 @@ def test_a_copy_in_pieces_is_that_of_its_source_and_ends_with_a_flush(
     begun = [(at, size) for at, size, what in found if what == 2]
     assert [at for at, _ in begun] == list(range(0, 12_345, 1000))
     assert sum(size for _, size in begun) == len(content)
+    assert len(begun) == len(found), "the flush alone waits"
     assert steps == ["bytes r1/t2-copy0.parquet", "move r1/t1-0.parquet", "names r1"]
+
+
+def test_beside_a_writer_the_copier_waits_for_each_piece(roots: dict[NodeId, Root], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(copies, "PIECE_BYTES", 1000)
+    put(roots[A], "r1/t1-0.parquet", os.urandom(2_500))
+    found = asked(monkeypatch)
+    with PACE.first(), PACE.paced(0.9):
+        copies.copy_checked(roots[A], roots[B], "r1/t1-0.parquet", 2_500, "r1/t2-copy0.parquet")
+    assert found == [(0, 1000, 7), (1000, 1000, 7), (2000, 500, 7)]
 
 
 def log(monkeypatch: pytest.MonkeyPatch, root: Root, steps: list[str]) -> None:

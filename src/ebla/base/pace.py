@@ -93,15 +93,15 @@ class Pace:
         return run
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """One piece of the work."""
+    def turn(self) -> Iterator[bool]:
+        """One piece of the work; whether it goes alone, and others wait for what it leaves to do."""
         share = self.share
         if share >= 1 or not self.is_busy:
-            yield
+            yield False
             return
         with self._turn:
             began_s = self._clock()
-            yield
+            yield True
             took_s = self._clock() - began_s
             self._pause(min(PAUSE_S_MAX, took_s * (1 / share - 1)))
 

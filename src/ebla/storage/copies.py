@@ -17,11 +17,12 @@ import pyarrow as pa
 from ebla.base.ids import NodeId
 from ebla.base.pace import PACE
 from ebla.errors import StorageError, StorageFullError
+from ebla.storage import write_back
 from ebla.storage.file_cache import RemoteFileError
 from ebla.storage.files import Root, encoded, translated
 from ebla.storage.remote_root import RemoteRoot
 from ebla.storage.runs import in_threads
-from ebla.storage.write_back import PIECE_BYTES, WriteBack
+from ebla.storage.write_back import PIECE_BYTES
 
 log = logging.getLogger("ebla.storage")
 
@@ -168,7 +169,7 @@ def _put(source: Root, target: Root, path: str, beside: str) -> None:
     """Copy the bytes, in pieces that are on their way to the disk at once."""
     if source.local and target.local:
         with open(source.inner(path), "rb", buffering=0) as read, open(target.inner(beside), "r+b") as out:
-            _put_near(read.fileno(), out.fileno(), WriteBack(out.fileno()) if target.fsync else None)
+            _put_near(read.fileno(), out.fileno(), lasts=target.fsync)
         return
     with (
         source.filesystem.open_input_stream(source.inner(path)) as ours,
@@ -182,14 +183,14 @@ def _put(source: Root, target: Root, path: str, beside: str) -> None:
             is_over = not block
 
 
-def _put_near(read: int, out: int, begun: WriteBack | None) -> None:
+def _put_near(read: int, out: int, *, lasts: bool) -> None:
     """The same between disks of this machine."""
     at, size = 0, 1
     while size:
-        with PACE.turn():
+        with PACE.turn() as alone:
             size = _sent(read, out, at)
-        if size and begun is not None:
-            begun.written(at, size)
+            if size and lasts:
+                (write_back.finish if alone else write_back.begin)(out, at, size)
         at += size
 
 

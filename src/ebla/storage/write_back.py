@@ -2,8 +2,9 @@
 
 What a program writes stays in memory until the system finds time, or a flush asks for it. A flush of a file of some
 hundred MiB then takes long, and each other flush on the disk waits behind it: that of a writer, too. So the disk gets
-each piece as soon as it is written, and at most `PIECES_MAX` of a file are on their way. That makes nothing durable:
-the flush at the end stays, and finds little left to do. Where the system knows no such call, that flush does it all.
+each piece as soon as it is written. Beside writers the copier waits for the piece, in its turn (`ebla.base.pace`): a
+slow disk makes turns and pauses longer, and never has more than a piece to do for it. That makes nothing durable: the
+flush at the end stays, and finds little left to do. Where the system knows no such call, that flush does it all.
 """
 
 from __future__ import annotations
@@ -11,11 +12,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections import deque
 from typing import Any
 
 PIECE_BYTES = 8 * 2**20
-PIECES_MAX = 2
 _WAIT_BEFORE, _WRITE, _WAIT_AFTER = 1, 2, 4
 
 
@@ -35,24 +34,19 @@ _UNKNOWN = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.ESPIPE)
 """This system, or that of this file, does not do it."""
 
 
-class WriteBack:
-    """The pieces of one file."""
+def begin(descriptor: int, at: int, size: int) -> None:
+    """A piece is written: have the disk begin to store it. `OSError`: it does not take it."""
+    _ask(descriptor, at, size, _WRITE)
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._begun: deque[tuple[int, int]] = deque()
 
-    def written(self, at: int, size: int) -> None:
-        """A piece is written: begin to store it, and wait for one before it where many are on their way. `OSError`: the
-        disk did not take it."""
-        self._ask(at, size, _WRITE)
-        self._begun.append((at, size))
-        if len(self._begun) > PIECES_MAX:
-            self._ask(*self._begun.popleft(), _WAIT_BEFORE | _WRITE | _WAIT_AFTER)
+def finish(descriptor: int, at: int, size: int) -> None:
+    """The same, and wait for the disk."""
+    _ask(descriptor, at, size, _WAIT_BEFORE | _WRITE | _WAIT_AFTER)
 
-    def _ask(self, at: int, size: int, what: int) -> None:
-        if _sync_file_range is None or _sync_file_range(self._descriptor, at, size, what) == 0:
-            return
-        number = ctypes.get_errno()
-        if number not in _UNKNOWN:
-            raise OSError(number, os.strerror(number))
+
+def _ask(descriptor: int, at: int, size: int, what: int) -> None:
+    if _sync_file_range is None or _sync_file_range(descriptor, at, size, what) == 0:
+        return
+    number = ctypes.get_errno()
+    if number not in _UNKNOWN:
+        raise OSError(number, os.strerror(number))
