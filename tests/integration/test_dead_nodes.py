@@ -187,7 +187,7 @@ def test_a_full_disk_is_left_as_it_was_and_stops_no_other_node(db, tmp_path, mon
         db.table("u").upsert([{"id": n}])
     back()
     tried: list[str] = []
-    real = copies.copy_checked
+    real = copies.begin_copy
 
     def some(source: Root, target: Root, path: str, size: int, beside: str) -> None:
         if target.location.endswith("node3"):
@@ -197,7 +197,7 @@ def test_a_full_disk_is_left_as_it_was_and_stops_no_other_node(db, tmp_path, mon
                 real(source, target, path, size, beside)
         real(source, target, path, size, beside)
 
-    monkeypatch.setattr(copies, "copy_checked", some)
+    monkeypatch.setattr(copies, "begin_copy", some)
     monkeypatch.setattr(rf, "in_threads", lambda function, items: [function(item) for item in items])
     done = repair(db.context)
     assert (done.made, len(done.full), len(tried)) == (3, 1, 1)
@@ -237,7 +237,7 @@ def test_files_that_vacuum_takes_during_a_rebuild_are_not_lost(db, tmp_path, mon
     db.table("kept").upsert([{"id": 1}])
     for file in (tmp_path / "node3").rglob("*.parquet"):
         file.unlink()
-    real = copies.copy_checked
+    real = copies.begin_copy
 
     def after_vacuum(source: Root, target: Root, path: str, size: int, beside: str) -> None:
         if "t" in db.tables():
@@ -245,7 +245,7 @@ def test_files_that_vacuum_takes_during_a_rebuild_are_not_lost(db, tmp_path, mon
             db.vacuum(retain_s=0)
         real(source, target, path, size, beside)
 
-    monkeypatch.setattr(copies, "copy_checked", after_vacuum)
+    monkeypatch.setattr(copies, "begin_copy", after_vacuum)
     [(request,)] = db.sql("ALTER CLUSTER REBUILD NODE 'node3'").rows()
     assert db.sql(f"WAIT FOR REQUEST {request}").rows() == [(request, "node node3 has all of its copies")]
     db.vacuum()

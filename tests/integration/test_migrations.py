@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ebla.base.ids import NodeId, TabletId, Version
+from ebla.base.pace import PACE
 from ebla.catalog import reads, topology
 from ebla.catalog import transactions as tx
 from ebla.errors import StorageFullError, TransactionClosedError
@@ -245,14 +246,14 @@ def test_c7_a_full_disk_on_the_target_reverts(db, monkeypatch):
     source = placed(db, 0)[0]
     target = next(n for n in (A, B, C) if n != source)
     root = db.context.roots()[host(db, target)]
-    real = copies.copy_checked
+    real = copies.begin_copy
 
     def full(read: Root, written: Root, path: str, size: int, beside: str) -> None:
         if written.location == root.location:
             raise StorageFullError(f"{path}: expected room for the write, found the disk full")
         real(read, written, path, size, beside)
 
-    monkeypatch.setattr(copies, "copy_checked", full)
+    monkeypatch.setattr(copies, "begin_copy", full)
     place = move(db, 0, source, target)
     failures: list[str | None] = []
 
@@ -267,7 +268,7 @@ def test_c7_a_full_disk_on_the_target_reverts(db, monkeypatch):
     assert "disk full" in str(failures[0])
     assert placed(db, 0) == (source,)
     assert ids(db) == list(range(100))
-    monkeypatch.setattr(copies, "copy_checked", real)
+    monkeypatch.setattr(copies, "begin_copy", real)
     db.vacuum(retain_s=0)
     assert files(db) == named(db)
     move(db, 0, source, target)
@@ -276,12 +277,12 @@ def test_c7_a_full_disk_on_the_target_reverts(db, monkeypatch):
 
 
 def test_a_replica_that_cannot_be_made_is_tried_again_after_growing_pauses(db, monkeypatch):
-    real = copies.copy_checked
+    real = copies.begin_copy
 
     def torn(read: Root, written: Root, path: str, size: int, beside: str) -> None:
         raise StorageFullError(f"{path}: expected room for the write, found the disk full")
 
-    monkeypatch.setattr(copies, "copy_checked", torn)
+    monkeypatch.setattr(copies, "begin_copy", torn)
     db.sql("CREATE TABLE u (id BIGINT PRIMARY KEY) WITH (tablets = 1)")
     db.table("u").upsert([{"id": 1}])
     request = db.sql("ALTER TABLE u SET (replication = 3)").one()[0]
@@ -293,7 +294,7 @@ def test_a_replica_that_cannot_be_made_is_tried_again_after_growing_pauses(db, m
     eventually(lambda: len(begun_us()) > 4)  # each of two nodes three times, or one of them
     times = begun_us()
     assert times[4] - times[0] > 2_500_000, "one of the two has rested for 1 s and for 2 s"
-    monkeypatch.setattr(copies, "copy_checked", real)
+    monkeypatch.setattr(copies, "begin_copy", real)
     assert db.sql(f"WAIT FOR REQUEST {request}").one()[1] == "u has 3 copies of each tablet"
 
 
@@ -375,7 +376,7 @@ def test_what_was_copied_before_a_failure_is_not_copied_again(db, monkeypatch):
         write(db, first, first + 10)
     monkeypatch.setattr(run_copies, "COMMIT_FILES", 1)
     copied: list[str] = []
-    real = copies.copy_checked
+    real = copies.begin_copy
 
     def count(read: Root, written: Root, path: str, size: int, beside: str) -> None:
         copied.append(path)
@@ -383,7 +384,7 @@ def test_what_was_copied_before_a_failure_is_not_copied_again(db, monkeypatch):
             raise TransactionClosedError("the copier died")
         real(read, written, path, size, beside)
 
-    monkeypatch.setattr(copies, "copy_checked", count)
+    monkeypatch.setattr(copies, "begin_copy", count)
     source = placed(db, 0)[0]
     place = move(db, 0, source, next(n for n in (A, B, C) if n != source))
     session = step_to(db, place, Stage.STREAMING)
@@ -394,6 +395,33 @@ def test_what_was_copied_before_a_failure_is_not_copied_again(db, monkeypatch):
     assert len(copied) == len(set(copied)) + 1
     run(db)
     assert ids(db) == list(range(140))
+
+
+def test_a_move_and_a_split_beside_a_writer_that_does_not_stop_pause_and_end(db):
+    over, written, before_s = threading.Event(), [100], PACE.paused_s
+
+    def keep_writing() -> None:
+        while not over.is_set():
+            write(db, written[0], written[0] + 1)
+            written[0] += 1
+
+    db.compact("t")
+    writer = threading.Thread(target=keep_writing)
+    writer.start()
+    try:
+        source = placed(db, 0)[0]
+        target = next(n for n in (A, B, C) if n != source)
+        request = db.sql(f"MOVE TABLET 0 OF t FROM '{source}' TO '{target}'").one()[0]
+        db.sql(f"WAIT FOR REQUEST {request}")
+        moved_s = PACE.paused_s
+        request = db.sql("ALTER TABLE t SET (tablets = 8)").one()[0]
+        db.sql(f"WAIT FOR REQUEST {request}")
+    finally:
+        over.set()
+        writer.join()
+    assert before_s < moved_s < PACE.paused_s
+    assert table(db).tablets == 8
+    assert ids(db) == list(range(written[0]))
 
 
 def test_time_travel_reads_moved_tablets(db):

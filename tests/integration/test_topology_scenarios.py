@@ -149,7 +149,7 @@ def test_c1_tablets_migrate_while_their_tasks_run(db: ebla.Database, steps: Step
 def test_c1_streaming_fails_and_the_tasks_go_on_under_new_ids(
     db: ebla.Database, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ):
-    real = copies.copy_checked
+    real = copies.begin_copy
 
     def fail() -> None:
         before, held = tasks(db), replicas(db)
@@ -158,10 +158,10 @@ def test_c1_streaming_fails_and_the_tasks_go_on_under_new_ids(
         def torn(*given: Any) -> None:
             raise ebla.StorageError("the connection was torn")
 
-        monkeypatch.setattr(copies, "copy_checked", torn)
+        monkeypatch.setattr(copies, "begin_copy", torn)
         with pytest.raises(UsageError, match="it went back: the connection was torn"):
             ask(db, f"MOVE TABLET 0 OF t FROM '{source}' TO '{target}'")
-        monkeypatch.setattr(copies, "copy_checked", real)
+        monkeypatch.setattr(copies, "begin_copy", real)
         assert replicas(db) == held
         assert tasks(db) - before
         assert len(tasks(db)) == len(before)

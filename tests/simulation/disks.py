@@ -85,13 +85,21 @@ class Copies:
             self._host.wait(world.copy_us())
             if not self._disks[source].up:
                 raise StorageError(f"{source}: expected its root, found none")
-            self._disks[target].put(path, *found)
         except Exception:
             if self._disks[target].up:
                 self._disks[target].files.pop(beside, None)
             raise
-        self._disks[target].remove(beside)
-        world.catalog.count("files copied")
+
+    def settle(self, path: str, size: int, source: NodeId, target: NodeId, beside: str) -> None:
+        disk = self._disks[target]
+        if not disk.up or beside not in disk.files:
+            raise StorageError(f"{target}: expected a copy of {path}, found none")
+        disk.put(path, *disk.files[beside])
+        disk.remove(beside)
+        self._world.catalog.count("files copied")
+
+    def flush_names(self, node: NodeId, paths: Sequence[str]) -> None:
+        """What is put here lasts."""
 
     def together(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return [function(item) for item in items]

@@ -162,6 +162,6 @@ def move_beside_the_dead(
 
         vars(service)["hit"] = die
         if goes_back(Stage(stage)):
-            vars(copies)["copy_checked"] = refuse
+            vars(copies)["begin_copy"] = refuse
         with Writer(db, first):
             say("result", answer(db, db.sql(statement).one()[0]))

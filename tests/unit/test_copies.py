@@ -223,7 +223,7 @@ def test_a_node_whose_disk_is_full_gets_no_more_and_keeps_what_it_has(
     def full(source: Root, target: Root, path: str, size: int, beside: str) -> None:
         raise StorageFullError(f"{target.location}: no space left")
 
-    monkeypatch.setattr(copies, "_copy_beside", full)
+    monkeypatch.setattr(copies, "begin_copy", full)
     with pytest.raises(StorageFullError, match=f"node {C}: .* no space left"):
         Copier(NodeFiles(roots), TransactionId(9)).require([Lack(RelationId(1), path, size, C, (A,)) for path in paths])
     assert damaged.read_bytes() == b"damaged"

@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
+from ebla.base.pace import PACE, Pace
+
 PAUSE_S_MAX = 0.05
 
 P = ParamSpec("P")
@@ -26,8 +28,10 @@ Done = TypeVar("Done")
 class Precedence:
     """Which threads go first. Safe to use from several threads."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, pace: Pace | None = None) -> None:
+        """`pace`: of what moves files, which lets queries go first, too."""
         self._clock = clock
+        self._pace = Pace() if pace is None else pace
         self._ended = threading.Condition()
         self._queries = 0
         self._mine = threading.local()
@@ -42,7 +46,7 @@ class Precedence:
         with self._ended:
             self._queries += 1
         try:
-            with self._standing(behind=False):
+            with self._pace.first(), self._standing(behind=False):
                 yield
         finally:
             with self._ended:
@@ -97,5 +101,5 @@ class Precedence:
         self._mine.not_before_s = 2 * ended_s - began_s
 
 
-PRECEDENCE = Precedence()
+PRECEDENCE = Precedence(pace=PACE)
 """The precedence of all threads of this process."""

@@ -140,6 +140,13 @@ class Settings(BaseModel):
     file_umask: str = Field(
         "077", pattern="^0?[0-7]{3}$", description="Rights that new directories and files do not give, in octal."
     )
+    move_share: float = Field(
+        0.25,
+        gt=0,
+        le=1,
+        description="The part of the time that this process moves or cuts files in the background while writers or "
+        "queries are at work in it; 1: all of it.",
+    )
     fsync: bool = Field(True, description="Flush runs to disk before a commit names them.")
     row_group_bytes: int = Field(16 * 2**20, gt=0, description="Size of a row group before compression.")
     index_row_group_bytes: int = Field(

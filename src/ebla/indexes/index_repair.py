@@ -35,7 +35,7 @@ def repair(context: Context, name: str, pace: Pace) -> ComparisonResult:
     index, rows = size_of(context.catalog, name)
     version, wrong = Version(0), Counter[str]()
     for part in pt.parts(context.progress, f"repairing index {index.name}", rows, pace):
-        version, found = until_committed(context.catalog, context.settings, partial(_mended, context, name, part))
+        version, found = until_committed(context, partial(_mended, context, name, part))
         wrong.update(found)
     return replace(ComparisonResult.of("index", index.name, version, wrong, None), repaired=True)
 

@@ -7,18 +7,22 @@ lacks is known, and is copied to it when it is back (`ebla.topology.run_copies`)
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
 from ebla.base.ids import NodeId
+from ebla.base.pace import PACE
 from ebla.errors import StorageError, StorageFullError
+from ebla.storage import write_back
 from ebla.storage.file_cache import RemoteFileError
 from ebla.storage.files import Root, encoded, translated
 from ebla.storage.remote_root import RemoteRoot
 from ebla.storage.runs import in_threads
+from ebla.storage.write_back import PIECE_BYTES
 
 log = logging.getLogger("ebla.storage")
 
@@ -26,6 +30,10 @@ BLOCK_BYTES = 4 * 2**20
 """How much of a file is read at a time."""
 NEAR_BLOCK_BYTES = 2**18
 """The same on disks of this machine, where a file is compared with its copy."""
+
+_sendfile: Callable[[int, int, int, int], int] | None = getattr(os, "sendfile", None)
+_NOT_SENT = (errno.ENOTSOCK, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+"""This system sends from files to sockets alone."""
 
 _left_out: set[str] = set()
 """The roots that took no part in the last write that they should have had a copy of; said once, until one takes part
@@ -101,6 +109,16 @@ def copy_checked(source: Root, target: Root, path: str, size: int, beside: str) 
     It is written under a name of the copier's own, `beside`, and then renamed: a reader, or another copier of the same
     file, finds it whole. Where that fails, what was there before is untouched, and nothing is left beside it.
     """
+    begin_copy(source, target, path, size, beside)
+    end_copy(source, target, path, size, beside)
+    flush_names(target, [path])
+
+
+def begin_copy(source: Root, target: Root, path: str, size: int, beside: str) -> None:
+    """Copy a file beside its place. The disk has begun to store it: with many files, begin all before the first ends.
+
+    A node that is reached by its process checks the copy and names it at once.
+    """
     try:
         source.fetch(path)
     except RemoteFileError:
@@ -109,34 +127,86 @@ def copy_checked(source: Root, target: Root, path: str, size: int, beside: str) 
     if isinstance(target, RemoteRoot):
         target.receive_checked(source, path, size, beside)
         return
-    try:
-        _copy_beside(source, target, path, size, beside)
+    with _cleaned(target, beside):
+        target.make_place(beside)
+        with translated(target.full(beside)):
+            _put(source, target, path, beside)
+
+
+def end_copy(source: Root, target: Root, path: str, size: int, beside: str) -> None:
+    """Flush a copy, read it again, and give it its name."""
+    if isinstance(target, RemoteRoot):
+        return
+    with _cleaned(target, beside):
+        with translated(target.full(beside)):
+            with PACE.turn():
+                target.flush_bytes(beside)
+            same = _compare(source, target, path, size, beside)
+        if same != size:
+            raise _other_bytes(target, path, size, f"{same} bytes")
         target.move(beside, path)
+
+
+def flush_names(target: Root, paths: Iterable[str]) -> None:
+    """The names of files last as long as their bytes: once for each folder that they lie in."""
+    for path in {os.path.dirname(path): path for path in paths}.values():
+        with translated(target.full(path)):
+            target.flush_name(path)
+
+
+@contextlib.contextmanager
+def _cleaned(target: Root, beside: str) -> Iterator[None]:
+    """Leave nothing beside where that fails."""
+    try:
+        yield
     except BaseException:
         with contextlib.suppress(StorageError):
             target.remove(beside)
         raise
-    with translated(target.full(path)):
-        target.flush_name(path)
-
-
-def _copy_beside(source: Root, target: Root, path: str, size: int, beside: str) -> None:
-    target.make_place(beside)
-    with translated(target.full(beside)):
-        _put(source, target, path, beside)
-        target.flush_bytes(beside)
-        same = _compare(source, target, path, size, beside)
-    if same != size:
-        raise _other_bytes(target, path, size, f"{same} bytes")
 
 
 def _put(source: Root, target: Root, path: str, beside: str) -> None:
+    """Copy the bytes, in pieces that are on their way to the disk at once."""
     if source.local and target.local:
-        shutil.copyfile(source.inner(path), target.inner(beside))  # in the kernel, as `cp` does
+        with open(source.inner(path), "rb", buffering=0) as read, open(target.inner(beside), "r+b") as out:
+            _put_near(read.fileno(), out.fileno(), lasts=target.fsync)
         return
-    with target.filesystem.open_output_stream(target.inner(beside)) as out:
-        for block in _blocks(source, path):
-            out.write(block)
+    with (
+        source.filesystem.open_input_stream(source.inner(path)) as ours,
+        target.filesystem.open_output_stream(target.inner(beside)) as theirs,
+    ):
+        is_over = False
+        while not is_over:
+            with PACE.turn():
+                block = ours.read(BLOCK_BYTES)
+                theirs.write(block)
+            is_over = not block
+
+
+def _put_near(read: int, out: int, *, lasts: bool) -> None:
+    """The same between disks of this machine."""
+    at, size = 0, 1
+    while size:
+        with PACE.turn() as alone:
+            size = _sent(read, out, at)
+            if size and lasts:
+                (write_back.finish if alone else write_back.begin)(out, at, size)
+        at += size
+
+
+def _sent(read: int, out: int, at: int) -> int:
+    """Copy a piece, in the kernel where it sends from file to file; how many bytes, 0 behind the end."""
+    if _sendfile is not None:
+        try:
+            return _sendfile(out, read, at, PIECE_BYTES)
+        except OSError as error:
+            if error.errno not in _NOT_SENT:
+                raise
+    block = os.pread(read, PIECE_BYTES, at)
+    done = 0
+    while done < len(block):
+        done += os.pwrite(out, block[done:], at + done)
+    return done
 
 
 def _compare(source: Root, target: Root, path: str, size: int, beside: str) -> int:
@@ -152,12 +222,16 @@ def _compare(source: Root, target: Root, path: str, size: int, beside: str) -> i
         target.filesystem.open_input_stream(target.inner(beside)) as theirs,
     ):
         while True:
-            read = ours.readinto(sent)
-            if theirs.readinto(stored) != read or sent != stored:  # what lies behind a last block was equal before
-                raise _other_bytes(target, path, size, f"other bytes behind the first {same}")
-            if not read:
+            with PACE.turn():
+                piece, is_over = 0, False
+                while piece < PIECE_BYTES and not is_over:
+                    read = ours.readinto(sent)
+                    if theirs.readinto(stored) != read or sent != stored:  # behind a last block it was equal before
+                        raise _other_bytes(target, path, size, f"other bytes behind the first {same}")
+                    is_over = not read
+                    piece, same = piece + read, same + read
+            if is_over:
                 return same
-            same += read
 
 
 def _other_bytes(target: Root, path: str, size: int, found: str) -> StorageError:
@@ -165,8 +239,3 @@ def _other_bytes(target: Root, path: str, size: int, found: str) -> StorageError
         f"{target.full(path)}: expected a copy of {size} bytes that are those of its source, found {found}; "
         "it was removed: check the disks"
     )
-
-
-def _blocks(root: Root, path: str) -> Iterator[bytes]:
-    with root.filesystem.open_input_stream(root.inner(path)) as read:
-        yield from iter(lambda: read.read(BLOCK_BYTES), b"")

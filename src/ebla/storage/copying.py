@@ -1,15 +1,17 @@
 """Files copied from nodes that have them to nodes that lack them: the one way in which a copy is made later.
 
 Streaming of tablets, repair, `REBUILD NODE` and `REPAIR TABLE` go through it. Several files are copied at a time. Each
-is written beside its place, read again and renamed (`ebla.storage.copies.copy_checked`), so what is there stays as it
-was until the new copy is whole. A node whose disk is full gets no more.
+is written beside its place, flushed, read again and renamed (`ebla.storage.copies`), so what is there stays as it was
+until the new copy is whole. All are written before the first is flushed: by then the disk has stored most of them, and
+one flush of the file system's journal serves many. A folder is flushed once, when all have their names in it. A node
+whose disk is full gets no more.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,6 +31,14 @@ class Lack(NamedTuple):
     bytes: int
     node: NodeId
     sources: Sequence[NodeId]
+
+
+class _Begun(NamedTuple):
+    """A file that lies beside its place."""
+
+    lack: Lack
+    source: NodeId
+    beside: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,23 +77,50 @@ class Copier:
 
     def copy(self, lacks: Sequence[Lack]) -> list[bool]:
         """Of each file whether it was copied; why not is in `copied`."""
-        return self._files.together(self._one, list(zip(self._numbers, lacks, strict=False)))
+        begun = self._files.together(self._begin, list(zip(self._numbers, lacks, strict=False)))
+        settled = self._files.together(self._settle, [one for one in begun if one is not None])
+        named = {one.beside for one in self._named([one for one in settled if one is not None])}
+        return [one is not None and one.beside in named for one in begun]
 
-    def _one(self, item: tuple[int, Lack]) -> bool:
+    def _begin(self, item: tuple[int, Lack]) -> _Begun | None:
         number, lack = item
         if lack.node in self.copied.full or self._is_over():
-            return False
+            return None
         try:
-            sources = [node for node in lack.sources if node != lack.node]
-            source = self._files.source(lack.path, lack.bytes, sources)
+            source = self._files.source(lack.path, lack.bytes, [node for node in lack.sources if node != lack.node])
             if source is None:
                 raise StorageError(f"{lack.path}: expected a sound copy to copy from, found none")
             beside = copy_path(lack.relation, self._transaction, number)
             self._files.copy(lack.path, lack.bytes, source, lack.node, beside)
         except StorageError as error:
-            if isinstance(error, StorageFullError):
-                self.copied.full.add(lack.node)
-            self.copied.failed[lack.node] = str(error)
-            log.warning("path=%s node=%s expected a copy, found none reason=%s", lack.path, lack.node, error)
-            return False
-        return True
+            self._note(lack, error)
+            return None
+        return _Begun(lack, source, beside)
+
+    def _settle(self, one: _Begun) -> _Begun | None:
+        lack = one.lack
+        try:
+            self._files.settle(lack.path, lack.bytes, one.source, lack.node, one.beside)
+        except StorageError as error:
+            self._note(lack, error)
+            return None
+        return one
+
+    def _named(self, settled: Sequence[_Begun]) -> Iterator[_Begun]:
+        """Those whose names last."""
+        by_node: dict[NodeId, list[_Begun]] = {}
+        for one in settled:
+            by_node.setdefault(one.lack.node, []).append(one)
+        for node, those in by_node.items():
+            try:
+                self._files.flush_names(node, [one.lack.path for one in those])
+            except StorageError as error:
+                self._note(those[0].lack, error)
+            else:
+                yield from those
+
+    def _note(self, lack: Lack, error: StorageError) -> None:
+        if isinstance(error, StorageFullError):
+            self.copied.full.add(lack.node)
+        self.copied.failed[lack.node] = str(error)
+        log.warning("path=%s node=%s expected a copy, found none reason=%s", lack.path, lack.node, error)

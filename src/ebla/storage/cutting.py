@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ebla.base.ids import TabletId
+from ebla.base.pace import PACE
 from ebla.model.relation import TOKEN, Relation
 from ebla.storage import runs as rf
 from ebla.storage.files import Root, translated
@@ -39,13 +40,14 @@ def cut(source: Root, path: str, relation: Relation, into: Root, name: Callable[
     parts: dict[TabletId, _Writer] = {}
     try:
         for group in groups:
-            table = file.read_row_group(group)
-            of_row = tokens.tablets_of(_tokens(table, relation), relation.tablets)
-            for number in np.unique(of_row):
-                tablet = TabletId(int(number))
-                if tablet not in parts:
-                    parts[tablet] = _Writer(into, name(tablet), file.schema_arrow, statistics, relation, rows_max)
-                parts[tablet].add(table.filter(pa.array(of_row == number)))
+            with PACE.turn():
+                table = file.read_row_group(group)
+                of_row = tokens.tablets_of(_tokens(table, relation), relation.tablets)
+                for number in np.unique(of_row):
+                    tablet = TabletId(int(number))
+                    if tablet not in parts:
+                        parts[tablet] = _Writer(into, name(tablet), file.schema_arrow, statistics, relation, rows_max)
+                    parts[tablet].add(table.filter(pa.array(of_row == number)))
         return [CutFile(tablet=tablet, path=part.path, facts=part.end()) for tablet, part in sorted(parts.items())]
     finally:
         for part in parts.values():

@@ -31,7 +31,15 @@ class Files(Protocol):
         ...
 
     def copy(self, path: str, size: int, source: NodeId, target: NodeId, beside: str) -> None:
-        """Copy a file and check the copy; `StorageError`: there is none. `beside`: a name of the copier's own."""
+        """Copy a file beside its place; `StorageError`: there is none. `beside`: a name of the copier's own."""
+        ...
+
+    def settle(self, path: str, size: int, source: NodeId, target: NodeId, beside: str) -> None:
+        """Flush such a copy, check it, and give it its name; `StorageError`: there is none."""
+        ...
+
+    def flush_names(self, node: NodeId, paths: Sequence[str]) -> None:
+        """Have the names of files on a node last; before that nothing may say that they are there."""
         ...
 
     def together(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
@@ -57,7 +65,13 @@ class NodeFiles:
         return next(found, None)
 
     def copy(self, path: str, size: int, source: NodeId, target: NodeId, beside: str) -> None:
-        copies.copy_checked(self._roots[source], self._roots[target], path, size, beside)
+        copies.begin_copy(self._roots[source], self._roots[target], path, size, beside)
+
+    def settle(self, path: str, size: int, source: NodeId, target: NodeId, beside: str) -> None:
+        copies.end_copy(self._roots[source], self._roots[target], path, size, beside)
+
+    def flush_names(self, node: NodeId, paths: Sequence[str]) -> None:
+        copies.flush_names(self._roots[node], paths)
 
     def together(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return rf.in_threads(function, items)

@@ -22,6 +22,7 @@ from cachetools import LRUCache
 
 from ebla.base.caches import Lru
 from ebla.base.ids import NodeId, RelationId, RunId, Version
+from ebla.base.pace import PACE
 from ebla.base.precedence import PRECEDENCE
 from ebla.errors import ConflictError, CorruptRunError, DuplicateKeyError, StorageError, StorageFullError
 from ebla.model.relation import DELETED, TOKEN, Column, Relation, Run
@@ -511,7 +512,7 @@ def in_threads(function: Callable[[T], R], items: Sequence[T], threads: int = 8)
     if len(items) < 2:
         return [function(i) for i in items]
     with ThreadPoolExecutor(max_workers=min(threads, len(items))) as pool:
-        return list(pool.map(function, items))
+        return list(pool.map(PACE.bound(function), items))
 
 
 def unreadable(root: Root, run: Run) -> str | None:

@@ -49,7 +49,7 @@ def create_filled(
 
     A query that reads the table which it replaces is computed again if that table was written to meanwhile.
     """
-    return until_committed(context.catalog, context.settings, lambda: _attempt(context, statement, rows))
+    return until_committed(context, lambda: _attempt(context, statement, rows))
 
 
 def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]) -> WriteResult | None:

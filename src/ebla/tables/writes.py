@@ -18,8 +18,7 @@ from typing import TypeVar
 from ebla.base.backoff import Backoff
 from ebla.base.failpoint import hit
 from ebla.base.ids import TransactionId, Version
-from ebla.base.settings import Settings
-from ebla.catalog.store import Catalog
+from ebla.base.pace import PACE
 from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model.relation import Relation, RunState
@@ -57,19 +56,16 @@ def write(context: Context, name: str, make: Make, *, reason: str, reads_target:
     Before it begins, it is held back for a while where epochs are too far behind.
     """
     context.lag.hold()
-    return until_committed(
-        context.catalog,
-        context.settings,
-        lambda: _attempt(context, name, make, reason=reason, reads_target=reads_target),
-    )
+    with PACE.first():
+        return until_committed(context, lambda: _attempt(context, name, make, reason=reason, reads_target=reads_target))
 
 
-def until_committed(catalog: Catalog, settings: Settings, attempt_once: Callable[[], Done]) -> Done:
+def until_committed(context: Context, attempt_once: Callable[[], Done]) -> Done:
     """Try until no race is lost, with growing pauses. An attempt that the catalog left in the lurch is made again."""
-    attempts = settings.write_attempts
+    attempts = context.settings.write_attempts
     for attempt in range(1, attempts + 1):
         try:
-            return catalog.patience.insist(attempt_once)
+            return context.catalog.patience.insist(attempt_once)
         except ConflictError as conflict:
             if not conflict.retryable or attempt == attempts:
                 raise

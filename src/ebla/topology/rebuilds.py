@@ -15,6 +15,7 @@ from functools import partial
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId
+from ebla.base.pace import PACE
 from ebla.catalog import manifest
 from ebla.catalog import transactions as tx
 from ebla.model.topology import LEASE, RebuildResult, Request, RequestKind, RequestState, Topology
@@ -112,7 +113,7 @@ class Rebuilds:
         transaction = begin(self._host, None, f"rebuild {node}")
         copier = Copier(stored, transaction, is_over=self._is_over)
         try:
-            with self._host.kept_alive(transaction):
+            with PACE.paced(self._host.settings.move_share), self._host.kept_alive(transaction):
                 for first in range(0, len(lost), COMMIT_FILES):
                     copier.copy(lost[first : first + COMMIT_FILES])
                     hit("copy.files_written")

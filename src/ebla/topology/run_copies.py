@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId, TransactionId
+from ebla.base.pace import PACE
 from ebla.catalog import tablet_copies
 from ebla.catalog import transactions as tx
 from ebla.errors import EblaError
@@ -104,7 +105,8 @@ def copy(
     if session is not None:
         requires = (*requires, c.SessionOpen(session=session))
     try:
-        with host.kept_alive(transaction), host.at_work(f"copies of {relation.name}"):
+        paced = PACE.paced(host.settings.move_share)
+        with paced, host.kept_alive(transaction), host.at_work(f"copies of {relation.name}"):
             copier = Copier(host.nodes.files(), transaction, copied, is_over)
             for part in _parts(wanted):
                 if is_over():

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import Connection
 
 from ebla.base.ids import NodeId, TabletId
+from ebla.base.pace import PACE
 from ebla.catalog import index_states, layouts, reads, resizes, runs
 from ebla.errors import ConflictError
 from ebla.model import changes as c
@@ -78,7 +79,8 @@ class Segregation:
 
     def _prepare(self, layout: Layout, relation: Relation, due: Sequence[TabletId]) -> None:
         if layout.resize.type is ResizeType.SPLIT:
-            count = self._cutter.cut(relation, due)
+            with PACE.paced(self._host.settings.move_share):
+                count = self._cutter.cut(relation, due)
             if count:
                 log.info("relation=%s resize=%d cut runs=%d", relation.name, layout.resize.number, count)
             return
