@@ -26,8 +26,9 @@ from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import OpenTransaction, begin
 
-COMMIT_BYTES = 2**30
-"""Runs are cut and committed in parts of about this size: what is cut stays cut."""
+COMMIT_BYTES = 2**28
+"""Runs are cut and committed in parts of about this size: what is cut stays cut. A part that leaves time to writers
+takes some times as long, and a barrier waits for it no longer than for any transaction."""
 
 
 Choice = Callable[[Snapshot], Sequence[Run]]
