@@ -75,7 +75,7 @@ export interface Shown {
   of?: (row: Row) => ComponentChildren;
 }
 
-const SHORT = ["rack", "disk", "load"];
+const SHORT = ["disk", "load"];
 const SENTENCES = ["reason", "last_reason", "result", "message", "waits_for", "error"];
 
 function kindOf(column: string): string | undefined {

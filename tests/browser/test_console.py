@@ -935,6 +935,9 @@ def test_pages_are_accessible_and_fit_when_things_go_wrong(browser: Browser, sho
         found += looks(page, "a cluster in trouble")
         rows = part(page, "nodes").locator("tbody tr").evaluate_all("rows => rows.map(row => row.clientHeight)")
         found += [f"a row of {height} pixels" for height in rows if height > ROW_PX]
+        if width == 1280:
+            hidden = part(page, "nodes").locator(".scroll").evaluate("one => one.scrollWidth - one.clientWidth")
+            found += [f"{hidden} pixels of the nodes are beyond the edge"] if hidden > 0 else []
         assert found == []
 
 

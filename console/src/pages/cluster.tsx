@@ -112,19 +112,28 @@ function NodeList({ nodes, places }: { nodes: Row[]; places: Places | null }) {
         columns={[
           { name: "name", of: (row) => <strong>{text(row.name)}</strong> },
           { name: "node_state", title: "state", of: (row) => <Badge tone={STATES[text(row.node_state)] ?? "busy"}>{text(row.node_state)}</Badge> },
-          { name: "alive", title: "liveness", of: (row) => (row.node_state === "left" ? "–" : row.alive ? <Badge tone="good">alive</Badge> : <Badge tone="bad">{row.seen_at === null ? "down" : `silent for ${seconds(since(row.seen_at))}`}</Badge>) },
-          { name: "leads", title: "", of: (row) => (row.term !== null ? <Badge tone="busy">leads, term {number(row.term)}</Badge> : "") },
+          { name: "alive", title: "liveness", of: liveness },
           { name: "rack", title: "place", of: (row) => `${text(row.datacenter)} / ${text(row.rack)}` },
           { name: "tablets", align: "right", of: (row) => number(held.get(text(row.host_id))?.tablets ?? 0) },
           { name: "bytes", title: "data", align: "right", of: (row) => data(held.get(text(row.host_id))) },
           { name: "disk", of: (row) => <Disk disk={row.disk} /> },
           { name: "load", of: (row) => <Load load={row.load_1m} cores={row.cores} /> },
           { name: "doing", of: (row) => doing(row.doing) },
-          { name: "topology_request", title: "request", of: (row) => text(row.topology_request) },
+          ...(nodes.some((row) => row.topology_request !== null) ? [{ name: "topology_request", title: "request", of: (row: Row) => text(row.topology_request) }] : []),
           { name: "buttons", title: "", of: (row) => <NodeButtons node={row} /> },
         ]}
       />
     </Panel>
+  );
+}
+
+function liveness(node: Row) {
+  if (node.node_state === "left") return "–";
+  const silent = node.seen_at === null ? "down" : `silent for ${seconds(since(node.seen_at))}`;
+  return (
+    <>
+      {node.alive ? <Badge tone="good">alive</Badge> : <Badge tone="bad">{silent}</Badge>} {node.term !== null && <Badge tone="busy">leads, term {number(node.term)}</Badge>}
+    </>
   );
 }
 
