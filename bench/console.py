@@ -17,6 +17,32 @@ TABLETS = (4096, 4096, 2048)
 TIMES = 7
 IDLE_S = 20.0
 
+FIRST = """() => {
+    window.shown = new Promise((shown) => {
+        const look = () => {
+            if (document.querySelectorAll('.grid tbody tr').length < 100) requestAnimationFrame(look);
+            else requestAnimationFrame(() => setTimeout(() => shown(performance.now())));
+        };
+        look();
+    });
+}"""
+"""Runs in a new document: from the begin of its request until the frame after the one with the first 100 rows."""
+
+PICTURE = """cells => {
+    let clicked = 0;
+    addEventListener('click', (event) => (clicked = event.timeStamp), { capture: true, once: true });
+    window.shown = new Promise((shown) => {
+        const look = () => {
+            if (document.querySelector(`canvas[data-drawn='${cells}']`) === null) requestAnimationFrame(look);
+            else requestAnimationFrame(() => setTimeout(() => shown(performance.now() - clicked)));
+        };
+        look();
+    });
+}"""
+"""From a click until the frame after the one with the picture."""
+
+# The page takes the times: a wait of the browser's driver looks twice a second once a quarter of one has passed.
+
 
 def run(scale: float = 1.0) -> list[Result]:
     """The same at every scale: a node with 10,240 tablets, without Spark."""
@@ -47,23 +73,20 @@ def _pages(console: Any, browser: Any, shop: Any) -> list[Result]:
     tablets: list[float] = []
     for _ in range(TIMES):
         with console.visit(browser, shop.url) as visit:
-            visit.page.add_init_script(f"sessionStorage.setItem('ebla-token', '{shop.tokens['admin']}')")
-            began = time.perf_counter()
+            visit.page.add_init_script(f"sessionStorage.setItem('ebla-token', '{shop.tokens['admin']}'); ({FIRST})()")
             visit.open("explore/a")
-            visit.page.locator(".grid tbody tr").nth(99).wait_for()
-            firsts.append(time.perf_counter() - began)
-            began = time.perf_counter()
+            firsts.append(visit.page.evaluate("() => window.shown") / 1000)
+            visit.page.evaluate(PICTURE, sum(TABLETS) + 2)
             visit.page.get_by_role("link", name="Cluster").click()
-            visit.page.locator(f"canvas[data-drawn='{sum(TABLETS) + 2}']").wait_for()
-            tablets.append(time.perf_counter() - began)
+            tablets.append(visit.page.evaluate("() => window.shown"))
     return [
         Result(
             work="console: from an empty browser to the first 100 rows", figure=statistics.median(firsts), bar=1.0,
             unit="s", detail=f"median of {TIMES}; the longest {max(firsts):.2f} s",
         ),
         Result(
-            work="console: 10,242 tablets, from the click to the picture", figure=statistics.median(tablets) * 1000,
-            bar=500.0, unit="ms", detail=f"median of {TIMES}; the longest {max(tablets) * 1000:.0f} ms",
+            work="console: 10,242 tablets, from the click to the picture", figure=statistics.median(tablets),
+            bar=500.0, unit="ms", detail=f"median of {TIMES}; the longest {max(tablets):.0f} ms",
         ),
     ]  # fmt: skip
 

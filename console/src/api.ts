@@ -72,6 +72,20 @@ export function headers(more: Record<string, string> = {}): Record<string, strin
   return token.value === null ? more : { Authorization: `Bearer ${token.value}`, ...more };
 }
 
+/** How far the node's clock is ahead of the browser's. Its answers tell whole seconds: less than that is nothing. */
+let ahead_ms = 0;
+const AHEAD_LEAST_MS = 1500;
+
+function compareClocks(answer: Response): void {
+  const ahead = Date.parse(answer.headers.get("Date") ?? "") + 500 - Date.now();
+  if (!Number.isNaN(ahead)) ahead_ms = Math.abs(ahead) < AHEAD_LEAST_MS ? 0 : ahead;
+}
+
+/** The time of the node, in milliseconds: what it tells of is compared with this. */
+export function nodeTime(browser_ms = Date.now()): number {
+  return browser_ms + ahead_ms;
+}
+
 export interface Asked {
   method?: string;
   body?: unknown;
@@ -93,6 +107,7 @@ export async function ask(path: string, asked: Asked = {}): Promise<Response> {
   } catch {
     throw new Problem({ title: "NoConnection", detail: "The node does not answer. Is it running?" });
   }
+  compareClocks(answer);
   if (answer.ok) return answer;
   if (answer.status === 401) refused.value = true;
   throw new Problem(await answer.json().catch(() => ({ status: answer.status, title: answer.statusText })));

@@ -13,6 +13,7 @@ export interface Cell {
 }
 
 const MOVE_MS = 700;
+const NOWHERE = { x: -Infinity, y: -Infinity };
 
 interface Spot {
   x: number;
@@ -20,7 +21,7 @@ interface Spot {
 }
 
 /** Lanes one below the other, each with its cells in rows. */
-export function Cells(given: { cells: Cell[]; lanes: string[]; label: string; size?: number }) {
+export function Cells(given: { cells: Cell[]; lanes: string[]; label: string; tip: (cell: Cell) => string; size?: number }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const seen = useRef(new Map<string, Spot>());
 
@@ -65,9 +66,17 @@ export function Cells(given: { cells: Cell[]; lanes: string[]; label: string; si
     };
   }, [given.cells, given.lanes]);
 
+  /** The browser shows the title of what the pointer rests on. */
+  function point(event: PointerEvent): void {
+    const size = given.size ?? sizeFor(given.cells.length);
+    const inside = ({ x, y }: Spot) => event.offsetX >= x && event.offsetX < x + size && event.offsetY >= y && event.offsetY < y + size;
+    const found = given.cells.find((one) => inside(seen.current.get(one.key) ?? NOWHERE));
+    canvas.current!.title = found === undefined ? "" : given.tip(found);
+  }
+
   return (
     <div class="cells">
-      <canvas ref={canvas} role="img" aria-label={given.label} />
+      <canvas ref={canvas} role="img" aria-label={given.label} onPointerMove={point} />
     </div>
   );
 }

@@ -56,7 +56,7 @@ function options(place: HTMLElement): uPlot.Options {
     legend: { show: false },
     cursor: { y: false },
     scales: { y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
-    axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => clockTime(tick)) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => seconds(tick)) }],
+    axes: [{ ...axis, size: 30, space: 84, values: (_, ticks) => ticks.map((tick) => clockTime(tick)) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => seconds(tick)) }],
     series: [{}, { stroke: colour("--accent"), width: 1.5, fill: colour("--wash"), points: { show: false } }],
   };
 }

@@ -1,5 +1,5 @@
 /** The SQL editor: highlighting, names to complete, several statements, errors at their place. */
-import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap } from "@codemirror/autocomplete";
+import { autocompletion, closeBrackets, closeBracketsKeymap, closeCompletion, completionKeymap } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
 import { SQLDialect, sql } from "@codemirror/lang-sql";
 import { HighlightStyle, bracketMatching, syntaxHighlighting, syntaxTree } from "@codemirror/language";
@@ -45,6 +45,9 @@ export interface Statement {
   from: number;
 }
 
+/** Columns by relation; a system table is `system.history`. */
+export type Names = { [relation: string]: string[] };
+
 export class Editor {
   private readonly view: EditorView;
   private readonly names = new Compartment();
@@ -59,7 +62,7 @@ export class Editor {
       state: EditorState.create({
         doc: text,
         extensions: [
-          keymap.of([{ key: "Mod-Enter", preventDefault: true, run: () => (run(), true) }]),
+          keymap.of([{ key: "Mod-Enter", preventDefault: true, run: (view) => (closeCompletion(view), run(), true) }]),
           lineNumbers(),
           history(),
           drawSelection(),
@@ -80,7 +83,7 @@ export class Editor {
     });
   }
 
-  complete(schema: { [relation: string]: string[] }): void {
+  complete(schema: Names): void {
     this.view.dispatch({ effects: this.names.reconfigure(sql({ dialect: DIALECT, schema, upperCaseKeywords: true })) });
   }
 

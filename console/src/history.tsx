@@ -44,8 +44,8 @@ export function History(given: { title: string; label: string; builds?: boolean 
         columns={[
           { name: "version", align: "right", of: (row) => number(row.version) },
           { name: "committed_at", title: "when", of: (row) => time(row.committed_at) },
-          ...(given.builds ? [] : [{ name: "kind", of: (row: Row) => (row.kind === "exclusive" ? <Badge tone="warn">exclusive</Badge> : "data") }]),
           { name: "reason", title: given.builds ? "what" : "reason" },
+          ...(given.builds ? [] : [{ name: "kind", of: (row: Row) => (row.kind === "exclusive" ? <Badge tone="warn">exclusive</Badge> : "data") }]),
         ]}
       />
       {(pages.length > 0 || found.data?.next) && (

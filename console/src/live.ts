@@ -74,6 +74,18 @@ function askForRights(): void {
   }, RIGHTS_MS);
 }
 
+/** The browser's clock. It goes while `runs`, and stands while the node is not heard: what is shown is as it was. */
+export function useClock(runs: boolean): number {
+  const [now, tell] = useState(Date.now);
+  const goes = runs && connection.value === "live";
+  useEffect(() => {
+    if (!goes) return;
+    const timer = setInterval(() => tell(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, [goes]);
+  return now;
+}
+
 function pause(ms: number): Promise<void> {
   return new Promise((done) => setTimeout(done, ms));
 }

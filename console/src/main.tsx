@@ -17,7 +17,16 @@ import "./style.css";
 const path = signal(parts());
 
 function parts(): string[] {
-  return location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  return location.hash.replace(/^#\/?/, "").split("/").map(plain);
+}
+
+/** What an address has escaped; as it is written, if that is no escape. */
+function plain(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 addEventListener("hashchange", () => (path.value = parts()));

@@ -1,7 +1,8 @@
 /** Small parts that all pages are made of. */
 import type { ComponentChildren } from "preact";
 import type { Problem, Row, Value } from "./api";
-import { seconds, text } from "./words";
+import { useClock } from "./live";
+import { seconds, since, text } from "./words";
 
 export type Tone = "good" | "warn" | "bad" | "calm" | "busy";
 
@@ -38,10 +39,28 @@ export function Empty({ children }: { children: ComponentChildren }) {
   return <p class="empty">{children}</p>;
 }
 
-export function Freshness({ age }: { age: Value | undefined }) {
-  if (typeof age !== "number") return <Badge>not yet</Badge>;
-  if (age < 0.001) return <Badge tone="good">up to date</Badge>;
-  return <Badge tone={age < 60 ? "good" : age < 600 ? "warn" : "bad"}>{seconds(age)} old</Badge>;
+/** The age of a view as it was at a time of the browser's clock. It grows until the node tells of an epoch. */
+export function Freshness({ age, at }: { age: Value | undefined; at: number }) {
+  const grown = useAge(age, at);
+  if (grown === null) return <Badge>not yet</Badge>;
+  if (grown === 0) return <Badge tone="good">up to date</Badge>;
+  return <Badge tone={grown < 60 ? "good" : grown < 600 ? "warn" : "bad"}>{seconds(grown)} old</Badge>;
+}
+
+const LEAST_S = 0.001;
+
+/** Zero is "up to date"; null, "no rows yet". */
+export function useAge(age: Value | undefined, at: number): number | null {
+  const grows = typeof age === "number" && age >= LEAST_S;
+  const now = useClock(grows);
+  if (typeof age !== "number") return null;
+  return grows ? age + Math.max(0, now - at) / 1000 : 0;
+}
+
+/** How long ago a time was. */
+export function Since({ time }: { time: Value | undefined }) {
+  useClock(true);
+  return <>{seconds(since(time))}</>;
 }
 
 export function Cell({ value }: { value: Value | undefined }) {
@@ -56,10 +75,11 @@ export interface Shown {
   of?: (row: Row) => ComponentChildren;
 }
 
+const SHORT = ["disk", "load"];
 const SENTENCES = ["reason", "last_reason", "result", "message", "waits_for", "error"];
 
 function kindOf(column: string): string | undefined {
-  return column.endsWith("_at") ? "time" : SENTENCES.includes(column) ? "text" : undefined;
+  return column.endsWith("_at") || SHORT.includes(column) ? "line" : SENTENCES.includes(column) ? "text" : undefined;
 }
 
 /** A table for people: a few chosen columns. */

@@ -1,5 +1,5 @@
 /** Numbers, sizes and times as people read them. */
-import type { Value } from "./api";
+import { type Value, nodeTime } from "./api";
 
 const count = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
@@ -45,7 +45,7 @@ export function clockTime(seconds: number): string {
 
 /** How long ago a time was, in seconds. */
 export function since(value: Value | undefined): number | null {
-  return typeof value === "string" ? Math.max(0, (Date.now() - Date.parse(value)) / 1000) : null;
+  return typeof value === "string" ? Math.max(0, (nodeTime() - Date.parse(value)) / 1000) : null;
 }
 
 export function text(value: Value | undefined): string {

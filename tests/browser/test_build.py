@@ -6,6 +6,8 @@ import json
 import re
 import shutil
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,11 @@ COMMITTED = ROOT / "src" / "ebla" / "server" / "static"
 NO_NPM = (
     "npm is not installed: that the console is compiled from its source was NOT tested. "
     "Install Node.js 20 or newer, and run `make setup`."
+)
+
+NO_HATCHLING = (
+    "The backend that builds wheels was not found: that a wheel carries the console was NOT tested. "
+    "Let pip reach a package index."
 )
 
 
@@ -38,6 +45,24 @@ def test_the_committed_console_is_the_sources(tmp_path: Path):
     made, committed = files(tmp_path), files(COMMITTED)
     assert made.keys() == committed.keys(), "run `make console`"
     assert [name for name in made if made[name] != committed[name]] == [], "run `make console`"
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_the_wheel_carries_the_console(tmp_path: Path):
+    """Users need no Node.js: a wheel is built without it."""
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
+    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    if "No matching distribution found for hatchling" in done.stderr:
+        missing(NO_HATCHLING)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [wheel] = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        below = "ebla/server/static/"
+        carried = {
+            name.removeprefix(below): archive.read(name) for name in archive.namelist() if name.startswith(below)
+        }
+    assert carried == files(COMMITTED)
 
 
 def test_the_lock_has_versions_and_no_address():

@@ -181,7 +181,7 @@ def test_a_relation_shows_its_columns_key_size_and_freshness(visit: Visit):
     page = visit.page
     visit.open("explore/card")
     relations = page.get_by_role("complementary", name="Relations")
-    expect(relations.get_by_role("link", name=re.compile(r"orders [\d,]+ · [\d.]+ [KM]iB"))).to_be_visible()
+    expect(relations.get_by_role("link", name=re.compile(r"orders (≤ )?[\d,]+ · [\d.]+ [KM]iB"))).to_be_visible()
     expect(relations.get_by_role("link", name=re.compile(r"card .*(up to date|old)"))).to_be_visible()
     page.get_by_text(re.compile(r"5 columns, \d index")).click()
     columns = page.locator("details.columns")
@@ -189,6 +189,34 @@ def test_a_relation_shows_its_columns_key_size_and_freshness(visit: Visit):
     expect(columns.get_by_text("total decimal(12,2)")).to_be_visible()
     page.get_by_label("Find a relation").fill("cust")
     expect(relations.get_by_role("link")).to_have_count(1)
+
+
+def test_rows_that_were_written_twice_are_an_upper_bound(visit: Visit):
+    """The node's answer, as it is before a compaction."""
+
+    def answer(route: Route) -> None:
+        found = route.fetch().json()
+        for one in found["tables"]:
+            one["rows_exact"] = one["table"] != "orders"
+        route.fulfill(json=found)
+
+    page = visit.page
+    page.route("**/v1/status", answer)
+    visit.open("explore/orders")
+    relations = page.get_by_role("complementary", name="Relations")
+    expect(relations.get_by_role("link", name=re.compile(r"orders ≤ [\d,]+ · "))).to_be_visible()
+    expect(relations.get_by_role("link", name=re.compile(r"events [\d,]+ · "))).to_be_visible()
+    expect(page.locator(".title")).to_contain_text(re.compile(r"≤ [\d,]+ rows"))
+
+
+def test_a_name_that_does_not_exist_is_said_to_be_none(visit: Visit):
+    page = visit.page
+    visit.known.append("status of 404")
+    visit.open("explore/%")
+    expect(page.get_by_role("alert")).to_contain_text("%")
+    visit.open("views/nothing")
+    expect(page.get_by_role("alert")).to_have_text("There is no view nothing.")
+    expect(part(page, "views")).to_contain_text("card")
 
 
 def test_a_change_is_left_with_the_keyboard(shop: Shop, visit: Visit):
@@ -290,6 +318,7 @@ def test_statements_run_one_after_the_other_and_are_saved(visit: Visit):
     visit.open("sql")
     write(page, "SHOW TABLES;\nSELECT id, total, note FROM orders ORDER BY id LIMIT 700;\nSELEC nothing")
     page.keyboard.press("Control+Enter")
+    expect(page.locator(".cm-tooltip-autocomplete")).to_have_count(0)
     expect(page.get_by_role("group", name="Rows of result 1")).to_contain_text("orders")
     expect(part(page, "result-2")).to_contain_text("700 rows")
     expect(part(page, "result-3").get_by_role("alert")).to_contain_text("SqlError")
@@ -358,13 +387,41 @@ KEYWORD_COLOUR = """() => {
 }"""
 
 
-def test_names_are_completed(visit: Visit):
+def test_names_are_completed(shop: Shop, visit: Visit):
+    """Those of tables, of their columns, of system tables, and of a table that was made a moment ago."""
+    page = visit.page
+    with page.expect_response("**/v1/names"):
+        visit.open("sql")
+    completed(page, "SELECT * FROM custo", "customers", "SELECT * FROM customers")
+    completed(page, "SELECT orders.cust", "customer", "SELECT orders.customer")
+    completed(page, "SELECT * FROM system.hist", "history", "SELECT * FROM system.history")
+    with page.expect_response("**/v1/names"):
+        shop.sql("CREATE TABLE made_later (id BIGINT PRIMARY KEY)")
+    try:
+        completed(page, "SELECT * FROM made_l", "made_later", "SELECT * FROM made_later")
+    finally:
+        shop.sql("DROP TABLE made_later")
+
+
+def completed(page: Page, text: str, proposal: str, whole: str) -> None:
+    write(page, text)
+    page.keyboard.press("Control+Space")
+    page.locator(".cm-tooltip-autocomplete li", has_text=re.compile(rf"^t?{proposal}$|{proposal}")).first.click()
+    expect(page.get_by_label("SQL", exact=True)).to_have_text(whole)
+
+
+def test_the_editor_is_left_with_the_keyboard(visit: Visit):
+    """Tab indents; the page says how to go on."""
     page = visit.page
     visit.open("sql")
-    write(page, "SELECT * FROM custo")
-    page.keyboard.press("Control+Space")
-    page.locator(".cm-tooltip-autocomplete li", has_text="customers").click()
-    expect(page.get_by_label("SQL", exact=True)).to_contain_text("SELECT * FROM customers")
+    write(page, "SHOW TABLES")
+    page.keyboard.press("Home")
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("SQL", exact=True)).to_have_text(re.compile(r"^\s+SHOW TABLES$"))
+    expect(part(page, "statements")).to_contain_text("Esc, then Tab, leaves the editor")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Run")).to_be_focused()
 
 
 def test_a_statement_is_cancelled(visit: Visit):
@@ -396,6 +453,8 @@ def test_a_view_shows_how_it_is_kept(shop: Shop, visit: Visit):
     shop.sql(f"UPSERT INTO customers VALUES (3, 'Renamed at {version}', 'Ur')")
     told = re.compile(rf"epoch of card to version {version + 1}: incremental, \+\d+ -\d+")
     expect(part(page, "epochs")).to_contain_text(told, timeout=LONG_MS)
+    epoch = part(page, "epochs").get_by_role("row", name=told)
+    expect(epoch).to_have_accessible_name(re.compile(r"^[\d,]+ [\d:]{8} [\d.]+ m?s epoch of card"))
     expect(page.get_by_role("img", name=re.compile("Age of the view"))).to_be_visible()
     page.get_by_role("button", name="Check").click()
     assert visit.confirm() == "CHECK VIEW card"
@@ -422,6 +481,58 @@ def test_a_view_says_why_it_was_recomputed_and_how_it_is_followed_now(shop: Shop
         expect(part(page, "views").get_by_role("columnheader", name="why")).to_be_visible()
     finally:
         shop.sql("DROP MATERIALIZED VIEW parts; DELETE FROM customers WHERE id = 2000")
+
+
+AGE_S = 5.0
+
+
+def test_the_age_of_a_view_grows_while_nothing_is_committed(visit: Visit):
+    """The node's answers, in which the view is always of the same age: the page itself knows that time passes."""
+
+    def sql(route: Route) -> None:
+        if "FROM system.views" in (route.request.post_data or ""):
+            found = route.fetch().json()
+            names = [column["name"] for column in found["columns"]]
+            for row in found["rows"]:
+                row[names.index("age_s")] = AGE_S
+            route.fulfill(json=found)
+        else:
+            route.continue_()
+
+    def query(route: Route) -> None:
+        route.fulfill(json={**route.fetch().json(), "age_s": AGE_S})
+
+    page = visit.page
+    page.route("**/v1/sql", sql)
+    page.route("**/v1/query", query)
+    visit.open("views/card")
+    node = page.get_by_role("link", name=re.compile("card, view: "))
+    for place in (part(page, "view").locator(".fact", has_text="freshness").locator("dd"), node):
+        grows(page, place)
+    visit.open("explore/card")
+    grows(page, page.locator(".path"))
+
+
+def test_a_browser_with_another_clock_shows_the_times_of_the_node(shop: Shop, visit: Visit):
+    """An hour off, a write of this moment is of this moment, and a view that follows it is not an hour old."""
+    page = visit.page
+    shop.sql("UPSERT INTO customers VALUES (4, 'Customer 4', 'Ur')")
+    page.add_init_script("{ const real = Date.now; Date.now = () => real() + 3_600_000; }")
+    page.goto(visit.url)
+    visit.open("explore/customers")
+    expect(page.locator(".title")).to_contain_text(re.compile(r"written [\d.]+ m?s ago"))
+    visit.open("cluster")
+    expect(part(page, "nodes")).to_contain_text("alive")
+
+
+def grows(page: Page, place: Locator) -> None:
+    """The age in a text is soon two seconds more than the node said."""
+    for _ in range(600):
+        found = re.search(r"([\d.]+) s old", place.text_content() or "")
+        if found is not None and float(found[1]) > AGE_S + 2:
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"expected an age of more than {AGE_S + 2} s, found {place.text_content()}")
 
 
 COMPARED = {"view": "card", "version": 7, "missing": 2, "spurious": 0, "different": 1, "repaired": False}
@@ -463,7 +574,15 @@ def test_a_view_breaks_and_is_resumed(shop: Shop, visit: Visit):
     assert serious(page, "a failed view") == []
     visit.open("views")
     expect(part(page, "views").get_by_role("row", name=re.compile("^ratio failed"))).to_contain_text("DIVIDE_BY_ZERO")
-    visit.open("views/ratio")
+    visit.open("explore/ratio")
+    expect(page.locator(".title")).to_contain_text("failed")
+    relations = page.get_by_role("complementary", name="Relations")
+    expect(relations.get_by_role("link", name=re.compile("^ratio.*failed"))).to_be_visible()
+    visit.open("cluster")
+    needs = part(page, "needs-a-person").get_by_role("row", name=re.compile("^view ratio "))
+    expect(needs).to_contain_text("DIVIDE_BY_ZERO")
+    expect(needs).to_contain_text("mend the row")
+    needs.get_by_role("link", name="view ratio").click()
     status.get_by_role("alert").get_by_role("link", name="orders id = 77").click()
     assert settled(page, "First rows of orders", lambda row: row[0] == "77")[0][5] == "free"
     visit.open("views/ratio")
@@ -474,6 +593,9 @@ def test_a_view_breaks_and_is_resumed(shop: Shop, visit: Visit):
         assert visit.confirm() == "FLUSH ratio"
         expect(status).to_contain_text("ready")
         expect(status.get_by_role("alert")).to_have_count(0)
+        visit.open("cluster")
+        expect(part(page, "history-of-decisions").locator("tbody tr").first).to_be_visible()
+        expect(part(page, "needs-a-person")).to_have_count(0)
     finally:
         shop.sql("ALTER HANDLER default SET (should_run = true)")
     assert float(shop.sql("SELECT share FROM ratio WHERE id = 77 LIMIT 1")[0][0]) == 25
@@ -499,11 +621,13 @@ def test_a_build_is_watched_paused_retuned_and_cancelled(shop: Shop, visit: Visi
     left = build.locator(".fact", has=page.get_by_text("time left", exact=True)).locator("dd")
     expect(left).to_have_text(re.compile(r"^[\d.]+ (s|min)$"), timeout=LONG_MS)
     assert serious(page, "a build that runs") == []
+    assert [one for one in tips(page, build.locator("canvas"), 8) if re.fullmatch(r"tablet \d: \d+ % covered", one)]
     build.get_by_role("button", name="Pause").click()
     assert visit.confirm() == "ALTER MATERIALIZED VIEW doubles PAUSE"
     expect(build).to_contain_text("paused")
     expect(build.get_by_role("button", name="Retune")).to_be_disabled()
     expect(build.get_by_label("Rows of a chunk")).to_have_value("50")
+    expect(build.get_by_text("Rows of a chunk")).to_be_visible()
     build.get_by_label("Rows a minute").fill("2400")
     build.get_by_role("button", name="Retune").click()
     assert visit.confirm() == "ALTER MATERIALIZED VIEW doubles SET (rows_per_minute = 2400)"
@@ -538,6 +662,19 @@ def test_a_build_that_fails_is_in_the_history_of_builds(shop: Shop, visit: Visit
         shop.sql("CANCEL BUILD broken")
 
 
+def tips(page: Page, canvas: Locator, cells: int, top: int = 0) -> list[str]:
+    """What the first cells of a picture say of themselves."""
+    found = []
+    for number in range(cells):
+        canvas.hover(position={"x": number * CELL_PX + CELL_PX // 2, "y": top + CELL_PX // 2})
+        found.append(str(canvas.get_attribute("title")))
+    return found
+
+
+CELL_PX = 25
+"""A cell with the gap to the next one, where there are few."""
+
+
 # ---- the cluster ----------------------------------------------------------------------------------------
 
 
@@ -562,7 +699,7 @@ def test_the_cluster_shows_who_leads_and_what_runs(visit: Visit):
 
 RARE: dict[str, dict[str, Any]] = {
     "system.under_replicated": {
-        "relation": "orders", "kind": "table", "tablet": 3, "node": "n9", "runs": 2, "bytes": 2048,
+        "relation": "orders", "kind": "table", "tablet": 3, "node": "n1", "runs": 2, "bytes": 2048,
     },
     "system.mv_commands": {
         "created_at": "2026-11-18T06:00:00Z", "command_type": "RUN", "job_name": "default", "command_status": "ERROR",
@@ -588,15 +725,17 @@ def with_little_room(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_what_goes_wrong_in_a_cluster_is_shown(visit: Visit):
-    """The node's answers, with a row each of what is rare: a lacking copy, a failed command, a tablet that moves; and
-    with a disk that is nearly full."""
+def let_the_cluster_go_wrong(page: Page) -> None:
+    """The node's answers, with a row each of what is rare: a lacking copy, a failed command, a moving tablet, a view
+    that has stopped; and with a disk that is nearly full."""
 
     def answer(route: Route) -> None:
         asked = route.request.post_data or ""
         found = next((row for table, row in RARE.items() if table in asked), None)
         if "system.processes" in asked:
             route.fulfill(json=with_little_room(route.fetch().json()))
+        elif "SELECT * FROM system.views" in asked:
+            route.fulfill(json=with_a_stopped_view(route.fetch().json()))
         elif found is None:
             route.continue_()
         else:
@@ -605,18 +744,60 @@ def test_what_goes_wrong_in_a_cluster_is_shown(visit: Visit):
     def move(route: Route) -> None:
         route.fulfill(json={**route.fetch().json(), "transitions": as_rows(MOVE)})
 
-    page = visit.page
+    def need(route: Route) -> None:
+        needs = [{"subject": "view card", "reason": "the disk is full", "hint": "mend the cause"}]
+        route.fulfill(json={**route.fetch().json(), "needs": needs})
+
     page.route("**/v1/sql", answer)
     page.route("**/v1/tablets", move)
+    page.route("**/v1/status", need)
+
+
+def with_a_stopped_view(found: dict[str, Any]) -> dict[str, Any]:
+    names = [column["name"] for column in found["columns"]]
+    for row in found["rows"]:
+        if row[names.index("name")] == "card":
+            row[names.index("status")] = "failed"
+            row[names.index("message")] = "the disk is full"
+    return found
+
+
+LANE_PX = 22
+"""Where the cells of the first node begin, below its name."""
+
+COLOURS = """([canvas, x, y]) => {
+    const context = canvas.getContext('2d');
+    const scale = canvas.width / canvas.clientWidth;
+    const found = [...context.getImageData(x * scale, y * scale, 1, 1).data.slice(0, 3)];
+    context.fillStyle = getComputedStyle(canvas).getPropertyValue('--bad').trim();
+    const bad = [1, 3, 5].map((at) => parseInt(context.fillStyle.slice(at, at + 2), 16));
+    return [found, bad];
+}"""
+"""The colour at a place of a picture, and that of what is bad."""
+
+
+def test_what_goes_wrong_in_a_cluster_is_shown(visit: Visit):
+    page = visit.page
+    let_the_cluster_go_wrong(page)
     visit.open("cluster")
+    expect(part(page, "needs-a-person").locator("tbody tr")).to_have_text("view cardthe disk is fullmend the cause")
     expect(part(page, "nodes").locator(".badge.bad")).to_have_text("1.0 GiB free of 100 GiB")
-    expect(part(page, "under-replicated-tablets").locator("tbody tr")).to_have_text("orderstable3n922.0 KiB")
+    expect(part(page, "under-replicated-tablets").locator("tbody tr")).to_have_text("orderstable3n122.0 KiB")
     commands = part(page, "commands")
     expect(commands).to_contain_text("ERROR")
     commands.get_by_text("Traceback", exact=True).click()
     expect(commands.get_by_text("Traceback: the disk is full")).to_be_visible()
     moves = rows_of(page, "Transitions")
     assert moves == [["orders", "3", "migration", "streaming", "n1", "n9", "the copy of n9", ""]]
+    picture = part(page, "tablets-over-nodes").locator("canvas")
+    count = int(re.search(r"n1 · (\d+) tablet", str(picture.get_attribute("aria-label")))[1])  # type: ignore[index]
+    found = tips(page, picture, min(count, 40), LANE_PX)
+    at = found.index("orders, tablet 3 on n1, moves, lacks runs")
+    assert "orders, tablet 2 on n1" in found
+    handle = picture.element_handle()
+    for number, is_bad in ((at, True), (at - 1, False)):
+        colour, bad = page.evaluate(COLOURS, [handle, number * CELL_PX + CELL_PX // 2, LANE_PX + CELL_PX // 2])
+        assert (colour == bad) is is_bad
 
 
 def test_decisions_are_searched_and_paged(shop: Shop, visit: Visit):
@@ -703,10 +884,65 @@ def test_pages_are_accessible_and_fit(browser: Browser, shop: Shop, width: int, 
         for place in PAGES:
             one.open(place)
             page.locator(".panel, .grid").first.wait_for()
-            found += serious(page, place)
-            wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            found += [f"{place}: {wide} pixels too wide"] if wide > 0 else []
+            found += looks(page, place)
         assert found == []
+
+
+def looks(page: Page, place: str) -> list[str]:
+    """What axe-core finds, and whether the page is wider than the window."""
+    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    return serious(page, place) + ([f"{place}: {wide} pixels too wide"] if wide > 0 else [])
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)])
+def test_pages_are_accessible_and_fit_when_things_go_wrong(browser: Browser, shop: Shop, width: int, dark: bool):
+    """Results and an error of statements, a scan, a build that is paused, a stopped view, a change that asks."""
+    if not AXE.exists():
+        console.missing("axe-core is not installed: accessibility was NOT tested. Run `make setup` with Node.js.")
+    shop.sql("CREATE ASYNC MATERIALIZED VIEW slow WITH (rows_per_minute = 0) AS SELECT id, total FROM orders")
+    with console.visit(browser, shop.url, width=width, dark=dark) as one:
+        page = one.page
+        one.known.append("status of 400")
+        found: list[str] = []
+        one.sign_in(shop.tokens["admin"])
+        try:
+            one.open("sql")
+            write(page, "SELECT * FROM orders LIMIT 20;\nSELEC nothing")
+            page.keyboard.press("Control+Enter")
+            page.get_by_role("alert").wait_for()
+            found += looks(page, "statements that ran")
+            one.open("explore/events")
+            page.locator("details.columns summary").click()
+            add_filter(page, "weight", "=", "7")
+            page.get_by_role("button", name="Create an index for this").wait_for()
+            found += looks(page, "a scan")
+            one.open("builds")
+            part(page, "build-slow").get_by_role("button", name="Retune").wait_for()
+            found += looks(page, "a build")
+        finally:
+            shop.sql("CANCEL BUILD slow")
+        let_the_cluster_go_wrong(page)
+        one.open("views/card")
+        page.get_by_text("The view has stopped").wait_for()
+        found += looks(page, "a stopped view")
+        page.get_by_role("button", name="Resume").click()
+        page.get_by_role("dialog").wait_for()
+        found += looks(page, "a change")
+        page.keyboard.press("Escape")
+        one.open("cluster")
+        part(page, "needs-a-person").wait_for()
+        page.get_by_text("Traceback", exact=True).click()
+        found += looks(page, "a cluster in trouble")
+        rows = part(page, "nodes").locator("tbody tr").evaluate_all("rows => rows.map(row => row.clientHeight)")
+        found += [f"a row of {height} pixels" for height in rows if height > ROW_PX]
+        if width == 1280:
+            hidden = part(page, "nodes").locator(".scroll").evaluate("one => one.scrollWidth - one.clientWidth")
+            found += [f"{hidden} pixels of the nodes are beyond the edge"] if hidden > 0 else []
+        assert found == []
+
+
+ROW_PX = 70
+"""Three lines: a row of which no column is as narrow as a word."""
 
 
 def serious(page: Page, place: str) -> list[str]:
@@ -720,6 +956,28 @@ def serious(page: Page, place: str) -> list[str]:
         for one in result["violations"]
         if one["impact"] in ("serious", "critical")
     ]
+
+
+TRANSFER_MAX = 500_000
+
+
+def test_all_pages_together_transfer_little(browser: Browser, shop: Shop):
+    """All bytes that come to a browser with nothing kept, data included, while each page is opened once."""
+    with console.visit(browser, shop.url) as one:
+        page = one.page
+        network = page.context.new_cdp_session(page)
+        sizes: list[float] = []
+        network.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+        network.send("Network.enable")
+        one.sign_in(shop.tokens["admin"])
+        for place, shown in (
+            ("explore/orders", ".grid tbody tr"), ("sql", ".cm-content"), ("views/card", ".chart canvas"),
+            ("builds", "[data-part='history'] tbody tr"), ("cluster", "[data-part='commands'] tbody tr"),
+        ):  # fmt: skip
+            one.open(place)
+            page.locator(shown).first.wait_for()
+        page.wait_for_load_state("load")
+        assert 150_000 < sum(sizes) <= TRANSFER_MAX
 
 
 def test_the_pages_are_reached_by_keyboard(visit: Visit):
@@ -812,12 +1070,14 @@ def test_copies_that_a_lost_disk_lacks_are_listed_until_it_is_back(shop: Shop, v
     lacking = part(page, "under-replicated-tablets")
     expect(lacking).to_contain_text("Every run lies on every replica")
     shop.sql("CREATE TABLE copies (id BIGINT PRIMARY KEY) WITH (tablets = 1, replication = 2, min_copies = 1)")
+    picture = page.get_by_role("img", name=re.compile("Tablets over nodes"))
     root = shop.cluster.root("n2")
     away = root.rename(root.with_name("away"))
     try:
         shop.sql("INSERT INTO copies VALUES (1), (2)")
         expect(lacking.get_by_role("row", name=re.compile(r"^copies table 0 n2 1 [\d.]+ "))).to_be_visible()
         expect(part(page, "nodes").get_by_role("row", name=re.compile("^n2"))).to_contain_text("down", timeout=LONG_MS)
+        expect(picture).to_have_accessible_name(re.compile(r"n2 · \d+ tablets · down"))
     finally:
         away.rename(root)
     expect(lacking).to_contain_text("Every run lies on every replica", timeout=LONG_MS)

@@ -245,3 +245,20 @@ def test_epochs_of_a_view_need_the_right_to_read_it(db: ebla.Database, node: Nod
     assert answers["reader"].status_code == httpx.codes.FORBIDDEN
     assert answers["admin"].status_code == httpx.codes.NOT_FOUND
     assert "expected a view, found a table" in answers["admin"].json()["detail"]
+
+
+def test_names_are_those_that_a_statement_may_hold(db: ebla.Database, client: httpx.Client):
+    db.sql("CREATE TABLE t (id BIGINT PRIMARY KEY, word STRING, gone STRING)")
+    db.sql("CREATE INDEX t_by_word ON t (word)")
+    db.sql("ALTER TABLE t DROP COLUMN gone")
+    db.sql("CREATE TABLE dropped (id BIGINT PRIMARY KEY)")
+    db.sql("DROP TABLE dropped")
+    found = client.get("/v1/names").json()
+    assert {name: columns for name, columns in found.items() if not name.startswith("system.")} == {"t": ["id", "word"]}
+    assert found["system.history"] == [one["name"] for one in column_rows(client, "SELECT * FROM system.history")]
+    assert {"system.views", "system.caches"} <= found.keys()
+
+
+def column_rows(client: httpx.Client, text: str) -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = client.post("/v1/sql", json={"sql": f"{text} LIMIT 1"}).json()["columns"]
+    return rows

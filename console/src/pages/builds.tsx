@@ -64,6 +64,8 @@ async function load(): Promise<Running[]> {
 }
 
 const TOKENS = 2 ** 64;
+/** How strongly a tablet is filled that is nearly covered. */
+const PARTLY = 0.9;
 
 /** A cell for each tablet of the base, as full as the tablet is covered. */
 function strip(tablets: number, segments: Row[], waiting: Set<number>): Cell[] {
@@ -75,16 +77,23 @@ function strip(tablets: number, segments: Row[], waiting: Set<number>): Cell[] {
     for (let at = Math.floor(low / width); at < tablets && at * width < high; at++)
       covered[at] = Math.max(covered[at]!, Math.min(1, (high - at * width) / width));
   }
-  return covered.map((part, at) => ({ key: String(at), lane: 0, heat: part > 0.999 ? 1 : part * 0.9, hue: 24, moving: part < 0.999 && waiting.has(at) && part > 0 }));
+  return covered.map((part, at) => ({ key: String(at), lane: 0, heat: part > 0.999 ? 1 : part * PARTLY, hue: 24, moving: part < 0.999 && waiting.has(at) && part > 0 }));
 }
 
 const LANE = [""];
 
+function covered(one: Cell): string {
+  return `tablet ${one.key}: ${one.heat === 1 ? 100 : Math.min(99, Math.round((one.heat / PARTLY) * 100))} % covered`;
+}
+
 function Build({ build: { row, kind, base, paused, tablets } }: { build: Running }) {
   const name = String(row.name);
   const done = Math.round(Number(row.percent ?? 0));
+  const mine = may("OWN", kind === "index" ? base : name);
+  const what = `ALTER ${kind === "index" ? "INDEX" : "MATERIALIZED VIEW"} ${quoted(name)}`;
+  const failed = row.phase === "failed";
   return (
-    <Panel title={name} id={`build-${name}`} more={<Buttons name={name} kind={kind} base={base} paused={paused} row={row} />}>
+    <Panel title={name} id={`build-${name}`} more={mine && <Buttons name={name} what={what} paused={paused} failed={failed} />}>
       <dl class="facts">
         <Fact name="phase">
           <Badge tone={paused ? "warn" : PHASES[String(row.phase)]}>{paused ? "paused" : String(row.phase)}</Badge>
@@ -101,30 +110,24 @@ function Build({ build: { row, kind, base, paused, tablets } }: { build: Running
         <progress value={done} max={100} aria-label={`${name}: ${done} %`} />
         <span>{done} %</span>
       </div>
-      {tablets.length > 0 && <Cells cells={tablets} lanes={LANE} label={`Tablets of ${base}: ${tablets.filter((one) => one.heat === 1).length} of ${tablets.length} covered`} />}
+      {tablets.length > 0 && <Cells cells={tablets} lanes={LANE} tip={covered} label={`Tablets of ${base}: ${tablets.filter((one) => one.heat === 1).length} of ${tablets.length} covered`} />}
       {row.detail !== null && <p class="muted">{String(row.detail)}</p>}
       {row.culprit !== null && <p class="failure">{String(row.culprit)}</p>}
+      {mine && !failed && <Pace name={name} what={what} row={row} />}
     </Panel>
   );
 }
 
-function Buttons({ name, kind, base, paused, row }: { name: string; kind: string; base: string; paused: boolean; row: Row }) {
-  if (!may("OWN", kind === "index" ? base : name)) return null;
-  const what = `ALTER ${kind === "index" ? "INDEX" : "MATERIALIZED VIEW"} ${quoted(name)}`;
-  const dismiss = row.phase === "failed";
+function Buttons({ name, what, paused, failed }: { name: string; what: string; paused: boolean; failed: boolean }) {
   return (
     <>
-      {!dismiss && (
-        <>
-          <Pace name={name} what={what} row={row} />
-          {paused ? (
-            <ChangeButton label="Resume" title={`Resume the build of ${name}`} sql={`${what} RESUME`} primary />
-          ) : (
-            <ChangeButton label="Pause" title={`Pause the build of ${name}`} sql={`${what} PAUSE`} />
-          )}
-        </>
-      )}
-      <ChangeButton label={dismiss ? "Dismiss" : "Cancel"} title={`Cancel the build of ${name}`} sql={`CANCEL BUILD ${quoted(name)}`} danger />
+      {!failed &&
+        (paused ? (
+          <ChangeButton label="Resume" title={`Resume the build of ${name}`} sql={`${what} RESUME`} primary />
+        ) : (
+          <ChangeButton label="Pause" title={`Pause the build of ${name}`} sql={`${what} PAUSE`} />
+        ))}
+      <ChangeButton label={failed ? "Dismiss" : "Cancel"} title={`Cancel the build of ${name}`} sql={`CANCEL BUILD ${quoted(name)}`} danger />
     </>
   );
 }
@@ -148,23 +151,22 @@ function Pace({ name, what, row }: { name: string; what: string; row: Row }) {
   }
 
   return (
-    <form class="row" onSubmit={retune}>
+    <form class="row pace" onSubmit={retune} aria-label={`Pace of ${name}`}>
       {PACE.map(({ option, label, least }) => (
-        <input
-          key={option}
-          class="short"
-          type="number"
-          min={least}
-          step="1"
-          aria-label={label}
-          title={label}
-          placeholder={label.toLowerCase()}
-          value={typed[option] ?? isSet(option)}
-          onInput={(event) => {
-            const value = event.currentTarget.value;
-            type((before) => ({ ...before, [option]: value }));
-          }}
-        />
+        <label key={option}>
+          {label}
+          <input
+            type="number"
+            min={least}
+            step="1"
+            placeholder="not set"
+            value={typed[option] ?? isSet(option)}
+            onInput={(event) => {
+              const value = event.currentTarget.value;
+              type((before) => ({ ...before, [option]: value }));
+            }}
+          />
+        </label>
       ))}
       <button type="submit" disabled={given.length === 0}>
         Retune

@@ -1,5 +1,5 @@
 /** The cluster: nodes, tablets, what moves, what was asked, who leads, and every decision. */
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { type Row, type Rows, type Value, get, isAdmin, literal, objects, sql } from "../api";
 import { Cells, type Cell } from "../cells";
 import { ChangeButton } from "../change";
@@ -14,20 +14,54 @@ const STATES: { [state: string]: Tone } = { normal: "good", left: "calm", done: 
 export function Cluster() {
   const tablets = useLive(() => get<Places>("/v1/tablets"), []);
   const asked = tablets.data !== null || tablets.error !== null;
+  const [down, markDown] = useState(NONE);
+  const [lacking, markLacking] = useState(NONE);
   return (
     <>
-      {asked ? <Nodes places={tablets.data} /> : <NodeList nodes={[]} places={null} />}
-      <Tablets found={tablets} />
+      {asked && <Needs />}
+      {asked ? <Nodes places={tablets.data} mark={markDown} /> : <NodeList nodes={[]} places={null} />}
+      <Tablets found={tablets} down={down} lacking={lacking} />
       {asked && (
         <>
           <Requests />
-          <Missing />
+          <Missing mark={markLacking} />
           <Work />
           <History title="History of decisions" label="Search reasons" />
         </>
       )}
     </>
   );
+}
+
+/** Names as one text, which tells whether they are others than before: the picture is drawn again only then. */
+type Names = string;
+const NONE: Names = "";
+const asNames = (names: string[]): Names => names.sort().join("\n");
+
+/** What this cluster cannot mend by itself. */
+function Needs() {
+  const found = useLive(async () => (await get<{ needs: Row[] }>("/v1/status")).needs, [], 30_000);
+  if (found.data === null || found.data.length === 0) return null;
+  return (
+    <Panel title="Needs a person">
+      <Listing
+        rows={found.data}
+        label="Needs a person"
+        mark={() => "bad"}
+        columns={[
+          { name: "subject", title: "what", of: subject },
+          { name: "reason", title: "why" },
+          { name: "hint", title: "what to do" },
+        ]}
+      />
+    </Panel>
+  );
+}
+
+/** `view card`: with a link to its page. */
+function subject(row: Row) {
+  const [kind, name] = text(row.subject).split(" ");
+  return kind === "view" && name ? <a href={`#/views/${encodeURIComponent(name)}`}>{text(row.subject)}</a> : <strong>{text(row.subject)}</strong>;
 }
 
 /** Nodes with the process of each, and which of them leads. */
@@ -50,14 +84,20 @@ async function loadNodes(): Promise<Row[]> {
   });
 }
 
-function Nodes({ places }: { places: Places | null }) {
+function Nodes({ places, mark }: { places: Places | null; mark: (down: Names) => void }) {
   const nodes = useLive(loadNodes, [], 5000);
+  const down = asNames((nodes.data ?? []).filter(isDown).map((row) => text(row.name)));
+  useEffect(() => mark(down), [down]);
   return (
     <>
       <Failure problem={nodes.error} />
       <NodeList nodes={nodes.data ?? []} places={places} />
     </>
   );
+}
+
+function isDown(node: Row): boolean {
+  return node.alive === false && node.node_state !== "left";
 }
 
 function NodeList({ nodes, places }: { nodes: Row[]; places: Places | null }) {
@@ -68,23 +108,32 @@ function NodeList({ nodes, places }: { nodes: Row[]; places: Places | null }) {
         rows={nodes}
         label="Nodes"
         empty="One moment…"
-        mark={(row) => (row.alive === false && row.node_state !== "left" ? "bad" : null)}
+        mark={(row) => (isDown(row) ? "bad" : null)}
         columns={[
           { name: "name", of: (row) => <strong>{text(row.name)}</strong> },
           { name: "node_state", title: "state", of: (row) => <Badge tone={STATES[text(row.node_state)] ?? "busy"}>{text(row.node_state)}</Badge> },
-          { name: "alive", title: "liveness", of: (row) => (row.node_state === "left" ? "–" : row.alive ? <Badge tone="good">alive</Badge> : <Badge tone="bad">{row.seen_at === null ? "down" : `silent for ${seconds(since(row.seen_at))}`}</Badge>) },
-          { name: "leads", title: "", of: (row) => (row.term !== null ? <Badge tone="busy">leads, term {number(row.term)}</Badge> : "") },
+          { name: "alive", title: "liveness", of: liveness },
           { name: "rack", title: "place", of: (row) => `${text(row.datacenter)} / ${text(row.rack)}` },
           { name: "tablets", align: "right", of: (row) => number(held.get(text(row.host_id))?.tablets ?? 0) },
           { name: "bytes", title: "data", align: "right", of: (row) => data(held.get(text(row.host_id))) },
           { name: "disk", of: (row) => <Disk disk={row.disk} /> },
           { name: "load", of: (row) => <Load load={row.load_1m} cores={row.cores} /> },
           { name: "doing", of: (row) => doing(row.doing) },
-          { name: "topology_request", title: "request", of: (row) => text(row.topology_request) },
+          ...(nodes.some((row) => row.topology_request !== null) ? [{ name: "topology_request", title: "request", of: (row: Row) => text(row.topology_request) }] : []),
           { name: "buttons", title: "", of: (row) => <NodeButtons node={row} /> },
         ]}
       />
     </Panel>
+  );
+}
+
+function liveness(node: Row) {
+  if (node.node_state === "left") return "–";
+  const silent = node.seen_at === null ? "down" : `silent for ${seconds(since(node.seen_at))}`;
+  return (
+    <>
+      {node.alive ? <Badge tone="good">alive</Badge> : <Badge tone="bad">{silent}</Badge>} {node.term !== null && <Badge tone="busy">leads, term {number(node.term)}</Badge>}
+    </>
   );
 }
 
@@ -151,32 +200,38 @@ interface Places {
 const HEAT = 0.75;
 
 /** A cell for each replica. The first replica of a tablet keeps its key wherever it lies, so that it is seen to move. */
-function cellsOf(data: Places, moving: Set<string>): Cell[] {
+function cellsOf(data: Places, moving: Set<string>, lacking: Set<string>): Cell[] {
   const cells: Cell[] = [];
+  const lacks = (key: string, lane: number) => lacking.size > 0 && lacking.has(`${key}/${data.nodes[lane]!.name}`);
   data.relations.forEach(({ name, tablets }, at) => {
     const hue = hueOf(at);
     tablets.forEach((nodes, tablet) => {
       const key = `${name}/${tablet}`;
       const moves = moving.size > 0 && moving.has(key);
-      nodes.forEach((lane, replica) => cells.push({ key: `${key}/${replica}`, lane, heat: HEAT, hue, moving: moves }));
+      nodes.forEach((lane, replica) => cells.push({ key: `${key}/${replica}`, lane, heat: HEAT, hue, moving: moves, bad: lacks(key, lane) }));
     });
   });
   return cells;
 }
 
-function Tablets({ found }: { found: Loaded<Places> }) {
+function Tablets({ found, down, lacking }: { found: Loaded<Places>; down: Names; lacking: Names }) {
   const data = found.data;
   const [cells, lanes, moves] = useMemo((): [Cell[], string[], Row[]] => {
     if (data === null) return [[], [], []];
     const moves = objects(data.transitions);
     const moving = new Set(moves.map((row) => `${text(row.relation)}/${text(row.tablet)}`));
-    const lanes = data.nodes.map((one) => `${one.name} · ${plural(one.tablets, "tablet")}${one.state === "normal" ? "" : ` · ${one.state}`}`);
-    return [cellsOf(data, moving), lanes, moves];
-  }, [data]);
+    const dead = new Set(down.split("\n"));
+    const lanes = data.nodes.map((one) => [one.name, plural(one.tablets, "tablet"), ...(one.state === "normal" ? [] : [one.state]), ...(dead.has(one.name) ? ["down"] : [])].join(" · "));
+    return [cellsOf(data, moving, new Set(lacking === NONE ? [] : lacking.split("\n"))), lanes, moves];
+  }, [data, down, lacking]);
+  const tip = (one: Cell) => {
+    const [relation, tablet] = splitKey(one.key);
+    return `${relation}, tablet ${tablet} on ${data?.nodes[one.lane]?.name}${one.moving ? ", moves" : ""}${one.bad ? ", lacks runs" : ""}`;
+  };
   return (
     <Panel title="Tablets over nodes" more={data && <Legend names={data.relations.map((one) => one.name)} />}>
       <Failure problem={found.error} />
-      {lanes.length > 0 && <Cells cells={cells} lanes={lanes} label={`Tablets over nodes: ${lanes.join("; ")}`} />}
+      {lanes.length > 0 && <Cells cells={cells} lanes={lanes} tip={tip} label={`Tablets over nodes: ${lanes.join("; ")}`} />}
       <h3>Transitions</h3>
       <Listing
         rows={moves}
@@ -186,6 +241,11 @@ function Tablets({ found }: { found: Loaded<Places> }) {
       />
     </Panel>
   );
+}
+
+/** The relation and the tablet of a cell: a name may hold a slash. */
+function splitKey(key: string): string[] {
+  return /^(.*)\/(\d+)\/\d+$/s.exec(key)?.slice(1) ?? [];
 }
 
 /** Neighbours in the list are far apart in colour. */
@@ -240,8 +300,10 @@ function Requests() {
   );
 }
 
-function Missing() {
+function Missing({ mark }: { mark: (lacking: Names) => void }) {
   const found = useLive(() => sql("SELECT * FROM system.under_replicated"), []);
+  const lacking = asNames((found.data ?? []).map((row) => `${text(row.relation)}/${text(row.tablet)}/${text(row.node)}`));
+  useEffect(() => mark(lacking), [lacking]);
   return (
     <Panel title="Under-replicated tablets">
       <Failure problem={found.error} />

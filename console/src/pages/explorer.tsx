@@ -3,8 +3,8 @@ import { useState } from "preact/hooks";
 import { type Plan, type Row, type Rows, ask, get, may, quoted } from "../api";
 import { ChangeButton } from "../change";
 import { useLive } from "../live";
-import { Badge, Cell, Empty, Failure, Freshness } from "../ui";
-import { bytes, number, plural, seconds, since } from "../words";
+import { Badge, Cell, Empty, Failure, Freshness, Since, useAge } from "../ui";
+import { bytes, number, plural, seconds } from "../words";
 import { type Filter, Filters, asFilters, asWhere, suggestIndex } from "./filters";
 
 interface Status {
@@ -32,19 +32,19 @@ export function Explorer({ name, where }: { name?: string | undefined; where?: s
         <Failure problem={status.error} />
         {status.data && (
           <>
-            <Group title="Tables" rows={status.data.tables} by="table" shown={shown} sought={sought} />
-            <Group title="Views" rows={status.data.views} by="view" shown={shown} sought={sought} />
+            <Group title="Tables" rows={status.data.tables} at={status.at} by="table" shown={shown} sought={sought} />
+            <Group title="Views" rows={status.data.views} at={status.at} by="view" shown={shown} sought={sought} />
           </>
         )}
       </aside>
       <div class="content">
-        {shown ? <Relation key={`${shown}/${where ?? ""}`} name={shown} where={where} status={status.data} /> : status.data && <Empty>There are no tables yet: CREATE TABLE makes one, on the page SQL.</Empty>}
+        {shown ? <Relation key={`${shown}/${where ?? ""}`} name={shown} where={where} status={status.data} at={status.at} /> : status.data && <Empty>There are no tables yet: CREATE TABLE makes one, on the page SQL.</Empty>}
       </div>
     </div>
   );
 }
 
-function Group({ title, rows, by, shown, sought }: { title: string; rows: Row[]; by: string; shown: string; sought: string }) {
+function Group({ title, rows, at, by, shown, sought }: { title: string; rows: Row[]; at: number; by: string; shown: string; sought: string }) {
   const found = rows.filter((row) => String(row[by]).toLowerCase().includes(sought.toLowerCase()));
   if (found.length === 0) return null;
   return (
@@ -58,9 +58,10 @@ function Group({ title, rows, by, shown, sought }: { title: string; rows: Row[];
               <a href={`#/explore/${encodeURIComponent(name)}`} aria-current={name.toLowerCase() === shown.toLowerCase() ? "true" : undefined}>
                 <span class="name">{name}</span>
                 <span class="muted size">
+                  {atMost(row)}
                   {number(row.rows)} · {bytes(row.bytes)}
                 </span>
-                {by === "view" && <Freshness age={row.age_s} />}
+                {by === "view" && (row.status === "failed" ? <Badge tone="bad">failed</Badge> : <Freshness age={row.age_s} at={at} />)}
               </a>
             </li>
           );
@@ -70,7 +71,12 @@ function Group({ title, rows, by, shown, sought }: { title: string; rows: Row[];
   );
 }
 
-function Relation({ name, where, status }: { name: string; where: string | undefined; status: Status | null }) {
+/** Rows that were written several times are counted several times, until a compaction merges them. */
+function atMost(row: Row): string {
+  return row.rows_exact === false ? "≤ " : "";
+}
+
+function Relation({ name, where, status, at }: { name: string; where: string | undefined; status: Status | null; at: number }) {
   const described = useLive(() => get<Described>(`/v1/tables/${encodeURIComponent(name)}`), [name]);
   if (described.data === null) return <Failure problem={described.error} />;
   const is = (row: Row, by: string) => String(row[by]).toLowerCase() === name.toLowerCase();
@@ -82,10 +88,16 @@ function Relation({ name, where, status }: { name: string; where: string | undef
       <header class="title">
         <h2>{described.data.name}</h2>
         <Badge>{described.data.kind}</Badge>
-        {view && <Freshness age={view.age_s} />}
+        {view?.status === "failed" && <Badge tone="bad">failed</Badge>}
+        {view && <Freshness age={view.age_s} at={at} />}
         <span class="muted">
-          {(view ?? table) && `${plural(Number((view ?? table)!.rows ?? 0), "row")} · ${bytes((view ?? table)!.bytes)}`}
-          {table && table.written_at !== null && ` · written ${seconds(since(table.written_at))} ago`}
+          {(view ?? table) && `${atMost((view ?? table)!)}${plural(Number((view ?? table)!.rows ?? 0), "row")} · ${bytes((view ?? table)!.bytes)}`}
+          {table && table.written_at !== null && (
+            <>
+              {" · written "}
+              <Since time={table.written_at} /> ago
+            </>
+          )}
         </span>
         {view && <a href={`#/views/${encodeURIComponent(described.data.name)}`}>How it is kept</a>}
       </header>
@@ -161,7 +173,7 @@ function FirstRows({ relation, where: given, indexes }: { relation: Described; w
       <Failure problem={problem} />
       {answer && (
         <>
-          <Path answer={answer} relation={relation} indexes={indexes} filters={filters} order={order} created={live.reload} />
+          <Path answer={answer} at={live.at} relation={relation} indexes={indexes} filters={filters} order={order} created={live.reload} />
           <Grid rows={answer.rows} order={order} sort={sorted} label={`First rows of ${relation.name}`} />
           <div class="row pager">
             <button type="button" disabled={pages.length === 0} onClick={() => turn(pages.slice(0, -1))}>
@@ -180,9 +192,10 @@ function FirstRows({ relation, where: given, indexes }: { relation: Described; w
   );
 }
 
-function Path(given: { answer: Answer; relation: Described; indexes: string[]; filters: Filter[]; order: string[]; created: () => void }) {
+function Path(given: { answer: Answer; at: number; relation: Described; indexes: string[]; filters: Filter[]; order: string[]; created: () => void }) {
   const { answer, relation } = given;
   const { plan, took_ms, applied_version, age_s, version } = answer.rows;
+  const age = useAge(age_s, given.at);
   if (plan === undefined) return null;
   const columns = isScan(plan) ? suggestIndex(given.filters, given.order) : [];
   const name = [relation.name, "by", ...columns.map((one) => one.replace(/ DESC$/, ""))].join("_").replaceAll(/[^A-Za-z0-9_]/g, "_");
@@ -196,7 +209,7 @@ function Path(given: { answer: Answer; relation: Described; indexes: string[]; f
       </span>
       {applied_version !== undefined ? (
         <span>
-          applied version {number(applied_version)}, {age_s ? `${seconds(age_s)} old` : "up to date"}
+          applied version {number(applied_version)}, {age ? `${seconds(age)} old` : "up to date"}
         </span>
       ) : (
         <span>version {number(version)}</span>

@@ -1,8 +1,9 @@
 /** SQL: statements, their results, and those of before. */
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Problem, type Rows, ask, get, sql } from "../api";
-import type { Editor, Statement } from "../editor";
+import { Problem, type Rows, ask, get } from "../api";
+import type { Editor, Names, Statement } from "../editor";
 import { BEFORE, TEXT } from "../kept";
+import { numbers } from "../live";
 import { Badge, Empty, Failure, Panel } from "../ui";
 import { firstLine, plural, seconds } from "../words";
 import { Grid } from "./explorer";
@@ -39,13 +40,17 @@ export function Statements() {
       const text = localStorage.getItem(TEXT) ?? "SHOW TABLES;\nSELECT * FROM system.history ORDER BY version DESC LIMIT 20;\n";
       editor.current = new Editor(place.current, text, () => run.current(), (now) => localStorage.setItem(TEXT, now));
       begin(true);
-      void names().then((found) => editor.current?.complete(found), () => {});
     });
     return () => {
       over = true;
       editor.current?.close();
     };
   }, []);
+
+  const tables = numbers.value?.exclusive_version; // grows with every table that is made, changed or dropped
+  useEffect(() => {
+    if (ready) void get<Names>("/v1/names").then((found) => editor.current?.complete(found), () => {});
+  }, [ready, tables]);
 
   async function runAll(): Promise<void> {
     const statements = editor.current?.statements() ?? [];
@@ -118,7 +123,7 @@ export function Statements() {
 
   return (
     <>
-      <Panel title="Statements" more={<span class="muted">Ctrl + Enter runs what is selected, or all</span>}>
+      <Panel title="Statements" more={<span class="muted">Ctrl + Enter runs what is selected, or all. Esc, then Tab, leaves the editor.</span>}>
         <div ref={place} class="editor" />
         <div class="row">
           <button type="button" class="primary" disabled={busy || !ready} onClick={() => void runAll()}>
@@ -203,15 +208,4 @@ async function save(result: Result, { accept, suffix }: Format): Promise<undefin
   link.download = `result.${suffix}`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-}
-
-/** Columns by relation, for completion. */
-async function names(): Promise<{ [relation: string]: string[] }> {
-  const rows = await sql(
-    "SELECT r.name AS relation, c.name AS column_name FROM system.relations r JOIN system.columns c ON c.relation_id = r.relation_id " +
-      "WHERE r.dropped_version IS NULL AND r.kind <> 'index' AND c.end_version > 4000000000000000000 AND NOT c.hidden",
-  );
-  const found: { [relation: string]: string[] } = {};
-  for (const row of rows) (found[String(row.relation)] ??= []).push(String(row.column_name));
-  return found;
 }

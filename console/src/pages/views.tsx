@@ -1,11 +1,11 @@
 /** Views: what depends on what, and of one view how it is kept. */
 import { useMemo } from "preact/hooks";
-import { type Row, type Rows, get, literal, may, objects, quoted, sql } from "../api";
+import { type Row, type Rows, type Value, get, literal, may, nodeTime, objects, quoted, sql } from "../api";
 import { ChangeButton, type Said } from "../change";
 import { Chart } from "../chart";
 import { ageOverTime } from "../freshness";
 import { type Edge, Graph, type Node } from "../graph";
-import { useLive } from "../live";
+import { useClock, useLive } from "../live";
 import { Badge, Empty, Fact, Failure, Freshness, Listing, Panel, type Tone } from "../ui";
 import { firstLine, number, seconds, text, time } from "../words";
 
@@ -14,6 +14,7 @@ const TONES: { [status: string]: Tone } = { ready: "good", building: "busy", fai
 export function Views({ name }: { name?: string | undefined }) {
   const views = useLive(() => sql("SELECT * FROM system.views ORDER BY name"), []);
   const graph = useLive(dependencies, []);
+  const now = useClock(views.data?.some((row) => Number(row.age_s) > 0) ?? false);
   const shown = views.data?.find((row) => String(row.name).toLowerCase() === name?.toLowerCase());
   return (
     <>
@@ -21,7 +22,7 @@ export function Views({ name }: { name?: string | undefined }) {
         <Failure problem={graph.error} />
         {graph.data && (
           <Graph
-            nodes={graph.data.nodes.map((one) => marked(one, views.data))}
+            nodes={graph.data.nodes.map((one) => marked(one, views.data, now - views.at))}
             edges={graph.data.edges}
             shown={name}
             href={(node) => (node.kind === "view" ? `#/views/${encodeURIComponent(node.name)}` : `#/explore/${encodeURIComponent(node.note && node.kind === "index" ? (graph.data!.bases.get(node.id) ?? node.name) : node.name)}`)}
@@ -29,15 +30,17 @@ export function Views({ name }: { name?: string | undefined }) {
         )}
       </Panel>
       <Failure problem={views.error} />
-      {shown ? <View key={String(shown.name)} view={shown} /> : views.data && <All views={views.data} />}
+      {name && views.data && !shown && <p class="failure" role="alert">There is no view {name}.</p>}
+      {shown ? <View key={String(shown.name)} view={shown} at={views.at} /> : views.data && <All views={views.data} at={views.at} />}
     </>
   );
 }
 
-function marked(node: Node, views: Row[] | null): Node {
+/** With the age of a view, which has grown since it was asked for. */
+function marked(node: Node, views: Row[] | null, passed_ms: number): Node {
   const view = node.kind === "view" ? views?.find((row) => row.name === node.name) : undefined;
   if (view === undefined) return node;
-  const age = typeof view.age_s === "number" && view.age_s > 0.001 ? `${seconds(view.age_s)} old` : "up to date";
+  const age = typeof view.age_s === "number" && view.age_s > 0.001 ? `${seconds(view.age_s + Math.max(0, passed_ms) / 1000)} old` : "up to date";
   return { ...node, tone: TONES[String(view.status)] ?? "calm", note: view.status === "ready" ? age : String(view.status) };
 }
 
@@ -67,7 +70,7 @@ async function dependencies(): Promise<Dependencies> {
   return { nodes, edges, bases: new Map(indexes.map((row) => [Number(row.index_id), names.get(Number(row.base_id)) ?? ""])) };
 }
 
-function All({ views }: { views: Row[] }) {
+function All({ views, at }: { views: Row[]; at: number }) {
   return (
     <Panel title="Views">
       <Listing
@@ -78,7 +81,7 @@ function All({ views }: { views: Row[] }) {
         columns={[
           { name: "name", of: (row) => <a href={`#/views/${encodeURIComponent(String(row.name))}`}>{String(row.name)}</a> },
           { name: "status", of: (row) => <Badge tone={TONES[String(row.status)]}>{String(row.status)}</Badge> },
-          { name: "age_s", title: "freshness", of: (row) => <Freshness age={row.age_s} /> },
+          { name: "age_s", title: "freshness", of: (row) => <Freshness age={row.age_s} at={at} /> },
           { name: "handler" },
           { name: "rows_changed", title: "rows changed", align: "right", of: (row) => number(row.rows_changed) },
           { name: "epochs", align: "right", of: (row) => number(row.epochs) },
@@ -97,7 +100,7 @@ function lastEpoch(view: Row): string {
 
 // ---- one view --------------------------------------------------------------------------------------------
 
-function View({ view }: { view: Row }) {
+function View({ view, at }: { view: Row; at: number }) {
   const name = String(view.name);
   const of = quoted(name);
   return (
@@ -118,7 +121,7 @@ function View({ view }: { view: Row }) {
             <Badge tone={TONES[String(view.status)]}>{String(view.status)}</Badge>
           </Fact>
           <Fact name="freshness">
-            <Freshness age={view.age_s} />
+            <Freshness age={view.age_s} at={at} />
           </Fact>
           <Fact name="applied version">{number(view.applied_version)}</Fact>
           <Fact name="handler">{String(view.handler)}</Fact>
@@ -134,7 +137,7 @@ function View({ view }: { view: Row }) {
         <pre class="sql">{String(view.definition)}</pre>
       </Panel>
       <Followed name={name} definition={String(view.definition)} />
-      <Epochs name={name} />
+      <Epochs name={name} age={view.age_s} />
     </>
   );
 }
@@ -221,9 +224,10 @@ function Followed({ name, definition }: { name: string; definition: string }) {
 
 // ---- epochs and freshness --------------------------------------------------------------------------------
 
-function Epochs({ name }: { name: string }) {
+function Epochs({ name, age }: { name: string; age: Value | undefined }) {
   const found = useLive(() => epochs(name), [name]);
-  const points = useMemo(() => (found.data ? ageOverTime(found.data.writes, found.data.epochs, found.at / 1000) : []), [found.data]);
+  const now = Math.max(found.at, useClock(Number(age) > 0));
+  const points = useMemo(() => (found.data ? ageOverTime(found.data.writes, found.data.epochs, nodeTime(now) / 1000) : []), [found.data, now]);
   return (
     <>
       <Panel title="Freshness over time">

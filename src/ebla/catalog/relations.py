@@ -11,7 +11,7 @@ from ebla.catalog import schema as s
 from ebla.catalog.reads import called
 from ebla.catalog.rows import State, find, one, values
 from ebla.errors import UnknownNameError
-from ebla.model.relation import Kind
+from ebla.model.relation import FOREVER, Kind
 from ebla.model.tasks import Replica
 
 
@@ -38,6 +38,15 @@ def horizons(state: State, relation: RelationId | None) -> dict[RelationId, int]
 def kinds(state: State, relations: Iterable[RelationId]) -> dict[RelationId, Kind]:
     found = find(state, s.relations, relation_id=frozenset(relations))
     return {RelationId(row.relation_id): Kind(row.kind) for row in found}
+
+
+def column_names(state: State) -> dict[str, list[str]]:
+    """Of each living table and view, the columns that a query can name, in their order."""
+    found: dict[int, list[str]] = {}
+    for row in find(state, s.columns, "ordinal", end_version=FOREVER, hidden=False):
+        found.setdefault(row.relation_id, []).append(row.name)
+    named = (row for row in rows(state) if row.kind != Kind.INDEX.value)
+    return {row.name: found.get(row.relation_id, []) for row in named}
 
 
 def inputs(state: State, views: Collection[RelationId] | None = None) -> dict[RelationId, list[RelationId]]:

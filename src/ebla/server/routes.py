@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ebla.server import changes, events, health, history, query, sql, status, tables, tablets
+from ebla.server import changes, events, health, history, names, query, sql, status, tables, tablets
 
-ROUTERS = tuple(one.router for one in (health, sql, query, tables, changes, events, status, tablets, history))
+ROUTERS = tuple(one.router for one in (health, sql, query, tables, names, changes, events, status, tablets, history))
