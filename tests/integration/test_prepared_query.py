@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -52,6 +53,29 @@ def test_each_run_has_its_own_rows(session: SparkSession):
     nothing = prepared.run([rows(session, LINES), bob])
     assert (nothing.num_rows, nothing.schema.types) == (0, [pa.int64(), pa.int64(), pa.string()])
     assert found(prepared.run([rows(session, LINES, (1, 5)), ada])) == [(1, 20, "Ada")]
+
+
+def test_results_come_as_a_whole_and_not_byte_by_byte(session: SparkSession, monkeypatch: pytest.MonkeyPatch):
+    """Several batches of Arrow, and none."""
+
+    def refused(encoded: str) -> bytes:
+        pytest.fail("Py4J decodes bytes one by one")
+
+    prepared = PreparedQuery(session, [LINES], lambda frames: frames[0].selectExpr("id", "q + 1 AS more"))
+    monkeypatch.setattr("py4j.protocol.decode_bytearray", refused)
+    folder = Path(session.sparkContext._temp_dir)
+    before = set(folder.iterdir())
+    for count in (25_000, 0, 1):
+        values = [(n, None if n % 7 == 0 else n) for n in range(count)]
+        table = prepared.run([rows(session, LINES, *values)])
+        assert found_pairs(table) == [(n, None if q is None else q + 1) for n, q in values]
+        assert (table.column("id").num_chunks > 1) is (count > 10_000)
+    assert set(folder.iterdir()) == before
+
+
+def found_pairs(table: pa.Table) -> list[tuple[int, int | None]]:
+    pairs = zip(table["id"].to_pylist(), table["more"].to_pylist(), strict=True)
+    return sorted(pairs, key=lambda pair: pair[0])
 
 
 def test_a_run_that_fails_says_what_spark_says_and_the_next_one_works(session: SparkSession):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import ebla
+from ebla.base.services import Rank
 from ebla.errors import CatalogUnavailableError, ConflictError
 from ebla.node import compactor
 from ebla.node.compactor import Compactor
@@ -78,6 +79,19 @@ def test_no_other_relation_is_looked_at_behind_a_stop(service: Compactor, monkey
     service.want("b")
     service.step(0.0)
     assert looked == ["a"]
+
+
+def test_compaction_gives_way_to_a_flush(db: ebla.Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    services, seen = db.context.services, list[bool]()
+
+    def flush(*names: str) -> list[object]:
+        seen.append(services.should_yield(Rank.COMPACTION))
+        return []
+
+    monkeypatch.setattr(db.epochs, "flush", flush)
+    db.sql("FLUSH")
+    assert seen == [True]
+    assert not services.should_yield(Rank.COMPACTION)
 
 
 def test_a_catalog_that_does_not_answer_makes_nothing_forgotten(

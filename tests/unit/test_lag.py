@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import ebla
-from ebla.base.services import Scheduler
+from ebla.base.services import Rank, Scheduler
 from ebla.catalog.lag import HOLD_S_MAX, LOOK_S, Lag, is_too_great, publish, withdraw
 from ebla.catalog.store import Catalog
 from ebla.node.runner import Runner
@@ -148,3 +149,33 @@ def test_the_runner_looks_as_often_as_the_settings_say(tmp_path: Path) -> None:
         runner = Runner(db.context, Epochs(db.context))
         now_s = db.context.services.clock()
         assert now_s < runner.step(now_s) <= db.context.services.clock() + 0.2
+
+
+def test_compaction_waits_until_the_runner_has_looked(tmp_path: Path) -> None:
+    """One commit wakes both. Otherwise a piece of compaction would have the cores when the epoch begins."""
+    order: list[str] = []
+
+    class Looking(Runner):
+        wanted = True
+
+        def _look(self, now_s: float) -> None:
+            order.append(self.name)
+
+    class Compaction:
+        name = "compaction"
+        wanted = True
+
+        def step(self, now_s: float) -> None:
+            order.append(self.name)
+
+        def stop(self) -> None: ...
+
+    with ebla.connect(str(tmp_path / "warehouse"), auto_refresh=False) as db:
+        services = Scheduler(lambda: 100.0, threads=False)
+        context = replace(db.context, services=services)
+        services.add(Compaction(), rank=Rank.COMPACTION)
+        Looking(context, Epochs(context))
+        services.wake("compaction")
+        services.wake("runner")
+        services.run_due()
+    assert order == ["runner", "compaction"]

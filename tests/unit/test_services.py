@@ -215,6 +215,52 @@ def test_epochs_go_before_compaction_and_compaction_comes_to_its_turn(services: 
     assert not services.should_yield(Rank.COMPACTION)
 
 
+def test_what_a_user_waits_for_goes_before_steps_of_later_ranks(services: Scheduler, clock: Clock) -> None:
+    compaction, epoch = Work(name="compaction"), Work(name="epoch")
+    services.add(compaction, rank=Rank.COMPACTION)
+    services.add(epoch, rank=Rank.EPOCH)
+    with services.requested(Rank.EPOCH):
+        services.wake("compaction", "epoch")
+        assert services.should_yield(Rank.COMPACTION)
+        services.run_due()
+        clock.now_s += END_S - 1  # it began before, so its end is waited for
+        services.run_due()
+        assert (epoch.count, compaction.count) == (1, 0)
+    assert not services.should_yield(Rank.COMPACTION)
+    services.run_due()
+    assert compaction.count == 1
+
+
+def test_what_a_user_waits_for_is_not_waited_for_for_ever(services: Scheduler, clock: Clock) -> None:
+    compaction = Work(name="compaction")
+    services.add(compaction, rank=Rank.COMPACTION)
+    with services.requested(Rank.EPOCH):
+        services.wake("compaction")
+        services.run_due()
+        clock.now_s += END_S
+        services.run_due()
+        assert compaction.count == 1
+
+
+def test_a_step_that_gave_way_begins_when_what_a_user_waited_for_has_ended(clock: Clock) -> None:
+    begun, services = threading.Event(), Scheduler(clock)
+
+    class Compaction(Work):
+        def step(self, now_s: float) -> float | None:
+            begun.set()
+            return super().step(now_s)
+
+    services.add(Compaction(name="compaction"), rank=Rank.COMPACTION)
+    try:
+        with services.requested(Rank.EPOCH):
+            services.wake("compaction")
+            clock.now_s += GIVE_WAY_S + 1
+            services.notify()
+        assert begun.wait(WAIT_S)  # by itself it would look again in a minute
+    finally:
+        services.close()
+
+
 def test_a_step_begins_when_the_one_that_goes_first_has_ended(threads: Scheduler) -> None:
     entered, go, done = threading.Event(), threading.Event(), threading.Event()
 

@@ -8,6 +8,7 @@ wake-up and ends with the last service of the lane. A service whose steps take l
 only renew something share the lane `hearts`.
 
 A service of a rank gives way to those of ranks before its own: its step begins when none of theirs runs or is due.
+Work of a rank that a user waits for, in a thread of no service, counts as a step that runs (`requested`).
 Where their steps follow each other it waits for `GIVE_WAY_S`, and then for the end of a step that runs (`END_S` at
 most), so that it comes to its turn under any load. A step that takes long asks `should_yield` between its pieces, and
 ends early.
@@ -17,11 +18,12 @@ Without threads a test runs the same services: it moves the clock and calls `run
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
@@ -108,6 +110,16 @@ class _Entry:
     def next_s(self) -> float:
         return max(self.not_before_s, -math.inf if self.woken else min(self.due_s, self.asked_s))
 
+    def usage(self) -> ServiceUsage:
+        return ServiceUsage(
+            name=self.service.name,
+            stepping=self.stepping,
+            failures=self.failures,
+            steps=self.steps,
+            stepped_s=self.stepped_s,
+            gave_way_s=self.gave_way_s,
+        )
+
 
 @dataclass(slots=True, eq=False)
 class _Lane:
@@ -118,6 +130,14 @@ class _Lane:
 
     def first(self) -> _Entry | None:
         return min(self.entries, key=lambda entry: entry.next_s, default=None)
+
+
+def _running(
+    entries: Iterable[_Entry], requested: Iterable[tuple[Rank, float]], before_s: float = math.inf
+) -> set[Rank | None]:
+    """The ranks of steps, and of work that was requested, that run and began before a moment."""
+    work = [*((one.rank, one.began_s) for one in entries if one.stepping), *requested]
+    return {rank for rank, began_s in work if began_s < before_s}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +165,7 @@ class Scheduler:
         """Notified behind each step, and when services are stopped."""
         self._entries: dict[str, _Entry] = {}
         self._lanes: dict[str, _Lane] = {}
+        self._requested: list[tuple[Rank, float]] = []
         self._closing = False
 
     def add(
@@ -225,7 +246,7 @@ class Scheduler:
         if entry is None or entry.next_s > now_s:
             return None
         held_s = now_s if entry.held_s is None else entry.held_s
-        running = [one.rank for one in self._entries.values() if one.stepping and one.began_s < held_s + GIVE_WAY_S]
+        running = _running(self._entries.values(), self._requested, before_s=held_s + GIVE_WAY_S)
         if gives_way(entry.rank, self._at_work(), now_s - held_s, running):
             entry.held_s = held_s
             return None
@@ -244,7 +265,20 @@ class Scheduler:
     def _at_work(self) -> set[Rank | None]:
         """The ranks of which a step runs or is due. Under the lock."""
         now_s = self.clock()
-        return {entry.rank for entry in self._entries.values() if entry.stepping or entry.next_s <= now_s}
+        due = {entry.rank for entry in self._entries.values() if entry.next_s <= now_s}
+        return due | _running(self._entries.values(), self._requested)
+
+    @contextlib.contextmanager
+    def requested(self, rank: Rank) -> Iterator[None]:
+        """Work that a user waits for goes first as a step of this rank does, from now to its end."""
+        with self._lock:
+            self._requested.append(work := (rank, self.clock()))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._requested.remove(work)
+                self.notify()
 
     def should_yield(self, rank: Rank) -> bool:
         """Whether a step of this rank is to end early: one of a rank before it runs or is due."""
@@ -275,9 +309,7 @@ class Scheduler:
                 entry.due_s = math.inf if due_s is None else due_s
                 if failures:
                     entry.due_s = entry.not_before_s = self.clock() + entry.backoff.after(failures)
-                self._changed.notify_all()
-                for lane in self._lanes.values():  # those that gave way to it
-                    lane.changed.notify_all()
+                self.notify()
 
     def run_due(self) -> int:
         """Without threads: every step that is due now, one after the other; how many there were."""
@@ -306,26 +338,17 @@ class Scheduler:
     def spent(self) -> list[ServiceUsage]:
         """What each service has done, by name."""
         with self._lock:
-            return [
-                ServiceUsage(
-                    name=name,
-                    stepping=e.stepping,
-                    failures=e.failures,
-                    steps=e.steps,
-                    stepped_s=e.stepped_s,
-                    gave_way_s=e.gave_way_s,
-                )
-                for name, e in sorted(self._entries.items())
-            ]
+            return [entry.usage() for _, entry in sorted(self._entries.items())]
 
     def is_stepping(self, name: str) -> bool:
         with self._lock:
             return name in self._entries and self._entries[name].stepping
 
     def notify(self) -> None:
-        """Have those look again who wait for a condition."""
+        """Have those look again who wait for a condition, or for the end of what goes before them."""
         with self._lock:
-            self._changed.notify_all()
+            for condition in (self._changed, *(lane.changed for lane in self._lanes.values())):
+                condition.notify_all()
 
     def wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Wait until a condition holds that steps, stops and `notify` may change; whether it does."""

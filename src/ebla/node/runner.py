@@ -53,7 +53,8 @@ class Runner:
         self._next_try_us: int | None = None
         """When a view in trouble is tried again, by the catalog's clock."""
         self._period_s = context.settings.jobs_period_s
-        context.services.add(self, backoff=Backoff(self._period_s, self._period_s))
+        # A commit wakes compaction, too: until the runner has looked, and woken the epochs behind it, that waits.
+        context.services.add(self, backoff=Backoff(self._period_s, self._period_s), rank=Rank.EPOCH)
 
     @property
     def wanted(self) -> bool:

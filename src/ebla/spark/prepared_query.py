@@ -10,6 +10,9 @@ settings of the session: a query that has one of them is planned every time.
 from __future__ import annotations
 
 import contextlib
+import os
+import struct
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 
 Query = Callable[[Sequence["DataFrame"]], "DataFrame"]
 """A query over its inputs."""
+
+
+_SIZE = struct.Struct(">i")
+"""How many bytes come next, as the JVM writes it."""
 
 
 class Rows:
@@ -93,11 +100,11 @@ class PreparedQuery:
                     leaf.put(rows)
                 active = java_class(self._session, "org.apache.spark.sql.classic.SparkSession")
                 active.setActiveSession(self._session._jsparkSession)  # a copy of a plan belongs to this one
-                found = self._result.toArrowBatchRdd(self._plan.clone()).collect()
+                found = self._result.toArrowBatchRdd(self._plan.clone()).toJavaRDD().collect()
             finally:
                 for leaf in self._leaves:
                     leaf.clear()
-        batches = [pa.ipc.read_record_batch(pa.py_buffer(batch), self._columns) for batch in found]
+        batches = [pa.ipc.read_record_batch(batch, self._columns) for batch in _received(self._session, found)]
         return pa.Table.from_batches(batches, self._columns)
 
     @contextlib.contextmanager
@@ -112,6 +119,28 @@ class PreparedQuery:
             yield
         finally:
             context.setLocalProperties(before)
+
+
+def _received(session: SparkSession, batches: Any) -> list[pa.Buffer]:
+    """A list of the JVM with arrays of bytes, through a file.
+
+    Py4J would give the bytes out one by one: a call of Python for each of them.
+    """
+    rows = java_class(session, "PythonUtils").toSeq(batches).iterator()
+    handle, path = tempfile.mkstemp(dir=session.sparkContext._temp_dir)
+    try:
+        with os.fdopen(handle, "rb") as file:
+            out = java_class(session, "java.io.DataOutputStream")(java_class(session, "java.io.FileOutputStream")(path))
+            try:
+                java_class(session, "org.apache.spark.api.python.PythonRDD").writeIteratorToStream(rows, out)
+            finally:
+                out.close()
+            found: list[pa.Buffer] = []
+            while size := file.read(_SIZE.size):
+                found.append(pa.py_buffer(file.read(*_SIZE.unpack(size))))
+    finally:
+        os.remove(path)
+    return found
 
 
 def _in_one_task(session: SparkSession, plan: Any) -> Any:

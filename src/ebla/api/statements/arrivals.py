@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ebla.base.services import Rank
 from ebla.catalog import reads
 from ebla.errors import EblaError, ViewStoppedError
 from ebla.model.relation import Kind
@@ -37,7 +38,8 @@ class Arrivals:
         for view in self._require(names):
             if view.building:
                 raise _stopped(view.relation.name, None if view.position is None else view.position.message)
-        done = self._epochs.flush(*names)
+        with self._context.services.requested(Rank.EPOCH):
+            done = self._epochs.flush(*names)
         asked = {n.lower() for n in names}
         for one in done:
             if one.stopped and one.view.lower() in asked:
