@@ -18,6 +18,7 @@ from ebla.model.lifecycle.tablet import Stage
 from ebla.model.relation import Relation
 from ebla.model.tasks import Build, Replica, Task
 from ebla.model.topology import Outcome, RequestKind, RequestState, Tablet, Transition, TransitionKind
+from ebla.topology import loader
 from support.catalogs import (
     NODE,
     add,
@@ -444,3 +445,24 @@ def test_the_topology_says_what_it_is_in_the_middle_of(catalog: Catalog, target:
             advance(catalog, one, to)
         end(catalog, one)
         assert said() == {back}
+
+
+def test_what_a_tablet_lacks_is_counted_anew_unless_its_copies_are_being_made(catalog: Catalog, target: Relation):
+    """The count reads all runs of the tablet: beside writers, with every look of the leader."""
+    add(catalog, run(target.id, id="r1", tablet=0, nodes=(A, B)), run(target.id, id="r2", tablet=0, nodes=(A, B)))
+    place = begin(catalog, target)
+    for stage in (S.WRITE_BOTH_READ_OLD, S.STREAMING):
+        advance(catalog, place, stage)
+
+    def lacking(counted: dict[Tablet, int], *copied: Tablet) -> dict[Tablet, int]:
+        with catalog.reading() as connection:
+            now = catalog.clock()
+            found = loader.load(connection, now, counted=counted, is_copied=lambda one: one.tablet in copied)
+        return dict(found.lacking)
+
+    assert lacking({}) == lacking({}, place) == {place: 2}  # the first time it has to be counted
+    copy(catalog, target, C, ["r1"], of(catalog, place).session)
+    assert lacking({place: 2}, place) == {place: 2}
+    assert lacking({place: 2}) == {place: 1}
+    copy(catalog, target, C, ["r2"], of(catalog, place).session)
+    assert lacking({place: 2}) == lacking({place: 0}, place) == {place: 0}

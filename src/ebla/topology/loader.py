@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from ebla.base.ids import NodeId, RelationId, Version
 from ebla.catalog import cdc, layouts, processes, tablet_copies, topology
@@ -23,11 +23,14 @@ def load(
     rebuilt: Mapping[int, RebuildResult] | None = None,
     paused: Mapping[Tablet, frozenset[NodeId | None]] | None = None,
     sizes: layouts.Sizes | None = None,
+    counted: Mapping[Tablet, int] | None = None,
+    is_copied: Callable[[Transition], bool] = lambda one: False,
 ) -> Topology:
     """All that a step is decided from. `own` are nodes of the process `holder`, which loads: it is alive, and sees what
     it reads. Of other processes of the same nodes their rows tell it.
 
-    `sizes`: those of tablets as they were a while ago, which saves reading all runs.
+    `sizes`: those of tablets as they were a while ago, which saves reading all runs. `counted`: how many copies tablets
+    lacked a while ago, which saves reading theirs for those that this process copies meanwhile (`is_copied`).
     """
     version = topology.version(state)
     living = processes.alive(state, now)
@@ -38,6 +41,7 @@ def load(
     moving = topology.transitions(state)
     members = topology.members(state)
     placed = layouts.layouts(state, sizes or {})
+    before = counted or {}
     dead = [node for node, member in members.items() if is_member(member.state) and node not in seen]
     return Topology(
         version=version,
@@ -55,7 +59,11 @@ def load(
         empty=layouts.empty_tablets(state, placed.values(), seen.keys()),
         unpublished=tuple(cdc.unpublished_generations(state)),
         oldest_open=oldest_open(state, {relation for relation, _ in moving}, now) if moving else None,
-        lacking={place: _count_missing(state, one) for place, one in moving.items() if one.stage is Stage.STREAMING},
+        lacking={
+            place: (before.get(place) if is_copied(one) else None) or _count_missing(state, one)
+            for place, one in moving.items()
+            if one.stage is Stage.STREAMING
+        },
     )
 
 

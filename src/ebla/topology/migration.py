@@ -65,6 +65,12 @@ class Migration:
         self.waited_for = barrier.waited_for(topology)
         self._abort_late(topology)
 
+    def is_copied(self, one: Transition) -> bool:
+        """Whether this process copies what the tablet lacks, or what comes before it to the same node: it lacks copies
+        until then. The end of that is news, or the next round finds it."""
+        with self._lock:
+            return one.session in self._under_way or _place(one) in self._under_way.values()
+
     def still_waits(self, connection: Connection) -> bool:
         """Whether the step that waited for transactions alone still does."""
         if self.waited_for is None:
@@ -79,7 +85,7 @@ class Migration:
 
     def _begin(self, one: Transition, session: str) -> None:
         with self._lock:
-            place = one.tablet[0], None if one.pending is None else one.pending.host
+            place = _place(one)
             busy = session in self._under_way or place in self._under_way.values()
             if busy or len(self._under_way) >= STREAMS_MAX or self._stopping.is_set():
                 return
@@ -130,3 +136,7 @@ class Migration:
         waiting = [one.since for one in topology.transitions.values() if passed < one.since]
         if waiting:
             blockers.pass_by(self._host, self._relations, max(waiting))
+
+
+def _place(one: Transition) -> Place:
+    return one.tablet[0], None if one.pending is None else one.pending.host

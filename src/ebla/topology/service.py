@@ -23,7 +23,7 @@ from ebla.catalog import cdc, layouts, resizes
 from ebla.catalog import topology as stored_topology
 from ebla.errors import EblaError, StaleTermError
 from ebla.model import changes as c
-from ebla.model.topology import LEASE, Layout, RequestKind, Topology
+from ebla.model.topology import LEASE, Layout, RequestKind, Tablet, Topology
 from ebla.topology import coordinator, loader
 from ebla.topology.migration import STREAMS_MAX, Migration
 from ebla.topology.ports import Host, Threads
@@ -71,6 +71,8 @@ class Coordination:
         """Of tablets, as they were when they were last due."""
         self._layouts: Mapping[RelationId, Layout] = {}
         """Those of the last state."""
+        self._counted: Mapping[Tablet, int] = {}
+        """How many copies tablets lacked in it."""
         self._undecided: Topology | None = None
         """The last state that gave no reason to a step: as long as it stays, nothing is decided again."""
         self._pause_s = POLL_S
@@ -184,7 +186,10 @@ class Coordination:
             rebuilt=self._rebuilds.done,
             paused=self.pauses.at(host.services.clock()),
             sizes=self._sizes,
+            counted=self._counted,
+            is_copied=self._migration.is_copied,
         )
+        self._counted = state.lacking
         self._sizes = {relation: layout.bytes for relation, layout in state.layouts.items()}
         before = self._layouts
         kept = {
