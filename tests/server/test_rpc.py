@@ -93,3 +93,11 @@ def test_tasks_of_a_build_are_done_where_their_tablets_lie(nodes: Nodes, spark: 
     one.sql("CREATE MATERIALIZED VIEW v AS SELECT id, n + 1 AS m FROM t WHERE n > 0")
     assert sorted(one.sql("SELECT * FROM v").rows()) == [(i, i % 3 + 1) for i in range(100) if i % 3]
     assert one.builder.called._all() or two.builder.called._all(), "expected a call to another process"
+
+
+def test_clients_end_idle_connections_before_a_node_does(db: ebla.Database):
+    """A file that is put on a connection which the node ends at that moment is lost, and cannot be sent again."""
+    ends_s = httpx.Limits().keepalive_expiry
+    assert ends_s is not None
+    with Listener(create_app(db, Options(users=False)), Address(port=0)) as listener:
+        assert listener._server.config.timeout_keep_alive > 2 * ends_s

@@ -17,6 +17,9 @@ from ebla.errors import NodeUnavailableError, UsageError
 START_S = 30.0
 STOP_S = 10
 """How long requests that run are waited for when the listener stops."""
+KEEP_ALIVE_S = 60
+"""How long a connection without a request stays. Clients end theirs earlier: one that both end at the same moment would
+take a request with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,7 @@ class Listener:
                 ssl_certfile=address.tls_cert,
                 ssl_keyfile=address.tls_key,
                 timeout_graceful_shutdown=STOP_S,
+                timeout_keep_alive=KEEP_ALIVE_S,
             )
         )
         self._thread = threading.Thread(

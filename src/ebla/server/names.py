@@ -7,12 +7,14 @@ from fastapi import APIRouter
 from ebla.api import system
 from ebla.catalog import relations
 from ebla.server.dependencies import CallerDep, PoolDep
-from ebla.server.openapi import PROBLEMS
+from ebla.server.openapi import PROBLEMS, answered
 
 router = APIRouter(prefix="/v1", tags=["tables"])
 
+EXAMPLE = {"orders": ["id", "customer", "total"], "system.history": ["version", "reason"]}
 
-@router.get("/names", responses=PROBLEMS)
+
+@router.get("/names", responses={**answered(EXAMPLE), **PROBLEMS})
 async def names(pool: PoolDep, caller: CallerDep) -> dict[str, list[str]]:
     """The columns of every table and view, and of the system tables, by name."""
 
