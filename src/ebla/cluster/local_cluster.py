@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ebla.base.system_processes import is_there
+from ebla.base.system_processes import has_ended, is_there
 from ebla.cluster import spark_standalone
 from ebla.cluster.detached_process import DetachedProcess
 from ebla.cluster.place import Place
@@ -328,9 +328,7 @@ def end(pid: int, number: signal.Signals, timeout_s: float) -> None:
     """Send a signal and wait for the end; what does not end in time is killed."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    until = time.monotonic() + timeout_s
-    while is_there(pid) and time.monotonic() < until:
-        time.sleep(0.05)
+    has_ended(pid, timeout_s)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)  # a child of this process: others see that it is gone
     with contextlib.suppress(ProcessLookupError):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ebla.base.system_processes import is_there
+from ebla.base.system_processes import has_ended, is_there
 from ebla.errors import MissingDependencyError, NodeUnavailableError
 
 USER = "ebla"
@@ -26,7 +26,6 @@ START_S = 60
 STOP_S = 30
 START_ATTEMPTS = 10
 RETRY_S = 0.5
-STOP_POLL_S = 0.02
 
 
 def programs() -> Path:
@@ -143,13 +142,8 @@ class Postgres:
             return
         self._run("pg_ctl", "stop", "-w", "-t", str(STOP_S), "-D", str(self.data), "-m", mode)
         # It waits for the file with the process id, which the server removes a moment before it ends.
-        until = time.monotonic() + STOP_S
-        while is_there(pid):
-            if time.monotonic() >= until:
-                raise NodeUnavailableError(
-                    f"PostgreSQL: expected process {pid} to end within {STOP_S} s, found it running"
-                )
-            time.sleep(STOP_POLL_S)
+        if not has_ended(pid, STOP_S):
+            raise NodeUnavailableError(f"PostgreSQL: expected process {pid} to end within {STOP_S} s, found it running")
 
     def _run(self, program: str, *arguments: str) -> None:
         # The server's user may not enter the caller's working directory or home, so neither is passed on.
