@@ -28,12 +28,22 @@ def test_a_second_signal_is_pythons_own(first: signal.Signals):
     def signalled_twice() -> None:
         with asking(stop):
             signal.raise_signal(first)
-            assert stop.is_set()
+            assert stop.wait(10)
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         signalled_twice()
     assert {one: signal.getsignal(one) for one in before} == before
+
+
+@pytest.mark.timeout(60)
+def test_a_signal_that_comes_as_the_main_thread_begins_to_wait_is_heard():
+    """`Event.wait` holds the event's lock for a moment, and a handler runs in the thread that holds it."""
+    stop = threading.Event()
+    with asking(stop):
+        with stop._cond:  # type: ignore[attr-defined]
+            signal.raise_signal(signal.SIGTERM)
+        assert stop.wait(10)
 
 
 def test_handlers_are_those_of_before_when_no_signal_came():
