@@ -36,6 +36,8 @@ FIRST_PORT = 7601
 POSTGRES_PORT = 54_320
 UP_S = 90.0
 DOWN_S = 20.0
+KILLED_S = 10.0
+"""How long a process that was killed takes to end at most."""
 
 HIDDEN = "/proc/self/cwd/data"
 """A local root: each process finds its own one there, and no other's, as if it were alone on its machine."""
@@ -261,7 +263,7 @@ def down(directory: Path, *, remove: bool = False) -> LocalCluster:
         with contextlib.suppress(ProcessLookupError):
             os.kill(place.pid, signal.SIGTERM)
     for place in places:
-        end(place.pid, signal.SIGTERM, DOWN_S)
+        await_end(place.pid, DOWN_S)  # not asked again: a second signal would end it at once
     for pid in cluster.spark_pids:
         end(pid, signal.SIGTERM, DOWN_S)
     cluster.postgres.stop()
@@ -328,12 +330,17 @@ def end(pid: int, number: signal.Signals, timeout_s: float) -> None:
     """Send a signal and wait for the end; what does not end in time is killed."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    has_ended(pid, timeout_s)
+    await_end(pid, timeout_s)
+
+
+def await_end(pid: int, timeout_s: float) -> None:
+    """Wait for the end of a process that was asked to; what does not end in time is killed. It has ended on return."""
+    if not has_ended(pid, timeout_s):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        has_ended(pid, KILLED_S)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)  # a child of this process: others see that it is gone
-    with contextlib.suppress(ProcessLookupError):
-        if is_there(pid):
-            os.kill(pid, signal.SIGKILL)
 
 
 def free_port(taken: set[int], first: int = FIRST_PORT) -> int:
