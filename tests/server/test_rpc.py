@@ -95,6 +95,20 @@ def test_tasks_of_a_build_are_done_where_their_tablets_lie(nodes: Nodes, spark: 
     assert one.builder.called._all() or two.builder.called._all(), "expected a call to another process"
 
 
+def test_no_request_makes_routes(db: ebla.Database, monkeypatch: pytest.MonkeyPatch):
+    """Making one turns a warning off for a moment, for all threads: of two nodes in a process that did it at the same
+    moment one refused a request, where warnings are errors."""
+    app = create_app(db, Options(users=False, routers=(rpc.router(db, SECRET),)))
+
+    def made(*given: object) -> None:
+        raise AssertionError("expected the routes to be there, found one that is made for a request")
+
+    monkeypatch.setattr("fastapi._compat.v2.ModelField.__post_init__", made)
+    with Listener(app, Address(port=0)) as listener, httpx.Client(headers={rpc.SECRET: SECRET}) as client:
+        assert client.get(f"{listener.url}/v1/version").status_code == 200
+        assert client.post(f"{listener.url}/rpc/wake", json={"topology": 0}).status_code == 200
+
+
 def test_clients_end_idle_connections_before_a_node_does(db: ebla.Database):
     """A file that is put on a connection which the node ends at that moment is lost, and cannot be sent again."""
     ends_s = httpx.Limits().keepalive_expiry

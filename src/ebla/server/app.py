@@ -45,4 +45,15 @@ def create_app(database: Database, options: Options | None = None) -> FastAPI:
     openapi.install(app)
     app.include_router(console.router)
     app.add_middleware(Gate, pool=pool)
+    _make_routes(app)
     return app
+
+
+def _make_routes(app: FastAPI) -> None:
+    """FastAPI makes the routes of a router when it is first asked whether one of them fits.
+
+    That is with the first request otherwise, in the thread of the listener, and with the filter of warnings changed
+    meanwhile, which all threads of a process share.
+    """
+    for route in app.routes:
+        route.matches({"type": "http", "method": "GET", "path": "/", "root_path": "", "headers": []})
