@@ -22,14 +22,14 @@ def asking(stop: threading.Event) -> Iterator[None]:
         yield
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    told: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    signals: queue.SimpleQueue[bool] = queue.SimpleQueue()
 
     def listen() -> None:
-        if told.get():
+        if signals.get():
             stop.set()
 
     def ask(number: int, frame: FrameType | None) -> None:
-        told.put(True)
+        signals.put(True)
         restore()
 
     def restore() -> None:
@@ -44,5 +44,5 @@ def asking(stop: threading.Event) -> Iterator[None]:
         yield
     finally:
         restore()
-        told.put(False)
+        signals.put(False)
         listener.join()
