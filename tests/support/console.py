@@ -15,7 +15,8 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from ebla.cluster import local_cluster
+from ebla.cluster.local_cluster import LocalCluster
+from ebla.demo.cluster.story import started
 
 SHOP = """
 CREATE TABLE customers (id BIGINT PRIMARY KEY, name STRING, city STRING);
@@ -50,7 +51,7 @@ def missing(what: str) -> NoReturn:
 class Shop:
     """A real node with real data. Other nodes may join."""
 
-    cluster: local_cluster.LocalCluster
+    cluster: LocalCluster
     tokens: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -77,8 +78,7 @@ class Shop:
 
 @contextlib.contextmanager
 def shop(directory: Path) -> Iterator[Shop]:
-    cluster = local_cluster.up(directory, nodes=1, spark="local")
-    try:
+    with started(directory, nodes=1) as cluster:
         made = Shop(cluster)
         made.sql(SHOP)
         made.tokens = {
@@ -86,8 +86,6 @@ def shop(directory: Path) -> Iterator[Shop]:
         }
         made.tokens["admin"] = str(cluster.token)
         yield made
-    finally:
-        local_cluster.down(directory, remove=True)
 
 
 # ---- the browser ----------------------------------------------------------------------------------------

@@ -26,13 +26,13 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from ebla.base.system_processes import has_ended
 from ebla.cluster.postgres import programs
 from ebla.errors import MissingDependencyError
 
 USER = "ebla"
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 30
-START_ATTEMPTS_MAX = 3
 
 UNSAFE_BUT_FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
@@ -60,6 +60,7 @@ class PostgresServer:
         if found is None:
             raise PostgresError("expected initdb and pg_ctl on PATH or in /usr/lib/postgresql/*/bin")
         self.port = 0
+        self._held: socket.socket | None = None
         self._binaries = found
         self._durable = durable
         self._password = secrets.token_hex(16)
@@ -85,28 +86,22 @@ class PostgresServer:
         self.close()
 
     def start(self) -> None:
-        """Start on a free port, or after a stop on the port it had.
-
-        Another program may take a free port first, so a first start tries again on a new one.
-        """
-        restart = self.port != 0
-        for attempt in range(1, START_ATTEMPTS_MAX + 1):
-            if not restart:
-                self.port = _free_port()
-            try:
-                self._run(
-                    "pg_ctl", "start", "-w", "-t", str(START_TIMEOUT_S), "-D", str(self._data),
-                    "-l", str(self._log), "-o", f"-p {self.port}",
-                )  # fmt: skip
-                return
-            except PostgresError as error:
-                log = self._log.read_text(errors="replace") if self._log.exists() else ""
-                if attempt == START_ATTEMPTS_MAX or "could not bind" not in log:
-                    raise PostgresError(f"{error}\n{log}") from error
+        """Start on a port that no other program gets as long as this object is open, also while the server is down."""
+        if self._held is None:
+            self._held = held_port()
+            self.port = int(self._held.getsockname()[1])
+        self._run(
+            "pg_ctl", "start", "-w", "-t", str(START_TIMEOUT_S), "-D", str(self._data),
+            "-l", str(self._log), "-o", f"-p {self.port}",
+        )  # fmt: skip
 
     def stop(self, mode: str = "fast") -> None:
         """Stop and wait. Mode `immediate` is a crash: the next start recovers from the log."""
+        pid = int((self._data / "postmaster.pid").read_text().split()[0])
         self._run("pg_ctl", "stop", "-w", "-t", str(STOP_TIMEOUT_S), "-D", str(self._data), "-m", mode)
+        # It waits for the file, which the server removes a moment before it ends and gives its port back.
+        if not has_ended(pid, STOP_TIMEOUT_S):
+            raise PostgresError(f"expected the server, process {pid}, to end within {STOP_TIMEOUT_S} s")
 
     def close(self) -> None:
         """Stop the server if it runs, and remove its directory."""
@@ -117,6 +112,8 @@ class PostgresServer:
                 except PostgresError:
                     self.stop("immediate")
         finally:
+            if self._held is not None:
+                self._held.close()
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def url(self, database: str) -> str:
@@ -195,7 +192,13 @@ def _temporary_root(owner: pwd.struct_passwd | None) -> str:
     return str(usual) if owner is None or enterable else "/tmp"
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def held_port() -> socket.socket:
+    """Holds a port of loopback, which no other program gets until it is closed, for a listener that allows it.
+
+    Of two sockets that both allow it one may be bound while the other does not listen. A port that was only looked for
+    could be taken meanwhile.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    return held

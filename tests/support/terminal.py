@@ -22,6 +22,9 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 """Makes the terminal that of the program's session, so that Ctrl-C is a signal to all of its processes."""
 
+LAST_S = 10.0
+"""How long a program that has closed its terminal takes to end at most."""
+
 
 class Terminal:
     """The program, what it has shown so far, and how far that was read."""
@@ -64,6 +67,13 @@ class Terminal:
             return False
         self._text += ESCAPE.sub("", data.decode(errors="replace"))
         return bool(data)
+
+    def wait(self, seconds: float = 60.0) -> int:
+        """The program's exit status. What it shows until then is read, or it would wait for a reader."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 and self._receive(left):
+            pass
+        return self.process.wait(max(left, LAST_S))
 
     def close(self) -> None:
         if self.process.poll() is None:
