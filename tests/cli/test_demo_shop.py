@@ -205,7 +205,7 @@ def test_the_worker_is_killed_before_its_last_chunk(lines):
 @pytest.mark.process
 def test_a_worker_that_ends_by_itself_is_an_error_with_its_words(tmp_path):
     with worker.started(tmp_path / "nothing") as process:
-        process.process.wait(60)
+        process.process.wait(150)
         with pytest.raises(
             RuntimeError, match=r"expected it to build until it is killed, found it ended with 1: (.|\n)*nothing"
         ):

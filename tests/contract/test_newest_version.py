@@ -42,19 +42,19 @@ def test_threads_that_come_while_one_asks_share_the_next_question(catalog: Catal
     def wait(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         if not statement.startswith("BEGIN"):
             asked.release()
-            assert go_on.acquire(timeout=60)
+            assert go_on.acquire(timeout=250)
 
     newest = NewestVersion(catalog._connect_alone)
     event.listen(catalog.engine, "before_cursor_execute", wait)
     with contextlib.closing(newest), ThreadPoolExecutor(6) as pool:
         first = pool.submit(newest.ask)
-        assert asked.acquire(timeout=60)
+        assert asked.acquire(timeout=150)
         others = [pool.submit(newest.ask) for _ in range(5)]
         eventually(lambda: len(newest._changed._waiters) == 5)  # type: ignore[attr-defined]
         go_on.release()
-        assert asked.acquire(timeout=60)
+        assert asked.acquire(timeout=150)
         go_on.release()
-        assert {one.result(60) for one in (first, *others)} == {1}
+        assert {one.result(150) for one in (first, *others)} == {1}
         assert not asked.acquire(blocking=False), "a third question"
     event.remove(catalog.engine, "before_cursor_execute", wait)
 

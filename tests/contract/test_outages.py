@@ -180,19 +180,36 @@ def silence(since: float | None = None) -> CatalogUnavailableError:
     return error
 
 
-def test_the_limit_counts_from_the_first_failure_through_all_layers():
-    patience = Patience(0.2)
-    tries: list[float] = []
+class Clock:
+    """A time that passes in waits alone."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def is_set(self) -> bool:
+        return False
+
+
+def test_the_limit_counts_from_the_first_failure_through_all_layers(monkeypatch: pytest.MonkeyPatch):
+    tries, clock, limit_s = list[float](), Clock(), 20.0
+    monkeypatch.setattr("ebla.catalog.patience.time", clock)
+    patience = Patience(limit_s)
+    monkeypatch.setattr(patience, "_closing", clock)
 
     def never() -> None:
-        tries.append(time.monotonic())
-        raise silence(time.monotonic())
+        tries.append(clock.now_s)
+        raise silence(clock.now_s)
 
-    started = time.monotonic()
     with pytest.raises(CatalogUnavailableError):
         patience.insist(lambda: patience.insist(lambda: patience.insist(never)))
     assert len(tries) > 2
-    assert 0.2 <= time.monotonic() - started < 0.2 + 2 * PAUSE_S.most
+    assert clock.now_s - tries[0] == pytest.approx(limit_s)
 
 
 def test_pauses_grow_up_to_a_bound():
@@ -254,7 +271,7 @@ def test_nothing_waits_for_a_server_that_is_gone_when_told_not_to(server: Postgr
         try:
             started = time.monotonic()
             database.close()
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < database.context.catalog.patience.limit_s
             says = r"expected a database that answers, found: .*refused; check the address and that the server runs"
             with pytest.raises(CatalogUnavailableError, match=says) as caught:
                 ebla.connect(url, storage_root=str(tmp_path / "data"), catalog_retry_s=0)
@@ -286,7 +303,7 @@ def test_writers_go_on_through_restarts_and_crashes_of_the_server(server: Postgr
                         server.start()
             finally:
                 enough.set()
-            acknowledged = {(w, n) for w, writer in enumerate(writers) for n in range(writer.result(timeout=60))}
+            acknowledged = {(w, n) for w, writer in enumerate(writers) for n in range(writer.result(timeout=150))}
         rows = database.query("log", limit=10_000).rows()
         assert len(rows) == len(acknowledged)
         assert set(rows) == acknowledged
@@ -304,8 +321,12 @@ def wait_for_commits(database: ebla.Database, count: int, writers: Sequence[Futu
 def test_the_time_is_that_of_the_server_whatever_clock_the_node_has(postgres_url: str, monkeypatch):
     real_ns = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: real_ns() + 60 * 10**9)
+    before = real_ns() // 1000
     with contextlib.closing(Catalog.open(postgres_url)) as catalog:
-        assert abs(catalog.clock() - real_ns() // 1000) < 2_000_000
+        later = catalog.clock()
+        after = real_ns() // 1000
+        trip = (after - before) // 2 + 1000  # the server answers at some moment of it, and is taken for its middle
+        assert before - trip <= later <= after + trip
         later = catalog.clock()
         monkeypatch.setattr(time, "time_ns", lambda: 0)
         assert catalog.clock() >= later

@@ -32,7 +32,7 @@ from ebla.tables.transaction import begin
 from ebla.tables.writes import commit
 from support.processes import Processes, Sharing
 from support.steps import Steps
-from support.warehouse import eventually, later, named, names_of, refused, shown, stored
+from support.warehouse import HOUR_US, eventually, later, named, names_of, refused, shown, stored
 
 pytestmark = [pytest.mark.spark]
 
@@ -257,7 +257,7 @@ def test_b5_a_worker_that_has_finished_answers_at_once_and_b6_an_old_term_is_ref
 ) -> None:
     db.sql(f"CREATE ASYNC MATERIALIZED VIEW card WITH (chunk_rows = 4) AS {CARD}")
     catalog, nodes = db.context.catalog, db.builder.nodes
-    first = tx.lead(catalog, LEASE, "a leader that dies", 1_000_000)
+    first = tx.lead(catalog, LEASE, "a leader that dies", HOUR_US)
     assert first is not None
     with catalog.reading() as connection:
         ids = [task.id for task in build_tasks.tasks(connection)]

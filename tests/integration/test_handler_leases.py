@@ -122,6 +122,6 @@ def test_an_epoch_lets_one_of_another_process_end_first_but_does_not_wait_for_lo
         flushing = threading.Thread(target=patient.sql, args=("FLUSH v",))
         flushing.start()
         tx.abort(db.context.catalog, theirs.id)
-        flushing.join(60)
+        flushing.join(150)
         assert not flushing.is_alive()
     assert rows(db, "v") == [(1,), (2,)]

@@ -311,7 +311,7 @@ def test_c6_the_resurrection_of_deleted_rows_in_nine_steps_fails(db, monkeypatch
     def wait(name: str) -> None:
         if threading.current_thread().name == "left behind":
             written.set()
-            assert go_on.wait(60)
+            assert go_on.wait(250)
 
     def copier() -> None:
         try:
@@ -322,7 +322,7 @@ def test_c6_the_resurrection_of_deleted_rows_in_nine_steps_fails(db, monkeypatch
     monkeypatch.setattr(run_copies, "hit", wait)
     left_behind = threading.Thread(target=copier, name="left behind")
     left_behind.start()
-    assert written.wait(60)
+    assert written.wait(150)
     commit(  # 4: it goes back, and leaves a copier behind that has written its files
         db, t.AdvanceTransition(tablet=place, stage=Stage.STREAMING, to=Stage.CLEANUP_TARGET, failure="test")
     )

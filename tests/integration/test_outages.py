@@ -21,7 +21,7 @@ def test_background_work_goes_on_after_restarts(spark: SparkSession, postgres_se
     with (
         PostgresServer() as server,
         server.database() as url,
-        connect(url, spark, storage_root=str(tmp_path / "data"), epoch_period_s=0.01) as db,
+        connect(url, spark, storage_root=str(tmp_path / "data"), epoch_period_s=0.01, catalog_retry_s=120) as db,
         ThreadPoolExecutor(1) as pool,
     ):
         db.sql("CREATE TABLE t (id INT, n INT, PRIMARY KEY (id))")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from ebla.base.ids import NodeId, RelationId, TaskId, Term, Version
 from ebla.build.coordinator import Coordinator, WorkerAnswer
@@ -43,12 +44,12 @@ class Load:
         self.now_us = 0
         self.answers: list[WorkerAnswer] = []
 
-    def decide_s(self) -> float:
+    def decide_s(self, clock: Callable[[], float] = time.perf_counter) -> float:
         """Seconds of one decision; what it decides is done, except that no task leaves the state's hundred thousand."""
         self.now_us += 50_000
-        begun = time.perf_counter()
+        begun = clock()
         decision = self.coordinator.step(self.state, self.answers, self.now_us)
-        took = time.perf_counter() - begun
+        took = clock() - begun
         self.answers = [WorkerAnswer(replica=call.replica, finished=frozenset(call.ids[:5])) for call in decision.calls]
         for update in decision.updates:
             if isinstance(update, c.SetProcessingBase):

@@ -141,8 +141,8 @@ def pins(db: ebla.Database) -> list[int]:
         return sorted(connection.execute(select(s.pins.c.version)).scalars())
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait for a condition."""
+def eventually(condition: Callable[[], bool], seconds: float = 150) -> None:
+    """Wait for a condition. The limit only ends a test that hangs: half of what pytest gives it."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

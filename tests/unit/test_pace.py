@@ -118,7 +118,7 @@ def test_pieces_go_one_at_a_time_beside_writers_and_side_by_side_without(busy: b
     def work() -> None:
         with turns.paced(0.5), turns.turn():
             try:
-                both.wait(0.3)
+                both.wait(0.3 if busy else 60)
             except threading.BrokenBarrierError:
                 met.append(False)
             else:
