@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +33,8 @@ pytestmark = pytest.mark.spark
 
 LONG = "aggregate(sequence(1, 400000 + CAST({n} AS INT) % 2), 0L, (a, x) -> a ^ x)"
 """An expression that takes long enough for a job to be seen while it runs, most of the time."""
+ENDLESS = "SELECT count(*) FROM range(1000000000000000) WHERE id < 0"
+"""Its tasks look often whether they go on."""
 SLOW = f"SELECT id, customer + 0 * {LONG.format(n='id')} AS c, total FROM orders"
 PLAIN = "SELECT id, total FROM orders"
 ROWS = 12
@@ -198,11 +201,11 @@ def test_a_build_whose_stage_was_lost_keeps_what_it_has(
     def once(passed: int) -> None:
         if passed == 0:
             done.set()
-            assert go_on.wait(60)
+            assert go_on.wait(250)
 
     steps.at("build.chunk_committed", once)
     db.sql(f"CREATE ASYNC MATERIALIZED VIEW slow WITH (chunk_rows = 4) AS {SLOW}")
-    assert done.wait(60)
+    assert done.wait(150)
     before = covered(db, "slow")
     with Saboteur(spark, ["stage"], hold=True):
         go_on.set()
@@ -233,7 +236,7 @@ def test_an_index_whose_job_was_lost_keeps_what_it_has(
     def once(passed: int) -> None:
         if passed == 0:
             filled.set()
-            assert go_on.wait(60)
+            assert go_on.wait(250)
 
     steps.at("index.tablet_filled", once)
     settings = {"tablets": 2, "barrier_grace_s": 0.1, "index_tablets_per_job": 1}
@@ -241,7 +244,7 @@ def test_an_index_whose_job_was_lost_keeps_what_it_has(
         db.sql("CREATE TABLE t (id BIGINT, a STRING, n BIGINT, PRIMARY KEY (id))")
         db.table("t").upsert([{"id": i, "a": f"a{i % 3}", "n": i} for i in range(12)])
         db.sql(f"CREATE ASYNC INDEX i ON t (n, ({LONG.format(n='n')}))")
-        assert filled.wait(60)
+        assert filled.wait(150)
         with Saboteur(spark, [fault], hold=fault == "job"):
             go_on.set()
             eventually(lambda: trouble(db, "i") is not None)
@@ -362,31 +365,36 @@ def test_starting_spark_wakes_epochs_and_builds(db: ebla.Database, spark: SparkS
 # ---- Ctrl-C ---------------------------------------------------------------------------------------------
 
 
-def interrupt_when_busy(spark: SparkSession) -> threading.Thread:
-    """Ctrl-C as soon as a job runs that carries a statement's tag."""
+def test_ctrl_c_cancels_the_jobs_of_its_statement_and_no_others(
+    db: ebla.Database, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The statement's job has no end, and the other one ends when it is told to: both run when the key is pressed."""
+    assert threading.current_thread() is threading.main_thread()
+    tracker, gate = spark.sparkContext.statusTracker(), tmp_path / "gate"
+    found: list[Any] = []
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        while not gate.exists():
+            time.sleep(0.01)
+        yield from batches
 
     def press() -> None:
-        tracker = spark.sparkContext.statusTracker()
-        eventually(lambda: len(tracker.getActiveJobsIds()) >= 2)
+        eventually(lambda: len(tracker.getActiveJobsIds()) == 2)
         os.kill(os.getpid(), signal.SIGINT)
 
-    thread = threading.Thread(target=press)
-    thread.start()
-    return thread
-
-
-def test_ctrl_c_cancels_the_jobs_of_its_statement_and_no_others(db: ebla.Database, spark: SparkSession) -> None:
-    assert threading.current_thread() is threading.main_thread()
-    found: list[Any] = []
-    many = f"SELECT sum({LONG.format(n='id')}) AS s FROM range({{}})"
-    other = threading.Thread(target=lambda: found.append(spark.sql(many.format(40)).toArrow()))
-    other.start()
-    press = interrupt_when_busy(spark)
-    with pytest.raises(KeyboardInterrupt):
-        db.sql(many.format(400)).rows()
-    press.join()
-    other.join()
-    assert len(found) == 1, "a job that is none of the statement's was cancelled"
+    waiting = spark.range(1).mapInArrow(wait, "id BIGINT")
+    threads = [threading.Thread(target=lambda: found.append(waiting.toArrow())), threading.Thread(target=press)]
+    try:
+        threads[0].start()
+        eventually(lambda: len(tracker.getActiveJobsIds()) == 1)
+        threads[1].start()
+        with pytest.raises(KeyboardInterrupt):
+            db.sql(ENDLESS).rows()
+    finally:
+        gate.touch()
+        for thread in threads:
+            thread.join()
+    assert [table.num_rows for table in found] == [1], "a job that is none of the statement's was cancelled"
     eventually(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds())
     assert db.sql("SELECT count(*) FROM orders").one() == (ROWS,)
 
@@ -411,7 +419,7 @@ def test_ctrl_c_in_wait_for_says_that_the_build_goes_on(db: ebla.Database, monke
     db.context.progress = lambda what, part: waiting.set()
 
     def press() -> None:
-        assert waiting.wait(60)
+        assert waiting.wait(150)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=press)
