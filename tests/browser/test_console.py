@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -15,6 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from support import console
 from support.console import Shop, Visit
@@ -408,12 +410,12 @@ def completed(page: Page, text: str, proposal: str, whole: str) -> None:
     page.keyboard.press("Control+Space")
     option = page.locator(".cm-tooltip-autocomplete li", has_text=re.compile(rf"^t?{proposal}$|{proposal}")).first
     editor = page.get_by_label("SQL", exact=True)
-    for _ in range(3):  # a list that is being made anew, since names have come, takes no click
-        option.click()
-        try:
-            return expect(editor).to_have_text(whole, timeout=2_000)
-        except AssertionError:
-            expect(option).to_be_visible()
+    expect(option).to_be_visible()
+    for _ in range(60):  # a list that is being made anew, since names have come, takes no click
+        with contextlib.suppress(PlaywrightTimeout):  # it is gone since it was clicked
+            option.click(timeout=1_000)
+        with contextlib.suppress(AssertionError):
+            return expect(editor).to_have_text(whole, timeout=1_000)
     expect(editor).to_have_text(whole)
 
 
