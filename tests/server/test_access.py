@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -9,7 +10,7 @@ import socket
 import ssl
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import ebla
 from ebla.server.app import create_app
 from ebla.server.listener import Address, Listener, require_safe
 from ebla.server.options import Limits, Options
+from ebla.server.request_pool import RequestPool
 from ebla.tables import writes
 from support.certificates import make_certificate
 from support.warehouse import eventually, unchanged
@@ -269,6 +271,58 @@ def test_answers_are_fetched_page_by_page(node: Make, caller: Make, db: ebla.Dat
 
 
 # ---- listening ------------------------------------------------------------------------------------------
+
+
+def test_a_statement_whose_time_is_over_before_it_has_begun_does_not_begin(
+    node: Make, caller: Make, db: ebla.Database, table: None, monkeypatch: pytest.MonkeyPatch
+):
+    """The only thread for statements is taken. Its answer does not wait for that one."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def wait(name: str) -> None:
+        if name == "write.files_written":
+            reached.set()
+            assert go_on.wait(250)
+
+    monkeypatch.setattr(writes, "hit", wait)
+    one = caller(node(users=False, limits=Limits(statements=1)), None)
+    thread = threading.Thread(target=one.sql, args=("INSERT INTO t VALUES (5, 'x')",))
+    thread.start()
+    try:
+        assert reached.wait(150)
+        late = one.http.post("/v1/sql", json={"sql": "INSERT INTO t VALUES (6, 'y')", "timeout_s": 0.1}, timeout=150)
+        assert (late.status_code, late.json()["title"]) == (409, "RequestCancelledError")
+    finally:
+        go_on.set()
+        thread.join(150)
+    assert sorted(db.query("t").rows()) == [(1, "Ada"), (5, "x")]
+
+
+def test_a_statement_whose_time_is_over_as_it_begins_does_nothing(
+    node: Make, caller: Make, db: ebla.Database, monkeypatch: pytest.MonkeyPatch
+):
+    """Its thread has begun, and its request is not seen yet."""
+    version, over = db.version, threading.Event()
+    begin, give_up = RequestPool._begun, RequestPool._give_up
+
+    @contextlib.contextmanager
+    def begin_late(pool: RequestPool, *given: Any) -> Iterator[Any]:
+        with begin(pool, *given) as running:
+            assert over.wait(150)
+            yield running
+
+    def give_up_first(pool: RequestPool, *given: Any) -> None:
+        give_up(pool, *given)
+        over.set()
+
+    monkeypatch.setattr(RequestPool, "_begun", begin_late)
+    monkeypatch.setattr(RequestPool, "_give_up", give_up_first)
+    one = caller(node(users=False), None)
+    body = {"sql": "CREATE TABLE t (id BIGINT PRIMARY KEY)", "timeout_s": 0.1}
+    late = one.http.post("/v1/sql", json=body, timeout=150)
+    assert (late.status_code, late.json()["title"]) == (409, "RequestCancelledError")
+    assert db.version == version
+
 
 BEYOND = Address(host="0.0.0.0", port=7601)
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -121,6 +121,12 @@ class RequestPool:
                 del self._running[caller.user.name, caller.id]
             made.over.set()
 
+    def _give_up(self, reason: str, begun: Iterable[RunningRequest], cancelled: list[str]) -> None:
+        """Cancel a statement, also one that begins at this moment: that one looks whether it was cancelled."""
+        cancelled.append(reason)
+        for running in begun:
+            self.cancel(running, reason)
+
     # ---- carrying out -----------------------------------------------------------------------------------
 
     async def query(self, caller: Caller, work: Callable[[], Done]) -> Done:
@@ -137,31 +143,33 @@ class RequestPool:
     async def statement(
         self, request: Request, caller: Caller, text: str, work: Callable[[], Done], timeout_s: float | None = None
     ) -> Done:
-        """Something that may take long: it ends when the client goes, when its time is over, and by DELETE."""
-        begun: list[RunningRequest] = []
+        """Something that may take long: it ends when the client goes, when its time is over, and by DELETE.
+
+        What has not begun then does not begin: it may wait for a thread, or for another request with its id.
+        """
+        begun, cancelled = list[RunningRequest](), list[str]()
 
         def carried_out() -> Done:
             context = self.database.context
             tagged, kept = context.sessions.tags.statement, context.storage.nodes.reading
             with self._begun(caller, text) as running, kept(), tagged(tag=running.tag):
                 begun.append(running)
+                for reason in cancelled:
+                    running.asked.cancel(reason)
                 try:
                     running.asked.require_wanted()
                     return work()
                 except Exception as error:
-                    reason = running.asked.cancelled
-                    if reason is None or isinstance(error, RequestCancelledError):
+                    said = running.asked.cancelled
+                    if said is None or isinstance(error, RequestCancelledError):
                         raise
-                    raise RequestCancelledError(reason) from error
-
-        def cancel(reason: str) -> None:
-            for running in begun:
-                self.cancel(running, reason)
+                    raise RequestCancelledError(said) from error
 
         limit_s = self.options.limits.request_s
         limit_s = limit_s if timeout_s is None else min(timeout_s, limit_s)
         loop = asyncio.get_running_loop()
-        done = asyncio.ensure_future(loop.run_in_executor(self.statements, carried_out))
+        submitted = self.statements.submit(carried_out)
+        done = asyncio.wrap_future(submitted)
         gone = asyncio.ensure_future(_gone(request))
         try:
             waiting: set[asyncio.Future[Any]] = {done, gone}
@@ -170,7 +178,9 @@ class RequestPool:
                 reason = (
                     "the client went away" if gone.done() else f"expected to end within {limit_s:g} s, found it running"
                 )
-                await loop.run_in_executor(None, cancel, reason)
+                if submitted.cancel():
+                    raise RequestCancelledError(reason)
+                await loop.run_in_executor(None, self._give_up, reason, begun, cancelled)
             return await done
         finally:
             gone.cancel()
