@@ -24,7 +24,7 @@ from ebla.storage import copies
 from ebla.storage.files import Root
 from ebla.tables.tiers import merge
 from ebla.topology import loader, run_copies, tablets
-from support.warehouse import connect, eventually, named, rows
+from support.warehouse import HOUR_US, connect, eventually, named, rows
 from support.warehouse import stored as files
 
 if TYPE_CHECKING:
@@ -76,12 +76,12 @@ def host(db: ebla.Database, name: str) -> NodeId:
 
 def lead(db: ebla.Database) -> None:
     """Hold the lease of the topology, so that only this test takes steps."""
-    eventually(lambda: tx.lead(db.context.catalog, LEASE, "the test", 60_000_000) is not None)
+    eventually(lambda: tx.lead(db.context.catalog, LEASE, "the test", HOUR_US) is not None)
 
 
 def let_go(db: ebla.Database) -> None:
     """Let the service of the process take steps."""
-    lease = tx.lead(db.context.catalog, LEASE, "the test", 60_000_000)
+    lease = tx.lead(db.context.catalog, LEASE, "the test", HOUR_US)
     if lease is not None:
         tx.resign(db.context.catalog, lease)
     db.background.membership.coordination.ask()
@@ -344,7 +344,7 @@ def test_c6_the_resurrection_of_deleted_rows_in_nine_steps_fails(db, monkeypatch
 
 
 def test_a_transaction_of_before_is_waited_for_and_then_aborted(db):
-    old = tx.begin(db.context.catalog, None, node=db.context.node, holder="slow", reason="test", lease_us=60_000_000)
+    old = tx.begin(db.context.catalog, None, node=db.context.node, holder="slow", reason="test", lease_us=HOUR_US)
     source = placed(db, 0)[0]
     move(db, 0, source, next(n for n in (A, B, C) if n != source))
     run(db)

@@ -29,7 +29,7 @@ from ebla.model.topology import LEASE, Member, RequestKind
 from ebla.node import registration
 from ebla.storage.files import MARKER, Root
 from support.catalogs import Dump, dump, exclusively
-from support.warehouse import connect, eventually, host
+from support.warehouse import HOUR_US, connect, eventually, host
 
 
 def states(db: ebla.Database) -> list[tuple[str, str]]:
@@ -268,7 +268,7 @@ def test_a_node_shows_its_disk_and_the_load_of_its_machine(tmp_path: Path):
 
 def test_a_request_that_has_not_begun_is_cancelled(tmp_path: Path):
     with connect(tmp_path / "w", nodes={"node2": str(tmp_path / "two")}) as db:
-        assert tx.lead(db.context.catalog, LEASE, "another", 60_000_000)  # which does nothing
+        assert tx.lead(db.context.catalog, LEASE, "another", HOUR_US)  # which does nothing
         running = t.AddRequest(kind=RequestKind.REBUILD, holder="test", node=db.context.node)
         first = exclusively(db.context.catalog, running).version
         exclusively(db.context.catalog, t.BeginRequest(request=first))
@@ -344,7 +344,7 @@ def test_more_copies_than_racks_are_refused_and_nothing_changes(tmp_path: Path):
 def test_a_request_of_a_node_that_has_one_is_refused_and_nothing_changes(tmp_path: Path):
     nodes = {"node2": str(tmp_path / "two"), "node3": str(tmp_path / "three")}
     with connect(tmp_path / "w", nodes=nodes) as db:
-        assert tx.lead(db.context.catalog, LEASE, "another", 60_000_000)  # which does nothing
+        assert tx.lead(db.context.catalog, LEASE, "another", HOUR_US)  # which does nothing
         [(request,)] = db.sql("ALTER CLUSTER REBUILD NODE node2").rows()
         before = dump(db.context.catalog)
         for statement in ("DECOMMISSION NODE node2", "REBUILD NODE node2", "REMOVE NODE node2"):
@@ -364,7 +364,7 @@ def test_statements_answer_at_once_with_the_id_of_their_request(tmp_path: Path):
         target = next(name for name in nodes if name != source)
         shutil.rmtree(tmp_path / "node4")
         db.background.membership.presence.appear()  # and says so
-        assert tx.lead(db.context.catalog, LEASE, "another", 60_000_000)  # which does nothing
+        assert tx.lead(db.context.catalog, LEASE, "another", HOUR_US)  # which does nothing
         asked = {}
         for statement, kind in {
             "ALTER CLUSTER DECOMMISSION NODE 'node2'": "leave",
