@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+from support import jvm
 from support.postgres import PostgresServer, find_binaries
 
 if TYPE_CHECKING:
@@ -85,22 +85,9 @@ def pytest_runtest_makereport(call: pytest.CallInfo[Any]) -> Generator[None, pyt
     """A test that ran out of time also shows what Spark's JVM was doing: Python sees only that it waits for it."""
     report = yield
     if call.excinfo is not None and str(call.excinfo.value).startswith("Timeout (>"):
-        report.sections.append(("threads of Spark's JVM", _jvm_threads()))
+        report.sections.append(("threads of Spark's JVM", jvm.threads()))
+        jvm.give_up_call()
     return report
-
-
-def _jvm_threads() -> str:
-    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
-    process = getattr(getattr(context, "_gateway", None), "proc", None)
-    if process is None:
-        return "no JVM was launched by this process"
-    try:
-        shown = subprocess.run(
-            ["jstack", "-l", str(process.pid)], check=False, capture_output=True, text=True, timeout=30
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"jstack {process.pid}: {error}"
-    return shown.stdout + shown.stderr
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -16,7 +18,8 @@ import pytest
 from sqlalchemy import Engine, event
 
 from ebla.spark.session import java_class, local_frame
-from support.warehouse import connect, rows
+from support import jvm
+from support.warehouse import connect, eventually, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -181,6 +184,36 @@ def test_one_query_sees_one_version_of_all_tables(db):
     assert not failed
     assert seen
     assert set(seen) <= {0, 1}
+
+
+def test_a_call_that_was_cut_short_leaves_its_answer_to_no_other(spark: SparkSession) -> None:
+    """As pytest cuts one short where a test has no time left: by an error of its own, out of a signal."""
+
+    class CutShortError(BaseException):
+        pass
+
+    def cut(number: int, frame: object) -> None:
+        raise CutShortError
+
+    java: Any = spark._jvm
+    semaphore = java.java.util.concurrent.Semaphore(0)
+
+    def press() -> None:
+        eventually(semaphore.hasQueuedThreads)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before, thread = signal.signal(signal.SIGUSR1, cut), threading.Thread(target=press)
+    try:
+        thread.start()
+        with pytest.raises(CutShortError):
+            semaphore.acquire()
+    finally:
+        thread.join()
+        signal.signal(signal.SIGUSR1, before)
+    jvm.give_up_call()
+    semaphore.release()
+    assert [java.java.lang.Integer.parseInt(str(n)) for n in range(5)] == list(range(5))
+    assert spark.range(3).count() == 3
 
 
 # ---- without a session ----------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def pins(db: ebla.Database) -> list[int]:
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 150) -> None:
-    """Wait for a condition. The limit only ends a test that hangs: half of what pytest gives it."""
+    """Wait for a condition. The limit only ends a test that hangs, before pytest does."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
