@@ -84,7 +84,7 @@ def test_postgresql_dies_and_comes_back(story: Story, load: Load):
     answer = wait("a refusal", refused)
     assert (answer.status_code, answer.json()["title"]) == (503, "CatalogUnavailableError")
     assert int(answer.headers["Retry-After"]) >= 1
-    assert httpx.get(f"{url}/health/live").status_code == 200
+    assert httpx.get(f"{url}/health/live", timeout=60).status_code == 200
     assert httpx.get(f"{url}/health/ready", timeout=60).status_code == 503
     postgres.start()
     load.goes_on(10)

@@ -16,6 +16,8 @@ from ebla.server.listener import Address, Listener
 from ebla.server.options import Options
 from support.warehouse import connect
 
+ANSWER_S = 150
+"""How long a test waits for an answer at most, on however busy a machine."""
 Node = Callable[..., str]
 """Serves the warehouse with some options of the node; returns its address."""
 
@@ -40,7 +42,7 @@ def node(db: ebla.Database) -> Iterator[Node]:
 @pytest.fixture
 def client(node: Node) -> Iterator[httpx.Client]:
     """Of a node that asks for no token."""
-    with httpx.Client(base_url=node(users=False)) as opened:
+    with httpx.Client(base_url=node(users=False), timeout=ANSWER_S) as opened:
         yield opened
 
 
@@ -55,7 +57,7 @@ class Caller:
 
     def __init__(self, url: str, token: str | None) -> None:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self.http = httpx.Client(base_url=url, headers=headers)
+        self.http = httpx.Client(base_url=url, headers=headers, timeout=ANSWER_S)
 
     def sql(self, text: str, **given: Any) -> httpx.Response:
         return self.http.post("/v1/sql", json={"sql": text}, **given)

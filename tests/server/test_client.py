@@ -179,7 +179,7 @@ def test_addresses_share_the_first_ones_scheme():
 def test_the_body_of_an_answer_does_not_wait_for_the_acknowledgement_of_its_head(db: ebla.Database):
     with (
         Listener(create_app(db, Options(users=False)), Address(port=0)) as listener,
-        httpx.Client(base_url=listener.url) as client,
+        httpx.Client(base_url=listener.url, timeout=150) as client,
     ):
         assert client.get("/health/live").status_code == 200
         (connection,) = listener._server.server_state.connections
@@ -198,7 +198,7 @@ def test_a_lost_catalog_is_told_and_nothing_is_lost_when_it_is_back(
     with (
         connect(url, storage_root=root, auto_refresh=False, catalog_retry_s=0.2) as db,
         Listener(create_app(db, Options(users=False)), Address(port=0)) as listener,
-        httpx.Client(base_url=listener.url) as client,
+        httpx.Client(base_url=listener.url, timeout=150) as client,
     ):
         client.post("/v1/sql", json={"sql": "CREATE TABLE t (id BIGINT, PRIMARY KEY (id)); INSERT INTO t VALUES (1)"})
         with proxy.silence():

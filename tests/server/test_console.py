@@ -57,7 +57,7 @@ def test_all_files_of_the_console_are_small_together(client: httpx.Client):
 
 
 def test_the_page_of_a_node_with_users_says_so(node: Node):
-    with httpx.Client(base_url=node()) as client:
+    with httpx.Client(base_url=node(), timeout=150) as client:
         assert 'data-users="true"' in client.get("/").text
         assert client.get("/v1/me").status_code == httpx.codes.UNAUTHORIZED
         assert client.get("/v1/events").status_code == httpx.codes.UNAUTHORIZED

@@ -30,7 +30,7 @@ def resolved(db: ebla.Database) -> Iterator[httpx.Client]:
 
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(Listener(create_app(db, Options(users=False)), Address(port=0)))
-        client = stack.enter_context(httpx.Client(base_url=listener.url))
+        client = stack.enter_context(httpx.Client(base_url=listener.url, timeout=150))
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(DirectRoute, "get_route_handler", handler)
             client.post("/v1/query")  # FastAPI asks for a route's handler with the first request, and keeps it

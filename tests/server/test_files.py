@@ -28,7 +28,9 @@ def client(db: ebla.Database) -> Iterator[httpx.Client]:
         listener = stack.enter_context(Listener(app, Address(port=0)))
         node = db.context.node
         address = f"{listener.url}/rpc/files/{node}/"
-        yield stack.enter_context(httpx.Client(base_url=address, headers={rpc.SECRET: SECRET}, trust_env=False))
+        yield stack.enter_context(
+            httpx.Client(base_url=address, headers={rpc.SECRET: SECRET}, trust_env=False, timeout=150)
+        )
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ def test_no_request_is_a_defect_and_a_refused_one_changes_nothing(
     monkeypatch.setattr(db.context.sessions, "_refusal", "no Spark in this test")
     db.sql("CREATE TABLE t (id BIGINT, name STRING, day DATE, PRIMARY KEY (id))")
     url = node()
-    described = httpx.get(f"{url}/openapi.json").json()
+    described = httpx.get(f"{url}/openapi.json", timeout=150).json()
     clients = [
         httpx.Client(base_url=url, timeout=60, headers={"Authorization": f"Bearer {one}"}) for one in tokens.values()
     ]

@@ -43,6 +43,12 @@ class Living:
         return NodeConfig.model_validate({**given, **said})
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A living node answers, however busy the machine is: without an answer a node goes on."""
+    monkeypatch.setattr(introduction, "ANSWER_S", 150.0)
+
+
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
     with ExitStack() as opened:
@@ -74,7 +80,7 @@ def test_a_node_with_the_secret_is_welcome_and_one_of_another_cluster_is_not(sta
     living = Living(tmp_path, stack)
     config, url = living.config(SECRET), living.listener.url
     introduction.introduce(config)
-    client = stack.enter_context(httpx.Client(headers={rpc.SECRET: SECRET}))
+    client = stack.enter_context(httpx.Client(headers={rpc.SECRET: SECRET}, timeout=150))
     assert introduction._is_welcome(client, config, living.db.context.catalog.cluster_id(), "n1", url)
     with pytest.raises(UsageError, match=r"n1 at .* expected a node of cluster .*, found one of cluster another; give"):
         introduction._is_welcome(client, config, "another", "n1", url)

@@ -35,10 +35,10 @@ def nodes(postgres_url: str, tmp_path: Path) -> Iterator[Nodes]:
 def test_strangers_are_refused(db: ebla.Database, headers: dict[str, str], name: str):
     app = create_app(db, Options(routers=(rpc.router(db, SECRET),)))
     with Listener(app, Address(port=0)) as listener:
-        answer = httpx.post(f"{listener.url}/rpc/{name}", json={}, headers=headers)
+        answer = httpx.post(f"{listener.url}/rpc/{name}", json={}, headers=headers, timeout=150)
         assert answer.status_code == 401
         assert SECRET not in answer.text
-        known = httpx.post(f"{listener.url}/rpc/wake", json={"topology": 0}, headers={rpc.SECRET: SECRET})
+        known = httpx.post(f"{listener.url}/rpc/wake", json={"topology": 0}, headers={rpc.SECRET: SECRET}, timeout=150)
         assert known.json() == {"topology": int(db.background.membership.coordination.seen)}
 
 
@@ -46,9 +46,9 @@ def test_no_stranger_fills_the_memory_of_a_node(db: ebla.Database):
     options = Options(routers=(rpc.router(db, SECRET),), limits=Limits(body_bytes=1000))
     with Listener(create_app(db, options), Address(port=0)) as listener:
         for body in (b"x" * 2000, iter([b"x" * 800] * 3)):
-            answer = httpx.post(f"{listener.url}/rpc/wake", content=body)
+            answer = httpx.post(f"{listener.url}/rpc/wake", content=body, timeout=150)
             assert (answer.status_code, answer.headers["content-type"]) == (413, "application/problem+json")
-        assert httpx.put(f"{listener.url}/rpc/files/n1/a", content=b"x" * 2000).status_code == 401
+        assert httpx.put(f"{listener.url}/rpc/files/n1/a", content=b"x" * 2000, timeout=150).status_code == 401
 
 
 def test_nodes_verify_each_other(db: ebla.Database, tmp_path: Path):
@@ -59,9 +59,9 @@ def test_nodes_verify_each_other(db: ebla.Database, tmp_path: Path):
         peer = Peer(listener.url)
         seen = int(db.background.membership.coordination.seen)
         with Peers(db, SECRET, str(cert)) as verifying:
-            assert verifying.post(peer, "wake", {"topology": 0}, 5.0) == {"topology": seen}
+            assert verifying.post(peer, "wake", {"topology": 0}, 60.0) == {"topology": seen}
         with Peers(db, SECRET) as ignorant, pytest.raises(ebla.NodeUnavailableError, match="certificate"):
-            ignorant.post(peer, "wake", {"topology": 0}, 5.0)
+            ignorant.post(peer, "wake", {"topology": 0}, 60.0)
 
 
 @pytest.mark.postgres
@@ -104,7 +104,7 @@ def test_no_request_makes_routes(db: ebla.Database, monkeypatch: pytest.MonkeyPa
         raise AssertionError("expected the routes to be there, found one that is made for a request")
 
     monkeypatch.setattr("fastapi._compat.v2.ModelField.__post_init__", made)
-    with Listener(app, Address(port=0)) as listener, httpx.Client(headers={rpc.SECRET: SECRET}) as client:
+    with Listener(app, Address(port=0)) as listener, httpx.Client(headers={rpc.SECRET: SECRET}, timeout=150) as client:
         assert client.get(f"{listener.url}/v1/version").status_code == 200
         assert client.post(f"{listener.url}/rpc/wake", json={"topology": 0}).status_code == 200
 
