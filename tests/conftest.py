@@ -32,7 +32,7 @@ os.environ.setdefault(
 LARGE_HEAP = "-Xms2g -Xmn800m"
 
 # How long an example takes says more about the machine than about the code.
-hypothesis.settings.register_profile("ebla", deadline=None)
+hypothesis.settings.register_profile("ebla", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("ebla")
 
 NO_POSTGRES = (

@@ -149,7 +149,7 @@ STEPS = st.one_of(
 numbers = itertools.count()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(STEPS, max_size=25))
 def test_two_never_both_hold_it(catalog: Catalog, clock: Clock, steps: list[tuple[str, str, int]]):
     """Whatever happens in whatever order: at most one of the leases ever given is in force, and a term has one holder.

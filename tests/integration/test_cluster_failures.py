@@ -143,9 +143,8 @@ CUTS = {"one from the others": [{"n3"}, {"n1", "n2"}], "each from each": [{"n1"}
 
 
 def test_nodes_that_do_not_reach_each_other_work_on_through_the_catalog(story: Story, load: Load, tmp_path: Path):
-    names = [one.name for one in story.cluster.nodes]
-    for name in names:
-        restart(story, name, refusing(tmp_path / name))
+    for one in story.cluster.nodes:
+        restart(story, one.name, refusing(tmp_path / one.name))
     for number, groups in enumerate(CUTS.values()):
         with apart(story, groups, tmp_path), contextlib.closing(history_of(story)) as catalog:
             before = catalog.version()
@@ -156,8 +155,6 @@ def test_nodes_that_do_not_reach_each_other_work_on_through_the_catalog(story: S
             assert [row["alive"] for row in nodes(story).values()] == [True] * 3
             assert steps_since(catalog, before) == [f"tablet {number} of {TABLE}: {step}" for step in WHOLE_MOVE]
     load.goes_on(10)
-    for name in names:
-        restart(story, name, {})
 
 
 WHOLE_MOVE = [f"{stage} -> {after or 'end'}" for stage, after in AFTER.items() if not goes_back(stage)]

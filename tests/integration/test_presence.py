@@ -32,6 +32,7 @@ def alive(db: ebla.Database) -> list[Process]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "LOOK_S", 0.01)
     monkeypatch.setattr(presence, "DOING_S", 0.01)
+    monkeypatch.setattr(presence, "QUIET_S", 3600.0)  # one that only reads says nothing, however slow it is
 
 
 @pytest.mark.parametrize(

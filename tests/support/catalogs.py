@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -187,12 +188,15 @@ def add(catalog: Catalog, *runs: Run, bulk: bool = False) -> Version:
 
 
 @contextmanager
-def statements(catalog: Catalog) -> Iterator[list[str]]:
-    """The statements that are sent to the database meanwhile, without those that begin a transaction."""
-    sent: list[str] = []
+def statements(catalog: Catalog, *, of_this_thread: bool = False) -> Iterator[list[str]]:
+    """The statements that are sent to the database meanwhile, without those that begin a transaction.
+
+    An open database looks at the topology each second, in a thread of its own.
+    """
+    sent, here = list[str](), threading.get_ident()
 
     def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        if not statement.startswith("BEGIN"):
+        if not statement.startswith("BEGIN") and (not of_this_thread or threading.get_ident() == here):
             sent.append(statement)
 
     event.listen(catalog.engine, "before_cursor_execute", note)

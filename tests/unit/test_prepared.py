@@ -29,7 +29,7 @@ def notes(db: ebla.Database) -> list[str]:
 
 
 def sent(db: ebla.Database) -> int:
-    with statements(db.context.catalog) as found:
+    with statements(db.context.catalog, of_this_thread=True) as found:
         notes(db)
     return len(found)
 
@@ -68,14 +68,14 @@ def test_what_queries_ask_for_is_prepared_behind_a_change_once(db: ebla.Database
     layers = db.context.storage.caches.cache(CacheName.LAYERS)
     notes(db)
     db.table("orders").upsert([{"id": 1, "note": "second"}])
-    with statements(db.context.catalog) as found:
+    with statements(db.context.catalog, of_this_thread=True) as found:
         db.reader.prepare()
         assert found
     made = layers.usage.entries
     assert sent(db) == 1
     assert (layers.usage.entries, notes(db)) == (made, ["first", "second", "first", "first"])
     db.reader.prepare()
-    with statements(db.context.catalog) as found:
+    with statements(db.context.catalog, of_this_thread=True) as found:
         db.reader.prepare()
         assert not found, "no query has asked since"
 
