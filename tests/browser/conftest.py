@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 from support import console
 from support.postgres import find_binaries
 
-expect.set_options(timeout=30_000)  # how long a page takes says more about the machine than about the code
+expect.set_options(timeout=90_000)  # how long a page takes says more about the machine than about the code
 
 NO_BROWSER = (
     "Chromium or PostgreSQL is not installed: the console was NOT tested. "

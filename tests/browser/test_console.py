@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.process, pytest.mark.postgres, pytest.mark.slow]
 
 AXE = Path(__file__).resolve().parents[2] / "console" / "node_modules" / "axe-core" / "axe.min.js"
 PAGES = ("explore/orders", "sql", "views", "views/card", "builds", "cluster")
-LONG_MS = 60_000
+LONG_MS = 150_000
 
 
 def part(page: Page, name: str) -> Locator:
@@ -269,7 +269,7 @@ def test_an_answer_that_comes_late_replaces_no_later_one(visit: Visit):
 
 def until(page: Page, condition: str) -> None:
     """Playwright's own way to wait for a condition evaluates text, which the page's policy forbids."""
-    for _ in range(600):
+    for _ in range(1800):
         if page.evaluate(condition):
             return
         page.wait_for_timeout(50)
@@ -279,7 +279,7 @@ def until(page: Page, condition: str) -> None:
 def settled(page: Page, label: str, where: Callable[[list[str]], bool]) -> list[list[str]]:
     """The rows once all of them are as asked for."""
     found: list[list[str]] = []
-    for _ in range(600):
+    for _ in range(1800):
         found = rows_of(page, label)
         if found and all(where(row) for row in found):
             return found
@@ -529,16 +529,16 @@ def test_a_browser_with_another_clock_shows_the_times_of_the_node(shop: Shop, vi
     page.add_init_script("{ const real = Date.now; Date.now = () => real() + 3_600_000; }")
     page.goto(visit.url)
     visit.open("explore/customers")
-    expect(page.locator(".title")).to_contain_text(re.compile(r"written [\d.]+ m?s ago"))
+    expect(page.locator(".title")).to_contain_text(re.compile(r"written [\d.]+ (ms|s|min) ago"))
     visit.open("cluster")
     expect(part(page, "nodes")).to_contain_text("alive")
 
 
 def grows(page: Page, place: Locator) -> None:
     """The age in a text is soon two seconds more than the node said."""
-    for _ in range(600):
-        found = re.search(r"([\d.]+) s old", place.text_content() or "")
-        if found is not None and float(found[1]) > AGE_S + 2:
+    for _ in range(1800):
+        found = re.search(r"([\d.]+) (s|min) old", place.text_content() or "")
+        if found is not None and float(found[1]) * (1 if found[2] == "s" else 60) > AGE_S + 2:
             return
         page.wait_for_timeout(50)
     raise AssertionError(f"expected an age of more than {AGE_S + 2} s, found {place.text_content()}")
@@ -871,7 +871,7 @@ def test_a_stream_that_tells_of_an_error_is_no_connection(browser: Browser, shop
         one.sign_in(shop.tokens["admin"])
         one.page.evaluate(STATES_OF_THE_CONNECTION)
         expect(one.page.get_by_role("alert").first).to_contain_text("connection to the node is lost")
-        for _ in range(600):
+        for _ in range(1800):
             if len(asked) >= 4:
                 break
             one.page.wait_for_timeout(50)

@@ -60,14 +60,14 @@ class Shop:
 
     def sql(self, text: str) -> list[list[Any]]:
         answer = httpx.post(
-            f"{self.url}/v1/sql", json={"sql": text}, timeout=120,
+            f"{self.url}/v1/sql", json={"sql": text}, timeout=150,
             headers={"Authorization": f"Bearer {self.cluster.token}"},
         )  # fmt: skip
         assert answer.status_code == httpx.codes.OK, answer.text
         rows: list[list[Any]] = answer.json()["rows"]
         return rows
 
-    def wait(self, text: str, holds: Callable[[list[list[Any]]], bool], seconds: float = 60) -> list[list[Any]]:
+    def wait(self, text: str, holds: Callable[[list[list[Any]]], bool], seconds: float = 150) -> list[list[Any]]:
         """The rows of a statement once they fulfil something."""
         until = time.monotonic() + seconds
         while not holds(rows := self.sql(text)):
@@ -149,7 +149,7 @@ def visit(
         color_scheme="dark" if dark else "light",
         reduced_motion="no-preference" if motion else "reduce",
     )
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(90_000)
     made = Visit(context.new_page(), url)
     made.page.on("console", lambda said: made.errors.append(said.text) if said.type == "error" else None)
     made.page.on("pageerror", lambda error: made.errors.append(str(error)))

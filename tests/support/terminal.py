@@ -47,7 +47,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
-    def wait_for(self, wanted: str, seconds: float = 60.0) -> str:
+    def wait_for(self, wanted: str, seconds: float = 150.0) -> str:
         """Read until the text appears behind what was read before; returns what came in between."""
         deadline = time.monotonic() + seconds
         while wanted not in self._text[self._read :]:
@@ -68,7 +68,7 @@ class Terminal:
         self._text += ESCAPE.sub("", data.decode(errors="replace"))
         return bool(data)
 
-    def wait(self, seconds: float = 60.0) -> int:
+    def wait(self, seconds: float = 150.0) -> int:
         """The program's exit status. What it shows until then is read, or it would wait for a reader."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0 and self._receive(left):
