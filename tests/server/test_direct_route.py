@@ -28,14 +28,13 @@ def resolved(db: ebla.Database) -> Iterator[httpx.Client]:
         taken.append(route.path)
         return APIRoute.get_route_handler(route)
 
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(DirectRoute, "get_route_handler", handler)
+        app = create_app(db, Options(users=False))  # which asks for the handlers of routes, and keeps them
+    assert taken == ["/v1/query"]
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(Listener(create_app(db, Options(users=False)), Address(port=0)))
-        client = stack.enter_context(httpx.Client(base_url=listener.url, timeout=150))
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(DirectRoute, "get_route_handler", handler)
-            client.post("/v1/query")  # FastAPI asks for a route's handler with the first request, and keeps it
-        assert taken == ["/v1/query"]
-        yield client
+        listener = stack.enter_context(Listener(app, Address(port=0)))
+        yield stack.enter_context(httpx.Client(base_url=listener.url, timeout=150))
 
 
 BODIES = [
