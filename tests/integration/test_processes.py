@@ -33,12 +33,13 @@ def test_a_process_attaches_and_does_not_stop_what_is_not_its_own(
 
 
 def test_what_a_killed_process_had_begun_is_over_when_the_test_goes_on(spark: SparkSession, spark_processes: Sharing):
-    active = spark.sparkContext._jsc.sc().dagScheduler().activeJobs()
+    jobs = spark.sparkContext._jsc.sc().dagScheduler()
+    before = jobs.numTotalJobs()
     child = spark_processes.start("support.spark_tasks:sleep", 3000)
-    eventually(lambda: active.size() == 1)
+    eventually(lambda: jobs.numTotalJobs() > before)
     child.kill()
     child.close()
-    assert active.size() == 0
+    assert jobs.activeJobs().size() == 0
 
 
 # ---- several processes that maintain --------------------------------------------------------------------
