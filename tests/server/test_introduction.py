@@ -46,7 +46,8 @@ class Living:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A living node answers, however busy the machine is: without an answer a node goes on."""
-    monkeypatch.setattr(introduction, "ANSWER_S", 150.0)
+    for name in ("CONNECT_S", "ANSWER_S"):
+        monkeypatch.setattr(introduction, name, 150.0)
 
 
 @pytest.fixture

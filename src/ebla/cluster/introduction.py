@@ -24,6 +24,7 @@ log = logging.getLogger("ebla.node")
 
 ASKED_MAX = 3
 """How many nodes are asked until one answers."""
+CONNECT_S = 1.0
 ANSWER_S = 2.0
 
 
@@ -40,7 +41,7 @@ def introduce(config: NodeConfig) -> None:
         cluster, addresses = str(catalog.cluster_id()), _living(catalog, config.name)
     verify: ssl.SSLContext | bool = True if config.tls_ca is None else ssl.create_default_context(cafile=config.tls_ca)
     headers = {} if config.secret is None else {SECRET: config.secret}
-    timeout = httpx.Timeout(ANSWER_S, connect=1.0)
+    timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S)
     with httpx.Client(headers=headers, verify=verify, trust_env=False, timeout=timeout) as client:
         for name, address in list(addresses.items())[:ASKED_MAX]:
             if _is_welcome(client, config, cluster, name, address):
