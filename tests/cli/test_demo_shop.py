@@ -254,7 +254,7 @@ def test_writers_can_be_moved_to_another_connection():
     writers.start()
     assert not moved.is_set()
     writers.move_to(another)
-    assert moved.wait(30)
+    assert moved.wait(150)
     writers.stop()
 
 

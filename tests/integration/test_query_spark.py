@@ -110,7 +110,7 @@ def test_at_least_waits_for_the_background(tmp_path, spark):
         db.sql("CREATE TABLE t (id INT, n INT, PRIMARY KEY (id))")
         db.sql("CREATE MATERIALIZED VIEW v AS SELECT id, n + 1 AS n FROM t")
         written = db.table("t").upsert([{"id": 1, "n": 1}])
-        found = db.query("v", at_least=int(written.version or 0), wait_s=60)
+        found = db.query("v", at_least=int(written.version or 0), wait_s=150)
         assert found.rows() == [(1, 2)]
         eventually(lambda: db.query("v").age_s == 0.0)
 

@@ -149,7 +149,7 @@ def test_two_processes_of_a_new_node_are_one_node(tmp_path: Path, monkeypatch: p
     claim = Root.claim
 
     def together(root: Root, claimed: Mapping[str, str]) -> dict[str, str]:
-        both.wait(30)
+        both.wait(150)
         return claim(root, claimed)
 
     monkeypatch.setattr(Root, "claim", together)

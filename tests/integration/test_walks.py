@@ -28,7 +28,7 @@ CALL_WHAT_THEY_GET = {"base/services.py", "base/caches.py", "base/closing.py", "
 """They run services, repeat what a database interrupted, compute what is kept: a reader follows what they are given."""
 BESIDE = {"node", "topology"}
 """What they do beside a walk, in the background, is recorded as well."""
-WAIT_S = 60
+WAIT_S = 150
 
 
 def ranks() -> dict[str, int]:

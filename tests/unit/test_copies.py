@@ -97,12 +97,12 @@ def test_a_root_that_is_gone_takes_no_part(roots: dict[NodeId, Root], how: str):
 def test_copies_are_flushed_at_the_same_time(roots: dict[NodeId, Root], monkeypatch: pytest.MonkeyPatch):
     """Each waits in its flush for all others: one after the other they would wait for ever."""
     together = threading.Barrier(3)
-    monkeypatch.setattr(Root, "flush", lambda root, path: together.wait(10))
+    monkeypatch.setattr(Root, "flush", lambda root, path: together.wait(150))
     size, done = copies.write(ROWS, "r1/t1-0.parquet", roots, (A, B, C), least=2)
     assert (done, {root.size("r1/t1-0.parquet") for root in roots.values()}) == ((A, B, C), {size})
     assert pq.read_table(f"{roots[C].location}/r1/t1-0.parquet").equals(ROWS)
     together = threading.Barrier(2)
-    monkeypatch.setattr(Root, "flush", lambda root, path: together.wait(10))
+    monkeypatch.setattr(Root, "flush", lambda root, path: together.wait(150))
     assert copies.copy(roots[A], "r1/t1-0.parquet", roots, (A, B, C), least=2) == (A, B, C)
 
 

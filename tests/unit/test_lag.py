@@ -11,14 +11,16 @@ import pytest
 
 import ebla
 from ebla.base.services import Rank, Scheduler
-from ebla.catalog.lag import HOLD_S_MAX, LOOK_S, Lag, is_too_great, publish, withdraw
+from ebla.catalog.lag import LOOK_S, Lag, is_too_great, publish, withdraw
 from ebla.catalog.store import Catalog
 from ebla.node.runner import Runner
 from ebla.views.handlers.epochs import Epochs
 from support.catalogs import statements
 from support.warehouse import eventually
 
-WAIT_S = 30
+WAIT_S = 150
+HELD_S_MAX = 140.0
+"""Longer than the product's own: a writer of a test goes on because the epochs have ended, however slow they are."""
 
 
 @pytest.fixture
@@ -116,8 +118,9 @@ def test_the_lag_of_others_is_asked_for_once_in_a_while(catalog: Catalog) -> Non
     assert unlimited.held == 0
 
 
-def test_a_writer_waits_for_epochs_of_another_process(tmp_path: Path) -> None:
+def test_a_writer_waits_for_epochs_of_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The two share nothing but the catalog, as processes do."""
+    monkeypatch.setattr("ebla.catalog.lag.HOLD_S_MAX", HELD_S_MAX)
     where = str(tmp_path / "warehouse")
     with ebla.connect(where, max_lag_s=5.0) as maintains, ebla.connect(where, max_lag_s=1.0) as writes:
         writes.sql("CREATE TABLE t (id BIGINT, PRIMARY KEY (id))")
@@ -137,7 +140,7 @@ def test_a_writer_waits_for_epochs_of_another_process(tmp_path: Path) -> None:
         writer.join(WAIT_S)
         assert writes.query("t").rows() == [(1,)]
         assert writes.context.lag.held == 1
-        assert 0.0 < writes.context.lag.held_s < HOLD_S_MAX
+        assert 0.0 < writes.context.lag.held_s < HELD_S_MAX
         assert writes.context.lag.seconds == 0.0, "its own epochs are not behind"
         writes.table("t").upsert([{"id": 2}])
         assert writes.context.lag.held == 1

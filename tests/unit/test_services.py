@@ -17,7 +17,7 @@ from ebla.base.services import BACKOFF_S, END_S, GIVE_WAY_S, HEARTS, Rank, Sched
 from ebla.errors import ConflictError, StorageError
 from ebla.node.jobs import GATHER_S_MAX, Job, Turns, begins_s
 
-WAIT_S = 30
+WAIT_S = 50
 
 
 class Clock:

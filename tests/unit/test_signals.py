@@ -28,7 +28,7 @@ def test_a_second_signal_is_pythons_own(first: signal.Signals):
     def signalled_twice() -> None:
         with asking(stop):
             signal.raise_signal(first)
-            assert stop.wait(10)
+            assert stop.wait(50)
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
@@ -43,7 +43,7 @@ def test_a_signal_that_comes_as_the_main_thread_begins_to_wait_is_heard():
     with asking(stop):
         with stop._cond:  # type: ignore[attr-defined]
             signal.raise_signal(signal.SIGTERM)
-        assert stop.wait(10)
+        assert stop.wait(50)
 
 
 def test_handlers_are_those_of_before_when_no_signal_came():
