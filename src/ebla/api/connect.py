@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, cast
 
+from ebla.base import server_packages
 from ebla.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def connect(
     if not url.startswith(REMOTE):
         if token is not None or ca_file is not None:
             raise UsageError("token, ca_file: expected an http:// or https:// address with them, found another")
-        from ebla.api.assembly import open_database
+        with server_packages.needed():
+            from ebla.api.assembly import open_database
 
         return open_database(url, spark, create=create, role=role, **settings)
     if spark is not None:
