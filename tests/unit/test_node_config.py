@@ -69,6 +69,16 @@ def test_the_environment_says_limits_as_json():
             load(None, dict(ENOUGH), {"EBLA_NODE_LIMITS": wrong})
 
 
+def test_names_of_tables_that_cannot_be_are_mistakes_among_others():
+    settings = {"handlers_table": "jobs", "commands_table": "jobs", "runners_table": "runs"}
+    with pytest.raises(UsageError) as caught:
+        load(None, {**ENOUGH, "settings": settings, "shards": 0}, {})
+    for part in ("settings.commands_table: ", "settings.runners_table: ", "shards: "):
+        assert part in str(caught.value)
+    with pytest.raises(UsageError, match=r"settings\.handlers_table: .* found 'My Jobs'"):
+        load(None, {**ENOUGH, "settings": {"handlers_table": "My Jobs"}}, {})
+
+
 def test_a_table_is_said_whole_by_the_first_that_says_it(tmp_path: Path):
     file = tmp_path / "node.toml"
     file.write_text(toml(ENOUGH) + "\n[limits]\nrequests_per_s = 20\nburst = 5\n[settings]\ntablets = 8\n")

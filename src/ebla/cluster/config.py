@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSetti
 
 from ebla.base.addresses import has_password
 from ebla.base.settings import Settings
+from ebla.catalog import job_tables
 from ebla.catalog.store import is_postgres
 from ebla.cluster.private_files import exposed
 from ebla.errors import EblaError, UsageError
@@ -202,13 +203,13 @@ def _of_settings(given: object) -> list[str]:
     if not isinstance(given, Mapping):
         return []
     try:
-        Settings(**{**DEFAULTS, **given})
+        names = Settings(**{**DEFAULTS, **given}).table_names
     except ValidationError as error:
         return [
             f"settings.{'.'.join(str(part) for part in one['loc'])}: {one['msg']}, found {one['input']!r}"
             for one in error.errors()
         ]
-    return []
+    return [f"settings.{one}" for one in job_tables.mistakes(names)]
 
 
 def _wrong(config: NodeConfig) -> list[str]:
