@@ -50,6 +50,12 @@ def connect(
     from ebla.remote.database import RemoteDatabase
     from ebla.remote.transport import Transport, token_of
 
-    retry_s = load(**settings).catalog_retry_s
-    ca_file = ca_file or os.environ.get("EBLA_CA_FILE")
-    return cast("Database", RemoteDatabase(Transport(url, token=token_of(token), ca_file=ca_file, retry_s=retry_s)))
+    loaded = load(**settings)
+    transport = Transport(
+        url,
+        token=token_of(token),
+        ca_file=ca_file or os.environ.get("EBLA_CA_FILE"),
+        retry_s=loaded.catalog_retry_s,
+        silence_s=loaded.node_silence_s,
+    )
+    return cast("Database", RemoteDatabase(transport))

@@ -151,6 +151,12 @@ class Settings(BaseModel):
     catalog_retry_s: float = Field(
         30.0, ge=0, description="How long reads and writes wait for a catalog whose database does not answer."
     )
+    node_silence_s: float = Field(
+        30.0,
+        gt=0,
+        description="A remote client that waits for an answer asks the next node when this one has answered nothing, "
+        "not even whether it lives, for this long.",
+    )
     pin_lease_s: float = Field(3600.0, gt=0, description="How long a lazy read stays protected from vacuum.")
     write_attempts: int = Field(20, ge=1, description="How often a write that lost a race is run again.")
     file_umask: str = Field(
