@@ -35,9 +35,10 @@ Names = Mapping[str, str]
 
 def mistakes(chosen: Names) -> list[str]:
     """What is wrong with names, each of which is one of a table."""
-    taken = {table.name for table in s.metadata.sorted_tables}
-    taken |= {f"{name}_pkey" for name in taken}
-    taken |= {str(index.name) for table in s.metadata.sorted_tables for index in table.indexes}
+    taken = set[str]()
+    for table in s.metadata.sorted_tables:  # in PostgreSQL indexes and sequences have names among those of tables
+        taken |= {table.name, f"{table.name}_pkey", *(str(index.name) for index in table.indexes)}
+        taken |= {f"{table.name}_{column.name}_seq" for column in table.primary_key}
     found = list[str]()
     seen = dict[str, str]()
     for setting, name in chosen.items():
