@@ -14,14 +14,26 @@ from pathlib import Path
 import pytest
 
 import ebla
+from ebla.base.server_packages import PACKAGES
 from ebla.cli.main import _command_of
 from ebla.cli.status import NEEDS_A_PERSON
+from ebla.errors import MissingDependencyError
 from ebla.model import changes as c
 from ebla.model.relation import Kind
 from ebla.relations.indexes import options
 from support.catalogs import exclusively, new_relation, relation
 
-HEAVY = ("duckdb", "pandas", "prompt_toolkit", "pyarrow", "pydantic", "pyspark", "sqlalchemy", "sqlglot")
+HEAVY = (
+    "duckdb",
+    "pandas",
+    "prompt_toolkit",
+    "pyarrow",
+    "pydantic",
+    "pydantic_settings",
+    "pyspark",
+    "sqlalchemy",
+    "sqlglot",
+)
 ONLY_FOR_OTHERS = {"ebla.model.changes", "ebla.sql.statements", "numpy.ma", "rich", "sqlalchemy.dialects.postgresql"}
 """What commits, statements, masked arrays, help and another catalog need. Each costs a tenth of a short command."""
 SHOWS_MODULES = """
@@ -108,18 +120,44 @@ def test_where_there_is_no_java_status_system_tables_and_first_rows_are_answered
 
 def test_a_client_is_installed_without_spark_and_the_server():
     needs = importlib.metadata.requires("ebla") or []
-    of_server = {re.split(r"[^a-z]", one)[0] for one in needs if "extra == 'server'" in one}
-    of_client = {re.split(r"[^a-z]", one)[0] for one in needs if "extra ==" not in one}
-    assert of_server == {"fastapi", "pyspark", "uvicorn"}
+    of_server = {re.split(r"[^a-z-]", one)[0] for one in needs if "extra == 'server'" in one}
+    of_client = {re.split(r"[^a-z-]", one)[0] for one in needs if "extra ==" not in one}
+    assert of_server == {name.replace("_", "-") for name in PACKAGES}
     assert "httpx" in of_client
     assert not of_client & of_server
+
+
+WITHOUT_SERVER = """
+import sys
+from ebla.base import lazy
+from ebla.base.server_packages import PACKAGES
+sys.meta_path[:0] = [lazy.AbsentPackage(name) for name in PACKAGES]
+import ebla
+from ebla.cli.main import run
+try:
+    ebla.connect(sys.argv[1])
+except ebla.MissingDependencyError as error:
+    print(error, file=sys.stderr)
+sys.exit(run(["node", "start", "--name", "n1"]))
+"""
+
+
+def test_without_the_packages_of_a_node_it_says_what_to_install(tmp_path: Path):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", WITHOUT_SERVER, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == MissingDependencyError.exit_code
+    assert done.stderr.splitlines() == [
+        "expected pyspark, found none; pip install 'ebla[server]'",
+        "error: expected pydantic_settings, found none; pip install 'ebla[server]'",
+    ]
 
 
 def test_a_cluster_of_this_machine_is_looked_at_without_what_a_node_needs():
     program = "import sys; import ebla.cluster.local_cluster, ebla.cli.node; print(*sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
-    assert not {"fastapi", "uvicorn", "pyspark", "pyarrow", "pandas"} & set(done.stdout.split())
+    assert not {"fastapi", "uvicorn", "pydantic_settings", "pyspark", "pyarrow", "pandas"} & set(done.stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 import ebla
@@ -12,6 +13,8 @@ from ebla.catalog import jobs
 from ebla.model.jobs import COORDINATOR
 from support.catalogs import statements
 from support.warehouse import connect, eventually, rows
+
+TABLES = ("mv_handlers", "mv_runners", "mv_runner_jobs", "mv_commands")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +73,35 @@ def test_the_jobs_of_a_process_that_ends_run_in_another(db: ebla.Database, spark
         assert first not in [one["name"] for one in shown(other, "RUNNERS")]
         other.sql("INSERT INTO t VALUES (3)")
         eventually(lambda: rows(other, "v") == [(3,)])
+
+
+@pytest.mark.postgres
+def test_jobs_run_in_tables_of_other_names(tmp_path: Path, spark: SparkSession, postgres_url: str):
+    names: dict[str, Any] = {
+        "handlers_table": "shop_handlers",
+        "runners_table": "shop_runners",
+        "runner_jobs_table": "shop_runner_jobs",
+        "commands_table": "shop_commands",
+    }
+    root = str(tmp_path / "data")
+    with (
+        connect(postgres_url, spark, storage_root=root, **names) as db,
+        connect(postgres_url, spark, storage_root=root) as follower,
+    ):
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY); CREATE MATERIALIZED VIEW v AS SELECT id FROM t")
+        follower.sql("CREATE HANDLER h PROCESS v, INPUT t AS STREAM SET (should_run = false)")
+        assert states(db)["h"] == "stopped"
+        follower.sql("ALTER HANDLER h SET (should_run = true); INSERT INTO t VALUES (1)")
+        eventually(lambda: rows(follower, "v") == [(1,)])
+        [job] = db.sql("SELECT job_name FROM system.mv_runner_jobs WHERE job_name = 'h'").rows()
+        assert job == ("h",)
+        assert {one["status"] for one in shown(db, "COMMANDS")} == {"SUCCESS"}
+        with psycopg.connect(postgres_url) as connection:
+            found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'ebla'").fetchall()
+            assert set(names.values()) <= {name for (name,) in found}
+            assert not set(TABLES) & {name for (name,) in found}
+            started = connection.execute("SELECT count(*) FROM ebla.shop_commands WHERE job_name = 'h'").fetchone()
+            assert started == (1,)
 
 
 def test_a_process_that_was_taken_for_dead_ends_its_jobs_and_registers_anew(db: ebla.Database):

@@ -30,9 +30,11 @@ Make = Callable[..., Any]
 WITHOUT_SPARK = """
 import sys
 
+OF_NODES = ("pyspark", "py4j", "fastapi", "uvicorn", "starlette", "pydantic_settings", "duckdb", "sqlalchemy")
+
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("pyspark", "py4j", "fastapi", "uvicorn", "starlette", "duckdb", "sqlalchemy"):
+        if name.partition(".")[0] in OF_NODES:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Absent())

@@ -6,6 +6,7 @@ import configparser
 import json
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from ebla.base.settings import load
 from ebla.cli import node
 from ebla.cluster.place import STOP_S
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
 
 
 def unit() -> configparser.SectionProxy:
@@ -57,3 +59,19 @@ def test_it_runs_as_a_user_of_its_own_whose_files_others_do_not_read():
 def test_the_image_has_spark_and_the_server():
     assert '"/src[server]"' in (DEPLOY / "Containerfile").read_text()
     assert of_container("EXPOSE") == "7601"
+
+
+def test_the_image_has_a_java_of_its_release_of_debian():
+    text = (DEPLOY / "Containerfile").read_text()
+    java = {"bookworm": "17", "trixie": "21"}[of_container("FROM").rpartition("-")[2]]
+    assert re.findall(r"openjdk-(\d+)-jre-headless", text) == [java]
+
+
+def test_the_image_is_made_of_what_a_wheel_is_made_of():
+    text = (DEPLOY / "Containerfile").read_text()
+    copied = [line.split() for line in re.findall(r"^COPY (.+)$", text, re.MULTILINE)]
+    sources = {name for *names, _ in copied for name in names}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {Path(one).parts[0] for one in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]}
+    assert sources == {"pyproject.toml", *project["project"]["license-files"], *packages}
+    assert "readme" not in project["project"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -68,10 +69,48 @@ def test_the_environment_says_limits_as_json():
             load(None, dict(ENOUGH), {"EBLA_NODE_LIMITS": wrong})
 
 
-def test_a_file_that_cannot_be_read_is_a_mistake(tmp_path: Path):
-    (tmp_path / "node.toml").write_text("name = ")
-    with pytest.raises(UsageError, match="config: expected a TOML file"):
-        load(tmp_path / "node.toml", dict(ENOUGH), {})
+def test_names_of_tables_that_cannot_be_are_mistakes_among_others():
+    settings = {"handlers_table": "jobs", "commands_table": "jobs", "runners_table": "runs"}
+    with pytest.raises(UsageError) as caught:
+        load(None, {**ENOUGH, "settings": settings, "shards": 0}, {})
+    for part in ("settings.commands_table: ", "settings.runners_table: ", "shards: "):
+        assert part in str(caught.value)
+    with pytest.raises(UsageError, match=r"settings\.handlers_table: .* found 'My Jobs'"):
+        load(None, {**ENOUGH, "settings": {"handlers_table": "My Jobs"}}, {})
+
+
+def test_a_table_is_said_whole_by_the_first_that_says_it(tmp_path: Path):
+    file = tmp_path / "node.toml"
+    file.write_text(toml(ENOUGH) + "\n[limits]\nrequests_per_s = 20\nburst = 5\n[settings]\ntablets = 8\n")
+    config = load(file, {"settings": {"replication": 2}}, {"EBLA_NODE_LIMITS": '{"burst": 7}'})
+    assert (config.limits.requests_per_s, config.limits.burst) == (None, 7)
+    assert config.settings == {"replication": 2}
+
+
+def test_lists_of_directories_in_a_variable_are_separated_as_in_path(tmp_path: Path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    said = os.pathsep.join([str(tmp_path / "a"), str(tmp_path / "b")])
+    assert load(None, dict(ENOUGH), {"EBLA_NODE_LOAD_FROM": said}).load_from == said.split(os.pathsep)
+
+
+def test_nothing_is_read_of_the_environment_but_what_is_handed_over(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("EBLA_NODE_RACK", "of-the-process")
+    for name in ("rack", "RACK", "ebla_node_rack"):
+        monkeypatch.setenv(name, "of-another-program")
+    assert load(None, dict(ENOUGH), {"rack": "no", "EBLA_NODE_SETTINGS": '{"tablets": 8}'}).rack == "rack1"
+    assert load(None, dict(ENOUGH)).rack == "of-the-process"
+
+
+def test_a_file_that_cannot_be_read_is_a_mistake_among_others(tmp_path: Path):
+    broken, latin, absent = (tmp_path / name for name in ("broken.toml", "latin.toml", "absent.toml"))
+    broken.write_text("name = ")
+    latin.write_bytes('name = "caf\xe9"'.encode("latin-1"))
+    for file in (broken, latin, absent, tmp_path):
+        with pytest.raises(UsageError) as caught:
+            load(file, {**ENOUGH, "shards": 0}, {"EBLA_NODE_LIMITS": "burst"})
+        for part in (f"config: expected a TOML file, found {file}: ", "limits: expected a JSON object", "shards: "):
+            assert part in str(caught.value)
 
 
 def test_a_password_is_in_no_message():

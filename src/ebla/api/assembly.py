@@ -43,7 +43,13 @@ def open_database(
         )
     where = str(Path(url).absolute()) if embedded else url
     refuse_foreign_root(where, loaded)
-    catalog = Catalog.open(where, create=create, retry_s=loaded.catalog_retry_s, mask=loaded.file_mask)
+    catalog = Catalog.open(
+        where,
+        create=create,
+        retry_s=loaded.catalog_retry_s,
+        mask=loaded.file_mask,
+        table_names=loaded.table_names,
+    )
     registered = None
     try:
         if catalog.read_only:

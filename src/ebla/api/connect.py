@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, cast
 
+from ebla.base import server_packages
 from ebla.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def connect(
     if not url.startswith(REMOTE):
         if token is not None or ca_file is not None:
             raise UsageError("token, ca_file: expected an http:// or https:// address with them, found another")
-        from ebla.api.assembly import open_database
+        with server_packages.needed():
+            from ebla.api.assembly import open_database
 
         return open_database(url, spark, create=create, role=role, **settings)
     if spark is not None:
@@ -48,6 +50,12 @@ def connect(
     from ebla.remote.database import RemoteDatabase
     from ebla.remote.transport import Transport, token_of
 
-    retry_s = load(**settings).catalog_retry_s
-    ca_file = ca_file or os.environ.get("EBLA_CA_FILE")
-    return cast("Database", RemoteDatabase(Transport(url, token=token_of(token), ca_file=ca_file, retry_s=retry_s)))
+    loaded = load(**settings)
+    transport = Transport(
+        url,
+        token=token_of(token),
+        ca_file=ca_file or os.environ.get("EBLA_CA_FILE"),
+        retry_s=loaded.catalog_retry_s,
+        silence_s=loaded.node_silence_s,
+    )
+    return cast("Database", RemoteDatabase(transport))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -14,6 +15,8 @@ from ebla.errors import UnknownNameError, UsageError
 
 PREFIX = "EBLA_"
 
+
+JOB_TABLES = ("handlers_table", "runners_table", "runner_jobs_table", "commands_table")
 
 TABLET_BYTES = 5 * 2**30
 """The bytes that a tablet should have at most."""
@@ -33,6 +36,15 @@ class NodeSettings(BaseModel):
     @classmethod
     def of_root(cls, given: object) -> object:
         return {"root": given} if isinstance(given, str) else given
+
+
+def _table(usual: str) -> Any:
+    return Field(
+        None,
+        pattern="^[a-z_][a-z0-9_]{0,62}$",
+        description=f"What the database calls the table `system.{usual}`: a catalog gets the name when it is created, "
+        f"and a process that says another one is refused; default: that of the catalog, `{usual}` in a new one.",
+    )
 
 
 class Settings(BaseModel):
@@ -126,6 +138,10 @@ class Settings(BaseModel):
     command_timeout_s: float = Field(
         30.0, gt=0, description="A command to start or stop a job that waits for this long is given to another process."
     )
+    handlers_table: str | None = _table("mv_handlers")
+    runners_table: str | None = _table("mv_runners")
+    runner_jobs_table: str | None = _table("mv_runner_jobs")
+    commands_table: str | None = _table("mv_commands")
     barrier_grace_s: float = Field(
         10.0,
         ge=0,
@@ -134,6 +150,12 @@ class Settings(BaseModel):
     )
     catalog_retry_s: float = Field(
         30.0, ge=0, description="How long reads and writes wait for a catalog whose database does not answer."
+    )
+    node_silence_s: float = Field(
+        30.0,
+        gt=0,
+        description="A remote client that waits for an answer asks the next node when this one has answered nothing, "
+        "not even whether it lives, for this long.",
     )
     pin_lease_s: float = Field(3600.0, gt=0, description="How long a lazy read stays protected from vacuum.")
     write_attempts: int = Field(20, ge=1, description="How often a write that lost a race is run again.")
@@ -191,6 +213,12 @@ class Settings(BaseModel):
     spark_executor_cores: int = Field(
         1, gt=0, description="Cores that this process takes on spark://…; the others are left to other processes."
     )
+
+    @property
+    def table_names(self) -> dict[str, str]:
+        """The names of tables of jobs that this process means."""
+        found = {name: getattr(self, name) for name in JOB_TABLES}
+        return {name: value for name, value in found.items() if value is not None}
 
     @property
     def file_mask(self) -> int:

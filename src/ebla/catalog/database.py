@@ -7,8 +7,10 @@ said in our words (`ebla.catalog.failures`).
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Self, TypeVar
 
 from sqlalchemy import Connection, Engine
@@ -17,7 +19,7 @@ from sqlalchemy.exc import DatabaseError, DBAPIError
 from ebla.base.ids import Version
 from ebla.base.precedence import PRECEDENCE
 from ebla.base.rights import PRIVATE
-from ebla.catalog import engines, failures, memory, preparation
+from ebla.catalog import engines, failures, job_tables, memory, preparation
 from ebla.catalog.engines import is_postgres
 from ebla.catalog.failures import FILE, without_password
 from ebla.catalog.group import Queue
@@ -66,23 +68,26 @@ class CatalogDatabase:
         clock: Callable[[], int] = now_us,
         retry_s: float = 0.0,
         mask: int = PRIVATE,
+        table_names: Mapping[str, str] = MappingProxyType({}),
     ) -> Self:
         """Open the catalog at a directory (SQLite) or a `postgresql://` address; create it where there is none.
 
         A database that does not answer is waited for, `retry_s` at most. A new directory and file get the rights that
-        `mask` leaves.
+        `mask` leaves. `table_names` are for tables of jobs: a new catalog gets them, another has them or is refused.
         """
+        job_tables.check(table_names)
+        opened = functools.partial(cls._opened, tables=table_names)
         if is_postgres(url):
             engine, server = engines.postgres_engine(url)
-            return cls._opened(engine, url, server if clock is now_us else clock, create=create, retry_s=retry_s)
+            return opened(engine, url, server if clock is now_us else clock, create=create, retry_s=retry_s)
         folder = engines.require_directory(url)
         if engines.make_room(folder, create=create, mask=mask):
             with engines.new_file(folder, mask) as file:
-                cls._opened(engines.sqlite_engine(file), url, clock, create=True, write_ahead=False).close()
+                opened(engines.sqlite_engine(file), url, clock, create=True, write_ahead=False).close()
         if engines.may_write(folder):
-            return cls._opened(engines.sqlite_engine(folder / FILE), url, clock, create=create, retry_s=retry_s)
+            return opened(engines.sqlite_engine(folder / FILE), url, clock, create=create, retry_s=retry_s)
         reason = f"no write permission for {FILE} and its directory"
-        return cls._opened(engines.sqlite_reader(folder / FILE), url, clock, retry_s=retry_s, read_only=reason)
+        return opened(engines.sqlite_reader(folder / FILE), url, clock, retry_s=retry_s, read_only=reason)
 
     @classmethod
     def _opened(
@@ -95,10 +100,12 @@ class CatalogDatabase:
         write_ahead: bool = True,
         retry_s: float = 0.0,
         read_only: str | None = None,
+        tables: Mapping[str, str],
     ) -> Self:
         catalog = cls(engine, url, clock, retry_s=retry_s, read_only=read_only)
         try:
-            catalog.patience.insist(lambda: preparation.prepare(catalog, create=create, write_ahead=write_ahead))
+            prepare = functools.partial(preparation.prepare, create=create, write_ahead=write_ahead, tables=tables)
+            catalog.patience.insist(lambda: prepare(catalog))
             catalog._has_answered = True
         except DatabaseError as error:
             engine.dispose()

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Table, delete, insert, select
 
 from ebla.base.ids import NodeId
 from ebla.base.rights import make_file
-from ebla.catalog import migrations
+from ebla.catalog import job_tables, migrations
 from ebla.catalog import schema as s
 from ebla.errors import CatalogError
 from ebla.model.lifecycle.node import NodeState
@@ -73,6 +73,11 @@ def nodes(folder: Path) -> list[Node]:
         for row in _rows(folder / _file(s.topology))
         if row["host_id"] in hosts or row["node_state"] != NodeState.LEFT
     ]
+
+
+def table_names(folder: Path) -> job_tables.Names:
+    """The names that tables of jobs had in the database: the rows of a dump fill a catalog that has the same."""
+    return job_tables.named({str(row["key"]): str(row["value"]) for row in _rows(folder / _file(s.meta))})
 
 
 def copies(folder: Path) -> Iterator[tuple[NodeId, str, int]]:

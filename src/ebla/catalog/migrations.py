@@ -76,7 +76,15 @@ def _create_tables(connection: Connection) -> None:
 
 def _add_handlers(connection: Connection) -> None:
     """Tables that a catalog created by this release has already."""
-    schema.metadata.create_all(connection, tables=[schema.mv_handlers, schema.mv_dictionary_changes])
+    _create_missing(connection, schema.mv_handlers, schema.mv_dictionary_changes)
+
+
+def _create_missing(connection: Connection, *tables: Table) -> None:
+    """As `create_all`, which does not know that tables of jobs may have other names."""
+    there = set(inspect(connection).get_table_names(schema=namespace(connection)))
+    for table in tables:
+        if schema.name_of(connection, table) not in there:
+            table.create(connection, checkfirst=False)
 
 
 def _add_building(connection: Connection) -> None:
@@ -97,11 +105,12 @@ def _add_columns(connection: Connection, *columns: Column[Any]) -> None:
     for column in columns:
         if column.name not in _column_names(connection, column.table):
             clause = CreateColumn(column).compile(dialect=connection.dialect)
-            connection.execute(text(f"ALTER TABLE {column.table.description} ADD COLUMN {clause}"))
+            name = connection.dialect.identifier_preparer.quote(column.table.description)
+            connection.execute(text(f"ALTER TABLE {name} ADD COLUMN {clause}"))
 
 
 def _column_names(connection: Connection, table: FromClause) -> set[str]:
-    found = inspect(connection).get_columns(table.description, schema=namespace(connection))
+    found = inspect(connection).get_columns(schema.name_of(connection, table), schema=namespace(connection))
     return {column["name"] for column in found}
 
 
@@ -294,7 +303,7 @@ def _add_generations(connection: Connection) -> None:
 
 
 def _add_jobs(connection: Connection) -> None:
-    schema.metadata.create_all(connection, tables=[schema.mv_runners, schema.mv_runner_jobs, schema.mv_commands])
+    _create_missing(connection, schema.mv_runners, schema.mv_runner_jobs, schema.mv_commands)
     _add_counter(connection, jobs.COUNTER)
 
 
@@ -378,19 +387,22 @@ def is_empty(connection: Connection) -> bool:
     return not inspect(connection).get_table_names(schema=namespace(connection))
 
 
-def require_ebla(connection: Connection, where: str) -> None:
-    """Refuse a database that some other program owns."""
+def require_ebla(connection: Connection, where: str) -> Mapping[str, str]:
+    """Refuse a database that some other program owns; returns what `meta` says of its shape."""
     names = set(inspect(connection).get_table_names(schema=namespace(connection)))
-    found = None
+    found: dict[str, str] = {}
     if {schema.meta.name, schema.migrations.name} <= names:
         # Another program may use these names too; then the columns are not there, or hold something else.
         with contextlib.suppress(OperationalError, ProgrammingError):
-            found = connection.execute(select(schema.meta.c.value).where(schema.meta.c.key == "format")).scalar()
-    if found != FORMAT:
+            keys = ("format", schema.JOB_TABLES)
+            said = connection.execute(select(schema.meta).where(schema.meta.c.key.in_(keys)))
+            found = {row.key: row.value for row in said}
+    if found.get("format") != FORMAT:
         raise CatalogError(
             f"{where}: expected an Ebla catalog, found a database with tables {sorted(names)[:5]}; "
             "connect to another place, or create the catalog in an empty one"
         )
+    return found
 
 
 def refuse_newer(newest: int | None, where: str) -> None:

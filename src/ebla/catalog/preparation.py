@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, inspect, select
 
-from ebla.catalog import failures, migrations
+from ebla.catalog import failures, job_tables, migrations
 from ebla.catalog import schema as s
 from ebla.catalog.engines import CREATE_HINT, POLL_S
 from ebla.catalog.failures import BUSY_TIMEOUT_S, without_password
@@ -21,15 +23,21 @@ if TYPE_CHECKING:
     from ebla.catalog.database import CatalogDatabase
 
 
-def prepare(catalog: CatalogDatabase, *, create: bool, write_ahead: bool) -> None:
+def prepare(
+    catalog: CatalogDatabase, *, create: bool, write_ahead: bool, tables: job_tables.Names = MappingProxyType({})
+) -> None:
+    """`tables`: the names that the tables of jobs get in a new catalog, and must have in one that is there."""
     where = without_password(catalog.where)
     with catalog.reading() as connection:
         empty = migrations.is_empty(connection)
         if empty and not create:
             raise CatalogError(f"{where}: expected an Ebla catalog, found none; {CREATE_HINT}")
-        newest = None if empty else _newest_migration(connection, where)
+        meta = {} if empty else migrations.require_ebla(connection, where)
+        newest = None if empty else _newest_migration(connection)
         if newest is not None and catalog.read_only is None:
             catalog.read_only = _only_reads(connection)
+    if not empty:
+        _follow(catalog, meta, tables)
     expected = migrations.MIGRATIONS[-1].number
     if catalog.read_only is not None:
         migrations.refuse_newer(newest, where)
@@ -45,7 +53,16 @@ def prepare(catalog: CatalogDatabase, *, create: bool, write_ahead: bool) -> Non
     if newest != expected:
         with catalog.writing() as connection:
             _create_namespace(connection)
-            migrations.migrate(connection, catalog.clock(), where)
+            if migrations.migrate(connection, catalog.clock(), where) == len(migrations.MIGRATIONS):
+                job_tables.name_tables(connection, tables)
+            meta = migrations.require_ebla(connection, where)
+        _follow(catalog, meta, tables)
+
+
+def _follow(catalog: CatalogDatabase, meta: Mapping[str, str], tables: job_tables.Names) -> None:
+    found = job_tables.named(meta)
+    job_tables.require(found, tables, without_password(catalog.where))
+    job_tables.use(catalog.engine, found)
 
 
 def _create_namespace(connection: Connection) -> None:
@@ -70,8 +87,7 @@ def _use_write_ahead_log(catalog: CatalogDatabase) -> None:
         time.sleep(POLL_S)
 
 
-def _newest_migration(connection: Connection, where: str) -> int | None:
-    migrations.require_ebla(connection, where)
+def _newest_migration(connection: Connection) -> int | None:
     numbers = list(connection.execute(select(s.migrations.c.number)).scalars())
     return max(numbers, default=None)
 

@@ -5,6 +5,7 @@ Times are microseconds since 1970 in UTC. `end_version` is 2⁶² for what has n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import (
@@ -14,6 +15,7 @@ from sqlalchemy import (
     Connection,
     Float,
     ForeignKey,
+    FromClause,
     Index,
     Integer,
     MetaData,
@@ -27,6 +29,9 @@ from sqlalchemy import (
 metadata = MetaData()
 
 meta = Table("meta", metadata, Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
+
+JOB_TABLES = "job_tables"
+"""The row of `meta` with the names of tables of jobs that are not the usual ones: a JSON object, setting to name."""
 
 migrations = Table(
     "migrations",
@@ -575,3 +580,9 @@ processes = Table(
     Column("cores", Integer),
     Column("disks", Text),
 )
+
+
+def name_of(connection: Connection, table: FromClause) -> str:
+    """What the database calls a table, for those who do not ask by a statement: see `ebla.catalog.job_tables`."""
+    others: Mapping[str, str] = getattr(connection.dialect.identifier_preparer, JOB_TABLES, {})
+    return others.get(table.description, table.description)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ebla.base import server_packages
 from ebla.cli import output
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -70,8 +71,9 @@ def start(
     Flags go before the environment (EBLA_NODE_NAME and so on), and that before the file.
     """
     flags = {k: v for k, v in locals().items() if k not in ("config",) and v not in (None, [])}
-    from ebla.cluster import config as configuration
-    from ebla.cluster import logs, process
+    with server_packages.needed():
+        from ebla.cluster import config as configuration
+        from ebla.cluster import logs, process
 
     settled = configuration.load(config, flags)
     logs.install(settled.log_format)

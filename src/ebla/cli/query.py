@@ -83,7 +83,8 @@ def run(place: str, asked: QueryArguments, *, as_json: bool, explain: bool) -> N
     from ebla.catalog.store import Catalog
     from ebla.tables.context import Context
 
-    context = Context.open(Catalog.open(place, create=False), settings.load())
+    loaded = settings.load()
+    context = Context.open(Catalog.open(place, create=False, table_names=loaded.table_names), loaded)
     with contextlib.closing(context):
         _answer(context, asked, as_json=as_json, explain=explain)
 

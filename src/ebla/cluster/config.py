@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ebla.base.addresses import has_password
 from ebla.base.settings import Settings
+from ebla.catalog import job_tables
 from ebla.catalog.store import is_postgres
 from ebla.cluster.private_files import exposed
 from ebla.errors import EblaError, UsageError
@@ -26,8 +28,8 @@ DEFAULTS: Mapping[str, object] = {"leader_lease_s": 3.0, "runner_lease_s": 6.0}
 """Settings that differ in a node: others follow sooner."""
 
 
-class NodeConfig(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class NodeConfig(BaseSettings):
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, env_prefix=PREFIX)
 
     catalog: str = Field(description="The address of the catalog: postgresql://…")
     name: str = Field(min_length=1, description="The name of this node.")
@@ -82,17 +84,31 @@ class NodeConfig(BaseModel):
 def load(file: Path | None, flags: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> NodeConfig:
     """The configuration of a node; all mistakes in it are said at once."""
     mistakes = list[str]()
-    of_file = _of_file(file, mistakes)
-    given = {**of_file, **_of_environment(environment, mistakes)}
-    given |= {name: value for name, value in flags.items() if value is not None}
+    said: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+    variables = _Variables(NodeConfig, environment, mistakes)
+    of_file = _File(NodeConfig, file, mistakes)
+
+    class Sourced(NodeConfig):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return init_settings, variables, of_file
+
     config: NodeConfig | None = None
     try:
-        config = NodeConfig(**given)
+        config = Sourced(**said)
     except ValidationError as error:
         mistakes += [_said(one) for one in error.errors()]
+    given = of_file.merged
     mistakes += _of_settings(given.get("settings", {}))
     if not _is_insecure(given):
-        mistakes += _exposed(file, of_file, given)
+        mistakes += _exposed(file, of_file.values, given)
     if config is not None:
         mistakes += _wrong(config)
     if mistakes or config is None:
@@ -100,14 +116,53 @@ def load(file: Path | None, flags: Mapping[str, object], environment: Mapping[st
     return config
 
 
-def _of_file(file: Path | None, mistakes: list[str]) -> dict[str, Any]:
-    if file is None:
-        return {}
-    try:
-        return tomllib.loads(file.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        mistakes.append(f"config: expected a TOML file, found {file}: {error}")
-        return {}
+class _Variables(EnvSettingsSource):
+    """`EBLA_NODE_<NAME>` of an environment. `settings` have variables of their own, `EBLA_<NAME>`."""
+
+    def __init__(self, settings_cls: type[BaseSettings], environment: Mapping[str, str], mistakes: list[str]) -> None:
+        super().__init__(settings_cls, case_sensitive=True, env_prefix="")
+        names = {name: PREFIX + name.upper() for name in settings_cls.model_fields if name != "settings"}
+        self.env_vars = {name: environment[said] for name, said in names.items() if said in environment}
+        self._mistakes = mistakes
+
+    def prepare_field_value(self, field_name: str, field: FieldInfo, value: Any, value_is_complex: bool) -> Any:
+        if field_name == "load_from" and value is not None:
+            return value.split(os.pathsep)
+        try:
+            return super().prepare_field_value(field_name, field, value, value_is_complex)
+        except ValueError:
+            self._mistakes.append(f"{field_name}: expected a JSON object, found {value!r}")
+            return None
+
+    def __call__(self) -> dict[str, Any]:
+        return _unsaid(super().__call__(), self)
+
+
+class _File(PydanticBaseSettingsSource):
+    """A TOML file, the last source. One that cannot be read is a mistake among others."""
+
+    def __init__(self, settings_cls: type[BaseSettings], file: Path | None, mistakes: list[str]) -> None:
+        super().__init__(settings_cls)
+        self.values: dict[str, Any] = {}
+        self.merged: dict[str, Any] = {}
+        """What all sources say, as they say it."""
+        try:
+            self.values = {} if file is None else tomllib.loads(file.read_text())
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            mistakes.append(f"config: expected a TOML file, found {file}: {error}")
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        return self.values.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        mine = _unsaid(self.values, self)
+        self.merged = {**mine, **self.current_state}
+        return mine
+
+
+def _unsaid(found: Mapping[str, Any], source: PydanticBaseSettingsSource) -> dict[str, Any]:
+    """What no source before this one said; otherwise tables of both would be mixed."""
+    return {name: value for name, value in found.items() if name not in source.current_state}
 
 
 def _is_insecure(given: Mapping[str, Any]) -> bool:
@@ -133,30 +188,6 @@ def _is_secret(name: str, value: object) -> bool:
     return isinstance(value, str) and (name == "secret" or has_password(value))
 
 
-def _of_environment(environment: Mapping[str, str], mistakes: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in NodeConfig.model_fields:
-        value = environment.get(PREFIX + name.upper())
-        if value is None or name == "settings":
-            continue
-        match name:
-            case "load_from":
-                found[name] = value.split(os.pathsep)
-            case "limits":
-                found[name] = _json(name, value, mistakes)
-            case _:
-                found[name] = value
-    return found
-
-
-def _json(name: str, text: str, mistakes: list[str]) -> object:
-    try:
-        return json.loads(text)
-    except ValueError:
-        mistakes.append(f"{name}: expected a JSON object, found {text!r}")
-        return {}
-
-
 def _said(error: Any) -> str:
     name = ".".join(str(part) for part in error["loc"])
     if error["type"] == "missing":
@@ -172,13 +203,13 @@ def _of_settings(given: object) -> list[str]:
     if not isinstance(given, Mapping):
         return []
     try:
-        Settings(**{**DEFAULTS, **given})
+        names = Settings(**{**DEFAULTS, **given}).table_names
     except ValidationError as error:
         return [
             f"settings.{'.'.join(str(part) for part in one['loc'])}: {one['msg']}, found {one['input']!r}"
             for one in error.errors()
         ]
-    return []
+    return [f"settings.{one}" for one in job_tables.mistakes(names)]
 
 
 def _wrong(config: NodeConfig) -> list[str]:

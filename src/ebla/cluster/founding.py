@@ -23,9 +23,15 @@ def agree(config: NodeConfig) -> None:
     """
     if config.found is None and config.cluster is None:
         return
-    retry_s = load(**config.connect_settings()).catalog_retry_s
-    with contextlib.closing(Catalog.open(config.catalog, create=config.found is not None, retry_s=retry_s)) as catalog:
+    with contextlib.closing(opened(config, create=config.found is not None)) as catalog:
         catalog.decide(lambda connection, at: _decide(connection, config))
+
+
+def opened(config: NodeConfig, *, create: bool = False) -> Catalog:
+    """The catalog that a node means."""
+    settings = load(**config.connect_settings())
+    names = settings.table_names
+    return Catalog.open(config.catalog, create=create, retry_s=settings.catalog_retry_s, table_names=names)
 
 
 def _decide(state: State, config: NodeConfig) -> Decision | None:

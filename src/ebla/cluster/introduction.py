@@ -12,7 +12,6 @@ import ssl
 
 import httpx
 
-from ebla.base.settings import load
 from ebla.catalog import processes, topology
 from ebla.catalog.store import Catalog
 from ebla.cluster import founding
@@ -36,8 +35,7 @@ def enter(config: NodeConfig) -> None:
 
 def introduce(config: NodeConfig) -> None:
     """Raise `UsageError` if a living node refuses this one."""
-    retry_s = load(**config.connect_settings()).catalog_retry_s
-    with contextlib.closing(Catalog.open(config.catalog, create=False, retry_s=retry_s)) as catalog:
+    with contextlib.closing(founding.opened(config)) as catalog:
         cluster, addresses = str(catalog.cluster_id()), _living(catalog, config.name)
     verify: ssl.SSLContext | bool = True if config.tls_ca is None else ssl.create_default_context(cafile=config.tls_ca)
     headers = {} if config.secret is None else {SECRET: config.secret}

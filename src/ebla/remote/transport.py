@@ -29,6 +29,7 @@ from ebla.errors import (
     RateLimitError,
     UsageError,
 )
+from ebla.remote.liveness import Liveness, NodeTransport
 from ebla.remote.problems import error_of
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -81,23 +82,31 @@ class Transport:
     """The nodes of a cluster. Safe to use from several threads."""
 
     def __init__(
-        self, url: str, *, token: str | None = None, ca_file: str | None = None, retry_s: float = 30.0
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        ca_file: str | None = None,
+        retry_s: float = 30.0,
+        silence_s: float = 30.0,
     ) -> None:
         self.addresses = addresses(url)
         self._retry_s = retry_s
         self._at = 0
         self._tell: Tell | None = None
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        verify: ssl.SSLContext | bool = True if ca_file is None else ssl.create_default_context(cafile=ca_file)
+        context = httpx.create_ssl_context() if ca_file is None else ssl.create_default_context(cafile=ca_file)
+        self._liveness = Liveness(self.addresses, context, silence_s)
         self._client = httpx.Client(
             headers=headers,
             timeout=httpx.Timeout(None, connect=CONNECT_S),
-            transport=httpx.HTTPTransport(verify=verify, socket_options=_ALIVE, limits=httpx.Limits()),
+            transport=NodeTransport(self._liveness, context, _ALIVE),
             trust_env=False,
         )
 
     def close(self) -> None:
         self._client.close()
+        self._liveness.close()
 
     # ---- requests ---------------------------------------------------------------------------------------
 

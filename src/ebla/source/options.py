@@ -129,8 +129,9 @@ class Origin(Closing):
     """The catalog that a request names, open on the driver's machine. Never pickled."""
 
     def __init__(self, request: Request) -> None:
-        self.catalog = Catalog.open(request.url, create=False, retry_s=request.settings.catalog_retry_s)
-        self.settings = request.settings
+        self.settings = settings = request.settings
+        names = settings.table_names
+        self.catalog = Catalog.open(request.url, create=False, retry_s=settings.catalog_retry_s, table_names=names)
         self.node = self.catalog.read(lambda connection: topology.host_id(connection, request.settings.node))
         self.holder = f"{socket.gethostname()}/{os.getpid()}/spark"
 

@@ -40,7 +40,8 @@ def restore(
     rows = folder / str(head["catalog"])
     nodes = dump.nodes(rows)
     placed = _placed(nodes, roots, where)
-    with contextlib.closing(Catalog.open(where, create=True, mask=mask)) as catalog:
+    names = dump.table_names(rows)
+    with contextlib.closing(Catalog.open(where, create=True, mask=mask, table_names=names)) as catalog:
         if catalog.read(topology.members):
             raise UsageError(f"{without_password(where)}: expected no warehouse there, found one; choose another place")
         targets = {node.id: _claimed(catalog.located(placed[node.id]), head["cluster"], node, mask) for node in nodes}
