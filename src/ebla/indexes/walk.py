@@ -26,7 +26,6 @@ from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model.index_steps import Advance, IndexStanding, Wait, next_step, version_to_keep
 from ebla.model.lifecycle.index import Permission
-from ebla.relations.indexes import Index
 from ebla.relations.tasks import standings
 from ebla.tables.context import Context
 
@@ -106,11 +105,6 @@ def _advance(
 def _names(connection: Connection, indexes: Sequence[RelationId]) -> list[str]:
     found = [reads.relation_by_id(connection, index) for index in indexes]
     return [one.name for one in found if one is not None]
-
-
-def as_found(index: Index) -> c.IndexIs:
-    stands = index.stands
-    return c.IndexIs(index=index.id, state=stands.state, since=stands.since, read_version=stands.read_version)
 
 
 def readable(catalog: Catalog, base: RelationId) -> None:

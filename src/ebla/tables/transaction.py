@@ -163,6 +163,10 @@ class OpenTransaction:
         self._forget_scratch()
         return committed.version
 
+    def end(self) -> Version:
+        """End with what was committed in it."""
+        return self.commit(self.decision(self.record.reason))
+
     def decide(self, decide: Callable[[Connection, Version], c.Decision | None]) -> c.CommitRecord | None:
         """Commit what is decided on the state of the catalog that the commit finds; `None` if that is nothing."""
         self._has_tried = True
