@@ -151,8 +151,8 @@ def newest(
     if of_builds:
         wanted = wanted.where(_is_one(OF_BUILDS))
     if hidden:
-        known = select(s.relations.c.relation_id).where(s.relations.c.relation_id.not_in(hidden))
-        wanted = wanted.where(or_(of.relation_id.is_(None), of.relation_id.in_(known)))
+        readable = select(s.relations.c.relation_id).where(s.relations.c.relation_id.not_in(hidden))
+        wanted = wanted.where(or_(of.relation_id.is_(None), of.relation_id.in_(readable)))
     return connection.execute(wanted.order_by(of.version.desc()).limit(limit)).all()
 
 
