@@ -13,8 +13,8 @@ from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, TaskId
 from ebla.build.batch import BatchState
 from ebla.build.cuts import Cuts
-from ebla.build.pace import Paces
 from ebla.build.ports import Filler
+from ebla.build.throttles import BuildThrottles
 from ebla.catalog import troubles
 from ebla.catalog.troubles import Activity
 from ebla.errors import SnapshotError, StorageError
@@ -37,7 +37,7 @@ class Chunks:
     """Fills relations chunk by chunk, each at the pace of its build."""
 
     def __init__(
-        self, context: Context, fillers: Mapping[Kind, Filler], paces: Paces, clock_us: Callable[[], int]
+        self, context: Context, fillers: Mapping[Kind, Filler], paces: BuildThrottles, clock_us: Callable[[], int]
     ) -> None:
         self._context = context
         self._fillers = fillers

@@ -27,13 +27,15 @@ from ebla.tables import compare, scans
 from ebla.tables import parts as pt
 from ebla.tables.compare import ComparisonResult
 from ebla.tables.context import Context
-from ebla.tables.parts import Pace, Part
+from ebla.tables.parts import CheckSpeed, Part
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def check_index(context: Context, pins: scans.Pins, name: str, percent: float | None, pace: Pace) -> ComparisonResult:
+def check_index(
+    context: Context, pins: scans.Pins, name: str, percent: float | None, pace: CheckSpeed
+) -> ComparisonResult:
     found, rows = size_of(context.catalog, name)
     wrong: Counter[str] = Counter()
     for part in pt.parts(context.progress, f"checking index {found.name}", rows, pace):

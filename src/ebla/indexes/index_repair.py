@@ -18,7 +18,7 @@ from ebla.tables import compare
 from ebla.tables import parts as pt
 from ebla.tables.compare import ComparisonResult
 from ebla.tables.context import Context
-from ebla.tables.parts import Pace, Part
+from ebla.tables.parts import CheckSpeed, Part
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import begin
 from ebla.tables.writes import commit, until_committed
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def repair(context: Context, name: str, pace: Pace) -> ComparisonResult:
+def repair(context: Context, name: str, pace: CheckSpeed) -> ComparisonResult:
     """Write what is missing and different, and tombstones of what is spurious, as any writer would.
 
     Each part is a commit. A commit that touches one of its entries meanwhile makes it start over.

@@ -26,7 +26,7 @@ from ebla.storage import runs as rf
 from ebla.storage.copying import Copier, Lack
 from ebla.storage.files import Root
 from ebla.tables.context import Context
-from ebla.tables.parts import Pace, paced, stoppable
+from ebla.tables.parts import CheckSpeed, paced, stoppable
 from ebla.tables.scans import Pins, at_version
 from ebla.tables.transaction import begin_copies
 from ebla.values.bounds import key_json
@@ -72,17 +72,17 @@ class TableCheckResult:
         )
 
 
-def check_table(context: Context, pins: Pins, name: str, percent: float | None, pace: Pace) -> TableCheckResult:
+def check_table(context: Context, pins: Pins, name: str, percent: float | None, pace: CheckSpeed) -> TableCheckResult:
     return _stored(context, pins, name, percent, pace, mend=False)
 
 
-def repair(context: Context, pins: Pins, name: str, pace: Pace) -> TableCheckResult:
+def repair(context: Context, pins: Pins, name: str, pace: CheckSpeed) -> TableCheckResult:
     """Put a sound copy where one is missing or damaged."""
     return _stored(context, pins, name, None, pace, mend=True)
 
 
 def _stored(
-    context: Context, pins: Pins, name: str, percent: float | None, pace: Pace, *, mend: bool
+    context: Context, pins: Pins, name: str, percent: float | None, pace: CheckSpeed, *, mend: bool
 ) -> TableCheckResult:
     def read(connection: Connection, at: Version) -> Snapshot:
         return reads.snapshot(connection, reads.relation(connection, name), at)

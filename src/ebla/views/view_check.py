@@ -22,7 +22,7 @@ from ebla.tables import parts as pt
 from ebla.tables.chunk_scan import within
 from ebla.tables.compare import ComparisonResult
 from ebla.tables.context import Context
-from ebla.tables.parts import Pace, Part
+from ebla.tables.parts import CheckSpeed, Part
 from ebla.views.epoch.evaluate import Evaluation
 from ebla.views.epoch.inputs import unchanged
 from ebla.views.part_read import PartRead, load, part_read
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def check_view(context: Context, pins: scans.Pins, name: str, percent: float | None, pace: Pace) -> ComparisonResult:
+def check_view(
+    context: Context, pins: scans.Pins, name: str, percent: float | None, pace: CheckSpeed
+) -> ComparisonResult:
     """Missing, spurious and different rows; of a view without a key, missing and spurious ones."""
     with context.catalog.reading() as connection:
         view, _ = load(connection, name)

@@ -51,12 +51,12 @@ class GatheredRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class GatheredPosition:
     inputs: Mapping[RelationId, GatheredRange] = field(default_factory=dict)
     stored: str | None = None
 
     @classmethod
-    def load(cls, connection: Connection) -> Position:
+    def load(cls, connection: Connection) -> GatheredPosition:
         text = reads.progress(connection, DICTIONARY)
         found = read_text(dict[RelationId, tuple[Version, Version]], text or "{}")
         inputs = {one: GatheredRange(since=since, until=until) for one, (since, until) in found.items()}
@@ -82,7 +82,7 @@ def gather(context: Context) -> int:
 def _gather(context: Context) -> tuple[int, bool]:
     with context.catalog.reading() as connection:
         newest = reads.current_version(connection)
-        before = Position.load(connection)
+        before = GatheredPosition.load(connection)
         least = least_read(connection)
         relations = {i: reads.relation_by_id(connection, i) for i in least}
     inputs = {i: g for i, g in before.inputs.items() if i in least}
@@ -101,7 +101,7 @@ def _gather(context: Context) -> tuple[int, bool]:
         if found:
             inputs[number] = replace(entry, until=until)
     forgotten, inputs = _forget(context.catalog, before, inputs, least)
-    after = Position(inputs=inputs)
+    after = GatheredPosition(inputs=inputs)
     if not rows and not forgotten:
         return 0, False  # without news the position stays where it is: an idle dictionary costs no commit
     hit("dictionary.before_commit")
@@ -122,7 +122,7 @@ def _gather(context: Context) -> tuple[int, bool]:
 
 def _forget(
     catalog: Catalog,
-    before: Position,
+    before: GatheredPosition,
     inputs: Mapping[RelationId, GatheredRange],
     least: Mapping[RelationId, Version | None],
 ) -> tuple[list[c.ForgetDictionaryChanges], dict[RelationId, GatheredRange]]:
