@@ -27,7 +27,7 @@ from ebla.model import changes as c
 from ebla.model.index_steps import Advance, IndexStanding, Wait, next_step, version_to_keep
 from ebla.model.lifecycle.index import Permission
 from ebla.relations.tasks import standings
-from ebla.tables.context import Context
+from ebla.tables.write_access import WriteAccess
 
 POLL_US = 20_000
 """Transactions that are in the way are looked at this often: their end wakes no thread."""
@@ -41,7 +41,7 @@ class WalkResult:
     """When to look again at the latest, from now; `None`: only the usual events matter."""
 
 
-def step(context: Context, requires: Sequence[c.Requirement] = ()) -> WalkResult:
+def step(context: WriteAccess, requires: Sequence[c.Requirement] = ()) -> WalkResult:
     """Take the next step of every base that has indexes on their way. Each commit requires what the caller says."""
     tx.reap(context.catalog)
     with context.catalog.reading() as connection:
@@ -68,7 +68,11 @@ def step(context: Context, requires: Sequence[c.Requirement] = ()) -> WalkResult
 
 
 def _advance(
-    context: Context, base: RelationId, here: Sequence[IndexStanding], todo: Advance, requires: Sequence[c.Requirement]
+    context: WriteAccess,
+    base: RelationId,
+    here: Sequence[IndexStanding],
+    todo: Advance,
+    requires: Sequence[c.Requirement],
 ) -> bool:
     """Whether the step was taken; another may have come first."""
     for transaction in todo.abort:

@@ -22,10 +22,10 @@ from ebla.sql.statements import CreateTable
 from ebla.tables import batch as b
 from ebla.tables import constraint_ddl, new_table
 from ebla.tables.commit import Commit
-from ebla.tables.context import Context
 from ebla.tables.new_table import columns_of
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import join
+from ebla.tables.write_access import WriteAccess
 from ebla.tables.writes import WriteResult, until_committed
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Rows:
 
 
 def create_filled(
-    context: Context, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]
+    context: WriteAccess, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]
 ) -> WriteResult | None:
     """Make a table of a query's rows; `None` if there is one already, and that is well.
 
@@ -50,7 +50,9 @@ def create_filled(
     return until_committed(context, lambda: _attempt(context, statement, rows))
 
 
-def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]) -> WriteResult | None:
+def _attempt(
+    context: WriteAccess, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]
+) -> WriteResult | None:
     new_table.check_name(statement.name, "table")
     tablets, replication, kept = new_table.storage_options(context.settings, statement.options)
     reached = context.reached()

@@ -28,8 +28,8 @@ from ebla.model.relation import DELETED, FOREVER, Relation, Run
 from ebla.relations.readers import least_read
 from ebla.relations.stored_values import read_text
 from ebla.storage import runs as rf
-from ebla.tables.context import Context
 from ebla.tables.value_lookup import replaced_rows
+from ebla.tables.write_access import WriteAccess
 from ebla.values import types
 from ebla.values.columns import python_rows
 
@@ -69,7 +69,7 @@ class GatheredPosition:
 # ---- gathering ------------------------------------------------------------------------------------------
 
 
-def gather(context: Context) -> int:
+def gather(context: WriteAccess) -> int:
     """Log what dictionaries changed; how many rows. Repeats until everything committed before is logged."""
     logged = 0
     while True:
@@ -79,7 +79,7 @@ def gather(context: Context) -> int:
             return logged
 
 
-def _gather(context: Context) -> tuple[int, bool]:
+def _gather(context: WriteAccess) -> tuple[int, bool]:
     with context.catalog.reading() as connection:
         newest = reads.current_version(connection)
         before = GatheredPosition.load(connection)
@@ -142,7 +142,7 @@ def _forget(
 
 
 def _changes(
-    context: Context, relation: Relation, since: Version, until: Version
+    context: WriteAccess, relation: Relation, since: Version, until: Version
 ) -> tuple[list[c.DictionaryChange], Version]:
     """Changes of an input behind `since`, and up to which version they were looked for."""
     with context.catalog.reading() as connection:
@@ -169,7 +169,9 @@ def _any(relation: Relation, version: Version) -> c.DictionaryChange:
     return c.DictionaryChange(relation=relation.id, version=version, key=ANY_ROW, columns=(EVERYTHING,))
 
 
-def compare(context: Context, relation: Relation, runs: Sequence[Run], version: Version) -> list[c.DictionaryChange]:
+def compare(
+    context: WriteAccess, relation: Relation, runs: Sequence[Run], version: Version
+) -> list[c.DictionaryChange]:
     """What one commit changed, key by key. A row that is written again as it was is no change."""
     with context.catalog.reading() as connection:
         old = reads.snapshot(connection, relation, Version(version - 1))
