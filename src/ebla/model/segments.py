@@ -66,6 +66,12 @@ def covering(segments: Segments[K], key: K) -> Segment[K] | None:
     return next((s for s in segments if s.holds(key)), None)
 
 
+def applies(segments: Segments[K], key: K, changed: Version) -> bool:
+    """Whether a change must be applied: its key is covered, and what was read for it is older."""
+    found = covering(segments, key)
+    return found is not None and changed > found.since
+
+
 def cover(segments: Segments[K], chunk: Segment[K]) -> Segments[K]:
     """The segments behind a chunk. Every chunk advances, so that no build stands still without saying so."""
     if is_covered(segments):
