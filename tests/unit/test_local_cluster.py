@@ -10,7 +10,7 @@ import pytest
 
 from ebla.cluster import local_cluster, spark_standalone
 from ebla.cluster.detached_process import DetachedProcess
-from ebla.cluster.local_cluster import LocalCluster, LocalNode
+from ebla.cluster.local_cluster import LocalCluster, Node
 from ebla.cluster.postgres import Postgres
 from ebla.errors import NodeUnavailableError
 
@@ -23,7 +23,7 @@ def test_a_node_that_does_not_serve_in_time_is_asked_to_end(tmp_path: Path):
         password="",
         secret="",
         spark="none",
-        nodes=(LocalNode(name="n1", port=1, spark_master="none"),),
+        nodes=(Node(name="n1", port=1, spark_master="none"),),
     )
     (tmp_path / "n1").mkdir()
     (tmp_path / "n1" / "log").write_text("it waits\n")

@@ -47,7 +47,7 @@ SETTINGS: Mapping[str, object] = {"spark_memory": "1g", "tablets": 4}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalNode:
+class Node:
     name: str
     port: int
     spark_master: str
@@ -65,7 +65,7 @@ class LocalCluster:
     password: str
     secret: str
     spark: SparkKind
-    nodes: tuple[LocalNode, ...] = ()
+    nodes: tuple[Node, ...] = ()
     token: str | None = None
     spark_pids: tuple[int, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class LocalCluster:
             said = json.loads((directory / FILE).read_text())
         except (OSError, ValueError) as error:
             raise UsageError(f"{directory}: expected a cluster of `ebla cluster up`, found: {error}") from error
-        said["nodes"] = tuple(LocalNode(**one) for one in said["nodes"])
+        said["nodes"] = tuple(Node(**one) for one in said["nodes"])
         said["spark_pids"] = tuple(said["spark_pids"])
         said["postgres_directory"] = Path(said["postgres_directory"])
         return cls(directory=directory, **said)
@@ -98,7 +98,7 @@ class LocalCluster:
     def root(self, node: str) -> Path:
         return self.directory / node / "data"
 
-    def node(self, name: str) -> LocalNode:
+    def node(self, name: str) -> Node:
         found = next((one for one in self.nodes if one.name == name), None)
         if found is None:
             raise UsageError(f"node {name}: expected one of {', '.join(one.name for one in self.nodes)}")
@@ -120,7 +120,7 @@ class LocalCluster:
         else:
             master = f"local[{cores()}]" if self.spark == "local" else "none"
         port = free_port({one.port for one in self.nodes}, first=self.first_port)
-        new = LocalNode(name=name, port=port, spark_master=master if spark else "none")
+        new = Node(name=name, port=port, spark_master=master if spark else "none")
         return replace(self, nodes=(*self.nodes, new))
 
     def start(
