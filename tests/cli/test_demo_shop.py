@@ -21,7 +21,7 @@ import ebla
 from ebla.catalog import reads
 from ebla.demo.shop import building, data, display, pages, report, run, schema, worker
 from ebla.demo.shop.building import FinishedBuild, KilledBuild
-from ebla.demo.shop.display import BuildRow, Snapshot
+from ebla.demo.shop.display import BuildRow, ShopDisplay
 from ebla.demo.shop.pages import PageCheck, Pages
 from ebla.demo.shop.proof import Proof, prove, prove_by_duckdb, recomputation, tables_of, unread
 from ebla.demo.shop.report import Report, Times
@@ -97,7 +97,7 @@ def test_percentiles_are_values_that_were_seen(part, expected):
 
 # ---- the display ----------------------------------------------------------------------------------------
 
-SNAPSHOT = Snapshot(
+SNAPSHOT = ShopDisplay(
     elapsed_s=10.2,
     seconds=25.0,
     version=1345,
@@ -132,7 +132,7 @@ FRAME = """\
 """
 
 
-def rendered(snapshot: Snapshot, width: int = 96) -> str:
+def rendered(snapshot: ShopDisplay, width: int = 96) -> str:
     console = Console(record=True, width=width, file=io.StringIO())
     console.print(display.frame(snapshot, width))
     return "\n".join(line.rstrip() for line in console.export_text().splitlines())

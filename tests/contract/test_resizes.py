@@ -181,3 +181,13 @@ def test_an_index_has_the_coming_tablets_of_its_base(catalog: Catalog) -> None:
     with catalog.reading() as connection:
         found = [resizes.coming_tablets(connection, one) for one in (target.id, index, other.id)]
     assert found == [4, 4, None]
+
+
+def test_a_relation_with_damaged_options_has_its_place_in_the_topology(catalog: Catalog):
+    """What they say is missing; the topology of all others goes on."""
+    target = create(catalog, "orders")
+    with catalog.writing() as connection:
+        rows.write(connection, rows.update(s.relations, {"options": "torn {"}, relation_id=target.id))
+    with catalog.reading() as connection:
+        found = layouts.layouts(connection)[target.id]
+    assert (found.tablets, found.min_copies) == (target.tablets, 1)

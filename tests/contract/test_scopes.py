@@ -4,20 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
-from ebla.base.ids import TabletId, Version
-from ebla.catalog import memory, rows
+from ebla.base.ids import NodeId, RelationId, TabletId, Version
+from ebla.catalog import memory, rows, topology
 from ebla.catalog import schema as s
 from ebla.catalog.store import Catalog
 from ebla.errors import ConflictError
 from ebla.model import changes as c
+from ebla.model import topology_changes as t
 from ebla.model.lifecycle.index import Permission
+from ebla.model.lifecycle.tablet import Stage
 from ebla.model.relation import Kind, Relation
-from ebla.model.scopes import DROPPED, HANDLERS, SCHEMA, TOPOLOGY, Scope, around, of_relation, of_tablet
+from ebla.model.scopes import (
+    DROPPED,
+    HANDLERS,
+    SCHEMA,
+    TOPOLOGY,
+    Scope,
+    around,
+    is_of_tablet,
+    of_relation,
+    of_tablet,
+    of_tablets,
+)
+from ebla.model.tasks import Replica
+from ebla.model.topology import TransitionKind
 from ebla.model.topology_changes import AddNode
-from support.catalogs import COLUMNS, create, create_index, dump, exclusively, member, new_relation
+from support.catalogs import COLUMNS, NODE, create, create_index, dump, exclusively, member, new_relation, put_nodes
 
 IN_MEMORY = True
 
@@ -77,20 +93,124 @@ def test_a_new_index_is_in_the_way_of_what_is_done_to_its_base(catalog: Catalog)
         catalog.commit(step(at, of_relation(index)))
 
 
-def test_a_step_of_a_tablet_meets_steps_of_it_and_of_its_relation(catalog: Catalog):
-    target, other = create(catalog, "orders"), create(catalog, "customers")
+def test_a_step_of_a_tablet_meets_steps_of_it_and_of_all_tablets(catalog: Catalog):
+    target = create(catalog, "orders")
     first, second = (of_tablet(target.id, TabletId(t)) for t in (1, 2))
     at = read(catalog)
     catalog.commit(step(at, first, moves=(first,)))
-    exclusively(catalog, c.SetColumns(relation=other.id, columns=COLUMNS))
+    exclusively(catalog, c.SetColumns(relation=target.id, columns=COLUMNS))
     catalog.commit(step(at, second, moves=(second,)))
     with pytest.raises(ConflictError, match=f"relation/{target.id}/tablet/1: expected version {at}"):
         catalog.commit(step(at, first))
     at = read(catalog)
-    exclusively(catalog, c.SetColumns(relation=target.id, columns=COLUMNS))
+    exclusively(catalog, c.SetPlacement(relation=target.id, placement=target.placement))
     with pytest.raises(ConflictError):
         catalog.commit(step(at, second))
-    assert around(first) == {first, of_relation(target.id), DROPPED, Scope("everything")}
+    assert around(first) == {first, of_tablets(target.id), DROPPED, Scope("everything")}
+
+
+# ---- steps of tablets and statements --------------------------------------------------------------------
+
+
+@pytest.fixture
+def moving(catalog: Catalog) -> Relation:
+    """A table with a tablet in transition."""
+    put_nodes(catalog, NODES[1])
+    target = create(catalog, "orders")
+    exclusively(catalog, beginning(target, 0))
+    return target
+
+
+def beginning(target: Relation, tablet: int) -> t.BeginTransition:
+    return t.BeginTransition(
+        tablet=(target.id, TabletId(tablet)),
+        kind=TransitionKind.MIGRATION,
+        leaving=Replica(NODES[0], 0),
+        pending=Replica(NODES[1], 0),
+    )
+
+
+def advance(target: Relation, stage: Stage, to: Stage) -> t.AdvanceTransition:
+    return t.AdvanceTransition(tablet=(target.id, TabletId(0)), stage=stage, to=to)
+
+
+NODES = NODE, NodeId("node2")
+OLD, BOTH = Stage.ALLOW_WRITE_BOTH_READ_OLD, Stage.WRITE_BOTH_READ_OLD
+STATEMENTS: dict[str, Callable[[Relation], tuple[frozenset[Scope], tuple[c.Update, ...]]]] = {
+    "ALTER TABLE": lambda r: (frozenset({of_relation(r.id)}), (c.SetColumns(relation=r.id, columns=COLUMNS),)),
+    "COMMENT": lambda r: (frozenset({of_relation(r.id)}), (c.SetRelationComment(relation=r.id, comment="new"),)),
+    "CREATE INDEX": lambda r: (
+        frozenset({SCHEMA, of_relation(r.id)}),
+        (replace(new_relation("by_total", kind=Kind.INDEX), number=RelationId(77)), c.CreateIndex(base=r.id)),
+    ),
+    "CREATE TABLE": lambda r: (frozenset({SCHEMA, TOPOLOGY}), (new_relation("new"),)),
+    "CREATE MATERIALIZED VIEW": lambda r: (
+        frozenset(),
+        (replace(new_relation("new", kind=Kind.VIEW), reads=(r.id,)),),
+    ),
+    "DROP TABLE": lambda r: (frozenset(), (c.DropRelation(relation=RelationId(r.id - 1)),)),  # the one before it
+}
+
+
+@pytest.mark.parametrize("is_step_first", [True, False], ids=["step first", "statement first"])
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_stage_of_a_tablet_and_a_statement_that_began_together_are_both_committed(
+    catalog: Catalog, name: str, is_step_first: bool
+):
+    put_nodes(catalog, NODES[1])
+    create(catalog, "customers")
+    target = create(catalog, "orders")
+    exclusively(catalog, beginning(target, 0))
+    at = read(catalog)
+    guards, updates = STATEMENTS[name](target)
+    both = [
+        step(at, of_tablet(target.id, TabletId(0)), TOPOLOGY, updates=(advance(target, OLD, BOTH),)),
+        step(at, *guards, updates=updates),
+    ]
+    for one in both if is_step_first else reversed(both):
+        catalog.commit(one)
+    with catalog.reading() as connection:
+        assert topology.transitions(connection)[target.id, TabletId(0)].stage is BOTH
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        lambda r: c.DropRelation(relation=r.id),
+        lambda r: c.SetPlacement(relation=r.id, placement=r.placement),
+        lambda r: t.SetReplication(relation=r.id, replication=2),
+        lambda r: beginning(r, 1),
+        lambda r: advance(r, OLD, BOTH),
+        lambda r: t.FailTransition(tablet=(r.id, TabletId(0)), stage=OLD, failure="the disk is full"),
+        lambda r: AddNode(node=member("node3")),
+    ],
+    ids=["drop", "placement", "replication", "another begins", "another step", "a failure", "a node"],
+)
+def test_a_step_of_a_tablet_is_refused_behind_what_it_was_made_from(
+    catalog: Catalog, moving: Relation, update: Callable[[Relation], c.Update]
+):
+    at = read(catalog)
+    exclusively(catalog, update(moving))
+    with pytest.raises(ConflictError, match="expected version"):
+        catalog.commit(step(at, of_tablet(moving.id, TabletId(0)), TOPOLOGY, updates=(advance(moving, OLD, BOTH),)))
+
+
+def test_the_end_of_a_transition_meets_what_was_made_from_where_tablets_lie(catalog: Catalog, moving: Relation):
+    for stage, to in pairwise((OLD, Stage.CLEANUP_TARGET, Stage.REVERT_MIGRATION)):
+        exclusively(catalog, advance(moving, stage, to))
+    at = read(catalog)
+    place = moving.id, TabletId(0)
+    exclusively(catalog, c.SetRelationComment(relation=moving.id, comment="meanwhile"))
+    end = t.EndTransition(tablet=place, stage=Stage.REVERT_MIGRATION)
+    catalog.commit(step(at, of_tablet(*place), TOPOLOGY, updates=(end,)))
+    with pytest.raises(ConflictError, match=f"relation/{moving.id}: expected version {at}"):
+        catalog.commit(step(at, SCHEMA, of_relation(moving.id)))  # as an index is created
+    with pytest.raises(ConflictError, match=f"relation/{moving.id}/tablet/0: expected version {at}"):
+        catalog.commit(step(at, of_tablet(*place)))
+    with catalog.reading() as connection:
+        kept = {row.scope for row in rows.find(connection, s.guards)}
+    assert of_tablets(moving.id) in kept
+    assert not any(is_of_tablet(scope) for scope in kept), "a tablet that rests needs none of its own"
 
 
 def test_a_decision_without_guards_is_in_the_way_of_all_that_it_may_have_moved(catalog: Catalog):

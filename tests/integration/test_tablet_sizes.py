@@ -118,6 +118,8 @@ def test_what_cannot_be_asked_for_is_refused_and_changes_nothing(db: ebla.Databa
         "ALTER TABLE t SET (tablets = 3)": "t: expected a power of two from 1 to 1048576 tablets, found 3",
         "ALTER TABLE t SET (tablets = 'x')": "ALTER TABLE t: expected a number of tablets, found 'x'",
         "ALTER TABLE t SET (tables = 4)": "ALTER TABLE t: expected the option tablets or replication, found tables",
+        "ALTER TABLE t SET (replication = 1, tables = 4)": "the option tablets or replication, found tables",
+        "ALTER TABLE t SET (replication = 1, tablets = 4)": "expected tablets or replication, found both; each is a ",
         "ALTER TABLE nowhere SET (tablets = 4)": "table nowhere: expected a table of this name, found none",
     }.items():
         with pytest.raises(ebla.EblaError, match=message):

@@ -394,3 +394,43 @@ def test_a_user_without_the_right_learns_nothing_of_a_relation_that_is_kept_for_
             assert (found.status_code, found.json()["title"]) == (403, "RightError"), found.text
             assert "expected the right SELECT on t" in found.json()["detail"]
         assert admin.http.post("/v1/query", json=asked).json()["rows"] == [[1, "Ada"]]  # and from now on it is kept
+
+
+def test_a_user_reads_no_reasons_of_commits_of_what_the_user_may_not_read(
+    node: Make, tokens: Tokens, caller: Make, table: None
+):
+    url = node()
+    admin, reader = caller(url, tokens["admin"]), caller(url, tokens["reader"])
+    for statement in (
+        "CREATE INDEX by_name ON t (name) WITH (build = 'deferred')",
+        "DROP INDEX by_name",
+        "CREATE INDEX by_name ON t (name) WITH (build = 'deferred')",
+        "CREATE TABLE other (id BIGINT, PRIMARY KEY (id))",
+    ):
+        assert admin.sql(statement).status_code == 200
+
+    def history(who: Any) -> set[str]:
+        return {row[2] for row in who.http.get("/v1/history", params={"limit": 1000}).json()["rows"]}
+
+    before = history(admin)
+    mine = {reason for reason in before if re.search(r"\bt\b|by_name", reason)}
+    assert "create index by_name on t" in mine
+    assert history(reader) == before
+    query = "SELECT reason FROM system.history ORDER BY version LIMIT 100"
+    assert reader.sql(query).status_code == 200
+    admin.sql("REVOKE SELECT ON t FROM the_reader")
+    revoked = history(admin) - before
+    assert history(reader) == (before - mine) | revoked
+    for name in ("history", "transactions"):
+        found = reader.sql(f"SELECT * FROM system.{name} LIMIT 1")
+        assert (found.status_code, found.json()["title"]) == (403, "RightError"), found.text
+        assert "SELECT on every relation for system." + name + ", found NONE on t;" in found.json()["detail"]
+    assert reader.sql("SELECT * FROM system.counters LIMIT 1").status_code == 200
+    assert admin.sql(query).status_code == 200
+    admin.sql("GRANT SELECT ON t TO the_reader")
+    assert reader.sql(query).status_code == 200
+    assert history(reader) == history(admin)
+    admin.sql("REVOKE SELECT ON t FROM the_reader")
+    admin.sql("DROP TABLE t")
+    assert not history(reader) & {*mine, "drop table t"}
+    assert reader.sql(query).status_code == 403

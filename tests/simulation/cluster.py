@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from ebla.base.ids import NodeId, RelationId, RunId, Token, TransactionId, Version
 from ebla.base.settings import Settings
@@ -26,9 +26,10 @@ from ebla.model.copies import tablets_with_rows
 from ebla.model.lifecycle.node import NodeState, is_member, may_hold
 from ebla.model.lifecycle.tablet import Stage
 from ebla.model.relation import FOREVER, Kind, Relation
+from ebla.model.scopes import of_relation
 from ebla.model.snapshot import Snapshot
 from ebla.model.tablets import tablet_of
-from ebla.model.topology import FEATURES, LEASE, Member, RequestKind, Topology, copies_max, receiving
+from ebla.model.topology import FEATURES, LEASE, Member, RequestKind, Tablet, Topology, copies_max, receiving
 from ebla.relations.copies import all_missing
 from ebla.tables.new_table import place
 from ebla.topology import coordinator, loader
@@ -43,6 +44,11 @@ from simulation.world import KEYS, World, run_in
 FAULTS_US = 10 * SECOND
 HEALED_US = 600 * SECOND
 QUIET_US = 5 * SECOND
+STATEMENTS_US = 700 * MS
+STATEMENT_US = 60 * MS
+"""How often a statement changes a table, and how long after what it was made from it is committed."""
+STAGE = (t.AdvanceTransition, t.FailTransition)
+"""What moves the stage of one tablet and nothing else."""
 NODES_MAX = 6
 Script = Generator[int, None, None]
 """What a client does: it waits for so long at each step."""
@@ -76,6 +82,8 @@ class ClusterCatalog(Catalog):
         def then(version: Version) -> None:
             self.follow_map()
             committed(version)
+            if decision.exclusive and not all(isinstance(one, STAGE) for one in decision.updates):
+                self.world.reshaped = version
             self.world.check_readable()
 
         return then
@@ -128,6 +136,9 @@ class Cluster(World):
         """What a commit of a transaction means, by its number."""
         self.racks = chance.choice([1, 2, 3])
         self.is_over = False
+        self.reshaped = Version(0)
+        """The last exclusive commit that did more than to move stages of tablets."""
+        self.statements = 0
         self.wrong: list[tuple[str, str]] = []
         self._moved = -1
         for _ in range(chance.choice([2, 3, 3, 4])):
@@ -643,6 +654,28 @@ class Cluster(World):
     def ask_balancing(self, host: Host) -> None:
         host.handshake.balance(self.chance.random() < 0.7)
 
+    def begin_statement(self) -> None:
+        """A statement changes a table in turn; it is made from the table as it is now."""
+        self.statements += 1
+        found = list(self.catalog.bases)
+        at = Version(memory.counters(cast(Any, self.catalog.tables))["exclusive_version"])
+        stages = {place: one.since for place, one in topology.transitions(self.catalog.tables).items()}
+        end = partial(self.end_statement, found[self.statements % len(found)], at, stages)
+        self.after(STATEMENT_US, end)
+        if not self.healed:
+            self.after(STATEMENTS_US, self.begin_statement)
+
+    def end_statement(self, relation: RelationId, at: Version, stages: dict[Tablet, Version]) -> None:
+        guard = c.ExclusiveVersionIs(version=at, scopes=frozenset({of_relation(relation)}))
+        try:
+            self.catalog.commit((c.SetRelationComment(relation=relation, comment=f"at {at}"),), (guard,))
+        except ConflictError as error:
+            invariant("INV-TOPO-11", self.reshaped > at, f"a statement met stages of tablets alone: {error}")
+            return
+        moved = topology.transitions(self.catalog.tables)
+        stepped = any(one in stages and moved[one].since > stages[one] for one in moved if one[0] == relation)
+        self.catalog.count("statements beside a stage" if stepped else "statements")
+
     # ---- the run ----------------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -665,6 +698,7 @@ class Cluster(World):
         self.every(rates.disk_us, self.trouble_disk)
         self.every(rates.lose_us, self.lose_disk)
         self.every(rates.request_us, self.ask)
+        self.after(STATEMENTS_US, self.begin_statement)  # by no chance, which all else goes by
         self.every(faults.view_us * 2, self.create_view)
         self.every(faults.view_us * 4, self.create_index)
         self.every(faults.view_us * 6, self.drop_view)

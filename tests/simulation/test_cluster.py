@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from ebla.catalog import rows, runs, sessions, transitions
+from ebla.catalog import guards, rows, runs, sessions, transitions
 from ebla.model import changes as c
 from ebla.model import relation, task_moves
 from ebla.model.lifecycle.tablet import NEW, Stage, reads_from
+from ebla.model.scopes import of_relation
 from ebla.topology import barrier, coordinator, load, loader
 from simulation.cluster import run
 
@@ -44,6 +45,8 @@ HAPPENS = {
     "resizes",
     "runs cut",
     "staged runs",
+    "statements",
+    "statements beside a stage",
     "tasks finished",
     "transitions begun",
     "transitions ended by cleanup",
@@ -146,6 +149,10 @@ def resizes_alone(topology, request):
     return request.kind == "resize"
 
 
+def of_relation_of(relation, tablet):
+    return of_relation(relation)
+
+
 def lose_tasks(tasks, tokens, source, target, new_id):
     return ()
 
@@ -163,6 +170,7 @@ MISTAKES: dict[str, list[tuple[Any, str, Any]]] = {
     "two transitions of one tablet": [(load.Load, "places", all_places), (transitions, "_begin", begin_again)],
     "copies of a replica that left stay in the manifest": [(transitions, "without_copies", keep_copies)],
     "a resize and a move wait for each other": [(coordinator, "_leaves_free", resizes_alone)],
+    "a stage of a tablet is in the way of statements": [(guards, "of_tablet", of_relation_of)],
     "aborted tasks are not replaced when their tablet has arrived": [(task_moves, "arrive", lose_tasks)],
 }
 SEEN = {"a copy is committed though its session is closed": 200}

@@ -8,7 +8,16 @@ from dataclasses import replace
 import pytest
 
 from ebla.base.ids import NodeId, RelationId, TaskId, Term, Version
-from ebla.build.coordinator import Call, CallFailed, Coordinator, Decision, Event, Limits, TermRefused, WorkerAnswer
+from ebla.build.coordinator import (
+    Call,
+    CallFailed,
+    Coordinator,
+    CoordinatorStep,
+    Event,
+    Limits,
+    TermRefused,
+    WorkerAnswer,
+)
 from ebla.build.state import Span, State
 from ebla.model import changes as c
 from ebla.model.lifecycle.index import Permission
@@ -57,7 +66,7 @@ class Bench:
         self.coordinator = Coordinator("me", TERM, limits)
         self.now = 0
 
-    def step(self, *events: Event, ms: int = 0, obey: bool = True) -> Decision:
+    def step(self, *events: Event, ms: int = 0, obey: bool = True) -> CoordinatorStep:
         self.now += ms * MS
         decision = self.coordinator.step(self.state, events, self.now)
         for update in decision.updates if obey else ():

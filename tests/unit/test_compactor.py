@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import pytest
 
 import ebla
 from ebla.base.services import Rank
-from ebla.errors import CatalogUnavailableError, ConflictError
+from ebla.catalog import reads, relations
+from ebla.errors import CatalogUnavailableError, ConflictError, StorageError
 from ebla.node import compactor
 from ebla.node.compactor import Compactor
 from ebla.tables import fold
 from ebla.tables.compaction import CompactionResult
+from ebla.tables.context import Context
 from ebla.tables.tiers import Due, merge
 from support import folding
 from support.warehouse import connect
@@ -46,6 +49,33 @@ def test_a_fold_that_ended_early_goes_on_with_the_next_step(
     service.want("t")
     assert service.step(0.0) is not None
     assert list(service._relations) == ["t"]
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+def test_a_relation_that_is_dropped_under_its_compaction_is_no_trouble(
+    service: Compactor,
+    db: ebla.Database,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    dropped: bool,
+) -> None:
+    def compacted(context: Context, name: str, **_: object) -> CompactionResult:
+        if not dropped:
+            raise StorageError("the disk is gone")
+        db.sql("DROP TABLE t")
+        with context.catalog.reading() as connection:
+            relations.living_row(connection, target)
+        raise AssertionError("it is dropped")
+
+    with db.context.catalog.reading() as connection:
+        target = reads.relation(connection, "t").id
+    monkeypatch.setattr(compactor, "compact", compacted)
+    monkeypatch.setattr(service, "due", lambda name: Due.FOLD)
+    service.want("t")
+    with caplog.at_level(logging.DEBUG, "ebla"):
+        assert service.step(0.0) is None
+    said = {record.levelno for record in caplog.records if "relation=t compaction" in record.message}
+    assert said == {logging.DEBUG if dropped else logging.WARNING}
 
 
 def test_relations_come_to_their_turn_whatever_the_others_have_to_do(

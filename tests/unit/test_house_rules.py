@@ -21,7 +21,7 @@ DECISION_MODULES = [
     "query/plan.py",
 ]
 # Of building, all but what reads the catalog and runs the loops. Time, chance and identifiers are given to it.
-BUILD_EFFECTS = {"__init__", "build_store", "cuts", "engine", "batch", "node", "pace", "reach", "loop", "trouble"}
+BUILD_EFFECTS = {"__init__", "build_store", "cuts", "engine", "batch", "node", "reach", "loop", "throttles", "trouble"}
 BUILD_DECISIONS = [path.stem for path in sorted((EBLA / "build").glob("*.py")) if path.stem not in BUILD_EFFECTS]
 EFFECTS = {"pyspark", "sqlalchemy"}
 GIVEN = {"time", "datetime", "random", "uuid", "threading"}
@@ -185,5 +185,5 @@ def test_texts_name_the_actor():
 
 def test_the_glossarys_words_are_one_class_each():
     classes = [node.name for module in modules() for node in ast.walk(tree(module)) if isinstance(node, ast.ClassDef)]
-    for word in ("Run", "Part", "Task", "Chunk"):
+    for word in ("Run", "Part", "Task", "Chunk", "Pace", "Decision", "Position", "Snapshot"):
         assert [name for name in classes if name.strip("_") == word] == [word]

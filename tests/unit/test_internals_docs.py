@@ -158,6 +158,7 @@ def test_every_scope_is_listed():
     assert listed == {
         *(scope for name, scope in vars(scopes).items() if name.isupper()),
         scopes.of_relation(relation),
+        scopes.of_tablets(relation),
         scopes.of_tablet(relation, TabletId(3)),
     }
 

@@ -23,7 +23,7 @@ PLACED = {
     "catalog/transitions.py": "what a transition changes of the map",
     "catalog/ddl.py": "where a new relation lies",
     "indexes/create.py": "a new index lies where its base does",
-    "tables/create_as.py": "a new table is written to before it is there",
+    "tables/commit.py": "a new table is written to before it is there",
 }
 """The modules that read which nodes the map gives a tablet; all others ask for those of its stage."""
 CHOSEN = {

@@ -12,14 +12,14 @@ from ebla.base.ids import NodeId, RunId
 from ebla.errors import UnknownNameError, UsageError
 from ebla.tables import table_check
 from ebla.tables.context import Context
-from ebla.tables.parts import PARTS_MAX, Pace, Part, count_of, paced
+from ebla.tables.parts import PARTS_MAX, CheckSpeed, Part, count_of, paced
 from ebla.values.token import token_range
 
 SETTINGS = settings.load(check_chunk_rows=100)
 
 
-def pace(rate: int | None = None, chunk: int = 100) -> Pace:
-    return Pace(rows_per_minute=rate, chunk_rows=chunk)
+def pace(rate: int | None = None, chunk: int = 100) -> CheckSpeed:
+    return CheckSpeed(rows_per_minute=rate, chunk_rows=chunk)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def pace(rate: int | None = None, chunk: int = 100) -> Pace:
         (10**12, pace(), PARTS_MAX),
     ],
 )
-def test_parts_are_as_many_as_make_none_too_large(rows: int, given: Pace, count: int):
+def test_parts_are_as_many_as_make_none_too_large(rows: int, given: CheckSpeed, count: int):
     assert count_of(rows, given) == count
 
 
@@ -71,8 +71,8 @@ def test_so_many_rows_take_at_least_their_time_and_say_how_far_they_are():
 
 def test_options_come_before_settings():
     given = settings.load(check_rows_per_minute=7, check_chunk_rows=9)
-    assert Pace.of(given, {}) == pace(rate=7, chunk=9)
-    assert Pace.of(given, {"rows_per_minute": None, "chunk_rows": 3}) == pace(rate=None, chunk=3)
+    assert CheckSpeed.of(given, {}) == pace(rate=7, chunk=9)
+    assert CheckSpeed.of(given, {"rows_per_minute": None, "chunk_rows": 3}) == pace(rate=None, chunk=3)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_options_come_before_settings():
 )
 def test_options_are_checked(options: dict[str, object], error: type[Exception], says: str):
     with pytest.raises(error, match=says):
-        Pace.of(SETTINGS, options)
+        CheckSpeed.of(SETTINGS, options)
 
 
 def run(name: str, rows: int, size: int = 1) -> Any:

@@ -19,7 +19,7 @@ from ebla.relations.cut import by_streams
 from ebla.relations.views import Position
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
-from ebla.views.handlers.pace import Pace, done, planned
+from ebla.views.handlers.refresh_speed import RefreshSpeed, done, planned
 
 READ = MappingProxyType({"orders": 10, "countries": 4, "customers": 6})
 BEGUN = Refresh(to={"countries": 9}, by=("id",), expected=100, started_us=7)
@@ -135,11 +135,11 @@ def tuned(rate: float | None) -> Tuning:
 
 
 def test_a_refresh_goes_at_the_handlers_pace_unless_it_has_one_of_its_own():
-    assert Pace.of(tuned(None), None) == Pace(rows_per_minute=None, chunk_rows=1000)
-    assert Pace.of(tuned(0.5), BEGUN) == Pace(rows_per_minute=30, chunk_rows=1000)
-    assert Pace.of(tuned(0.001), None).rows_per_minute == 1
+    assert RefreshSpeed.of(tuned(None), None) == RefreshSpeed(rows_per_minute=None, chunk_rows=1000)
+    assert RefreshSpeed.of(tuned(0.5), BEGUN) == RefreshSpeed(rows_per_minute=30, chunk_rows=1000)
+    assert RefreshSpeed.of(tuned(0.001), None).rows_per_minute == 1
     own = replace(BEGUN, rows_per_minute=0, chunk_rows=3)
-    assert Pace.of(tuned(500), own) == Pace(rows_per_minute=0, chunk_rows=3)
+    assert RefreshSpeed.of(tuned(500), own) == RefreshSpeed(rows_per_minute=0, chunk_rows=3)
 
 
 @given(
@@ -152,7 +152,7 @@ def test_n_rows_at_r_a_second_are_never_written_before_n_r_seconds(
     rows: int, rate_per_s: int, more: list[float], chunk_rows: int
 ):
     """Whatever part of them each chunk turns out to have, once the last one that had too many is waited for."""
-    pace = Pace(rows_per_minute=rate_per_s * 60, chunk_rows=chunk_rows)
+    pace = RefreshSpeed(rows_per_minute=rate_per_s * 60, chunk_rows=chunk_rows)
     now_us, written, waited, turn = 0, 0, None, 0
     while written < rows:
         waited = planned(waited, turn, rows - written, pace, now_us)
@@ -169,7 +169,7 @@ def test_n_rows_at_r_a_second_are_never_written_before_n_r_seconds(
 
 
 def test_what_is_done_in_one_epoch_is_waited_for_as_a_whole():
-    pace = Pace(rows_per_minute=600, chunk_rows=1000)
+    pace = RefreshSpeed(rows_per_minute=600, chunk_rows=1000)
     cut, uncut = planned(None, "a", 5000, pace, 0), planned(None, "a", 5000, pace, 0, whole=True)
     assert (cut.rows, cut.throttle.wait_us(0)) == (20, 2 * SECOND_US)
     assert (uncut.rows, uncut.throttle.wait_us(0)) == (5000, 500 * SECOND_US)
@@ -194,7 +194,7 @@ def test_only_what_fails_in_the_refresh_itself_stops_it():
 
 
 def test_another_rate_holds_for_what_is_waited_for():
-    slow, fast = Pace(rows_per_minute=1, chunk_rows=1000), Pace(rows_per_minute=60_000, chunk_rows=1000)
+    slow, fast = RefreshSpeed(rows_per_minute=1, chunk_rows=1000), RefreshSpeed(rows_per_minute=60_000, chunk_rows=1000)
     waiting = planned(None, "first", 5000, slow, 0)
     assert (waiting.rows, waiting.throttle.wait_us(0)) == (1, 60 * SECOND_US)
     assert planned(waiting, "first", 5000, slow, 5) is waiting
@@ -202,7 +202,7 @@ def test_another_rate_holds_for_what_is_waited_for():
     assert (sooner.rows, sooner.throttle.wait_us(5)) == (1000, SECOND_US)
     later = planned(sooner, "first", 5000, slow, 10)
     assert later.rows == 1
-    assert planned(waiting, "first", 5000, Pace(rows_per_minute=None, chunk_rows=7), 5).throttle.wait_us(5) == 0
+    assert planned(waiting, "first", 5000, RefreshSpeed(rows_per_minute=None, chunk_rows=7), 5).throttle.wait_us(5) == 0
 
 
 # ---- progress -------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def test_a_refresh_that_outgrows_what_was_expected_goes_by_the_tokens_that_are_l
     assert (half.values_left, half.rows_left, half.rows_expected) == (120, 360, 720)
     assert replace(half, up_to=TOKEN_MAX - 1).rows_left == 3
     assert replace(half, values=99, rows=99).values_left == 1
-    assert planned(None, "next", half.rows_left, Pace(rows_per_minute=None, chunk_rows=1000), 0).rows == 360
+    assert planned(None, "next", half.rows_left, RefreshSpeed(rows_per_minute=None, chunk_rows=1000), 0).rows == 360
 
 
 # ---- the cut --------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import sqlglot
 from sqlglot import exp
 
 from ebla.errors import DuplicateNameError, SqlError, UnknownNameError
+from ebla.sql.cluster_statements import ExplainNode, ExplainTablet, ExplainTask
 from ebla.sql.lex import split
 from ebla.sql.parse import parse
 from ebla.sql.query import Query
@@ -391,6 +392,9 @@ def test_explain():
     explained = parse("EXPLAIN FORMATTED SELECT * FROM t")
     assert explained == Explain(query=find("SELECT * FROM t"), mode="formatted")
     assert parse("EXPLAIN INDEX by_day") == ExplainIndex(name="by_day")
+    assert parse("EXPLAIN TABLET 3 OF orders") == ExplainTablet(tablet=3, table="orders")
+    assert parse("EXPLAIN NODE 'node1'") == parse("EXPLAIN NODE node1") == ExplainNode(node="node1")
+    assert parse("EXPLAIN TASK 'a-7'") == ExplainTask(task="a-7")
     assert parse("EXPLAIN WITH x AS (SELECT 1) TABLE x") == Explain(query=find("WITH x AS (SELECT 1) TABLE x"))
 
 
@@ -450,7 +454,10 @@ def test_explain():
         ("VACUUM t RETAIN 1 YEAR", "expected SECONDS, .* found YEAR"),
         ("EXPLAIN INDEX i j", "expected the end of the statement, found j"),
         ("EXPLAIN MATERIALIZED VIEW v w", "expected the end of the statement, found w"),
-        ("EXPLAIN DROP TABLE t", "expected a query, MATERIALIZED VIEW or INDEX after EXPLAIN, found DROP"),
+        ("EXPLAIN DROP TABLE t", "expected a query, MATERIALIZED VIEW, INDEX, .* after EXPLAIN, found DROP"),
+        ("EXPLAIN TABLET OF t", "expected the number of a tablet, found OF; SHOW TABLETS lists them"),
+        ("EXPLAIN TABLET 3 t", "expected OF, found t"),
+        ("EXPLAIN TASK a", "expected the id of a task, found a"),
         ("SHOW DATABASES", "expected TABLES, VIEWS, .* behind SHOW, found DATABASES"),
         ("SELECT * FROM a.b.c", "expected the name of a table, or system.<name>, found a.b.c"),
         ("SELECT * FROM parquet.`/x`", "found parquet./x"),

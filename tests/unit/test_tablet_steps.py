@@ -15,7 +15,7 @@ from ebla.model.barrier import Open, late
 from ebla.model.lifecycle.node import NodeState
 from ebla.model.lifecycle.tablet import LIFE, Replicas, Stage, reads_from, requires_of, writes_to
 from ebla.model.relation import Move
-from ebla.model.scopes import TOPOLOGY, of_relation
+from ebla.model.scopes import TOPOLOGY, of_tablet
 from ebla.model.tasks import Replica
 from ebla.model.topology import Layout, Member, Topology, Transition, TransitionKind
 from ebla.storage.copying import CopyResult
@@ -69,7 +69,7 @@ def test_a_stage_goes_on_behind_its_barrier_and_not_before(stage: Stage):
         assert tablets.next_step(waits) is None
     decision = coordinator.step(replace(topology(one), oldest_open=SINCE))
     assert decision is not None
-    assert decision.guards == {TOPOLOGY, of_relation(ORDERS)}
+    assert decision.guards == {TOPOLOGY, of_tablet(ORDERS, TabletId(0))}
     (step,) = decision.updates
     assert isinstance(step, t.AdvanceTransition | t.EndTransition)
     assert step.stage is stage

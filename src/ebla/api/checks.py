@@ -9,7 +9,7 @@ from ebla.indexes import index_check, index_repair
 from ebla.spark.result import Result
 from ebla.sql import statements as st
 from ebla.tables import compare, table_check
-from ebla.tables.parts import Pace
+from ebla.tables.parts import CheckSpeed
 from ebla.views import view_check
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def run(database: Database, statement: st.CheckStatement) -> Result:
     context, pins = database.context, database.pins
-    pace = Pace.of(context.settings, statement.options)
+    pace = CheckSpeed.of(context.settings, statement.options)
     match statement:
         case st.Check(what="index", name=name, percent=percent):
             return Result(table=compare.report(index_check.check_index(context, pins, name, percent, pace)))

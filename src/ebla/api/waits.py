@@ -17,7 +17,7 @@ from ebla.model.handlers import with_inputs
 from ebla.relations import builds as build_progress
 from ebla.relations import views as definition
 from ebla.relations.views import View
-from ebla.tables.context import Context
+from ebla.tables.write_access import WriteAccess
 from ebla.tables.writes import WriteResult
 from ebla.views.fill.filler import ViewStopped
 
@@ -25,7 +25,7 @@ from ebla.views.fill.filler import ViewStopped
 class Waits:
     """Waits for the builds of one open database; the loop of this process works meanwhile."""
 
-    def __init__(self, context: Context, builder: Builder) -> None:
+    def __init__(self, context: WriteAccess, builder: Builder) -> None:
         self._context = context
         self._builder = builder
         self.indexes = IndexWaits(context.catalog, builder, self._tell)

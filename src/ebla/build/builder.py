@@ -14,10 +14,10 @@ from ebla.build.build_store import BuildStore
 from ebla.build.fillers import fillers
 from ebla.build.loop import BUILDING, Loop, Ports
 from ebla.build.node import LocalNode, LocalNodes
-from ebla.build.pace import Paces
 from ebla.build.reach import Reach
 from ebla.build.settlement import Settlement
 from ebla.build.settler import Settler
+from ebla.build.throttles import BuildThrottles
 from ebla.build.trouble import Failures
 from ebla.indexes import walk
 from ebla.tables.context import Context
@@ -30,7 +30,7 @@ class Builder:
     def __init__(self, context: Context, epochs: Epochs, written: Callable[[str], None]) -> None:
         """`written` is called with the names of relations that were built: many small chunks are many runs."""
         self._context = context
-        self._paces = Paces()
+        self._paces = BuildThrottles()
         self._fillers = fillers(context, epochs)
         self._failures = Failures(context.services.notify)
         settler = Settler(context, epochs, written)

@@ -13,8 +13,8 @@ from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, TaskId
 from ebla.build.batch import BatchState
 from ebla.build.cuts import Cuts
-from ebla.build.pace import Paces
 from ebla.build.ports import Filler
+from ebla.build.throttles import BuildThrottles
 from ebla.catalog import troubles
 from ebla.catalog.troubles import Activity
 from ebla.errors import SnapshotError, StorageError
@@ -24,7 +24,7 @@ from ebla.model.relation import Kind
 from ebla.model.tablets import TokenRange
 from ebla.model.tasks import Task
 from ebla.tables.chunk_scan import Scan
-from ebla.tables.context import Context
+from ebla.tables.write_access import WriteAccess
 
 PAUSE_US = 200_000
 """A build that is paused is looked at again after this long, if its task was not stopped before."""
@@ -37,7 +37,7 @@ class Chunks:
     """Fills relations chunk by chunk, each at the pace of its build."""
 
     def __init__(
-        self, context: Context, fillers: Mapping[Kind, Filler], paces: Paces, clock_us: Callable[[], int]
+        self, context: WriteAccess, fillers: Mapping[Kind, Filler], paces: BuildThrottles, clock_us: Callable[[], int]
     ) -> None:
         self._context = context
         self._fillers = fillers

@@ -103,7 +103,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class CoordinatorStep:
     """What follows from a step. The updates are one commit; the calls may be sent whether it succeeds or not."""
 
     reason: str = ""
@@ -154,11 +154,11 @@ class Coordinator:
         self._gathering_us: int | None = None
         self._pauses = Pauses(Backoff(self.limits.backoff_us, self.limits.backoff_us_max))
 
-    def step(self, state: State, events: Iterable[Event], now_us: int) -> Decision:
+    def step(self, state: State, events: Iterable[Event], now_us: int) -> CoordinatorStep:
         for event in events:
             self._take_in(event, state, now_us)
         if self.resigned:
-            return Decision(resigned=True)
+            return CoordinatorStep(resigned=True)
         self._forget_what_is_gone(state)
         updates: list[c.Update] = []
         reasons: list[str] = []
@@ -182,7 +182,7 @@ class Coordinator:
             reasons.append("nothing is read for builds" if base is None else f"{state.called(base)} is read for builds")
         # Calls wait until the catalog says whose turn it is, so that every node sees the same base.
         calls = self._calls(state, base, now_us) if base is not None and base == state.processing else ()
-        return Decision(
+        return CoordinatorStep(
             reason="; ".join(reasons),
             requires=tuple(requires) if updates else (),
             updates=tuple(updates),

@@ -28,8 +28,8 @@ from ebla.base.ids import NodeId, RelationId, TaskId
 from ebla.build import trouble
 from ebla.build.batch import Batch, BatchState
 from ebla.build.chunks import Chunks
-from ebla.build.pace import Paces
 from ebla.build.ports import Filler
+from ebla.build.throttles import BuildThrottles
 from ebla.catalog import troubles
 from ebla.catalog.troubles import Activity
 from ebla.errors import ConflictError, UnknownNameError, UsageError
@@ -69,7 +69,7 @@ class SparkEngine:
         context: Context,
         host: NodeId,
         fillers: Mapping[Kind, Filler],
-        paces: Paces,
+        paces: BuildThrottles,
         report: Report,
         clock: Callable[[], int],
     ) -> None:

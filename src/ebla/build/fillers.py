@@ -9,10 +9,10 @@ from __future__ import annotations
 from ebla.build.ports import Filler
 from ebla.indexes.filler import IndexFiller
 from ebla.model.relation import Kind
-from ebla.tables.context import Context
+from ebla.tables.write_access import WriteAccess
 from ebla.views.fill.filler import ViewFiller
 from ebla.views.handlers.epochs import Epochs
 
 
-def fillers(context: Context, epochs: Epochs) -> dict[Kind, Filler]:
+def fillers(context: WriteAccess, epochs: Epochs) -> dict[Kind, Filler]:
     return {Kind.INDEX: IndexFiller(context=context), Kind.VIEW: ViewFiller(context=context, epochs=epochs)}

@@ -19,9 +19,9 @@ from ebla.base.ids import NodeId, RelationId, TaskId, Term
 from ebla.build.coordinator import Call, CallFailed, Event, WorkerAnswer
 from ebla.build.coordinator import TermRefused as Refused
 from ebla.build.engine import SparkEngine
-from ebla.build.pace import Paces
 from ebla.build.ports import Filler
 from ebla.build.state import State
+from ebla.build.throttles import BuildThrottles
 from ebla.build.worker import Answer, Effect, Refuse, Reply, Start, Stop, Worker
 from ebla.errors import StaleTermError, UnknownNameError
 from ebla.model.relation import Kind
@@ -44,7 +44,7 @@ class LocalNode:
         context: Context,
         host: NodeId,
         fillers: Mapping[Kind, Filler],
-        paces: Paces,
+        paces: BuildThrottles,
         load: Callable[[], State],
         wrong: Callable[[RelationId, Exception], None],
     ) -> None:

@@ -16,7 +16,7 @@ from ebla.indexes import walk
 from ebla.indexes.validate import Validation
 from ebla.model.relation import Kind, Relation
 from ebla.relations import views as definition
-from ebla.tables.context import Context
+from ebla.tables.write_access import WriteAccess
 from ebla.views import replace as replace_views
 from ebla.views.fill import sample
 from ebla.views.handlers.epochs import Epochs
@@ -25,7 +25,7 @@ from ebla.views.handlers.epochs import Epochs
 class Settler:
     """Settles the relations of one open database."""
 
-    def __init__(self, context: Context, epochs: Epochs, written: Callable[[str], None]) -> None:
+    def __init__(self, context: WriteAccess, epochs: Epochs, written: Callable[[str], None]) -> None:
         self._context = context
         self._epochs = epochs
         self._written = written

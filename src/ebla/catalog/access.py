@@ -9,7 +9,9 @@ from ebla.base.ids import RelationId
 from ebla.catalog import memory, rows
 from ebla.catalog import schema_access as s
 from ebla.catalog.rows import Change, State
+from ebla.catalog.schema import index_states, relations
 from ebla.model.access import PutGrant, PutUser, RemoveUser, Right, User, UserRole
+from ebla.model.relation import Kind
 
 if TYPE_CHECKING:
     from ebla.model import changes as c
@@ -49,3 +51,18 @@ def by_token(state: State, digest: str) -> User | None:
     """The user whose token has this digest."""
     found = rows.one(state, s.users, token_digest=digest)
     return None if found is None else user(state, found)
+
+
+def hidden(state: State, user: User) -> frozenset[RelationId]:
+    """The relations that a user may not read, with their indexes. Dropped indexes are among them: whose they were is
+    not known any more."""
+    if not user.hidden:
+        return frozenset()
+    bases = {row.index_id: row.base_id for row in rows.find(state, index_states)}
+    indexes = rows.values(state, relations.c.relation_id, kind=Kind.INDEX.value)
+    return user.hidden.union(one for one in indexes if bases.get(one) is None or bases[one] in user.hidden)
+
+
+def hidden_names(state: State, user: User) -> list[str]:
+    """What the relations that a user may not read are called, or were until they were dropped."""
+    return sorted(rows.values(state, relations.c.name, relation_id=user.hidden)) if user.hidden else []

@@ -56,7 +56,7 @@ def fill(connection: Connection, folder: Path, roots: Mapping[NodeId, str]) -> N
             connection.execute(insert(table), some)
 
 
-class Node(NamedTuple):
+class DumpedNode(NamedTuple):
     """A node in a dump."""
 
     id: NodeId
@@ -65,11 +65,11 @@ class Node(NamedTuple):
     """Where its files were."""
 
 
-def nodes(folder: Path) -> list[Node]:
+def nodes(folder: Path) -> list[DumpedNode]:
     """The nodes whose files a dump names."""
     hosts = {str(row["host_id"]) for row in _rows(folder / _file(s.runs))}
     return [
-        Node(NodeId(str(row["host_id"])), str(row["name"] or row["host_id"]), str(row["storage_root"]))
+        DumpedNode(NodeId(str(row["host_id"])), str(row["name"] or row["host_id"]), str(row["storage_root"]))
         for row in _rows(folder / _file(s.topology))
         if row["host_id"] in hosts or row["node_state"] != NodeState.LEFT
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, insert, not_, select, union_all
+from sqlalchemy import ColumnElement, Connection, and_, case, delete, func, insert, not_, or_, select, union_all
 
 from ebla.base import lazy
 from ebla.base.ids import NodeId, RelationId, Version
@@ -128,11 +128,18 @@ OF_EPOCHS = (WorkKind.EPOCH, WorkKind.EPOCH_FAILURE, WorkKind.CHUNK, WorkKind.BU
 
 
 def newest(
-    connection: Connection, limit: int, *, before: int | None = None, words: str = "", of_builds: bool = False
+    connection: Connection,
+    limit: int,
+    *,
+    before: int | None = None,
+    words: str = "",
+    of_builds: bool = False,
+    hidden: Collection[RelationId] = (),
 ) -> Sequence[Any]:
     """The newest commits before a version whose reasons hold these words in this order, in any case, the newest first.
 
-    It reads along the primary key until it has found as many as asked for.
+    `hidden`: relations whose commits are left out, and then those of relations that are forgotten, too. It reads along
+    the primary key until it has found as many as asked for.
     """
     of = s.history.c
     wanted = select(of.version, of.kind, of.reason, of.committed_at, of.node_id)
@@ -143,6 +150,9 @@ def newest(
         wanted = wanted.where(func.lower(of.reason).like(func.lower(f"%{plain}%"), escape="/"))
     if of_builds:
         wanted = wanted.where(_is_one(OF_BUILDS))
+    if hidden:
+        readable = select(s.relations.c.relation_id).where(s.relations.c.relation_id.not_in(hidden))
+        wanted = wanted.where(or_(of.relation_id.is_(None), of.relation_id.in_(readable)))
     return connection.execute(wanted.order_by(of.version.desc()).limit(limit)).all()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -10,6 +9,7 @@ from types import MappingProxyType
 from ebla.base.ids import NodeId, RelationId, TabletId
 from ebla.catalog import index_states, resizes, rows, runs
 from ebla.catalog import schema as s
+from ebla.catalog.reads import options_of
 from ebla.catalog.rows import Change, State
 from ebla.model import topology_changes as t
 from ebla.model.relation import FOREVER, Kind
@@ -50,7 +50,7 @@ def layouts(state: State, measured: Sizes = MappingProxyType({})) -> dict[Relati
             relation=RelationId(row.relation_id),
             name=row.name,
             replication=row.replication,
-            min_copies=json.loads(row.options).get("min_copies") or row.replication // 2 + 1,
+            min_copies=options_of(row.options).get("min_copies") or row.replication // 2 + 1,
             replicas=tuple(map(tuple, replicas[row.relation_id])),
             bytes=sizes[RelationId(row.relation_id)],
             resize=resizes.of_relation(state, RelationId(row.relation_id)),

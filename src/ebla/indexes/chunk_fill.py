@@ -16,9 +16,9 @@ from ebla.model.work import WorkKind
 from ebla.relations.indexes import Index
 from ebla.spark import session as ssession
 from ebla.tables.chunk_scan import Scan
-from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import begin_of
+from ebla.tables.write_access import WriteAccess
 
 
 def moved(index: RelationId) -> ConflictError:
@@ -30,7 +30,7 @@ class ChunkFill:
 
     def __init__(
         self,
-        context: Context,
+        context: WriteAccess,
         scan: Scan,
         indexes: Sequence[Index],
         covered: Mapping[RelationId, Covered],

@@ -26,7 +26,7 @@ from ebla.spark.scan import quoted
 from ebla.spark.sessions import Sessions
 from ebla.storage import runs as rf
 from ebla.storage.store import single
-from ebla.tables.context import Context
+from ebla.tables.read_access import ReadAccess
 from ebla.tables.value_lookup import rows_by
 from ebla.values import types
 
@@ -83,7 +83,7 @@ def entries_of(frame: DataFrame, index: Index, keep: Sequence[str] = ()) -> Data
     )
 
 
-def of_snapshot(context: Context, index: Index, base: Snapshot) -> DataFrame:
+def of_snapshot(context: ReadAccess, index: Index, base: Snapshot) -> DataFrame:
     """The entries that all rows of a snapshot of the base make, in the session that writes."""
     spark = context.view_session(index.settings, small=False) if index.settings else context.writer
     rows_max = context.settings.level0_rows_max
@@ -158,7 +158,7 @@ def entries(index: Index, rows: pa.Table, found: ComputedValues) -> tuple[pa.Tab
     return table, pc.fill_null(fl.mask(conditions, values), False)
 
 
-def of_keys(context: Context, index: Index, base: Snapshot, keys: pa.Table) -> pa.Table:
+def of_keys(context: ReadAccess, index: Index, base: Snapshot, keys: pa.Table) -> pa.Table:
     """The entries of the rows that a snapshot of the base has of some keys (columns `c0`, `c1`, …)."""
     columns = needed(index.base, [index])
     names = [column.name for column in index.base.key]

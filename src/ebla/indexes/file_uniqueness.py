@@ -13,14 +13,14 @@ from ebla.model.snapshot import Snapshot
 from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
-from ebla.tables.context import Context
+from ebla.tables.read_access import ReadAccess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 def refuse_in_files(
-    context: Context, index: Index, runs: Sequence[Run], snapshot: Snapshot | None, base: Snapshot | None
+    context: ReadAccess, index: Index, runs: Sequence[Run], snapshot: Snapshot | None, base: Snapshot | None
 ) -> None:
     """Refuse entries in files whose value the index would have twice."""
     from pyspark.sql import functions as F
@@ -49,7 +49,7 @@ def refuse_in_files(
         raise violation(index, found)
 
 
-def _not_as_before(context: Context, base: Snapshot, index: Index, gained: DataFrame, after: DataFrame) -> DataFrame:
+def _not_as_before(context: ReadAccess, base: Snapshot, index: Index, gained: DataFrame, after: DataFrame) -> DataFrame:
     """Entries with a value that some row gets which had another before."""
     from pyspark.sql import functions as F
 

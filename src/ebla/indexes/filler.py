@@ -26,12 +26,12 @@ from ebla.relations.indexes import Index
 from ebla.relations.tasks import standings
 from ebla.spark.faults import is_final
 from ebla.tables.chunk_scan import ChunkReading, Scan
-from ebla.tables.context import Context
+from ebla.tables.write_access import WriteAccess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFiller:
-    context: Context
+    context: WriteAccess
 
     @property
     def tablets_max(self) -> int | None:

@@ -26,14 +26,16 @@ from ebla.spark import write as swrite
 from ebla.tables import compare, scans
 from ebla.tables import parts as pt
 from ebla.tables.compare import ComparisonResult
-from ebla.tables.context import Context
-from ebla.tables.parts import Pace, Part
+from ebla.tables.parts import CheckSpeed, Part
+from ebla.tables.write_access import WriteAccess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def check_index(context: Context, pins: scans.Pins, name: str, percent: float | None, pace: Pace) -> ComparisonResult:
+def check_index(
+    context: WriteAccess, pins: scans.Pins, name: str, percent: float | None, pace: CheckSpeed
+) -> ComparisonResult:
     found, rows = size_of(context.catalog, name)
     wrong: Counter[str] = Counter()
     for part in pt.parts(context.progress, f"checking index {found.name}", rows, pace):
@@ -65,7 +67,7 @@ def read_part(connection: Connection, at: Version, name: str, part: Part) -> tup
 
 
 def differences(
-    context: Context, index: Index, base: Snapshot, stored: Snapshot, percent: float | None, part: Part
+    context: WriteAccess, index: Index, base: Snapshot, stored: Snapshot, percent: float | None, part: Part
 ) -> DataFrame:
     """Entries that are wrong: the columns as they should be (of a spurious one, as they are) and what is wrong."""
     should = entries.of_snapshot(context, index, base)

@@ -17,17 +17,17 @@ from ebla.tables import batch as b
 from ebla.tables import compare
 from ebla.tables import parts as pt
 from ebla.tables.compare import ComparisonResult
-from ebla.tables.context import Context
-from ebla.tables.parts import Pace, Part
+from ebla.tables.parts import CheckSpeed, Part
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import begin
+from ebla.tables.write_access import WriteAccess
 from ebla.tables.writes import commit, until_committed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def repair(context: Context, name: str, pace: Pace) -> ComparisonResult:
+def repair(context: WriteAccess, name: str, pace: CheckSpeed) -> ComparisonResult:
     """Write what is missing and different, and tombstones of what is spurious, as any writer would.
 
     Each part is a commit. A commit that touches one of its entries meanwhile makes it start over.
@@ -40,7 +40,7 @@ def repair(context: Context, name: str, pace: Pace) -> ComparisonResult:
     return replace(ComparisonResult.of("index", index.name, version, wrong, None), repaired=True)
 
 
-def _mended(context: Context, name: str, part: Part) -> tuple[Version, Mapping[str, int]]:
+def _mended(context: WriteAccess, name: str, part: Part) -> tuple[Version, Mapping[str, int]]:
     transaction = begin(context, name, reason=f"repair index {name}")
     try:
         with context.kept_alive(transaction.id), pt.stoppable(context.spark):

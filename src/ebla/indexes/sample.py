@@ -12,7 +12,7 @@ from ebla.indexes import entries
 from ebla.model.snapshot import Snapshot
 from ebla.relations.indexes import Index
 from ebla.storage.rows import difference, distinct
-from ebla.tables.context import Context
+from ebla.tables.read_access import ReadAccess
 from ebla.tables.sample import sample
 from ebla.tables.value_lookup import rows_by
 
@@ -23,7 +23,7 @@ class Mismatch(Exception):
     """The index was read, and is not what its definition says. A file that cannot be read says nothing of the kind."""
 
 
-def compare(context: Context, index: Index) -> None:
+def compare(context: ReadAccess, index: Index) -> None:
     """Raise if the index cannot be what its definition says, at the newest version."""
     with context.catalog.reading() as connection:
         at = reads.current_version(connection)
@@ -57,7 +57,7 @@ def _by_physical_names(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, relation=replace(snapshot.relation, columns=columns))
 
 
-def _compare_sample(context: Context, index: Index, base: Snapshot, mine: Snapshot) -> None:
+def _compare_sample(context: ReadAccess, index: Index, base: Snapshot, mine: Snapshot) -> None:
     key, roots = index.base.key, context.roots()
     samples = [sample(roots, base, key, key), sample(roots, mine, index.relation.placed_by, key)]
     values = distinct(pa.concat_tables(samples))

@@ -13,7 +13,6 @@ from ebla.base.failpoint import hit
 from ebla.base.ids import RelationId, TaskId, Version
 from ebla.catalog import build_tasks
 from ebla.errors import ConflictError
-from ebla.indexes import walk
 from ebla.model import changes as c
 from ebla.model import segments as sg
 from ebla.model.chunks import Covered, Stretch, covers
@@ -21,6 +20,7 @@ from ebla.model.relation import Run
 from ebla.model.tablets import number_of
 from ebla.model.tasks import Task
 from ebla.relations.indexes import Index
+from ebla.tables.commit import filling
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import OpenTransaction
 
@@ -59,7 +59,7 @@ class TabletCommits:
                 self._forget(number, stretch)
             hit("index.tablet_filled")
         # What it brought is committed; it holds nothing any more.
-        self.transaction.commit(self.transaction.decision(self.transaction.record.reason))
+        self.transaction.end()
 
     def _of_tablet(self, index: RelationId, stretch: Stretch) -> list[Run]:
         return [run for run in self.sinks[index][1].runs if run.tokens.overlaps(stretch.tokens)]
@@ -74,29 +74,17 @@ class TabletCommits:
         updates: list[c.Update] = []
         finished: list[TaskId] = []
         for number, task in tasks.items():
-            index = self.sinks[number][0]
             seen = self.covered[number].get(stretch.tokens, ())
             segment: sg.Segment[str] = sg.Segment(up_to=stretch.up_to, since=self.version, rows=stretch.rows)
             after = sg.cover(seen, segment)  # refuses a chunk that does not advance
-            requires += [
-                walk.as_found(index),
-                c.SegmentsBegin(view=number, tokens=stretch.tokens, segments=seen, exactly=True),
-            ]
-            updates += [
-                c.AddRuns(runs=tuple(self._of_tablet(number, stretch))),
-                c.CoverSegment(view=number, tokens=stretch.tokens, segment=segment),
-            ]
+            requires.append(c.SegmentsBegin(view=number, tokens=stretch.tokens, segments=seen, exactly=True))
+            updates.append(c.CoverSegment(view=number, tokens=stretch.tokens, segment=segment))
             if covers({**self.covered[number], stretch.tokens: after}, task.tokens):
                 finished.append(task.id)
         if finished:
             updates.append(c.FinishTasks(tasks=frozenset(finished)))
-        names = ", ".join(self.sinks[number][0].name for number in tasks)
-        self.transaction.commit(
-            self.transaction.decision(
-                f"fill index {names}: tablet {number_of(stretch.tokens)} at version {self.version}",
-                relation=self.base,
-                requires=requires,
-                updates=updates,
-                ends=False,
-            )
-        )
+        entries = [(self.sinks[number][0], self._of_tablet(number, stretch)) for number in tasks]
+        names = ", ".join(index.name for index, _ in entries)
+        reason = f"fill index {names}: tablet {number_of(stretch.tokens)} at version {self.version}"
+        decision = filling(self.transaction, self.base, entries, reason, requires=requires, updates=updates)
+        self.transaction.commit(decision)

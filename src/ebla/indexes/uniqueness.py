@@ -26,8 +26,8 @@ from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
 from ebla.spark import write as swrite
 from ebla.storage.node_storage import NodeStorage
-from ebla.tables.context import Context
 from ebla.tables.lookup import in_both
+from ebla.tables.read_access import ReadAccess
 from ebla.tables.value_lookup import rows_by
 from ebla.values import types
 from ebla.values.bounds import in_message
@@ -56,7 +56,7 @@ def without_nulls(table: pa.Table, columns: Sequence[Column]) -> pa.Table:
 
 
 def refuse_values_taken(
-    context: Context,
+    context: ReadAccess,
     snapshot: Snapshot | None,
     base: Snapshot | None,
     index: Index,
@@ -91,7 +91,7 @@ def refuse_values_taken(
 
 
 def _elsewhere(
-    context: Context, snapshot: Snapshot, index: Index, new: pa.Table, touched: set[tuple[object, ...]]
+    context: ReadAccess, snapshot: Snapshot, index: Index, new: pa.Table, touched: set[tuple[object, ...]]
 ) -> set[tuple[object, ...]]:
     """Values of entries that the index has under other rows than those that are touched."""
     columns = index.value_columns

@@ -24,13 +24,13 @@ from ebla.relations import indexes as definition
 from ebla.relations.indexes import Index
 from ebla.spark import scan as sscan
 from ebla.tables import blockers
-from ebla.tables.context import Context
+from ebla.tables.write_access import WriteAccess
 
 
 class Validation:
     """What this process has looked at; all of it may be forgotten. Safe to use from several threads."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: WriteAccess) -> None:
         self._context = context
         self._lock = threading.Lock()
         self._barriers: dict[RelationId, tuple[Version, int]] = {}
@@ -80,7 +80,7 @@ def _load(connection: Connection, number: RelationId) -> Index:
     return found
 
 
-def _refuse_twice(context: Context, index: Index) -> None:
+def _refuse_twice(context: WriteAccess, index: Index) -> None:
     with context.catalog.reading() as connection:
         snapshot = reads.snapshot(connection, index.relation)
     if not snapshot.level1 and not snapshot.level0:

@@ -26,9 +26,8 @@ from ebla.errors import ConflictError
 from ebla.model import changes as c
 from ebla.model.index_steps import Advance, IndexStanding, Wait, next_step, version_to_keep
 from ebla.model.lifecycle.index import Permission
-from ebla.relations.indexes import Index
 from ebla.relations.tasks import standings
-from ebla.tables.context import Context
+from ebla.tables.write_access import WriteAccess
 
 POLL_US = 20_000
 """Transactions that are in the way are looked at this often: their end wakes no thread."""
@@ -42,7 +41,7 @@ class WalkResult:
     """When to look again at the latest, from now; `None`: only the usual events matter."""
 
 
-def step(context: Context, requires: Sequence[c.Requirement] = ()) -> WalkResult:
+def step(context: WriteAccess, requires: Sequence[c.Requirement] = ()) -> WalkResult:
     """Take the next step of every base that has indexes on their way. Each commit requires what the caller says."""
     tx.reap(context.catalog)
     with context.catalog.reading() as connection:
@@ -69,7 +68,11 @@ def step(context: Context, requires: Sequence[c.Requirement] = ()) -> WalkResult
 
 
 def _advance(
-    context: Context, base: RelationId, here: Sequence[IndexStanding], todo: Advance, requires: Sequence[c.Requirement]
+    context: WriteAccess,
+    base: RelationId,
+    here: Sequence[IndexStanding],
+    todo: Advance,
+    requires: Sequence[c.Requirement],
 ) -> bool:
     """Whether the step was taken; another may have come first."""
     for transaction in todo.abort:
@@ -106,11 +109,6 @@ def _advance(
 def _names(connection: Connection, indexes: Sequence[RelationId]) -> list[str]:
     found = [reads.relation_by_id(connection, index) for index in indexes]
     return [one.name for one in found if one is not None]
-
-
-def as_found(index: Index) -> c.IndexIs:
-    stands = index.stands
-    return c.IndexIs(index=index.id, state=stands.state, since=stands.since, read_version=stands.read_version)
 
 
 def readable(catalog: Catalog, base: RelationId) -> None:

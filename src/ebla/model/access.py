@@ -57,6 +57,11 @@ class User:
     def may(self, right: Right, relation: RelationId) -> bool:
         return self.right(relation).level >= right.level
 
+    @property
+    def hidden(self) -> frozenset[RelationId]:
+        """The relations that the user may not read: those of which this was said."""
+        return frozenset(one for one in self.said if not self.may(Right.SELECT, one))
+
     def granted(self, right: Right, relation: RelationId) -> Right:
         """What the user may do with a relation once a right was granted."""
         return max(self.right(relation), right, key=lambda one: one.level)

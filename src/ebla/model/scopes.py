@@ -6,9 +6,20 @@ another exclusive commit has moved one of them since. What a commit moves follow
 (`ebla.catalog.guards`). So two decisions in different scopes do not conflict: a column of one table, an index of
 another, a node that joins.
 
-A tablet lies in its relation, a relation in `DROPPED`, and everything in `EVERYTHING`: what moves the wider scope has
-moved the narrower one. A decision that names no guards is guarded by `EVERYTHING`, and then any exclusive commit is in
-its way.
+A tablet lies among the tablets of its relation, these and the relation in `DROPPED`, and everything in `EVERYTHING`:
+what moves the wider scope has moved the narrower one. A decision that names no guards is guarded by `EVERYTHING`, and
+then any exclusive commit is in its way but one that moves stages of tablets alone.
+
+What a relation is and where its tablets lie are two scopes, so that a stage of a tablet and a new column do not meet.
+What moves the tablets moves the relation too. These must meet:
+
+- two steps of one tablet;
+- a step of a tablet, behind a commit that drops the relation or changes its tablets, their copies or their nodes;
+- a decision that was made from where tablets lie (a new index, a new view, its tasks), behind the beginning or the end
+  of a transition.
+
+The stage of a tablet changes no column, no option and no definition, and a step is made from none. Whether the new
+replicas have all runs, those of an index that was made meanwhile too, its commit finds out itself.
 """
 
 from __future__ import annotations
@@ -36,15 +47,27 @@ def of_relation(relation: RelationId) -> Scope:
     return Scope(f"relation/{relation}")
 
 
+def of_tablets(relation: RelationId) -> Scope:
+    """How many tablets a relation has, how many copies of them, and where they lie."""
+    return Scope(f"relation/{relation}/tablets")
+
+
 def of_tablet(relation: RelationId, tablet: TabletId) -> Scope:
+    """The stage of a tablet in transition."""
     return Scope(f"relation/{relation}/tablet/{tablet}")
+
+
+def is_of_tablet(scope: Scope) -> bool:
+    return "/tablet/" in scope
 
 
 def around(scope: Scope) -> frozenset[Scope]:
     """A scope, and those that it lies in."""
-    if relation_of(scope) is None:
+    relation = relation_of(scope)
+    if relation is None:
         return frozenset((scope, EVERYTHING))
-    return frozenset((scope, Scope(scope.partition("/tablet/")[0]), DROPPED, EVERYTHING))
+    wider = (of_tablets(relation),) if is_of_tablet(scope) else ()
+    return frozenset((scope, *wider, DROPPED, EVERYTHING))
 
 
 def relation_of(scope: Scope) -> RelationId | None:

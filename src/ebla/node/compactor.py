@@ -13,7 +13,7 @@ from collections import deque
 
 from ebla.base.services import Rank
 from ebla.catalog import manifest, reads
-from ebla.errors import ConflictError, EblaError
+from ebla.errors import ConflictError, EblaError, UnknownNameError
 from ebla.model.lifecycle.index import may_compact
 from ebla.model.relation import Kind
 from ebla.node.preparer import PREPARATION
@@ -110,6 +110,8 @@ class Compactor:
             return self._compact(name)
         except ConflictError as error:
             log.debug("relation=%s another process compacted first reason=%s", name, error)
+        except UnknownNameError as error:  # there is nothing left to compact
+            log.debug("relation=%s compaction ended reason=%s", name, error)
         except EblaError as error:
             log.warning("relation=%s compaction failed reason=%s", name, error)
         except Exception:

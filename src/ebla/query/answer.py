@@ -14,7 +14,7 @@ from ebla.predicates import values as v
 from ebla.query.plan import Plan
 from ebla.spark.result import Facts, Result
 from ebla.storage.store import single
-from ebla.tables.context import Context
+from ebla.tables.read_access import ReadAccess
 from ebla.values import types
 
 
@@ -29,7 +29,7 @@ class Answer:
     applied_version: Version | None = None
     age_s: float | None = None
 
-    def result(self, context: Context) -> Result:
+    def result(self, context: ReadAccess) -> Result:
         applied = None if self.applied_version is None else int(self.applied_version)
         facts = Facts(applied_version=applied, age_s=self.age_s, next=self.next)
         return Result(table=self.table, spark=lambda: context.spark, facts=facts)

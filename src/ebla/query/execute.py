@@ -26,7 +26,7 @@ from ebla.query.preparation import Permit, Preparation, anyone
 from ebla.query.prepared_relation import PreparedRelation
 from ebla.query.row_search import RowSearch
 from ebla.query.streams import Seek, TooMany
-from ebla.tables.context import Context
+from ebla.tables.read_access import ReadAccess
 
 ATTEMPTS = 5
 
@@ -44,7 +44,7 @@ Make = Callable[[Relation], c.Request]
 class Reader:
     """The reads of one open database."""
 
-    def __init__(self, context: Context, wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, context: ReadAccess, wake: Callable[[], None] = lambda: None) -> None:
         self._context = context
         self._store = context.storage.store
         self._preparation = Preparation(context.catalog, context.storage, context.indexes, wake)

@@ -22,8 +22,8 @@ from ebla.predicates.conditions import Equals, Filter, OneOf, Request
 from ebla.query.paths import path_of
 from ebla.query.plan import lacks
 from ebla.storage.rows import TooLarge
-from ebla.tables.context import Context
 from ebla.tables.level0 import on_driver
+from ebla.tables.read_access import ReadAccess
 from ebla.tables.transaction import OpenTransaction
 from ebla.tables.value_lookup import rows_by
 
@@ -121,7 +121,7 @@ def rows_at(transaction: OpenTransaction, there: Points) -> pa.Table | None:
 
 
 def _looked_up(
-    context: Context, snapshot: Snapshot, by: Sequence[str], values: pa.Table, names: Sequence[str]
+    context: ReadAccess, snapshot: Snapshot, by: Sequence[str], values: pa.Table, names: Sequence[str]
 ) -> pa.Table | None:
     if not on_driver(context.settings, snapshot):
         return None

@@ -46,12 +46,11 @@ def of_view(
         read = reads.find_relation(connection, name)
         if read is not None and read.id in builds:
             return f"the build of {read.name}"
-    return _tasks_wait_for(connection, build, alive, attended=attended)
+    return of_tasks(connection, build, alive, attended=attended)
 
 
-def _tasks_wait_for(
-    connection: Connection, build: Build, alive: Collection[NodeId] | None, *, attended: bool
-) -> str | None:
+def of_tasks(connection: Connection, build: Build, alive: Collection[NodeId] | None, *, attended: bool) -> str | None:
+    """What keeps the tasks of a build from beginning."""
     hosts = {task.replica.host for task in build_tasks.tasks_of(connection, build.view)}
     if not hosts:
         return None if attended else UNATTENDED
@@ -91,7 +90,7 @@ def of_index(
             return f"its removal: {index.stands.message or 'it was dropped'}"
         case Permission.BACKFILLING:
             if build_tasks.tasks_of(connection, index.id) or not index.unique:
-                return _tasks_wait_for(connection, build, alive, attended=attended)
+                return of_tasks(connection, build, alive, attended=attended)
             # Writers who may not have seen all entries: those from before the last tablet came.
             runs = reads.snapshot(connection, index.relation).level1
             since = max((run.begin_version for run in runs), default=Version(0))
@@ -102,7 +101,7 @@ def of_index(
     named = sorted(map(str, barrier.blockers(tx.in_the_way(connection, {index.base.id}, unnamed=False), since)))
     if named:
         return ", ".join(named)
-    waiting = _tasks_wait_for(connection, build, alive, attended=attended)
+    waiting = of_tasks(connection, build, alive, attended=attended)
     if index.state is Permission.BACKFILLING:
         return waiting
     return waiting or f"its next state, behind {index.state}"

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -18,7 +19,7 @@ from ebla.errors import RateLimitError, RightError, TokenError
 from ebla.model.access import OF_ROLE, Right, User, UserRole
 from ebla.model.relation import Kind, Relation
 from ebla.server.options import Limits
-from ebla.server.statement_rights import Need, NeedRole, Needs
+from ebla.server.statement_rights import Need, NeedAll, NeedRole, Needs
 from ebla.tables import loads
 
 KEPT_S = 1.0
@@ -118,6 +119,8 @@ class Access:
         for need in wanted:
             if isinstance(need, NeedRole):
                 _require_role(user, need)
+        for each in {need for need in wanted if isinstance(need, NeedAll)} if user.hidden else ():
+            self._catalog.read(partial(_require_all, user=user, need=each))
         named = [need for need in wanted if isinstance(need, Need)]
         if named:
             self._catalog.read(lambda connection: _require_rights(connection, user, named, ahead=ahead))
@@ -139,6 +142,15 @@ def _require_role(user: User, need: NeedRole) -> None:
         raise RightError(
             f"user {user.name}: expected the role {need.role.value} for {need.why}, found {user.role.value}; "
             f"an admin can say ALTER USER {user.name} ROLE {need.role.value}"
+        )
+
+
+def _require_all(connection: Connection, user: User, need: NeedAll) -> None:
+    names = access.hidden_names(connection, user)
+    if names:
+        raise RightError(
+            f"user {user.name}: expected the right SELECT on every relation for {need.why}, found NONE on "
+            f"{', '.join(names)}; {need.instead}"
         )
 
 

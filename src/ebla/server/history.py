@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
+from ebla.catalog import access, reads
 from ebla.catalog import history as commits
-from ebla.catalog import reads
 from ebla.errors import UnknownNameError
 from ebla.model.access import Right
 from ebla.model.relation import Kind
@@ -56,12 +56,20 @@ async def history(
     limit: Limit = 100,
     accept: Accept = None,
 ) -> Response:
-    """Commits with their reasons, the newest first. `next`, if there are more, is `before` of the next page."""
+    """Commits with their reasons, the newest first, but not those of relations that the user may not read.
+
+    `next`, if there are more, is `before` of the next page.
+    """
 
     def work() -> Response:
         with pool.database.context.catalog.reading() as connection:
             found = commits.newest(
-                connection, limit + 1, before=before, words=words.replace("\0", ""), of_builds=builds
+                connection,
+                limit + 1,
+                before=before,
+                words=words.replace("\0", ""),
+                of_builds=builds,
+                hidden=access.hidden(connection, caller.user),
             )
         more = {"next": str(found[limit - 1].version)} if len(found) > limit else {}
         return formats.answer(types.table_of(COMMITS, _rows(found[:limit])), more, accept)

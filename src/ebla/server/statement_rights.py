@@ -20,6 +20,8 @@ from ebla.sql.refs import find
 SYSTEM = "system"
 GUARDED = frozenset({"users", "grants", "audit"})
 """System tables that only an administrator reads."""
+OF_ALL_RELATIONS = frozenset({"history", "transactions"})
+"""Those with reasons of commits: who may not read a relation, reads none of them."""
 
 _FUNCTIONS = frozenset({"REFLECT", "JAVA_METHOD", "TRY_REFLECT"})
 _FORMATS = frozenset(
@@ -41,7 +43,15 @@ class NeedRole:
     why: str
 
 
-Needs = Need | NeedRole
+@dataclass(frozen=True, slots=True)
+class NeedAll:
+    """SELECT on every relation."""
+
+    why: str
+    instead: str
+
+
+Needs = Need | NeedRole | NeedAll
 
 ANYTHING = NeedRole(UserRole.READER, "this")
 
@@ -79,6 +89,9 @@ def of(statement: st.Statement, user: str) -> Iterator[Needs]:
             | cs.ShowRequests()
             | cs.ShowTablets()
             | cs.ShowTransitions()
+            | cs.ExplainTablet()
+            | cs.ExplainNode()
+            | cs.ExplainTask()
             | cs.WaitForRequest()
         ):
             yield ANYTHING
@@ -146,7 +159,11 @@ def _reads(refs: Sequence[TableRef]) -> Iterator[Needs]:
 
 
 def _system(name: str) -> Needs:
-    return NeedRole(UserRole.ADMIN, f"system.{name}") if name.lower() in GUARDED else ANYTHING
+    if name.lower() in GUARDED:
+        return NeedRole(UserRole.ADMIN, f"system.{name}")
+    if name.lower() in OF_ALL_RELATIONS:
+        return NeedAll(f"system.{name}", "GET /v1/history has the commits of the others")
+    return ANYTHING
 
 
 def _change(statement: st.Update | st.Delete | st.Merge) -> Iterator[Needs]:

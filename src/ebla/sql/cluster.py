@@ -5,6 +5,9 @@ from __future__ import annotations
 from ebla.sql.cluster_statements import (
     AlterNode,
     CancelRequest,
+    ExplainNode,
+    ExplainTablet,
+    ExplainTask,
     MoveTablet,
     NewGeneration,
     SetBalancing,
@@ -45,16 +48,21 @@ def alter_cluster(cursor: Cursor) -> Statement:
 def move(cursor: Cursor) -> Statement:
     """`TABLET n OF t FROM 'a' TO 'b'`, behind MOVE"""
     cursor.expect("TABLET")
-    token = cursor.peek()
-    if token.kind is not Kind.NUMBER or not token.text.isdigit():
-        cursor.fail("the number of a tablet", "SHOW TABLETS lists them")
-    cursor.at += 1
-    cursor.expect("OF")
-    table = cursor.name("the name of a table or view")
+    tablet, table = _tablet(cursor)
     cursor.expect("FROM")
     source = _node(cursor)
     cursor.expect("TO")
-    return MoveTablet(tablet=int(token.text), table=table, source=source, target=_node(cursor))
+    return MoveTablet(tablet=tablet, table=table, source=source, target=_node(cursor))
+
+
+def explain_life(cursor: Cursor) -> Statement | None:
+    """`TABLET n OF t | NODE 'x' | TASK 'id'`, behind EXPLAIN"""
+    if cursor.accept("TABLET"):
+        tablet, table = _tablet(cursor)
+        return ExplainTablet(tablet=tablet, table=table)
+    if cursor.accept("NODE"):
+        return ExplainNode(node=_node(cursor))
+    return ExplainTask(task=cursor.string("the id of a task")) if cursor.accept("TASK") else None
 
 
 def sees_request(cursor: Cursor) -> bool:
@@ -85,6 +93,16 @@ def _ignored(cursor: Cursor) -> tuple[str, ...]:
         names.append(_node(cursor))
     cursor.expect(")")
     return tuple(names)
+
+
+def _tablet(cursor: Cursor) -> tuple[int, str]:
+    """`n OF t`"""
+    token = cursor.peek()
+    if token.kind is not Kind.NUMBER or not token.text.isdigit():
+        cursor.fail("the number of a tablet", "SHOW TABLETS lists them")
+    cursor.at += 1
+    cursor.expect("OF")
+    return int(token.text), cursor.name("the name of a table or view")
 
 
 def _node(cursor: Cursor) -> str:

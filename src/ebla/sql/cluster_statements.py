@@ -77,10 +77,33 @@ class ShowTransitions:
     pass
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainTablet:
+    """Where a tablet stands in its life, and what leads on."""
+
+    tablet: int
+    table: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainNode:
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainTask:
+    """A task of building, by its id."""
+
+    task: str
+
+
 TabletStatement = MoveTablet | ShowTablets | ShowTransitions
+
+LifeStatement = ExplainTablet | ExplainNode | ExplainTask
 
 ClusterStatement = (
     TabletStatement
+    | LifeStatement
     | SetTableOptions
     | AlterNode
     | NewGeneration

@@ -106,11 +106,13 @@ def _explain(cursor: Cursor) -> Statement:
         return views.explain_view(cursor)
     if cursor.sees("INDEX"):
         return indexes.explain_index(cursor)
+    if (life := cluster.explain_life(cursor)) is not None:
+        return life
     mode = _EXPLAIN_MODES.get(cursor.peek().key)
     if mode is not None:
         cursor.at += 1
     if cursor.peek().key not in _QUERY_WORDS:
-        cursor.fail("a query, MATERIALIZED VIEW or INDEX after EXPLAIN")
+        cursor.fail("a query, MATERIALIZED VIEW, INDEX, TABLET, NODE or TASK after EXPLAIN")
     return Explain(query=query_at(cursor), mode=mode)
 
 

@@ -28,8 +28,8 @@ from ebla.errors import CorruptRunError, UsageError
 from ebla.storage.copies import copy_checked
 from ebla.storage.file_cache import RemoteFileError
 from ebla.storage.files import Root
-from ebla.tables.context import Context
 from ebla.tables.scans import Pins
+from ebla.tables.write_access import WriteAccess
 
 HEAD = "backup.json"
 FILES = "files"
@@ -50,7 +50,7 @@ class Backup:
     """The files that were not there before."""
 
 
-def backup(context: Context, pins: Pins, place: str) -> Backup:
+def backup(context: WriteAccess, pins: Pins, place: str) -> Backup:
     """Copy the warehouse as it is now into a directory; one with an earlier backup of it is brought up to date."""
     folder = Path(place).absolute()
     _require_own(folder, context.catalog.cluster_id())
@@ -63,7 +63,7 @@ def backup(context: Context, pins: Pins, place: str) -> Backup:
         pins.tidy()
 
 
-def _copied(context: Context, pins: Pins, folder: Path) -> Backup:
+def _copied(context: WriteAccess, pins: Pins, folder: Path) -> Backup:
     catalog, target = context.catalog, Root(str(folder / FILES), mask=context.settings.file_mask)
     rows = folder / f"catalog-{uuid.uuid4().hex}"
     make_directory(rows, context.settings.file_mask)

@@ -25,7 +25,7 @@ from ebla.model.relation import Relation
 from ebla.model.snapshot import Snapshot
 from ebla.model.tablets import ALL, TokenRange, joined, tablets_over
 from ebla.spark import scan as sscan
-from ebla.tables.context import Context
+from ebla.tables.read_access import ReadAccess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,7 +56,7 @@ class Scan(Closing):
     """One chunk of a base, for all who read it. Used by one thread."""
 
     def __init__(
-        self, context: Context, base: Relation, stretches: Sequence[Stretch], readings: Collection[ChunkReading]
+        self, context: ReadAccess, base: Relation, stretches: Sequence[Stretch], readings: Collection[ChunkReading]
     ) -> None:
         self.base = base
         self.stretches = stretches
@@ -103,7 +103,7 @@ def base_snapshot(catalog: Catalog, base: Relation, version: Version, stretches:
         return reads.snapshot(connection, then, version, tokens_of(stretches))
 
 
-def base_rows(context: Context, snapshot: Snapshot, stretches: Sequence[Stretch]) -> DataFrame:
+def base_rows(context: ReadAccess, snapshot: Snapshot, stretches: Sequence[Stretch]) -> DataFrame:
     """The rows of these stretches of a snapshot, all columns, under physical names."""
     base = snapshot.relation
     frame = sscan.merged(

@@ -18,12 +18,12 @@ from ebla.relations.guard import require_table
 from ebla.spark.sessions import Sessions
 from ebla.sql.lex import name_text
 from ebla.sql.statements import ColumnSpec
-from ebla.tables.context import Context
 from ebla.tables.defaults import declared
 from ebla.tables.new_table import (
     check_name,
 )
 from ebla.tables.reshape import reshape
+from ebla.tables.write_access import WriteAccess
 from ebla.values import types
 from ebla.values.defaults import of_array, scalar
 from ebla.values.grammar import parse
@@ -48,7 +48,7 @@ def find_column(relation: Relation, name: str) -> Column:
 
 
 def add_columns(
-    context: Context,
+    context: WriteAccess,
     name: str,
     declared: Sequence[Column],
     *,
@@ -77,7 +77,7 @@ def add_columns(
     reshape(context, name, change, "add " + ", ".join(d.name for d in declared), fills=fills)
 
 
-def drop_columns(context: Context, name: str, names: Sequence[str], *, cascade: bool = False) -> None:
+def drop_columns(context: WriteAccess, name: str, names: Sequence[str], *, cascade: bool = False) -> None:
     def change(relation: Relation, used: set[str]) -> Sequence[Column]:
         gone = {find_column(relation, n).name for n in names}
         keyed = [col.name for col in relation.key if col.name in gone]
@@ -90,7 +90,7 @@ def drop_columns(context: Context, name: str, names: Sequence[str], *, cascade: 
     reshape(context, name, change, "drop " + ", ".join(names), dropped=names, cascade=cascade)
 
 
-def rename_column(context: Context, name: str, old: str, new: str) -> None:
+def rename_column(context: WriteAccess, name: str, old: str, new: str) -> None:
     check_name(new, "column")
 
     def change(relation: Relation, used: set[str]) -> Sequence[Column]:
@@ -103,7 +103,7 @@ def rename_column(context: Context, name: str, old: str, new: str) -> None:
     reshape(context, name, change, f"rename {old} to {new}", [old])
 
 
-def widen_column(context: Context, name: str, column_name: str, new_type: str) -> None:
+def widen_column(context: WriteAccess, name: str, column_name: str, new_type: str) -> None:
     wanted = types.canonical(new_type)
 
     def change(relation: Relation, used: set[str]) -> Sequence[Column]:
@@ -132,7 +132,7 @@ def _widened(column: Column, default: Default, kind: str) -> Default:
     return of_array(default.text, fitted[0].combine_chunks(), parse(kind))
 
 
-def comment_column(context: Context, name: str, column_name: str, comment: str | None) -> None:
+def comment_column(context: WriteAccess, name: str, column_name: str, comment: str | None) -> None:
     def change(relation: Relation, used: set[str]) -> Sequence[Column]:
         column = find_column(relation, column_name)
         return [replace(col, comment=comment) if col is column else col for col in relation.columns]
@@ -140,7 +140,7 @@ def comment_column(context: Context, name: str, column_name: str, comment: str |
     reshape(context, name, change, f"comment on {column_name}")
 
 
-def set_default(context: Context, table: str, column: str, text: str | None) -> None:
+def set_default(context: WriteAccess, table: str, column: str, text: str | None) -> None:
     """`ALTER COLUMN … SET DEFAULT constant | DROP DEFAULT`: for rows that are written from now on."""
     with context.catalog.reading() as connection:
         relation = reads.relation(connection, table)

@@ -1,10 +1,18 @@
-"""The commit of a write: what it requires, and everything that it makes visible at one version.
+"""The commit of rows: what it requires, and everything that it makes visible at one version.
 
-All that write rows of a relation commit them through this builder: writers, loads, epochs, chunks of a build,
-compaction, the flip of staged runs and the Spark sink. It requires that the transaction is open, that the relation's
-columns are at most one step ahead of those that the rows were made for, and that none of its indexes has gone further
-than one step. It brings the rows, the entries of the indexes that follow them, and what the writer adds. The catalog
-itself refuses a run that too few replicas of its tablets have.
+All that write rows commit them through this module, in one of three ways, and each requires that the transaction is
+open:
+
+- `Commit.decision`: rows of a relation that is there, of writers, loads, epochs, chunks of a build, compaction, the
+  flip of staged runs and the Spark sink. The relation's columns must be at most one step ahead of those that the rows
+  were made for, and none of its indexes may have gone further than one step. With the rows come the entries of the
+  indexes that follow them, and what the writer adds.
+- `Commit.creation`: the relation comes with its rows, and there is nothing of it yet that could have changed. What the
+  rows were made from and what goes with the commit must be as it was read.
+- `filling`: entries of indexes that are filled. Each index must be filled as it was found: a step of its life makes
+  other entries due.
+
+The catalog itself refuses a run that too few replicas of its tablets have.
 
 A write that read what it writes over is compared with what others committed since. Writers of other keys may commit
 between the comparison and the commit for ever, so that alone starts nothing over: what came between is compared too.
@@ -12,21 +20,22 @@ between the comparison and the commit for ever, so that alone starts nothing ove
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
 from ebla.base.failpoint import hit
-from ebla.base.ids import Version
+from ebla.base.ids import RelationId, Version
 from ebla.catalog import reads
 from ebla.errors import ConflictError, TransactionClosedError
 from ebla.model import changes as c
-from ebla.model.relation import Relation
+from ebla.model.relation import Relation, Run
 from ebla.model.snapshot import Snapshot
 from ebla.relations.indexes import Index
 from ebla.storage import runs as rf
 from ebla.tables.lookup import shared_key
 from ebla.tables.sink import Sink
+from ebla.tables.transaction import OpenTransaction
 
 
 class Overtaken(ConflictError):
@@ -113,6 +122,34 @@ class Commit:
             work=work,
         )
 
+    def creation(self, gone: Sequence[c.Update] | None, read: Collection[RelationId]) -> c.Decision | None:
+        """The relation with its rows. `gone`: the updates that drop what it takes the place of, `None` if that stays;
+        `read`: the relations that the rows were made from."""
+        if gone is None:
+            return None
+        table, transaction = self.sink.relation, self.transaction
+        unchanged = [
+            c.NoWritesSince(relation=one.relation, version=transaction.snapshot)
+            for one in gone
+            if isinstance(one, c.DropRelation) and one.relation in read
+        ]
+        created = c.CreateRelation(
+            name=table.name,
+            kind=table.kind,
+            tablets=table.tablets,
+            replication=table.replication,
+            columns=table.columns,
+            placement=table.placement,
+            comment=table.comment,
+            options=table.options,
+            number=table.id,
+        )
+        return transaction.decision(
+            f"{'replace' if gone else 'create'} table {table.name} as a query",
+            requires=unchanged,
+            updates=(*gone, created, *self.sink.added()),
+        )
+
     def commit(
         self,
         reason: str,
@@ -156,3 +193,26 @@ class Commit:
         self.context.index_maintainer.refuse_shared(self, since, newest)
         self.seen = newest
         return True
+
+
+def filling(
+    transaction: OpenTransaction,
+    base: RelationId,
+    entries: Sequence[tuple[Index, Sequence[Run]]],
+    reason: str,
+    *,
+    requires: Sequence[c.Requirement],
+    updates: Sequence[c.Update],
+) -> c.Decision:
+    """Entries of indexes of a base, of one transaction that goes on. `updates`: what of the base they cover."""
+    as_found = (
+        c.IndexIs(index=one.id, state=one.stands.state, since=one.stands.since, read_version=one.stands.read_version)
+        for one, _ in entries
+    )
+    return transaction.decision(
+        reason,
+        relation=base,
+        requires=(*requires, *as_found),
+        updates=(*(c.AddRuns(runs=tuple(runs)) for _, runs in entries), *updates),
+        ends=False,
+    )

@@ -36,7 +36,7 @@ from ebla.spark.sessions import Sessions
 from ebla.sql.statements import CheckSpec
 from ebla.tables import reshape
 from ebla.tables.constraints import columns_of, direct_of, refuse_frame
-from ebla.tables.context import Context
+from ebla.tables.write_access import WriteAccess
 
 # ---- declaring ------------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ def _owner(table: str, name: str) -> Owner:
 # ---- adding and dropping --------------------------------------------------------------------------------
 
 
-def add_constraint(context: Context, name: str, spec: CheckSpec) -> None:
+def add_constraint(context: WriteAccess, name: str, spec: CheckSpec) -> None:
     with context.catalog.reading() as connection:
         relation = reads.relation(connection, name)
     guard.require_table(relation)
@@ -133,7 +133,7 @@ def _is_begun(begun: Constraint, spec: CheckSpec) -> bool:
     return not begun.checked and spec.name is not None and (begun.name, begun.text) == (spec.name, spec.text)
 
 
-def drop_constraint(context: Context, name: str, constraint: str, *, if_exists: bool) -> None:
+def drop_constraint(context: WriteAccess, name: str, constraint: str, *, if_exists: bool) -> None:
     with context.catalog.reading() as connection:
         relation = reads.relation(connection, name)
     guard.require_table(relation)
@@ -151,7 +151,7 @@ def _without(constraints: Sequence[Constraint], name: str) -> tuple[Constraint, 
 
 
 def _change(
-    context: Context,
+    context: WriteAccess,
     relation: Relation,
     change: Callable[[Sequence[Constraint]], tuple[Constraint, ...]],
     reason: str,
@@ -179,7 +179,7 @@ def _present(catalog: Catalog, relation: Relation) -> Relation:
         return reads.relation_by_id(connection, relation.id) or relation
 
 
-def _refuse_old(context: Context, name: str, constraint: Constraint) -> None:
+def _refuse_old(context: WriteAccess, name: str, constraint: Constraint) -> None:
     """Look at the rows that are there, once every writer at work knows the constraint."""
     with context.catalog.reading() as connection:
         relation = reads.relation(connection, name)

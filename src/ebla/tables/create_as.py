@@ -12,22 +12,20 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection
-
 from ebla.base.failpoint import hit
-from ebla.base.ids import RelationId, Version
+from ebla.base.ids import RelationId
 from ebla.catalog import transactions as tx
-from ebla.model import changes as c
 from ebla.model.relation import Kind, Relation
 from ebla.model.snapshot import Snapshot
 from ebla.spark import write as swrite
 from ebla.sql.statements import CreateTable
 from ebla.tables import batch as b
 from ebla.tables import constraint_ddl, new_table
-from ebla.tables.context import Context
+from ebla.tables.commit import Commit
 from ebla.tables.new_table import columns_of
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import join
+from ebla.tables.write_access import WriteAccess
 from ebla.tables.writes import WriteResult, until_committed
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ class Rows:
 
 
 def create_filled(
-    context: Context, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]
+    context: WriteAccess, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]
 ) -> WriteResult | None:
     """Make a table of a query's rows; `None` if there is one already, and that is well.
 
@@ -52,12 +50,14 @@ def create_filled(
     return until_committed(context, lambda: _attempt(context, statement, rows))
 
 
-def _attempt(context: Context, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]) -> WriteResult | None:
+def _attempt(
+    context: WriteAccess, statement: CreateTable, rows: Callable[[tx.Transaction], Rows]
+) -> WriteResult | None:
     new_table.check_name(statement.name, "table")
     tablets, replication, kept = new_table.storage_options(context.settings, statement.options)
     reached = context.reached()
     with context.catalog.reading() as connection:  # a wrong request computes nothing
-        if _replaced(connection, statement) is None:
+        if new_table.replaced(connection, statement.name, **_how(statement)) is None:
             return None
         placement = new_table.place_on_members(connection, reached, tablets, replication)
     transaction = tx.begin_new(
@@ -109,43 +109,16 @@ def _number(transaction: tx.Transaction) -> RelationId:
     return transaction.relation
 
 
-def _replaced(connection: Connection, statement: CreateTable) -> tuple[c.Update, ...] | None:
-    return new_table.replaced(
-        connection, statement.name, if_not_exists=statement.if_not_exists, or_replace=statement.or_replace
-    )
+def _how(statement: CreateTable) -> dict[str, bool]:
+    """What is done where a table of this name is there."""
+    return {"if_not_exists": statement.if_not_exists, "or_replace": statement.or_replace}
 
 
 def _commit(statement: CreateTable, sink: Sink, read: Collection[RelationId]) -> WriteResult | None:
-    """Not by `Commit`, which requires that the relation is there."""
     table, transaction = sink.relation, sink.transaction
-
-    def decide(connection: Connection, at: Version) -> c.Decision | None:
-        gone = _replaced(connection, statement)
-        if gone is None:
-            return None
-        unchanged = [
-            c.NoWritesSince(relation=one.relation, version=transaction.snapshot)
-            for one in gone
-            if isinstance(one, c.DropRelation) and one.relation in read
-        ]
-        created = c.CreateRelation(
-            name=table.name,
-            kind=table.kind,
-            tablets=table.tablets,
-            replication=table.replication,
-            columns=table.columns,
-            placement=table.placement,
-            comment=table.comment,
-            options=table.options,
-            number=table.id,
-        )
-        return transaction.decision(
-            f"{'replace' if gone else 'create'} table {table.name} as a query",
-            requires=unchanged,
-            updates=(*gone, created, *sink.added()),
-        )
-
-    committed = transaction.decide(decide)
+    committed = transaction.decide(
+        lambda connection, _: Commit(sink).creation(new_table.replaced(connection, table.name, **_how(statement)), read)
+    )
     if committed is None:
         transaction.roll_back()
         return None

@@ -22,9 +22,9 @@ from ebla.storage import runs as rf
 from ebla.storage.cutting import CutFile, cut
 from ebla.tables.commit import Commit
 from ebla.tables.compaction import forget
-from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import OpenTransaction, begin
+from ebla.tables.write_access import WriteAccess
 
 COMMIT_BYTES = 2**28
 """Runs are cut and committed in parts of about this size: what is cut stays cut. A part that leaves time to writers
@@ -40,7 +40,7 @@ def crossing(runs: Iterable[Run], tablets: int) -> list[Run]:
     return [run for run in runs if tablet_around(run.tokens, tablets) is None]
 
 
-def cut_runs(context: Context, name: str, tablets: int, choose: Choice) -> int:
+def cut_runs(context: WriteAccess, name: str, tablets: int, choose: Choice) -> int:
     """Cut the chosen runs of a relation for a map of `tablets` tablets; returns how many runs were cut.
 
     A conflict is raised: another process was at work on the same runs.

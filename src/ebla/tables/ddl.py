@@ -14,12 +14,12 @@ from ebla.model import changes as c
 from ebla.model.relation import Column, Constraint, Kind
 from ebla.model.scopes import SCHEMA, TOPOLOGY
 from ebla.relations.guard import dropping, refuse_if_read, require_kind
-from ebla.tables.context import Context
 from ebla.tables.new_table import check_name, kept_constraints, new_columns, place_on_members, replaced, storage_options
+from ebla.tables.write_access import WriteAccess
 
 
 def create_table(
-    context: Context,
+    context: WriteAccess,
     name: str,
     declared: Sequence[Column],
     primary_key: Sequence[str],

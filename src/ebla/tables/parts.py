@@ -32,14 +32,14 @@ OPTIONS = ("rows_per_minute", "chunk_rows")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class CheckSpeed:
     """How fast a relation is looked at. `None`: as fast as it goes."""
 
     rows_per_minute: int | None
     chunk_rows: int
 
     @classmethod
-    def of(cls, settings: Settings, options: Mapping[str, object]) -> Pace:
+    def of(cls, settings: Settings, options: Mapping[str, object]) -> CheckSpeed:
         """The options of a statement, checked, and the settings where it gives none."""
         for name, value in options.items():
             if name not in OPTIONS:
@@ -79,13 +79,13 @@ class Part:
         return f"{hashed} BETWEEN {low} AND {last}L"
 
 
-def count_of(rows: int, pace: Pace) -> int:
+def count_of(rows: int, pace: CheckSpeed) -> int:
     """In how many parts this many rows are looked at."""
     wanted = -(-rows // pace.part_rows)
     return min(PARTS_MAX, 1 << max(0, wanted - 1).bit_length())
 
 
-def parts(progress: Progress, what: str, rows: int, pace: Pace) -> Iterator[Part]:
+def parts(progress: Progress, what: str, rows: int, pace: CheckSpeed) -> Iterator[Part]:
     """The parts of a relation with this many rows, each when its turn has come; says how far it is."""
     count = count_of(rows, pace)
     for number in paced(progress, what, [-(-rows // count)] * count, pace):
@@ -96,7 +96,7 @@ def paced(
     progress: Progress,
     what: str,
     sizes: list[int],
-    pace: Pace,
+    pace: CheckSpeed,
     *,
     clock: Callable[[], int] = lambda: time.monotonic_ns() // 1_000,
     sleep: Callable[[float], None] = time.sleep,

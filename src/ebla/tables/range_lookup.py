@@ -32,9 +32,9 @@ from ebla.storage.positions import (
 )
 from ebla.storage.rows import TooLarge
 from ebla.storage.runs import VERSION
-from ebla.tables.context import Context
 from ebla.tables.level0 import LevelZero, on_driver
 from ebla.tables.lookup import files_of
+from ebla.tables.read_access import ReadAccess
 from ebla.tables.value_lookup import STALE_TIMES, named, register_newest, united
 from ebla.values import types
 
@@ -49,7 +49,7 @@ LOOKS_GROW = 16
 
 
 def rows_from(
-    context: Context,
+    context: ReadAccess,
     snapshot: Snapshot,
     course: Course,
     position: Position | None,
@@ -72,7 +72,7 @@ def rows_from(
 
 
 def value_before(
-    context: Context, snapshot: Snapshot, course: Course, position: Position, count: int
+    context: ReadAccess, snapshot: Snapshot, course: Course, position: Position, count: int
 ) -> Position | None:
     """Where the row is that lies `count` rows in front of a position; `None`: there are fewer."""
     if _is_for_duck(context, snapshot, course, position):
@@ -90,12 +90,12 @@ def value_before(
     return None if found.num_rows < count else as_position(found.column(0)[count - 1], column.type)
 
 
-def _is_for_duck(context: Context, snapshot: Snapshot, course: Course, position: Position | None) -> bool:
+def _is_for_duck(context: ReadAccess, snapshot: Snapshot, course: Course, position: Position | None) -> bool:
     [column] = named(snapshot.relation, [course.column])
     return on_driver(context.settings, snapshot) and (position is None or literal(position, column.type) is not None)
 
 
-def _read(context: Context, snapshot: Snapshot, course: Course, work: Callable[[_RangeLookup], T]) -> T:
+def _read(context: ReadAccess, snapshot: Snapshot, course: Course, work: Callable[[_RangeLookup], T]) -> T:
     while True:
         cursor = context.duck()
         try:
@@ -111,7 +111,9 @@ def _read(context: Context, snapshot: Snapshot, course: Course, work: Callable[[
 class _RangeLookup:
     """Lookups in one snapshot along one of its columns, with one cursor."""
 
-    def __init__(self, context: Context, snapshot: Snapshot, course: Course, cursor: duckdb.DuckDBPyConnection) -> None:
+    def __init__(
+        self, context: ReadAccess, snapshot: Snapshot, course: Course, cursor: duckdb.DuckDBPyConnection
+    ) -> None:
         self._snapshot = snapshot
         self._course = course
         self._cursor = cursor
@@ -190,7 +192,7 @@ class _RangeLookup:
 
 
 def _on_spark(
-    context: Context, snapshot: Snapshot, course: Course, position: Position | None, condition: Callable[..., str]
+    context: ReadAccess, snapshot: Snapshot, course: Course, position: Position | None, condition: Callable[..., str]
 ) -> DataFrame:
     """The same on Spark, for files of an older schema, a large level 0, or a type that DuckDB does not skip by.
 

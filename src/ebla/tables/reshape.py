@@ -18,10 +18,10 @@ from ebla.relations.guard import dropping, refuse_if_read, require_table
 from ebla.sql.lex import Kind as TokenKind
 from ebla.sql.lex import lex, name_text, unquote_name
 from ebla.tables import blockers
-from ebla.tables.context import Context
 from ebla.tables.new_table import (
     check_columns,
 )
+from ebla.tables.write_access import WriteAccess
 
 POLL_S = 0.02
 
@@ -31,7 +31,7 @@ Reshape = Callable[[Relation, set[str]], Sequence[Column]]
 
 
 def reshape(
-    context: Context,
+    context: WriteAccess,
     name: str,
     change: Reshape,
     reason: str,
@@ -124,7 +124,7 @@ def _said(text: str) -> set[str]:
     return {unquote_name(t.text).lower() for t in lex(text) if t.kind in (TokenKind.WORD, TokenKind.QUOTED)}
 
 
-def barrier(context: Context, relation: Relation) -> None:
+def barrier(context: WriteAccess, relation: Relation) -> None:
     """Wait until no open transaction was planned before the relation's present schema; then abort those that were.
 
     After the change, a transaction planned with the present schema is one state behind, which its commit accepts.

@@ -52,7 +52,7 @@ def restore(
     return Backup(version=Version(head["version"]), files=head["files"], bytes=head["bytes"], copied=copied)
 
 
-def _placed(nodes: Sequence[dump.Node], roots: Mapping[str, str], where: str) -> dict[NodeId, str]:
+def _placed(nodes: Sequence[dump.DumpedNode], roots: Mapping[str, str], where: str) -> dict[NodeId, str]:
     """Where each node keeps its files from now on: as it is said, or, in a directory, below it."""
     names = {node.name for node in nodes}
     unknown = sorted(set(roots) - names)
@@ -67,13 +67,13 @@ def _placed(nodes: Sequence[dump.Node], roots: Mapping[str, str], where: str) ->
     return {node.id: _place(node, roots.get(node.name), where) for node in nodes}
 
 
-def _place(node: dump.Node, root: str | None, where: str) -> str:
+def _place(node: dump.DumpedNode, root: str | None, where: str) -> str:
     if root is not None:
         return str(Path(root).absolute())
     return node.root if node.root.startswith("./") else str(Path(where) / f"data-{node.name}")
 
 
-def _claimed(location: str, cluster: str, node: dump.Node, mask: int) -> Root:
+def _claimed(location: str, cluster: str, node: dump.DumpedNode, mask: int) -> Root:
     owner = Root(location, mask=mask).claim({"cluster": cluster, "node": node.id, "name": node.name})
     if (owner["cluster"], owner["node"]) != (cluster, node.id):
         raise NodeConflictError(

@@ -19,7 +19,7 @@ from ebla.model.tablets import TokenRange, token_range
 from ebla.spark import changes as schanges
 from ebla.spark import scan as sscan
 from ebla.storage import runs as rf
-from ebla.tables.context import Context
+from ebla.tables.read_access import ReadAccess
 from ebla.tables.replaced_places import replaced_places
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _frame_bytes(snapshot: Snapshot, rows_max: int) -> int:
     return FRAME_BYTES + FILE_BYTES * (len(snapshot.level1) + len(snapshot.level0)) + STORED_TIMES * rows
 
 
-def frame_of(context: Context, snapshot: Snapshot, *, hidden: bool = False, by_places: bool = False) -> DataFrame:
+def frame_of(context: ReadAccess, snapshot: Snapshot, *, hidden: bool = False, by_places: bool = False) -> DataFrame:
     """A snapshot's rows under the names that users know, in the user's session.
 
     Snapshots of the same runs are the same query, so its DataFrame is kept: a page that is asked for again costs no
@@ -179,7 +179,7 @@ def frame_of(context: Context, snapshot: Snapshot, *, hidden: bool = False, by_p
 
 
 def scan(
-    context: Context,
+    context: ReadAccess,
     pins: Pins,
     name: str,
     *,
@@ -245,7 +245,7 @@ def released_on_error(holds: Sequence[Hold]) -> Iterator[None]:
 
 
 def changes(
-    context: Context,
+    context: ReadAccess,
     pins: Pins,
     name: str,
     *,

@@ -29,16 +29,16 @@ from ebla.model.relation import DELETED, Run, RunState
 from ebla.storage import runs as rf
 from ebla.tables import batch as b
 from ebla.tables.commit import Commit
-from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import begin
+from ebla.tables.write_access import WriteAccess
 
 if TYPE_CHECKING:
     from ebla.base.ids import RelationId, TaskId
     from ebla.model.tablets import TokenRange
 
 
-def process(context: Context, base: RelationId, tokens: Collection[TokenRange], tasks: Collection[TaskId]) -> bool:
+def process(context: WriteAccess, base: RelationId, tokens: Collection[TokenRange], tasks: Collection[TaskId]) -> bool:
     """Make the oldest staged load of these tokens visible; False: nothing of them is staged."""
     with context.catalog.reading() as connection:
         table = reads.relation_by_id(connection, base)

@@ -25,10 +25,10 @@ from ebla.spark import write as swrite
 from ebla.storage import runs as rf
 from ebla.storage.copying import Copier, Lack
 from ebla.storage.files import Root
-from ebla.tables.context import Context
-from ebla.tables.parts import Pace, paced, stoppable
+from ebla.tables.parts import CheckSpeed, paced, stoppable
 from ebla.tables.scans import Pins, at_version
 from ebla.tables.transaction import begin_copies
+from ebla.tables.write_access import WriteAccess
 from ebla.values.bounds import key_json
 
 HERE_RUNS_MAX = 1_000
@@ -72,17 +72,19 @@ class TableCheckResult:
         )
 
 
-def check_table(context: Context, pins: Pins, name: str, percent: float | None, pace: Pace) -> TableCheckResult:
+def check_table(
+    context: WriteAccess, pins: Pins, name: str, percent: float | None, pace: CheckSpeed
+) -> TableCheckResult:
     return _stored(context, pins, name, percent, pace, mend=False)
 
 
-def repair(context: Context, pins: Pins, name: str, pace: Pace) -> TableCheckResult:
+def repair(context: WriteAccess, pins: Pins, name: str, pace: CheckSpeed) -> TableCheckResult:
     """Put a sound copy where one is missing or damaged."""
     return _stored(context, pins, name, None, pace, mend=True)
 
 
 def _stored(
-    context: Context, pins: Pins, name: str, percent: float | None, pace: Pace, *, mend: bool
+    context: WriteAccess, pins: Pins, name: str, percent: float | None, pace: CheckSpeed, *, mend: bool
 ) -> TableCheckResult:
     def read(connection: Connection, at: Version) -> Snapshot:
         return reads.snapshot(connection, reads.relation(connection, name), at)
@@ -152,12 +154,12 @@ def in_pieces(runs: Sequence[Run], rows_max: int) -> list[list[Run]]:
     return pieces
 
 
-def _here(context: Context, relation: Relation, runs: Sequence[Run]) -> list[dict[NodeId, str]]:
+def _here(context: WriteAccess, relation: Relation, runs: Sequence[Run]) -> list[dict[NodeId, str]]:
     roots = context.roots()
     return rf.in_threads(lambda run: _problems(roots, run, relation), runs)
 
 
-def _on_spark(context: Context, relation: Relation, runs: Sequence[Run]) -> list[dict[NodeId, str]]:
+def _on_spark(context: WriteAccess, relation: Relation, runs: Sequence[Run]) -> list[dict[NodeId, str]]:
     """Plan: one job, a task for each run; the rows stay where they are read, and what is wrong comes back."""
     task = _RunReader({node: root.location for node, root in context.roots().items()}, relation, runs)
     spark = context.writer
@@ -227,7 +229,7 @@ def _other_rows(root: Root, run: Run, relation: Relation) -> bool:
     return facts.rows != run.rows or stated not in ((facts.key_min, facts.key_max), whole)
 
 
-def _mend(context: Context, relation: Relation, lacks: Sequence[Lack]) -> None:
+def _mend(context: WriteAccess, relation: Relation, lacks: Sequence[Lack]) -> None:
     transaction = begin_copies(context, relation)
     try:
         with context.kept_alive(transaction.id):

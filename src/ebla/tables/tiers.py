@@ -37,9 +37,9 @@ from ebla.storage import runs as rf
 from ebla.tables import batch as b
 from ebla.tables.commit import Commit
 from ebla.tables.compaction import forget
-from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import OpenTransaction, begin
+from ebla.tables.write_access import WriteAccess
 
 SHARE = 8
 """Level 0 is folded when it has this part of the rows of level 1."""
@@ -82,7 +82,7 @@ def alike(sizes: Sequence[int], rows_max: int) -> list[range]:
     return [range(start, end) for start, end in itertools.pairwise(starts) if end - start > 1]
 
 
-def merge(context: Context, name: str) -> int:
+def merge(context: WriteAccess, name: str) -> int:
     """Merge level 0 runs of a relation; how many there are fewer. Writers go on, and what they commit stays as it is.
 
     While another compaction of the relation is at work, nothing is merged: a fold takes long, and would start over. A

@@ -25,9 +25,9 @@ from ebla.relations.indexes import IndexCache
 from ebla.spark import session as ssession
 from ebla.storage.files import Root
 from ebla.storage.roots import Roots
-from ebla.tables.context import Context
 from ebla.tables.run_files import RunFiles
 from ebla.tables.upkeep import Upkeep
+from ebla.tables.write_access import WriteAccess
 
 FULL_DISK_WAIT_S = 5.0
 POLL_S = 0.05
@@ -36,7 +36,7 @@ Place = tuple[dict[NodeId, Root], Upkeep]
 """The roots of all nodes, and the indexes of a relation."""
 
 
-def begin(context: Context, name: str, *, reason: str, work: c.WorkKind = c.WorkKind.WRITE) -> OpenTransaction:
+def begin(context: WriteAccess, name: str, *, reason: str, work: c.WorkKind = c.WorkKind.WRITE) -> OpenTransaction:
     """Begin a transaction on the relation of a name. The relation and its indexes are those of the snapshot."""
     _, record, place = tx.begin_on(
         context.catalog,
@@ -52,7 +52,7 @@ def begin(context: Context, name: str, *, reason: str, work: c.WorkKind = c.Work
 
 
 def begin_of(
-    context: Context,
+    context: WriteAccess,
     relation: Relation | None,
     *,
     reason: str,
@@ -75,12 +75,12 @@ def begin_of(
     )  # fmt: skip
 
 
-def begin_copies(context: Context, relation: Relation) -> OpenTransaction:
+def begin_copies(context: WriteAccess, relation: Relation) -> OpenTransaction:
     """Begin a transaction in which files that the manifest names are copied to nodes that lack them."""
     return begin_of(context, relation, reason=f"copy {relation.name}", work=c.WorkKind.COPY)
 
 
-def join(context: Context, record: tx.Transaction, relation: Relation) -> OpenTransaction:
+def join(context: WriteAccess, record: tx.Transaction, relation: Relation) -> OpenTransaction:
     """Go on with a transaction that was begun before. The relation's indexes are looked for now."""
     with context.catalog.reading() as connection:
         return OpenTransaction(context, record, *_place(context.nodes, context.indexes, connection, relation))
@@ -94,7 +94,7 @@ class OpenTransaction:
     """One attempt to write: its snapshot, its files, its commits, and its end."""
 
     def __init__(
-        self, context: Context, record: tx.Transaction, roots: dict[NodeId, Root], upkeep: Upkeep | None
+        self, context: WriteAccess, record: tx.Transaction, roots: dict[NodeId, Root], upkeep: Upkeep | None
     ) -> None:
         self.context = context
         self.record = record
@@ -162,6 +162,10 @@ class OpenTransaction:
         committed = self.context.catalog.commit(decision, node=self.context.node)
         self._forget_scratch()
         return committed.version
+
+    def end(self) -> Version:
+        """End with what was committed in it."""
+        return self.commit(self.decision(self.record.reason))
 
     def decide(self, decide: Callable[[Connection, Version], c.Decision | None]) -> c.CommitRecord | None:
         """Commit what is decided on the state of the catalog that the commit finds; `None` if that is nothing."""

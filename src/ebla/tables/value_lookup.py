@@ -17,9 +17,9 @@ from ebla.storage import runs as rf
 from ebla.storage.duck import READ, quoted
 from ebla.storage.rows import TooLarge, distinct
 from ebla.storage.runs import VERSION
-from ebla.tables.context import Context
 from ebla.tables.level0 import LevelZero, equal, on_driver
 from ebla.tables.lookup import files_of
+from ebla.tables.read_access import ReadAccess
 from ebla.values import types
 
 STALE_TIMES = 4
@@ -32,7 +32,7 @@ def named(relation: Relation, names: Sequence[str]) -> list[Column]:
 
 
 def rows_by(
-    context: Context,
+    context: ReadAccess,
     snapshot: Snapshot,
     by: Sequence[str],
     values: pa.Table,
@@ -51,7 +51,7 @@ def rows_by(
     return found
 
 
-def replaced_rows(context: Context, old: Snapshot, mutations: pa.Table, columns: Sequence[str]) -> pa.Table:
+def replaced_rows(context: ReadAccess, old: Snapshot, mutations: pa.Table, columns: Sequence[str]) -> pa.Table:
     """The rows that an older snapshot has of the keys of some mutations."""
     key = old.relation.key
     keys = mutations.select([k.physical for k in key]).rename_columns([f"c{i}" for i in range(len(key))])
@@ -59,7 +59,7 @@ def replaced_rows(context: Context, old: Snapshot, mutations: pa.Table, columns:
 
 
 def _rows_by(
-    context: Context,
+    context: ReadAccess,
     snapshot: Snapshot,
     by: Sequence[str],
     values: pa.Table,
@@ -86,7 +86,7 @@ class _Lookup:
 
     def __init__(
         self,
-        context: Context,
+        context: ReadAccess,
         snapshot: Snapshot,
         keyed: Sequence[Column],
         values: pa.Table,
@@ -209,7 +209,7 @@ def fitting(values: pa.Table, columns: Sequence[Column]) -> pa.Table:
 
 
 def _by_spark(
-    context: Context,
+    context: ReadAccess,
     snapshot: Snapshot,
     keyed: Sequence[Column],
     values: pa.Table,

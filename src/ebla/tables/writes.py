@@ -26,9 +26,9 @@ from ebla.relations.guard import require_table
 from ebla.relations.tasks import staging_tasks
 from ebla.tables import batch as b
 from ebla.tables.commit import Commit
-from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import OpenTransaction, begin
+from ebla.tables.write_access import WriteAccess
 
 BACKOFF_S = Backoff(0.02, 1.0)
 
@@ -50,7 +50,7 @@ Done = TypeVar("Done")
 Make = Callable[[OpenTransaction], b.ArrowBatch | b.FrameBatch]
 
 
-def write(context: Context, name: str, make: Make, *, reason: str, reads_target: bool) -> WriteResult:
+def write(context: WriteAccess, name: str, make: Make, *, reason: str, reads_target: bool) -> WriteResult:
     """Run a write until it commits. A lost race is run again by itself, with growing pauses.
 
     Before it begins, it is held back for a while where epochs are too far behind.
@@ -60,7 +60,7 @@ def write(context: Context, name: str, make: Make, *, reason: str, reads_target:
         return until_committed(context, lambda: _attempt(context, name, make, reason=reason, reads_target=reads_target))
 
 
-def until_committed(context: Context, attempt_once: Callable[[], Done]) -> Done:
+def until_committed(context: WriteAccess, attempt_once: Callable[[], Done]) -> Done:
     """Try until no race is lost, with growing pauses. An attempt that the catalog left in the lurch is made again."""
     attempts = context.settings.write_attempts
     for attempt in range(1, attempts + 1):
@@ -73,7 +73,7 @@ def until_committed(context: Context, attempt_once: Callable[[], Done]) -> Done:
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _attempt(context: Context, name: str, make: Make, *, reason: str, reads_target: bool) -> WriteResult:
+def _attempt(context: WriteAccess, name: str, make: Make, *, reason: str, reads_target: bool) -> WriteResult:
     transaction = begin(context, name, reason=reason)
     hit("write.begun")
     try:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ebla.base.settings import TABLET_BYTES
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
-from ebla.model.scopes import TOPOLOGY, of_relation
+from ebla.model.scopes import TOPOLOGY, of_tablets
 from ebla.model.topology import BESIDE, Request, RequestKind, RequestState, Topology
 from ebla.topology import balancer, generation_requests, relation_requests, requests, resize, tablets
 
@@ -66,7 +66,7 @@ def _beginning(moves: Sequence[balancer.Move], request: int | None) -> c.Decisio
     return c.Decision(
         reason=f"begin {len(moves)} moves: {moves[0].reason}",
         updates=tuple(begun),
-        guards=frozenset({TOPOLOGY, *(of_relation(one.tablet[0]) for one in moves)}),
+        guards=frozenset({TOPOLOGY, *(of_tablets(one.tablet[0]) for one in moves)}),
     )
 
 

@@ -18,7 +18,7 @@ from ebla.base.ids import NodeId, RelationId, Version
 from ebla.errors import EblaError
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
-from ebla.model.scopes import TOPOLOGY
+from ebla.model.scopes import of_tablet
 from ebla.model.topology import Topology, Transition
 from ebla.tables import blockers
 from ebla.topology import barrier, loader
@@ -124,7 +124,7 @@ class Migration:
         reason = f"tablet {one.tablet[1]} of relation {one.tablet[0]}: copying failed"
 
         def decide(connection: Connection, at: Version) -> c.Decision:
-            return c.Decision(reason=reason, updates=(failed,), guards=frozenset({TOPOLOGY}))
+            return c.Decision(reason=reason, updates=(failed,), guards=frozenset({of_tablet(*one.tablet)}))
 
         self._host.catalog.decide(decide, node=self._host.node)
 

@@ -15,7 +15,7 @@ from ebla.base.ids import Version
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.tablet import Stage, goes_back
-from ebla.model.scopes import TOPOLOGY, of_relation
+from ebla.model.scopes import TOPOLOGY, of_tablet
 from ebla.model.topology import Outcome, RequestKind, RequestState, Topology, Transition
 from ebla.topology import barrier
 from ebla.topology.requests import name_of
@@ -58,7 +58,7 @@ def next_step(topology: Topology) -> c.Decision | None:
             *(step for _, step in together),
             *(a for one, step in together for a in _answers(topology, one, step)),
         ),
-        guards=frozenset({TOPOLOGY, *(of_relation(one.tablet[0]) for one, _ in together)}),
+        guards=frozenset({TOPOLOGY, *(of_tablet(*one.tablet) for one, _ in together)}),
     )
 
 

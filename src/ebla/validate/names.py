@@ -59,7 +59,7 @@ NAMELESS = (
 """Statements that name no relation."""
 
 
-OF_TABLE = st.SetTableComment | st.BuildIndexes | cs.MoveTablet | cs.SetTableOptions
+OF_TABLE = st.SetTableComment | st.BuildIndexes | cs.MoveTablet | cs.ExplainTablet | cs.SetTableOptions
 """Statements about one table or view."""
 
 

@@ -13,14 +13,14 @@ from ebla.sql.parse import statement_of
 from ebla.sql.query import Query
 from ebla.sql.statements import ExplainView
 from ebla.tables import new_table
-from ebla.tables.context import Context
+from ebla.tables.read_access import ReadAccess
 from ebla.validate import ScriptItem, items_report, refuse, warehouse
 from ebla.validate.spark import SparkAnalyser
 from ebla.views.view_analysis import ViewAnalysis, columns_of
 
 
 def analyze_view(
-    context: Context,
+    context: ReadAccess,
     query: Query,
     *,
     names: Sequence[str] = (),
@@ -36,7 +36,7 @@ def analyze_view(
     return analyze_item(context, ScriptItem(source=source, statement=ExplainView(name=made.name, create=made)), query)
 
 
-def analyze_item(context: Context, item: ScriptItem, query: Query) -> ViewAnalysis:
+def analyze_item(context: ReadAccess, item: ScriptItem, query: Query) -> ViewAnalysis:
     names = list(dict.fromkeys(ref.name.lower() for ref in query.refs))
     with context.catalog.reading() as connection:
         warehouse_facts = warehouse.read(connection, names)

@@ -14,14 +14,14 @@ from ebla.relations.tasks import NO_RELATION
 from ebla.sql.parse import statement_of
 from ebla.sql.query import Query
 from ebla.tables import new_table
-from ebla.tables.context import Context
+from ebla.tables.write_access import WriteAccess
 from ebla.validate import ScriptItem
 from ebla.views.analysis import analyze_item
 from ebla.views.new_view import NewView, decision
 
 
 def create_view(
-    context: Context,
+    context: WriteAccess,
     name: str,
     query: Query,
     *,

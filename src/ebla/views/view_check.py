@@ -21,8 +21,8 @@ from ebla.tables import compare, scans
 from ebla.tables import parts as pt
 from ebla.tables.chunk_scan import within
 from ebla.tables.compare import ComparisonResult
-from ebla.tables.context import Context
-from ebla.tables.parts import Pace, Part
+from ebla.tables.parts import CheckSpeed, Part
+from ebla.tables.write_access import WriteAccess
 from ebla.views.epoch.evaluate import Evaluation
 from ebla.views.epoch.inputs import unchanged
 from ebla.views.part_read import PartRead, load, part_read
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def check_view(context: Context, pins: scans.Pins, name: str, percent: float | None, pace: Pace) -> ComparisonResult:
+def check_view(
+    context: WriteAccess, pins: scans.Pins, name: str, percent: float | None, pace: CheckSpeed
+) -> ComparisonResult:
     """Missing, spurious and different rows; of a view without a key, missing and spurious ones."""
     with context.catalog.reading() as connection:
         view, _ = load(connection, name)
@@ -43,7 +45,7 @@ def check_view(context: Context, pins: scans.Pins, name: str, percent: float | N
     return ComparisonResult.of("view", seen.view.relation.name, seen.position.applied_version, wrong, percent)
 
 
-def _compared(context: Context, seen: PartRead, part: Part, percent: float | None) -> Mapping[str, int]:
+def _compared(context: WriteAccess, seen: PartRead, part: Part, percent: float | None) -> Mapping[str, int]:
     relation = seen.view.relation
     columns = [c for c in relation.columns if c.name not in HIDDEN_KEY]
     of = columns if relation.keyless else relation.key
@@ -77,7 +79,7 @@ def _token(seen: PartRead, columns: list[Column]) -> str:
     return sscan.token_sql(relation.placed_by)
 
 
-def _named(context: Context, seen: PartRead, part: Part) -> DataFrame:
+def _named(context: WriteAccess, seen: PartRead, part: Part) -> DataFrame:
     """The view's query at the versions that the view names: of a view with a refresh, those of each part of it."""
     refresh = seen.position.refresh
     if refresh is None or seen.refreshed is None:
@@ -87,7 +89,7 @@ def _named(context: Context, seen: PartRead, part: Part) -> DataFrame:
     return new.unionAll(_query(context, seen, part).filter(within(refresh.by, ahead)))
 
 
-def _query(context: Context, seen: PartRead, part: Part) -> DataFrame:
+def _query(context: WriteAccess, seen: PartRead, part: Part) -> DataFrame:
     """The view's query, over a part of its base where that is enough."""
     shape, _ = shape_of(seen.view, seen.relations)
     evaluation = Evaluation(

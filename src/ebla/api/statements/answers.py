@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,12 @@ from ebla.spark.sessions import Sessions
 
 def columns(sessions: Sessions, values: Mapping[str, Sequence[Any] | pa.Array]) -> Result:
     return Result(table=pa.table(dict(values)), spark=lambda: sessions.spark)
+
+
+def explained(lines: Iterable[str], value: Mapping[str, object], diagram: Iterable[str]) -> Result:
+    """Where a thing stands in its life: as text, as JSON, and the diagram of the whole of it."""
+    drawn = "\n".join(["stateDiagram-v2", *diagram])
+    return Result(table=pa.table({"plan": ["\n".join(lines)], "json": [json.dumps(value)], "mermaid": [drawn]}))
 
 
 def row(sessions: Sessions, **values: int | None) -> Result:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, assert_never
 import pyarrow as pa
 from sqlalchemy import Connection
 
-from ebla.api.statements import answers, tablets
-from ebla.base.ids import NodeId
+from ebla.api.statements import answers, lives, tablets
+from ebla.base.ids import NodeId, TabletId
 from ebla.catalog import processes
 from ebla.catalog import topology as stored
 from ebla.errors import UsageError
@@ -59,6 +59,8 @@ REQUESTS = {
 def run(database: Database, statement: cs.ClusterStatement) -> Result:
     if isinstance(statement, cs.TabletStatement):
         return tablets.run(database, statement)
+    if isinstance(statement, cs.LifeStatement):
+        return _life(database, statement)
     context, handshake = database.context, database.background.membership.handshake
     match statement:
         case cs.SetTableOptions(table=table, options=options):
@@ -97,10 +99,30 @@ def run(database: Database, statement: cs.ClusterStatement) -> Result:
             assert_never(statement)
 
 
+def _life(database: Database, statement: cs.LifeStatement) -> Result:
+    context = database.context
+    with context.catalog.reading() as connection:
+        state = database.background.membership.handshake.topology(connection)
+        match statement:
+            case cs.ExplainTablet(table=name, tablet=number):
+                return lives.of_tablet(connection, state, name, TabletId(number))
+            case cs.ExplainNode(node=name):
+                return lives.of_node(state, find_member(state, name))
+            case cs.ExplainTask(task=identifier):
+                return lives.of_task(connection, state, identifier, context.catalog.clock())
+            case _:
+                assert_never(statement)
+
+
 def _tablets(table: str, options: Mapping[str, object]) -> int:
-    unknown = sorted(options.keys() - {"tablets"})
+    unknown = sorted(options.keys() - {"tablets", "replication"})
     if unknown:
         raise UsageError(f"ALTER TABLE {table}: expected the option tablets or replication, found {unknown[0]}")
+    if "replication" in options:
+        raise UsageError(
+            f"ALTER TABLE {table}: expected tablets or replication, found both; each is a request of its own, "
+            f"with its own answer: ask for the one, then for the other"
+        )
     tablets = options["tablets"]
     if not isinstance(tablets, int) or isinstance(tablets, bool):
         raise UsageError(f"ALTER TABLE {table}: expected a number of tablets, found {tablets!r}")

@@ -13,15 +13,15 @@ from ebla.query.execute import Reader
 from ebla.query.streams import TooMany
 from ebla.spark.result import Result
 from ebla.sql.query import Parameters, Query
-from ebla.tables.context import Context
 from ebla.tables.literals import zone_of
+from ebla.tables.read_access import ReadAccess
 
 SCAN_ROWS_MAX = 10_000_000
 """A query that no path fits is left to Spark if it would read more rows than this."""
 
 
 class FirstRows:
-    def __init__(self, context: Context, reader: Reader) -> None:
+    def __init__(self, context: ReadAccess, reader: Reader) -> None:
         self._context = context
         self._reader = reader
 

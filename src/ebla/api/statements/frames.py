@@ -19,8 +19,8 @@ from ebla.spark.wording import in_users_words
 from ebla.sql.lex import StatementText
 from ebla.sql.query import Parameters, Query, TableRef
 from ebla.tables import scans
-from ebla.tables.context import Context
 from ebla.tables.literals import zone_of
+from ebla.tables.read_access import ReadAccess
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +40,7 @@ Relations = Mapping[TableRef, Source]
 """What every mention of a table in a query stands for."""
 
 
-def frame_of(context: Context, query: Query, parameters: Parameters, relations: Relations) -> DataFrame:
+def frame_of(context: ReadAccess, query: Query, parameters: Parameters, relations: Relations) -> DataFrame:
     """The query over its relations; a name that is none of ours is the user's temporary view."""
     spark = context.spark
     frames: dict[int, DataFrame] = {}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from typing import TYPE_CHECKING, assert_never
 
 import pyarrow as pa
 
+from ebla.api.statements import answers
 from ebla.catalog import reads
 from ebla.errors import CatalogUnavailableError, EblaError
 from ebla.indexes import create, index_build, removal
@@ -120,14 +120,10 @@ def explain(index: Index) -> Result:
     queries = "queries read it" if rights.queries_read else "queries do not read it"
     rows = [word for word, is_so in (("add", rights.writers_add), ("remove", rights.writers_remove)) if is_so]
     writers = f"writers {' and '.join(rows)} entries" if rows else "writers leave it alone"
-    text = "\n".join(
-        [
-            f"index {index.name} of {index.base.name} ({', '.join(item.said for item in index.items)})",
-            f"  state: {index.state}; {queries}; {writers}",
-            *(f"    {way}" for way in LIFE.ways(index.state)),
-        ]
-    )
+    lines = [
+        f"index {index.name} of {index.base.name} ({', '.join(item.said for item in index.items)})",
+        f"  state: {index.state}; {queries}; {writers}",
+        *(f"    {way}" for way in LIFE.ways(index.state)),
+    ]
     value = {"index": index.name, "relation": index.base.name, "rights": rights._asdict()}
-    value |= {"state": LIFE.value(index.state)}
-    drawn = "\n".join(["stateDiagram-v2", *LIFE.diagram()])
-    return Result(table=pa.table({"plan": [text], "json": [json.dumps(value)], "mermaid": [drawn]}))
+    return answers.explained(lines, value | {"state": LIFE.value(index.state)}, LIFE.diagram())

@@ -15,11 +15,11 @@ from ebla.relations.shapes import build_method
 from ebla.relations.views import inputs_of
 from ebla.spark.result import Result
 from ebla.sql import statements as st
-from ebla.tables.context import Context
+from ebla.tables.read_access import ReadAccess
 from ebla.views import analysis
 
 
-def explain_view(context: Context, statement: st.ExplainView) -> Result:
+def explain_view(context: ReadAccess, statement: st.ExplainView) -> Result:
     dictionaries = state = None
     if statement.create is not None:
         made = statement.create

@@ -26,7 +26,7 @@ PLAN_STYLES = {"incremental": "green", "full refresh": "yellow", "unchanged": "d
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class ShopDisplay:
     """Everything that a frame shows."""
 
     elapsed_s: float
@@ -88,7 +88,7 @@ def build_line(seen: Sequence[BuildRow], counts: Mapping[str, Count]) -> str:
     return f"{builds}; writers: {total(counts).commits:,} commits"
 
 
-def frame(snapshot: Snapshot, width: int = 110) -> RenderableType:
+def frame(snapshot: ShopDisplay, width: int = 110) -> RenderableType:
     """The whole picture. From 80 columns on nothing is cut; where there are more, more is printed."""
     is_roomy = width >= ROOMY_WIDTH
     middle = Table.grid(expand=True)
@@ -101,7 +101,7 @@ def frame(snapshot: Snapshot, width: int = 110) -> RenderableType:
     return Group(_head(snapshot), middle, _panel("views", _views(snapshot, width)))
 
 
-def line(snapshot: Snapshot) -> str:
+def line(snapshot: ShopDisplay) -> str:
     """The picture in one line of plain text."""
     done = total(snapshot.counts)
     ages = ", ".join(f"{view.name} {seconds(view.age_s)}" for view in snapshot.views)
@@ -118,7 +118,7 @@ def _panel(title: str, inside: RenderableType) -> Panel:
     return Panel(inside, title=title, title_align="left", box=ROUNDED, border_style="dim", padding=(0, 1))
 
 
-def _head(snapshot: Snapshot) -> RenderableType:
+def _head(snapshot: ShopDisplay) -> RenderableType:
     done = min(1.0, snapshot.elapsed_s / snapshot.seconds) if snapshot.seconds else 1.0
     return Text.assemble(
         (" the shop is open  ", "bold"),
@@ -135,7 +135,7 @@ def _bar(part: float) -> Text:
     return Text.assemble(("━" * full, "green"), ("─" * (PROGRESS_WIDTH - full), "dim"))
 
 
-def _writes(snapshot: Snapshot) -> RenderableType:
+def _writes(snapshot: ShopDisplay) -> RenderableType:
     table = _grid()
     table.add_column("", ratio=1, no_wrap=True)
     table.add_column("commits", justify="right", no_wrap=True)
@@ -147,7 +147,7 @@ def _writes(snapshot: Snapshot) -> RenderableType:
     return table
 
 
-def _epochs(snapshot: Snapshot, is_roomy: bool) -> RenderableType:
+def _epochs(snapshot: ShopDisplay, is_roomy: bool) -> RenderableType:
     """The newest last, on as many lines as the writes take."""
     table = _grid()
     table.add_column("at", justify="right", no_wrap=True, min_width=4)
@@ -171,7 +171,7 @@ def _epochs(snapshot: Snapshot, is_roomy: bool) -> RenderableType:
     return table
 
 
-def _views(snapshot: Snapshot, width: int) -> RenderableType:
+def _views(snapshot: ShopDisplay, width: int) -> RenderableType:
     has_rows = any(view.rows is not None for view in snapshot.views)
     table = _grid()
     table.add_column("view", ratio=1, no_wrap=True, min_width=10)

@@ -24,7 +24,7 @@ from ebla.cli import failure
 from ebla.cli.output import write_json
 from ebla.demo.shop import building, data, display, pages, proof, report, schema, worker
 from ebla.demo.shop.building import FinishedBuild
-from ebla.demo.shop.display import BuildRow, Snapshot, seconds
+from ebla.demo.shop.display import BuildRow, ShopDisplay, seconds
 from ebla.demo.shop.pages import Pages
 from ebla.demo.shop.proof import Proof
 from ebla.demo.shop.report import Report, Times
@@ -211,7 +211,7 @@ def watch_shop(shop: Shop, db: Database, for_s: float) -> Watch:
     return watch
 
 
-def _snapshots(db: Database, shop: Shop, watch: Watch, for_s: float) -> Iterator[Snapshot]:
+def _snapshots(db: Database, shop: Shop, watch: Watch, for_s: float) -> Iterator[ShopDisplay]:
     began = time.perf_counter()
     commits: deque[tuple[float, int]] = deque([(0.0, shop.commits)])
     elapsed_s = 0.0
@@ -224,7 +224,7 @@ def _snapshots(db: Database, shop: Shop, watch: Watch, for_s: float) -> Iterator
         while commits[-1][0] - commits[0][0] > PACE_S and len(commits) > 2:
             commits.popleft()
         (first_s, first), (last_s, last) = commits[0], commits[-1]
-        yield Snapshot(
+        yield ShopDisplay(
             elapsed_s=elapsed_s,
             seconds=for_s,
             version=db.version,

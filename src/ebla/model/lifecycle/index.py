@@ -121,11 +121,3 @@ def forward(state: Permission) -> Permission | None:
 def back(state: Permission) -> Permission | None:
     """The next state of a removal; `None` where there is nothing left."""
     return next((step.after for step in LIFE.from_(state) if step.after in _REMOVAL), None)
-
-
-def may_meet(one: Permission, other: Permission) -> bool:
-    """Whether writers of both states may be at work at once and still leave a correct index.
-
-    A writer that adds an entry needs every other writer to remove it with its row.
-    """
-    return (writer_deletes(one) or not writer_inserts(other)) and (writer_deletes(other) or not writer_inserts(one))

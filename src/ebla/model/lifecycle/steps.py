@@ -67,7 +67,7 @@ class Lifecycle(Generic[S]):
         """What leads on from a state, a line each."""
         return [f"to {self._said(s.after)}, by {s.actor}: {s.requires}; {s.effect}" for s in self.from_(state)]
 
-    def value(self, state: S) -> dict[str, object]:
+    def value(self, state: S | None) -> dict[str, object]:
         """A state and what leads on from it, for JSON."""
         steps = [{"to": s.after, "who": s.actor, "requires": s.requires, "does": s.effect} for s in self.from_(state)]
         return {"now": state, "steps": steps}

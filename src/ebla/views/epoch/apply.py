@@ -12,9 +12,9 @@ from ebla.errors import ConflictError
 from ebla.model.work import WorkKind
 from ebla.relations import views as definition
 from ebla.relations.views import View
-from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import OpenTransaction, begin
+from ebla.tables.write_access import WriteAccess
 from ebla.views.epoch.attempt import Attempt, Epoch, Target, ViewInputs
 from ebla.views.epoch.coverage import CoverageEpoch
 from ebla.views.epoch.due import refuse_behind
@@ -26,7 +26,7 @@ from ebla.views.epoch.whole_epoch import WholeEpoch
 
 
 def apply_epoch(
-    context: Context,
+    context: WriteAccess,
     name: str,
     target: Target | None = None,
     round_: Round | None = None,
@@ -71,7 +71,7 @@ def apply_epoch(
 
 
 @contextlib.contextmanager
-def _at_work(context: Context, found: FoundView, round_: Round, started: float) -> Iterator[Attempt]:
+def _at_work(context: WriteAccess, found: FoundView, round_: Round, started: float) -> Iterator[Attempt]:
     """An attempt, which leaves nothing if it fails."""
     view, relations, target = found.view, found.relations, found.target
     transaction = _begun(context, view)
@@ -84,7 +84,7 @@ def _at_work(context: Context, found: FoundView, round_: Round, started: float) 
         raise
 
 
-def _begun(context: Context, view: View) -> OpenTransaction:
+def _begun(context: WriteAccess, view: View) -> OpenTransaction:
     transaction = begin(context, view.relation.name, reason=f"epoch of {view.relation.name}", work=WorkKind.EPOCH)
     relation = transaction.relation
     if (relation.id, relation.schema_version) != (view.relation.id, view.relation.schema_version):

@@ -21,7 +21,7 @@ from ebla.spark import write as swrite
 from ebla.storage import runs as rf
 from ebla.tables import batch as b
 from ebla.tables.commit import Commit
-from ebla.tables.context import Context
+from ebla.tables.read_access import ReadAccess
 from ebla.tables.sink import Sink
 from ebla.views.epoch.round import Round
 from ebla.views.epoch.rows import Rows
@@ -116,7 +116,7 @@ class Attempt:
     """When the epoch began, by the performance counter."""
 
     @property
-    def context(self) -> Context:
+    def context(self) -> ReadAccess:
         return self.round.context
 
     # ---- rows -------------------------------------------------------------------------------------------

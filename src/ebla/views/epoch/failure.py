@@ -14,7 +14,7 @@ from ebla.relations import views as definition
 from ebla.relations.views import Position, View
 from ebla.spark.faults import is_final
 from ebla.tables import troubles as troubled
-from ebla.tables.context import Context
+from ebla.tables.write_access import WriteAccess
 
 log = logging.getLogger("ebla.views")
 
@@ -33,7 +33,7 @@ def note(catalog: Catalog, holder: str, view: View, error: Exception) -> Trouble
     return found
 
 
-def stop(context: Context, view: View, error: Exception, tried: Mapping[str, int], work: Activity) -> None:
+def stop(context: WriteAccess, view: View, error: Exception, tried: Mapping[str, int], work: Activity) -> None:
     """Keep with a view which row or text is to blame. It is tried again when an input has a version behind these."""
     failure = troubled.failure_of(error, context.catalog.clock())
     position = (view.reached or Position(applied_version=Version(0), read={})).stopped(failure, tried)

@@ -20,7 +20,7 @@ from ebla.model.relation import Relation, Run
 from ebla.model.snapshot import Snapshot
 from ebla.storage.rows import TooLarge, difference, matching
 from ebla.tables import scans
-from ebla.tables.context import Context
+from ebla.tables.read_access import ReadAccess
 from ebla.tables.value_lookup import rows_by
 from ebla.views.epoch.expressions import evaluated_here, rows_here
 from ebla.views.epoch.input_rows import as_it_was, digest, few_rows
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def unchanged(
-    context: Context,
+    context: ReadAccess,
     relations: Mapping[str, Relation],
     now: Mapping[str, Snapshot],
     used: Mapping[str, frozenset[str]],
@@ -75,7 +75,7 @@ class Inputs:
     """Inputs of whose changes only the keys are known, and the new rows."""
 
     @property
-    def context(self) -> Context:
+    def context(self) -> ReadAccess:
         return self.round.context
 
     @property

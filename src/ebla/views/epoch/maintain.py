@@ -15,7 +15,7 @@ from ebla.errors import CatalogError, ConflictError, MissingDependencyError
 from ebla.model.plans import Plan
 from ebla.relations import views as definition
 from ebla.relations.views import View
-from ebla.tables.context import Context
+from ebla.tables.write_access import WriteAccess
 from ebla.views.epoch.agenda import agenda_of, forget_troubles
 from ebla.views.epoch.apply import apply_epoch
 from ebla.views.epoch.attempt import Epoch, Target, ViewInputs
@@ -26,7 +26,7 @@ from ebla.views.epoch.round import Round
 
 
 def refresh(
-    context: Context,
+    context: WriteAccess,
     targets: Mapping[str, Target],
     *,
     loaded: Sequence[ViewInputs] | None = None,
@@ -81,7 +81,7 @@ def _levels(views: Sequence[View]) -> Iterator[list[View]]:
 
 
 def _side_by_side(
-    context: Context,
+    context: WriteAccess,
     views: Sequence[View],
     targets: Mapping[str, Target],
     round_: Round,
@@ -122,7 +122,7 @@ def _of(build: Piece | None, view: str) -> Piece | None:
 
 
 def _apply_or_fail(
-    context: Context,
+    context: WriteAccess,
     view: View,
     target: Target,
     round_: Round,

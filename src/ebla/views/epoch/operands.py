@@ -14,7 +14,7 @@ from ebla.model.relation import Relation
 from ebla.model.snapshot import Snapshot
 from ebla.relations.shapes import shape_of, used_columns
 from ebla.relations.views import View
-from ebla.tables.context import Context
+from ebla.tables.read_access import ReadAccess
 from ebla.views.epoch.evaluate import Evaluation
 from ebla.views.epoch.inputs import Inputs
 from ebla.views.epoch.region import Region
@@ -72,7 +72,7 @@ class Operands:
         return self.evaluation.view
 
     @property
-    def context(self) -> Context:
+    def context(self) -> ReadAccess:
         return self.inputs.context
 
     @property

@@ -25,7 +25,7 @@ from ebla.model.tablets import TokenRange
 from ebla.spark import scan as sscan
 from ebla.tables import scans
 from ebla.tables.chunk_scan import tokens_of, within
-from ebla.tables.context import Context
+from ebla.tables.read_access import ReadAccess
 from ebla.values import token, types
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def region_of_tokens(base: Relation, first: int, last: int) -> Region:
 
 
 def base_rows(
-    context: Context, base: Relation, version: Version, stretches: Sequence[Stretch], *, hidden: bool = False
+    context: ReadAccess, base: Relation, version: Version, stretches: Sequence[Stretch], *, hidden: bool = False
 ) -> DataFrame:
     """The rows of these stretches at a version, under the names that users know."""
     with context.catalog.reading() as connection:

@@ -14,7 +14,7 @@ from ebla.base.ids import Version
 from ebla.catalog import reads
 from ebla.model.relation import Relation
 from ebla.model.snapshot import Snapshot
-from ebla.tables.context import Context
+from ebla.tables.read_access import ReadAccess
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Round:
     """One for each set of views that are refreshed side by side, by several threads."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ReadAccess) -> None:
         self.context = context
         self._lock = threading.Lock()
         self._made: dict[object, Future[Any]] = {}

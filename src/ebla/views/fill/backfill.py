@@ -18,9 +18,9 @@ from ebla.model.work import WorkKind
 from ebla.relations.shapes import shape_of, used_columns
 from ebla.spark import scan as sscan
 from ebla.tables.chunk_scan import ChunkReading, Scan
-from ebla.tables.context import Context
 from ebla.tables.sink import Sink
 from ebla.tables.transaction import begin_of
+from ebla.tables.write_access import WriteAccess
 from ebla.views.epoch.round import Round
 from ebla.views.fill.chunk_commit import ChunkCommit, FilledView
 from ebla.views.fill.chunk_write import write_chunk
@@ -36,7 +36,7 @@ def reading(base: Relation, fillings: Sequence[FilledView], not_before: Version)
     return ChunkReading(columns=columns, jobs=len(fillings), not_before=not_before)
 
 
-def fill(context: Context, scan: Scan, fillings: Sequence[FilledView]) -> list[Exception | None]:
+def fill(context: WriteAccess, scan: Scan, fillings: Sequence[FilledView]) -> list[Exception | None]:
     """Compute and commit a chunk for each view; what kept one from it, in their order. One does not stop the others."""
     transactions = [
         begin_of(context, one.view.relation, reason=f"build of {one.view.relation.name}", work=WorkKind.CHUNK)

@@ -12,7 +12,7 @@ from ebla.model.relation import Relation
 from ebla.relations.views import View
 from ebla.spark.faults import is_final
 from ebla.tables.chunk_scan import ChunkReading, Scan
-from ebla.tables.context import Context
+from ebla.tables.write_access import WriteAccess
 from ebla.views.epoch.failure import stop
 from ebla.views.epoch.growth import Piece
 from ebla.views.fill import backfill
@@ -26,7 +26,7 @@ class ViewStopped(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewFiller:
-    context: Context
+    context: WriteAccess
     epochs: Epochs
 
     def in_one_piece(self, relation: RelationId) -> bool:

@@ -16,14 +16,14 @@ from ebla.base.ids import Version
 from ebla.catalog import reads
 from ebla.relations import views as definition
 from ebla.relations.shapes import build_method, shape_of, used_columns
-from ebla.tables.context import Context
+from ebla.tables.read_access import ReadAccess
 from ebla.views.epoch.inputs import unchanged
 from ebla.views.epoch.whole_epoch import FIRST_BUILD
 from ebla.views.fill.sample_comparison import compare, count
 from ebla.views.fill.sample_keys import driven_keys, grown_keys
 
 
-def compare_sample(context: Context, name: str) -> None:
+def compare_sample(context: ReadAccess, name: str) -> None:
     """Raise if a sample of a view that is not readable yet differs from its query, at the version it has reached."""
     with context.catalog.reading() as connection:
         view = definition.load(connection, name)

@@ -28,8 +28,8 @@ from ebla.model.relation import DELETED, FOREVER, Relation, Run
 from ebla.relations.readers import least_read
 from ebla.relations.stored_values import read_text
 from ebla.storage import runs as rf
-from ebla.tables.context import Context
 from ebla.tables.value_lookup import replaced_rows
+from ebla.tables.write_access import WriteAccess
 from ebla.values import types
 from ebla.values.columns import python_rows
 
@@ -51,12 +51,12 @@ class GatheredRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class GatheredPosition:
     inputs: Mapping[RelationId, GatheredRange] = field(default_factory=dict)
     stored: str | None = None
 
     @classmethod
-    def load(cls, connection: Connection) -> Position:
+    def load(cls, connection: Connection) -> GatheredPosition:
         text = reads.progress(connection, DICTIONARY)
         found = read_text(dict[RelationId, tuple[Version, Version]], text or "{}")
         inputs = {one: GatheredRange(since=since, until=until) for one, (since, until) in found.items()}
@@ -69,7 +69,7 @@ class Position:
 # ---- gathering ------------------------------------------------------------------------------------------
 
 
-def gather(context: Context) -> int:
+def gather(context: WriteAccess) -> int:
     """Log what dictionaries changed; how many rows. Repeats until everything committed before is logged."""
     logged = 0
     while True:
@@ -79,10 +79,10 @@ def gather(context: Context) -> int:
             return logged
 
 
-def _gather(context: Context) -> tuple[int, bool]:
+def _gather(context: WriteAccess) -> tuple[int, bool]:
     with context.catalog.reading() as connection:
         newest = reads.current_version(connection)
-        before = Position.load(connection)
+        before = GatheredPosition.load(connection)
         least = least_read(connection)
         relations = {i: reads.relation_by_id(connection, i) for i in least}
     inputs = {i: g for i, g in before.inputs.items() if i in least}
@@ -101,7 +101,7 @@ def _gather(context: Context) -> tuple[int, bool]:
         if found:
             inputs[number] = replace(entry, until=until)
     forgotten, inputs = _forget(context.catalog, before, inputs, least)
-    after = Position(inputs=inputs)
+    after = GatheredPosition(inputs=inputs)
     if not rows and not forgotten:
         return 0, False  # without news the position stays where it is: an idle dictionary costs no commit
     hit("dictionary.before_commit")
@@ -122,7 +122,7 @@ def _gather(context: Context) -> tuple[int, bool]:
 
 def _forget(
     catalog: Catalog,
-    before: Position,
+    before: GatheredPosition,
     inputs: Mapping[RelationId, GatheredRange],
     least: Mapping[RelationId, Version | None],
 ) -> tuple[list[c.ForgetDictionaryChanges], dict[RelationId, GatheredRange]]:
@@ -142,7 +142,7 @@ def _forget(
 
 
 def _changes(
-    context: Context, relation: Relation, since: Version, until: Version
+    context: WriteAccess, relation: Relation, since: Version, until: Version
 ) -> tuple[list[c.DictionaryChange], Version]:
     """Changes of an input behind `since`, and up to which version they were looked for."""
     with context.catalog.reading() as connection:
@@ -169,7 +169,9 @@ def _any(relation: Relation, version: Version) -> c.DictionaryChange:
     return c.DictionaryChange(relation=relation.id, version=version, key=ANY_ROW, columns=(EVERYTHING,))
 
 
-def compare(context: Context, relation: Relation, runs: Sequence[Run], version: Version) -> list[c.DictionaryChange]:
+def compare(
+    context: WriteAccess, relation: Relation, runs: Sequence[Run], version: Version
+) -> list[c.DictionaryChange]:
     """What one commit changed, key by key. A row that is written again as it was is no change."""
     with context.catalog.reading() as connection:
         old = reads.snapshot(connection, relation, Version(version - 1))

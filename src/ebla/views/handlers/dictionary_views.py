@@ -17,10 +17,9 @@ from ebla.model.handlers import BatchInput, Handler, advanced, held, touches
 from ebla.model.refresh import Refresh
 from ebla.model.relation import Kind
 from ebla.relations.readers import readers
-from ebla.relations.views import Position as ViewStanding
-from ebla.relations.views import View, moved, unmoved
+from ebla.relations.views import Position, View, moved, unmoved
 from ebla.views.epoch.attempt import Target
-from ebla.views.handlers.dictionary import Position
+from ebla.views.handlers.dictionary import GatheredPosition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +41,7 @@ class DueRefresh:
 
 
 def batch_inputs(
-    connection: Connection, view: View, inputs: Mapping[str, RelationId], gathered: Position
+    connection: Connection, view: View, inputs: Mapping[str, RelationId], gathered: GatheredPosition
 ) -> list[BatchInput]:
     found = []
     for name, number in inputs.items():
@@ -62,7 +61,7 @@ def batch_inputs(
 
 def due(connection: Connection, handlers: Iterable[str] | None = None) -> list[DueRefresh]:
     """Views of these handlers, or of all that should run, whose dictionaries have gathered changes."""
-    gathered = Position.load(connection)
+    gathered = GatheredPosition.load(connection)
     newest = reads.current_version(connection)
     wanted = None if handlers is None else set(handlers)
     found = []
@@ -91,7 +90,7 @@ def due(connection: Connection, handlers: Iterable[str] | None = None) -> list[D
     return found
 
 
-def _may_go(position: ViewStanding, gathered: Mapping[str, Version]) -> bool:
+def _may_go(position: Position, gathered: Mapping[str, Version]) -> bool:
     """What failed on a row fails again, until a dictionary has changed once more."""
     return not position.failed or any(v > position.tried.get(n, 0) for n, v in gathered.items())
 
@@ -104,7 +103,7 @@ def _stream(connection: Connection, view: View, batch: Mapping[str, RelationId],
     return applied if all(r.horizon <= applied for r in streams if r.kind is Kind.TABLE) else newest
 
 
-def _concerned(connection: Connection, view: View, inputs: Sequence[BatchInput], gathered: Position) -> bool:
+def _concerned(connection: Connection, view: View, inputs: Sequence[BatchInput], gathered: GatheredPosition) -> bool:
     used: Mapping[str, frozenset[str]] | None = None
     try:
         relations = {n: reads.relation(connection, n) for n in view.inputs}
@@ -161,7 +160,7 @@ class RunningRefresh:
 def running(connection: Connection, handlers: Collection[str]) -> list[RunningRefresh]:
     """Views of these handlers with a refresh that has begun."""
     found = []
-    gathered = Position.load(connection)
+    gathered = GatheredPosition.load(connection)
     newest = reads.current_version(connection)
     for view, handler, numbers in readers(connection):
         position = view.position

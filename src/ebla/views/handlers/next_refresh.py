@@ -19,7 +19,7 @@ from ebla.relations.cut import cut_of
 from ebla.relations.views import View
 from ebla.views.handlers import dictionary_views
 from ebla.views.handlers.dictionary_views import DueRefresh, RunningRefresh
-from ebla.views.handlers.pace import Pace
+from ebla.views.handlers.refresh_speed import RefreshSpeed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class NextRefresh:
     going: RunningRefresh | None
     due: DueRefresh | None
     tuned: Tuning
-    pace: Pace
+    pace: RefreshSpeed
     fan_out: FanOut | None
     """Of a change that begins and concerns the view."""
     in_trouble: bool
@@ -100,7 +100,7 @@ def look(
             going=going,
             due=due,
             tuned=tuned,
-            pace=Pace.of(tuned, None if going is None else going.refresh),
+            pace=RefreshSpeed.of(tuned, None if going is None else going.refresh),
             fan_out=_fan_out(connection, due) if due is not None and due.concerned else None,
             in_trouble=trouble is not None,
             pause_s=_pause_s(catalog, trouble),

@@ -72,4 +72,4 @@ def held_versions(connection: Connection, view: View, handler: Handler, newest: 
         return {}
     ids = {n: reads.relation(connection, n).id for n in view.inputs}
     mine = {n: i for n, i in ids.items() if i in handler.batch}
-    return held(dictionary_views.batch_inputs(connection, view, mine, dictionary.Position()), newest)
+    return held(dictionary_views.batch_inputs(connection, view, mine, dictionary.GatheredPosition()), newest)

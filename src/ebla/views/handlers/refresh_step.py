@@ -18,7 +18,7 @@ from ebla.views.epoch.round import Round
 from ebla.views.handlers import dictionary_views
 from ebla.views.handlers.dictionary_views import DueRefresh
 from ebla.views.handlers.next_refresh import NextRefresh
-from ebla.views.handlers.pace import Pace
+from ebla.views.handlers.refresh_speed import RefreshSpeed
 
 
 def act(shared: Context, one: NextRefresh, *, rows_max: int) -> list[Epoch]:
@@ -41,7 +41,7 @@ def act(shared: Context, one: NextRefresh, *, rows_max: int) -> list[Epoch]:
     return _begin(context, one.due, one.fan_out.by, one.pace)
 
 
-def _begin(context: Context, due: DueRefresh, by: tuple[str, ...], pace: Pace) -> list[Epoch]:
+def _begin(context: Context, due: DueRefresh, by: tuple[str, ...], pace: RefreshSpeed) -> list[Epoch]:
     """Count what the change touches, and begin with nothing of it done. If it is little, do it at once."""
     view, position = due.view, due.view.position
     assert position is not None

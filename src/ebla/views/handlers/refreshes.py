@@ -27,7 +27,7 @@ from ebla.tables.context import Context
 from ebla.views.epoch.attempt import Epoch
 from ebla.views.handlers import dictionary_views
 from ebla.views.handlers.next_refresh import NextRefresh, look
-from ebla.views.handlers.pace import PacedChunk, done, planned
+from ebla.views.handlers.refresh_speed import PacedChunk, done, planned
 from ebla.views.handlers.refresh_step import act
 
 log = logging.getLogger("ebla.jobs")

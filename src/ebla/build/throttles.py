@@ -12,7 +12,7 @@ from ebla.base.ids import RelationId
 from ebla.model.throttle import Throttle
 
 
-class Paces:
+class BuildThrottles:
     """The throttle of each view and index that is built here. Safe to use from several threads."""
 
     def __init__(self) -> None:

@@ -10,14 +10,14 @@ from ebla.model.throttle import Throttle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class RefreshSpeed:
     """How fast a view is refreshed now."""
 
     rows_per_minute: int | None
     chunk_rows: int
 
     @classmethod
-    def of(cls, tuned: Tuning, refresh: Refresh | None) -> Pace:
+    def of(cls, tuned: Tuning, refresh: Refresh | None) -> RefreshSpeed:
         """What `ALTER` has set for the refresh, else what holds for the handler. Rounded down: it is a bound."""
         rate = None if tuned.dictionary_rows_per_s is None else max(1, int(tuned.dictionary_rows_per_s * 60))
         rows = tuned.dictionary_rows_per_scan
@@ -38,7 +38,7 @@ class PacedChunk:
 
 
 def planned(
-    before: PacedChunk | None, chunk: object, rows_left: int, pace: Pace, now_us: int, *, whole: bool = False
+    before: PacedChunk | None, chunk: object, rows_left: int, pace: RefreshSpeed, now_us: int, *, whole: bool = False
 ) -> PacedChunk:
     """The next chunk under a pace. What is owed stays owed, unless the rate has changed: then it is planned anew.
 
