@@ -321,6 +321,11 @@ def open_requests(state: State) -> tuple[Request, ...]:
     return tuple(_request(row) for row in rows.find(state, s.topology_requests, "id", state=OPEN))
 
 
+def requests_of(state: State, node: NodeId) -> tuple[Request, ...]:
+    """The requests about a node, those that have ended too, the oldest first."""
+    return tuple(_request(row) for row in rows.find(state, s.topology_requests, "id", host_id=node))
+
+
 def _request(row: Any) -> Request:
     parameters: Mapping[str, object] = json.loads(row.parameters)
     return Request(

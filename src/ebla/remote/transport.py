@@ -10,7 +10,6 @@ import contextlib
 import os
 import random
 import socket
-import ssl
 import threading
 import time
 import uuid
@@ -21,6 +20,7 @@ from typing import Any
 import httpx
 
 from ebla.base.backoff import Backoff
+from ebla.base.certificates import verification
 from ebla.errors import (
     CatalogUnavailableError,
     EblaError,
@@ -88,11 +88,10 @@ class Transport:
         self._at = 0
         self._tell: Tell | None = None
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        verify: ssl.SSLContext | bool = True if ca_file is None else ssl.create_default_context(cafile=ca_file)
         self._client = httpx.Client(
             headers=headers,
             timeout=httpx.Timeout(None, connect=CONNECT_S),
-            transport=httpx.HTTPTransport(verify=verify, socket_options=_ALIVE, limits=httpx.Limits()),
+            transport=httpx.HTTPTransport(verify=verification(ca_file), socket_options=_ALIVE, limits=httpx.Limits()),
             trust_env=False,
         )
 
