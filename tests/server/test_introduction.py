@@ -199,6 +199,21 @@ def test_where_every_answer_is_lost_the_node_finds_what_was_written(
     assert living.asked() == [("join", "done", "n1")]
 
 
+def test_a_node_that_does_not_answer_is_waited_for_once(stack: ExitStack, tmp_path: Path):
+    living, sent = Living(tmp_path, stack), list[str]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(str(request.url))
+        raise httpx.ReadTimeout("it sleeps")
+
+    asked = stack.enter_context(
+        Introduction(living.config(SECRET), httpx.Client(transport=httpx.MockTransport(answer)))
+    )
+    asked.enter()
+    assert asked.ask(living.db.context.catalog, living.candidate()) is None
+    assert sent == [f"{living.url}/rpc/join"]
+
+
 def test_a_node_that_nothing_answers_writes_its_request_itself(stack: ExitStack, tmp_path: Path):
     living = Living(tmp_path, stack)
     living.listener.stop()

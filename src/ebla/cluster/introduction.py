@@ -46,6 +46,8 @@ class Introduction:
     def __init__(self, config: NodeConfig, client: httpx.Client | None = None) -> None:
         self._config = config
         self._client = client or calling(config.secret, config.tls_ca, SECRET_S)
+        self._silent = set[str]()
+        """The addresses of nodes that did not answer: they are not waited for again."""
 
     def __enter__(self) -> Self:
         return self
@@ -81,6 +83,7 @@ class Introduction:
             if answer is not None:
                 log.info("node=%s asked node=%s request=%s", greeting.name, name, answer.request)
                 return answer.request
+        log.info("node=%s writes its request itself reason=no living node has taken it", greeting.name)
         return None
 
     def _others(self, catalog: Catalog) -> Iterator[tuple[str, str]]:
@@ -89,7 +92,8 @@ class Introduction:
             members = topology.members(connection)
             living = processes.alive(connection, catalog.clock())
         found = {name: address for _, name, address in with_address(members, living) if name != self._config.name}
-        yield from list(found.items())[:ASKED_MAX]
+        some = list(found.items())[:ASKED_MAX]
+        yield from ((name, address) for name, address in some if address not in self._silent)
 
     def _post(self, name: str, address: str, body: Join, timeout_s: float) -> Joins | None:
         """The answer of a node; `None`: it gives none, and another one may. A refusal is raised."""
@@ -103,6 +107,7 @@ class Introduction:
                 return Joins.model_validate({"takes_requests": False, **answer.json()})
         except (httpx.HTTPError, ValidationError, ValueError, TypeError) as error:
             reason = str(error) or type(error).__name__
+            self._silent.add(address)
             log.info("node=%s asks another node reason=%s: %s", self._config.name, address, reason)
             return None
         if answer.status_code == httpx.codes.UNAUTHORIZED:
