@@ -19,7 +19,7 @@ from ebla.model import changes as c
 from ebla.model import topology_changes as t
 from ebla.model.lifecycle.node import NodeState
 from ebla.model.tablets import ALL, TokenRange, joined, token_range, token_ranges
-from ebla.model.topology import RequestKind
+from ebla.model.topology import Outcome, RequestKind, RequestState
 from ebla.topology import coordinator, loader
 from support.catalogs import NOON_US, commit, create, create_index, exclusively, member
 
@@ -79,6 +79,46 @@ def test_a_generation_of_all_is_one_for_each_table_and_view(catalog: Catalog) ->
     exclusively(catalog, t.AddRequest(kind=RequestKind.NEW_CDC_GENERATION, holder="h"))
     assert [step(catalog), step(catalog)][1] == "new generations of change streams of 2 tables and views"
     assert [len(generations(catalog, one.id)) for one in (orders, other)] == [2, 2]
+
+
+def ask_to_join(catalog: Catalog, name: str) -> Version:
+    coming = member(name, state=NodeState.NONE)
+    asked = t.AddRequest(kind=RequestKind.JOIN, holder="h", node=coming.id)
+    return exclusively(catalog, t.AddNode(node=coming), asked).version
+
+
+def test_a_node_that_joins_announces_the_generations_that_it_begins(catalog: Catalog) -> None:
+    orders, other = create(catalog, "orders", tablets=2), create(catalog, "other")
+    request = ask_to_join(catalog, "coming")
+    assert state_of(catalog).transition_state is None, "it may be refused"
+    assert step(catalog) == "begin join of coming"
+    middle = state_of(catalog)
+    assert (middle.transition_state, middle.global_topology_request) == ("commit_cdc_generation", None)
+    assert step(catalog, seen=Version(request)) is None, "the node has not seen it"
+    assert step(catalog) == f"end request {request}: node coming joined"
+    assert [len(generations(catalog, one.id)) for one in (orders, other)] == [2, 2]
+    begun = [generations(catalog, one.id)[-1].generation_id for one in (orders, other)]
+    after = state_of(catalog)
+    assert middle.new_cdc_generation_data_uuid == after.current_cdc_generation_uuid == begun[-1]
+    assert json.loads(after.unpublished_cdc_generations) == begun
+    assert (after.transition_state, after.new_cdc_generation_data_uuid) == (None, None)
+
+
+def test_a_join_that_goes_back_leaves_what_another_request_announces(catalog: Catalog) -> None:
+    orders = create(catalog, "orders")
+    joining = ask_to_join(catalog, "coming")
+    step(catalog)
+    asked = t.AddRequest(kind=RequestKind.NEW_CDC_GENERATION, holder="h", relation=orders.id)
+    request = exclusively(catalog, asked).version
+    exclusively(catalog, t.BeginRequest(request=request))
+    gone = t.EndRequest(request=joining, state=RequestState.FAILED, code=Outcome.WENT_BACK, message="its process died")
+    exclusively(catalog, t.SetNodeState(node=member("coming").id, state=NodeState.LEFT), gone)
+    middle = state_of(catalog)
+    assert (middle.transition_state, middle.global_topology_request) == ("commit_cdc_generation", "new_cdc_generation")
+    assert step(catalog) == "new generations of change streams of orders"
+    after = state_of(catalog)
+    assert after.current_cdc_generation_uuid == middle.new_cdc_generation_data_uuid
+    assert (after.transition_state, after.global_topology_request) == (None, None)
 
 
 def test_a_generation_of_a_table_that_was_dropped_meanwhile_ends_with_the_reason(catalog: Catalog) -> None:

@@ -61,6 +61,14 @@ def test_nodes_that_die_come_back_and_nothing_is_lost(cluster: local_cluster.Loc
     ]  # fmt: skip
 
 
+def test_a_living_node_writes_the_request_of_one_that_joins(cluster: local_cluster.LocalCluster):
+    ids = dict(sql(cluster, "n1", "SELECT name, host_id FROM system.topology"))
+    written = "SELECT h.node_id FROM system.history h JOIN system.topology_requests r ON r.id = h.version "
+    [(writer,)] = sql(cluster, "n1", f"{written} WHERE r.host_id = '{ids['n2']}' AND r.kind = 'join'")
+    was_late = "asks another node" in (cluster.directory / "n2" / "log").read_text()
+    assert writer == ids["n1"] or was_late
+
+
 @pytest.mark.parametrize("missing", ["Spark", "the first token"])
 def test_a_cluster_that_does_not_come_up_can_be_stopped_and_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str

@@ -45,9 +45,10 @@ def test_strangers_are_refused(db: ebla.Database, headers: dict[str, str], name:
 def test_no_stranger_fills_the_memory_of_a_node(db: ebla.Database):
     options = Options(routers=(rpc.router(db, SECRET),), limits=Limits(body_bytes=1000))
     with Listener(create_app(db, options), Address(port=0)) as listener:
-        for body in (b"x" * 2000, iter([b"x" * 800] * 3)):
-            answer = httpx.post(f"{listener.url}/rpc/wake", content=body, timeout=150)
-            assert (answer.status_code, answer.headers["content-type"]) == (413, "application/problem+json")
+        for body in (lambda: b"x" * 2000, lambda: iter([b"x" * 800] * 3)):
+            for headers, status in (({}, 401), ({rpc.SECRET: SECRET}, 413)):  # a stranger's is not read at all
+                answer = httpx.post(f"{listener.url}/rpc/wake", content=body(), headers=headers, timeout=150)
+                assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
         assert httpx.put(f"{listener.url}/rpc/files/n1/a", content=b"x" * 2000, timeout=150).status_code == 401
 
 

@@ -33,10 +33,11 @@ from ebla.model.topology import FEATURES, LEASE, Member, RequestKind, Tablet, To
 from ebla.relations.copies import all_missing
 from ebla.tables.new_table import place
 from ebla.topology import coordinator, loader
+from ebla.topology.admission import Candidate
 from ebla.topology.load import outcome
 from simulation import disks as d
 from simulation.faults import MS, SECOND
-from simulation.hosts import Died, Host, leads
+from simulation.hosts import CLUSTER, Died, Host, leads
 from simulation.model import WORDS, Base, Catalog, invariant, token
 from simulation.processes import Node
 from simulation.world import KEYS, World, run_in
@@ -602,7 +603,13 @@ class Cluster(World):
         if members >= NODES_MAX or len(self.disks) >= 12:
             return
         member = self.new_member(NodeState.NONE, replaced)
-        self.start(member.id).handshake.join(member)
+        process = self.start(member.id)
+        candidate = Candidate(node=member, holder=process.holder, cluster=CLUSTER)
+        try:
+            host.handshake.admit(candidate)
+        except (EblaError, Died):  # whether it has written the request is not known: another process is asked
+            self.catalog.count("joins that were asked for again")
+            process.handshake.admit(candidate)
 
     def ask_leave(self, host: Host) -> None:
         host.handshake.ask(RequestKind.LEAVE, self.chance.choice(sorted(self.members())), {})

@@ -56,6 +56,8 @@ SIZES_S = 3.0
 PAUSES_S = Backoff(0.05, 1.0)
 """Behind a transition that went back: short enough for several tries in one run."""
 
+CLUSTER = "simulated"
+
 
 class Died(BaseException):
     """The process is gone: nothing of what it was doing goes on."""
@@ -72,6 +74,9 @@ class ProcessCatalog(MemoryCatalog):
         self._is_under_way = False
         self._foreseen: tuple[object, list[tuple[str, str]]] = (None, [])
         """The updates that were decided last, and what is wrong with them."""
+
+    def cluster_id(self) -> str:
+        return CLUSTER
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -218,6 +223,9 @@ class Roots:
 
     def files(self) -> Copies:
         return Copies(self._host)
+
+    def owner(self, location: str) -> None:
+        """No process sees the marker of another one's disk."""
 
     def own(self, node: NodeId) -> None:
         """Disks of the simulation have no size to tell of."""

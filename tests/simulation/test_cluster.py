@@ -28,6 +28,7 @@ HAPPENS = {
     "folds",
     "indexes built",
     "join done",
+    "joins that were asked for again",
     "late commits",
     "leave done",
     "move done",

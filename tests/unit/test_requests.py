@@ -344,8 +344,20 @@ def test_a_node_of_an_older_release_is_refused():
     assert ended.message == (
         "node node-d: expected release 0.9.1 or newer, as the oldest node (node-b) has, found 0.9.0; upgrade it"
     )
-    newer = (*members[:2], replace(members[2], release="0.11.0"))
+    newer = (*members[:2], replace(members[2], release="0.10.3"))
     assert steps_of(decided(topology(request(K.JOIN, D), members=newer))) == [(D, N.BOOTSTRAPPING), "begun"]
+
+
+def test_a_node_of_a_release_that_is_two_steps_newer_is_refused():
+    members = (member(A, release="0.10.0"), member(B, release="0.9.1"), member(D, N.NONE, release="0.11.0"))
+    state = topology(request(K.JOIN, D), members=members)
+    ended = decided(state).updates[1]
+    assert steps_of(decided(state)) == [(D, N.LEFT), Outcome.REFUSED]
+    assert isinstance(ended, t.EndRequest)
+    assert ended.message == (
+        "node node-d: expected a release one step from 0.9.1, which node node-b has, at most, found 0.11.0; "
+        "upgrade all nodes one step after the other"
+    )
 
 
 def test_c9_leave_is_refused_when_the_others_cannot_hold_the_replicas():

@@ -12,6 +12,7 @@ from ebla.catalog.processes import Role
 from ebla.catalog.store import Catalog, is_postgres
 from ebla.errors import CatalogError, UsageError
 from ebla.indexes.maintainer import EntryMaintainer
+from ebla.node.membership import Ask, ask_no_other
 from ebla.node.registration import refuse_foreign_root, register
 from ebla.spark.session import require_classic
 from ebla.tables.context import Context
@@ -23,12 +24,14 @@ if TYPE_CHECKING:
 def open_database(
     url: str,
     spark: SparkSession | None = None,
+    ask: Ask = ask_no_other,
+    /,
     *,
     create: bool = True,
     role: Role | str = Role.PYTHON,
     **settings: object,
 ) -> Database:
-    """As `ebla.connect` of a directory or a `postgresql://` address."""
+    """As `ebla.connect` of a directory or a `postgresql://` address. `ask`: how its new nodes ask others to join."""
     loaded = settings_module.load(**settings)
     if role not in set(Role):
         raise UsageError(f"role: expected one of {', '.join(Role)}, found {role!r}")
@@ -62,7 +65,7 @@ def open_database(
     node, own = (None, {}) if registered is None else (registered.node, registered.roots)
     opened = Database(Context.open(catalog, loaded, spark, EntryMaintainer(), node=node, own=own), Role(role))
     try:
-        opened.background.membership.join(() if registered is None else registered.asking)
+        opened.background.membership.join(() if registered is None else registered.asking, ask)
     except BaseException:
         opened.close()
         raise

@@ -81,8 +81,10 @@ def after_resize(state: State, relation: RelationId, tablets: int, version: Vers
     return (*begun, _note(state, [generation_id(relation, version)], now))
 
 
-def after_join(state: State, version: Version, now: int) -> tuple[Change, ...]:
-    """A node has come: every relation begins a generation."""
+def after_join(state: State, request: int | None, version: Version, now: int) -> tuple[Change, ...]:
+    """A node has come, by a request: every relation begins the generation that this has announced."""
+    if request is not None:
+        return after_request(state, request, None, version, now)
     return _generations(state, {one: generation_id(one, version) for one in _living(state)}, version, now)
 
 

@@ -31,6 +31,9 @@ KEY = "topology"
 COMMIT_CDC_GENERATION = "commit_cdc_generation"
 """The state of the topology while a generation of change streams was announced and is not committed."""
 
+ANNOUNCING = frozenset({RequestKind.NEW_CDC_GENERATION.value, RequestKind.JOIN.value})
+"""The kinds of requests that begin generations at their end, and have announced them since they began."""
+
 OPEN = frozenset({RequestState.QUEUED.value, RequestState.RUNNING.value})
 """The states of requests that have not ended."""
 
@@ -70,7 +73,7 @@ def _changes(state: State, update: t.Unreported, version: Version, now: int) -> 
             comes = (row.node_state, after) == (NodeState.BOOTSTRAPPING, NodeState.NORMAL)
             return (
                 rows.update(s.topology, {"node_state": after.value}, key=KEY, host_id=number),
-                *(cdc.after_join(state, version, now) if comes else ()),
+                *(cdc.after_join(state, _running_join(state, number), version, now) if comes else ()),
             )
         case t.AddRequest():
             return _queue(update, version, now)
@@ -78,8 +81,8 @@ def _changes(state: State, update: t.Unreported, version: Version, now: int) -> 
             request = _require_open(state, number, RequestState.QUEUED)
             begun: dict[str, object] = {"state": RequestState.RUNNING.value, "begun_version": version}
             begun |= {"parameters": json.dumps({**json.loads(request.parameters), **more})} if more else {}
-            named = () if request.host_id else (new_version(version, **_middle(state, request)),)
-            return (rows.update(s.topology_requests, begun, id=number), *named)
+            goes_on = (request, *_running(state))
+            return (rows.update(s.topology_requests, begun, id=number), new_version(version, **_middle(state, goes_on)))
         case t.EndRequest():
             return _end(state, update, version, now)
         case t.SetBalancing(on=on):
@@ -94,18 +97,30 @@ def _changes(state: State, update: t.Unreported, version: Version, now: int) -> 
             assert_never(update)
 
 
-def _middle(state: State, request: Any | None) -> dict[str, object]:
-    """What the topology as a whole is in the middle of while a request goes on that is about no node."""
-    if request is None or request.kind != RequestKind.NEW_CDC_GENERATION:
-        kind = None if request is None else request.kind
-        return dict.fromkeys(("transition_state", "new_cdc_generation_data_uuid")) | {"global_topology_request": kind}
-    relation = None if request.relation_id is None else RelationId(request.relation_id)
-    coming = list(cdc.announcement(state, request.id, relation).values())
+def _middle(state: State, goes_on: Sequence[Any]) -> dict[str, object]:
+    """What the topology as a whole is in the middle of while requests go on: the first that is about no node, and the
+    first that announces generations. A node that joins does so from when it is bootstrapping until it is normal."""
+    announces = next((one for one in goes_on if one.kind in ANNOUNCING), None)
+    coming: list[str] = []
+    if announces is not None:
+        relation = None if announces.relation_id is None else RelationId(announces.relation_id)
+        coming = list(cdc.announcement(state, announces.id, relation).values())
     return {
-        "transition_state": COMMIT_CDC_GENERATION,
+        "transition_state": None if announces is None else COMMIT_CDC_GENERATION,
         "new_cdc_generation_data_uuid": coming[-1] if coming else None,
-        "global_topology_request": request.kind,
+        "global_topology_request": next((one.kind for one in goes_on if one.host_id is None), None),
     }
+
+
+def _running(state: State, but: int | None = None) -> list[Any]:
+    """The requests that go on, the oldest first."""
+    found = rows.find(state, s.topology_requests, "id", state=RequestState.RUNNING.value)
+    return [row for row in found if row.id != but]
+
+
+def _running_join(state: State, node: NodeId) -> int | None:
+    """The request by which a node joins."""
+    return next((row.id for row in _running(state) if (row.host_id, row.kind) == (node, RequestKind.JOIN)), None)
 
 
 def _name(state: State, name: str) -> Change:
@@ -189,19 +204,12 @@ def _end(state: State, update: t.EndRequest, version: Version, now: int) -> tupl
         "code": None if update.code is None else update.code.value,
         "message": update.message,
     }
-    cleared: Change
+    rest = new_version(version, **_middle(state, _running(state, but=row.id)))
     if row.host_id is None:
-        cleared = new_version(version, **_middle(state, _goes_on(state, row.id)))
-    else:
-        nothing = dict.fromkeys(("topology_request", "ignore_nodes", "rebuild_option"))
-        cleared = rows.update(s.topology, nothing, key=KEY, host_id=row.host_id)
-    return (rows.update(s.topology_requests, ended, id=row.id), cleared)
-
-
-def _goes_on(state: State, ended: int) -> Any | None:
-    """Another request about no node that goes on when one has ended; the oldest."""
-    found = rows.find(state, s.topology_requests, "id", state=RequestState.RUNNING.value, host_id=None)
-    return next((row for row in found if row.id != ended), None)
+        return (rows.update(s.topology_requests, ended, id=row.id), rest)
+    nothing = dict.fromkeys(("topology_request", "ignore_nodes", "rebuild_option"))
+    cleared = rows.update(s.topology, nothing, key=KEY, host_id=row.host_id)
+    return (rows.update(s.topology_requests, ended, id=row.id), cleared, rest)
 
 
 def _node(state: State, node: NodeId) -> Any:
@@ -319,6 +327,11 @@ def _replica(host: str | None, shard: int) -> Replica | None:
 def open_requests(state: State) -> tuple[Request, ...]:
     """The requests that have not ended, the oldest first."""
     return tuple(_request(row) for row in rows.find(state, s.topology_requests, "id", state=OPEN))
+
+
+def requests_of(state: State, node: NodeId) -> tuple[Request, ...]:
+    """The requests about a node, those that have ended too, the oldest first."""
+    return tuple(_request(row) for row in rows.find(state, s.topology_requests, "id", host_id=node))
 
 
 def _request(row: Any) -> Request:

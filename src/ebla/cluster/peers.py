@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import math
-import ssl
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,10 +25,10 @@ from ebla.build.node import TermRefused
 from ebla.build.worker import Answer
 from ebla.catalog import processes, topology
 from ebla.cluster.file_calls import FileCalls
-from ebla.cluster.peer import LEFT_ALONE_S, Peer
+from ebla.cluster.peer import CONNECT_S, LEFT_ALONE_S, Peer, calling, with_address
 from ebla.errors import EblaError, NodeUnavailableError
 from ebla.model.topology import BUILDING_CALLS, features_in_use
-from ebla.server.rpc import SECRET, WORK_S
+from ebla.server.rpc import WORK_S
 
 if TYPE_CHECKING:
     from ebla.api.database import Database
@@ -95,10 +94,7 @@ class Peers:
         self._census: tuple[float, dict[NodeId, Peer]] = (float("-inf"), {})
         self._by_address: dict[str, Peer] = {}
         self._lock = threading.Lock()
-        verify: ssl.SSLContext | bool = True if ca_file is None else ssl.create_default_context(cafile=ca_file)
-        self._client = httpx.Client(
-            headers={SECRET: secret}, verify=verify, trust_env=False, timeout=httpx.Timeout(WAKE_S, connect=1.0)
-        )
+        self._client = calling(secret, ca_file, WAKE_S)
         self._calls = ThreadPoolExecutor(CALLS_MAX, "ebla-rpc")
         self._push = Push(self._services, self._look, self._wake)
 
@@ -137,9 +133,8 @@ class Peers:
             living = processes.alive(connection, context.catalog.clock())
         calls = BUILDING_CALLS in features_in_use(members.values())
         found: dict[NodeId, Peer] = {}
-        for process in living:
-            address = members[process.node].address if process.node in members else None
-            if process.holder != context.holder and process.role is processes.Role.NODE and address is not None:
+        for process, _, address in with_address(members, living):
+            if process.holder != context.holder:
                 peer = self._by_address.setdefault(address, Peer(address))
                 peer.builds = process.maintains and calls
                 found |= dict.fromkeys(process.hosts, peer)
@@ -207,7 +202,7 @@ class Peers:
         """Call a process; its answer. `NodeUnavailableError`: it gave none, or is not what it should be."""
         try:
             answer = self._client.post(
-                f"{peer.address}/rpc/{name}", json=body, timeout=httpx.Timeout(timeout_s, connect=1.0)
+                f"{peer.address}/rpc/{name}", json=body, timeout=httpx.Timeout(timeout_s, connect=CONNECT_S)
             )
             found: dict[str, Any] = answer.json()
         except (httpx.HTTPError, ValueError, RuntimeError) as error:

@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ebla.api.connect import connect
+from ebla.api.assembly import open_database
 from ebla.base.signals import asking
 from ebla.catalog import topology
 from ebla.catalog.processes import Role
-from ebla.cluster import introduction
 from ebla.cluster.config import NodeConfig
+from ebla.cluster.introduction import Introduction
 from ebla.cluster.peers import Peers
 from ebla.cluster.place import FILE, STOP_S, Place
 from ebla.errors import EblaError, NodeConflictError
@@ -83,8 +83,10 @@ def _peers(config: NodeConfig, database: Database) -> contextlib.AbstractContext
 
 
 def _opened(config: NodeConfig) -> Database:
-    introduction.enter(config)
-    database = connect(config.catalog, create=False, role=Role.NODE, **config.connect_settings())
+    with Introduction(config) as introduction:
+        introduction.enter()
+        settings = config.connect_settings()
+        database = open_database(config.catalog, None, introduction.ask, create=False, role=Role.NODE, **settings)
     catalog = database.context.catalog
     log.info("node=%s joined cluster=%s id=%s", config.name, catalog.read(topology.cluster_name), catalog.cluster_id())
     return database

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ebla.base.ids import Version
 from ebla.catalog.processes import Role
+from ebla.catalog.store import Catalog
 from ebla.model.topology import Member
 from ebla.node.assignment import Assignment
 from ebla.node.presence import Presence
 from ebla.tables.context import Context
 from ebla.tables.split import Cutting
+from ebla.topology.admission import Candidate
 from ebla.topology.handshake import Handshake
 from ebla.topology.segregation import Segregation
 from ebla.topology.service import LOOK_S, Coordination
+
+Ask = Callable[[Catalog, Candidate], int | None]
+"""Asks a living process of the cluster to take a node's request; the request, `None`: no process took it."""
+
+
+def ask_no_other(catalog: Catalog, candidate: Candidate) -> None:
+    """Of a process that calls no other one."""
 
 
 class Membership:
@@ -32,11 +41,20 @@ class Membership:
         self.presence.start()
         self.coordination.start()
 
-    def join(self, nodes: Sequence[Member]) -> None:
-        """Have nodes of this process become members, and wait until they are."""
-        if nodes:
-            self.presence.appear()
-        for request in [self.handshake.join(node) for node in nodes]:
+    def join(self, nodes: Sequence[Member], ask: Ask) -> None:
+        """Have nodes of this process become members, and wait until they are.
+
+        `ask` brings a node's request to a living process of the cluster; where none takes it, as where there is no
+        other, this one writes it itself.
+        """
+        if not nodes:
+            return
+        self.presence.appear()
+        catalog, holder = self._context.catalog, self._context.holder
+        candidates = [Candidate(node=node, holder=holder, cluster=catalog.cluster_id()) for node in nodes]
+        asked = [ask(catalog, one) or self.handshake.admit(one) for one in candidates]
+        self.coordination.ask()  # the leader waits for this process to have seen its steps
+        for request in asked:
             if request is not None:
                 self.handshake.wait(request)
 

@@ -10,7 +10,6 @@ import contextlib
 import os
 import random
 import socket
-import ssl
 import threading
 import time
 import uuid
@@ -21,6 +20,7 @@ from typing import Any
 import httpx
 
 from ebla.base.backoff import Backoff
+from ebla.base.certificates import verification
 from ebla.errors import (
     CatalogUnavailableError,
     EblaError,
@@ -95,7 +95,7 @@ class Transport:
         self._at = 0
         self._tell: Tell | None = None
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        context = httpx.create_ssl_context() if ca_file is None else ssl.create_default_context(cafile=ca_file)
+        context = httpx.create_ssl_context(verify=verification(ca_file))
         self._liveness = Liveness(self.addresses, context, silence_s)
         self._client = httpx.Client(
             headers=headers,

@@ -23,6 +23,10 @@ REQUEST = "Ebla-Request"
 STOPPING_S = 5.0
 """When a client that was refused by a node that stops may ask again."""
 
+JOIN = "/rpc/join"
+JOIN_BYTES_MAX = 2**16
+"""The bytes of the request of a node that is about to join: it is a few hundred."""
+
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 
@@ -35,7 +39,7 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not is_guarded(scope["path"]):
-            await self._app(scope, receive if _is_file(scope) else self._counted(receive), send)
+            await self._app(scope, receive if _is_file(scope) else self._counted(receive, scope["path"]), send)
             return
         identifier: str | None = None
 
@@ -53,7 +57,7 @@ class Gate:
         except EblaError as error:
             await problems.answer(error, identifier)(scope, receive, named)
             return
-        await self._app(scope, self._counted(receive), named)
+        await self._app(scope, self._counted(receive, scope["path"]), named)
 
     def _id(self, headers: Headers) -> str:
         given = headers.get(REQUEST)
@@ -88,26 +92,29 @@ class Gate:
 
     def _require_small(self, headers: Headers) -> None:
         length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > self._pool.options.limits.body_bytes:
-            raise self._too_large(f"{int(length):,}")
-
-    def _too_large(self, found: str) -> LimitError:
         limit = self._pool.options.limits.body_bytes
-        return LimitError(f"the body: expected {limit:,} bytes at most, found {found}; send it in parts")
+        if length.isdigit() and int(length) > limit:
+            raise _too_large(limit, f"{int(length):,}")
 
-    def _counted(self, receive: Receive) -> Receive:
+    def _counted(self, receive: Receive, path: str) -> Receive:
         """Messages of the request, as long as its body is not too large, whatever its headers say."""
         limit, read = self._pool.options.limits.body_bytes, 0
+        if path == JOIN:
+            limit = min(limit, JOIN_BYTES_MAX)
 
         async def counted() -> Message:
             nonlocal read
             message = await receive()
             read += len(message.get("body", b""))
             if read > limit:
-                raise HTTPException(413, str(self._too_large("more")))
+                raise HTTPException(413, str(_too_large(limit, "more")))
             return message
 
         return counted
+
+
+def _too_large(limit: int, found: str) -> LimitError:
+    return LimitError(f"the body: expected {limit:,} bytes at most, found {found}; send it in parts")
 
 
 def _is_file(scope: Scope) -> bool:

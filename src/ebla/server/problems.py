@@ -25,6 +25,7 @@ STATUS: dict[type[EblaError], int] = {
     errors.ViewStoppedError: 409,
     errors.UsageError: 400,
     errors.CatalogError: 503,
+    errors.NodeConflictError: 409,
     errors.ConflictError: 409,
     errors.StorageFullError: 507,
     errors.StorageError: 500,

@@ -7,17 +7,20 @@ or repeated changes nothing. A call to build is one that the coordinator of buil
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as TooLate
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Depends, Header
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
 
 from ebla.base.ids import NodeId, TaskId, Term, Version
 from ebla.build.node import TermRefused
-from ebla.errors import NodeUnavailableError, TokenError, UsageError
+from ebla.errors import NodeUnavailableError, TokenError
 from ebla.server import files
+from ebla.server.join import Join, Joins, answer_join
 
 if TYPE_CHECKING:
     from ebla.api.database import Database
@@ -26,19 +29,6 @@ if TYPE_CHECKING:
 SECRET = "Ebla-Secret"
 WORK_S = 30.0
 """How long a call to build waits for its answer; the caller asks again."""
-
-
-class Join(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    name: str
-    """Of the node that is about to join."""
-    cluster: str
-    """The id of the cluster whose catalog it has."""
-
-
-class Joins(BaseModel):
-    cluster: str
 
 
 class Wake(BaseModel):
@@ -72,22 +62,12 @@ class Worked(BaseModel):
 
 
 def router(database: Database, secret: str) -> APIRouter:
-    def require_secret(given: Annotated[str | None, Header(alias=SECRET)] = None) -> None:
-        if given is None or not hmac.compare_digest(given.encode(), secret.encode()):
-            raise TokenError(f"header {SECRET}: expected the secret of the cluster, found another one")
-
-    made = APIRouter(prefix="/rpc", include_in_schema=False, dependencies=[Depends(require_secret)])
+    made = APIRouter(prefix="/rpc", include_in_schema=False, route_class=_asking_for(secret))
 
     @made.post("/join")
     def join(body: Join) -> Joins:
-        """A node that has the secret may join; the catalog answers its request."""
-        cluster = str(database.context.catalog.cluster_id())
-        if body.cluster != cluster:
-            raise UsageError(
-                f"node {body.name}: expected a node of cluster {cluster}, found one of cluster {body.cluster}; "
-                "give it the address of the catalog of this cluster"
-            )
-        return Joins(cluster=cluster)
+        """A node that has the secret asks to join: what can be checked here is, and its request is written."""
+        return answer_join(database, body)
 
     @made.post("/wake")
     def wake(body: Wake) -> Followed:
@@ -104,6 +84,24 @@ def router(database: Database, secret: str) -> APIRouter:
 
     files.add_to(made, database)
     return made
+
+
+def _asking_for(secret: str) -> type[APIRoute]:
+    """Routes that ask for the secret of the cluster before they read what is sent."""
+
+    class SecretRoute(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
+
+            async def handle_member(request: Request) -> Response:
+                given = request.headers.get(SECRET)
+                if given is None or not hmac.compare_digest(given.encode(), secret.encode()):
+                    raise TokenError(f"header {SECRET}: expected the secret of the cluster, found another one")
+                return await handle(request)
+
+            return handle_member
+
+    return SecretRoute
 
 
 def _answer(future: Future[Answer]) -> Worked:

@@ -68,6 +68,10 @@ class Roots:
         """The root of a node that lives with this process."""
         return self.of(self._own)[node] if node in self._own else None
 
+    def owner(self, location: str) -> dict[str, str] | None:
+        """Whose a root is, by its marker; `None`: it has none that is seen from here, as one of another machine."""
+        return None if "://" in location else Root(place_of(self._catalog, location)).owner()
+
     def of(self, locations: Mapping[NodeId, str]) -> dict[NodeId, Root]:
         """The roots of these nodes."""
         with self._lock:

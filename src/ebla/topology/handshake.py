@@ -17,11 +17,11 @@ from ebla.catalog import topology as stored_topology
 from ebla.errors import UnknownNameError, UsageError
 from ebla.model import changes as c
 from ebla.model import topology_changes as t
-from ebla.model.lifecycle.node import NodeState
 from ebla.model.scopes import TOPOLOGY, of_relation
 from ebla.model.topology import Member, Request, RequestKind, RequestState, Topology
 from ebla.tables.context import Context
-from ebla.topology import loader, relation_requests, requests, resize
+from ebla.topology import admission, loader, relation_requests, requests, resize
+from ebla.topology.admission import Candidate
 from ebla.topology.service import Coordination
 
 
@@ -32,23 +32,25 @@ class Handshake:
         self._context = context
         self._coordination = coordination
 
-    def join(self, node: Member) -> int | None:
-        """Ask that a node becomes a member; the request. Its process must live by now (`system.processes`).
+    def admit(self, candidate: Candidate) -> int | None:
+        """Check what any process can of a node that asks to join, and write its request; the request.
 
-        Another process of the same node may have asked at the same moment: then its request, `None` if it has ended.
+        What is asked again finds the request that is written; `None`: the node is a member, and waits for none.
         """
-        before: list[int] = []
-        kind = RequestKind.JOIN if node.replaced is None else RequestKind.REPLACE
-        parameters = {} if node.replaced is None else {"replaced_id": node.replaced}
+        context, node, before = self._context, candidate.node, list[int | None]()
+        admission.require_cluster(node.name, candidate.cluster, context.catalog.cluster_id())
+        owner = context.nodes.owner(node.root)
 
         def decide(connection: Connection, at: Version) -> c.Decision | None:
-            found = stored_topology.members(connection).get(node.id)
-            if found is not None and found.state is not NodeState.LEFT:
-                before[:] = [r.id for r in stored_topology.open_requests(connection) if r.node == node.id]
+            before.clear()
+            if candidate.cluster_name is not None:
+                admission.require_name(candidate, stored_topology.cluster_name(connection))
+            member = stored_topology.members(connection).get(node.id)
+            if member is not None:
+                before.append(admission.written(candidate, member, stored_topology.requests_of(connection, node.id)))
                 return None
-            asked = t.AddRequest(kind=kind, holder=self._context.holder, node=node.id, parameters=parameters)
-            reason = f"ask for {kind} of {node.name}"
-            return c.Decision(reason=reason, updates=(t.AddNode(node=node), asked), guards=frozenset({TOPOLOGY}))
+            admission.require_root(candidate, owner)
+            return admission.asking(candidate)
 
         return self._commit(decide) or next(iter(before), None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from ebla.base.ids import NodeId, RelationId, Version
-from ebla.catalog import cdc, layouts, processes, tablet_copies, topology
+from ebla.catalog import cdc, layouts, processes, resizes, tablet_copies, topology
 from ebla.catalog import transactions as tx
 from ebla.catalog.leadership import is_gone
 from ebla.catalog.rows import State
@@ -76,3 +76,13 @@ def _count_missing(state: State, one: Transition) -> int:
     """How many copies a pending replica lacks; without one, how many the replicas that stay lack."""
     pending = None if one.pending is None else one.pending.host
     return sum(pending is None or node == pending for _, _, node in tablet_copies.missing_copies(state, one.tablet))
+
+
+def is_at_rest(state: State) -> bool:
+    """Whether nothing is asked for, moves, is to be resized or to be published."""
+    return not (
+        topology.open_requests(state)
+        or topology.transitions(state)
+        or resizes.is_any_decided(state)
+        or cdc.unpublished_generations(state)
+    )

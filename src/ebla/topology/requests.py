@@ -37,6 +37,7 @@ from ebla.model.topology import (
     ResizeType,
     Tablet,
     Topology,
+    is_next_to,
     is_together,
 )
 from ebla.topology import barrier
@@ -253,7 +254,7 @@ def unknown(topology: Topology, said: str) -> str:
 
 
 def cannot_follow(topology: Topology, node: Member) -> str | None:
-    """Why a node may not be a member: it is of an older release, or lacks a feature that the others use."""
+    """Why a node may not be a member: it lacks a feature that the others use, or its release is too old or too new."""
     others = [m for m in topology.members.values() if is_member(m.state) and m.id != node.id]
     if not others:
         return None
@@ -268,6 +269,12 @@ def cannot_follow(topology: Topology, node: Member) -> str | None:
         return (
             f"node {node.name}: expected release {oldest.release} or newer, as the oldest node ({oldest.name}) has, "
             f"found {node.release or 'none'}; upgrade it"
+        )
+    far = next((m for m in others if not is_next_to(node.release, m.release or node.release)), None)
+    if far is not None:
+        return (
+            f"node {node.name}: expected a release one step from {far.release}, which node {far.name} has, at most, "
+            f"found {node.release}; upgrade all nodes one step after the other"
         )
     return None
 

@@ -17,9 +17,10 @@ from dataclasses import replace
 
 from sqlalchemy import Connection
 
+from ebla.base.backoff import Backoff
 from ebla.base.failpoint import hit
 from ebla.base.ids import NodeId, RelationId, Version
-from ebla.catalog import cdc, layouts, resizes
+from ebla.catalog import layouts
 from ebla.catalog import topology as stored_topology
 from ebla.errors import EblaError, StaleTermError
 from ebla.model import changes as c
@@ -75,7 +76,8 @@ class Coordination:
         """How many copies tablets lacked in it."""
         self._undecided: Topology | None = None
         """The last state that gave no reason to a step: as long as it stays, nothing is decided again."""
-        self._pause_s = POLL_S
+        self._waits = 0
+        """How often it has waited in a row."""
         self._due_s = self._opened_s
         """When to look at all of it, if nothing comes between."""
         self._elsewhere_s = LOOK_S
@@ -129,7 +131,7 @@ class Coordination:
         version = self._host.catalog.read(stored_topology.version)
         moved = self._follow(version)
         if moved or asked:
-            self._pause_s = POLL_S
+            self._waits = 0
         if now_s >= self._sizes_due_s:
             self._sizes_due_s, self._sizes = now_s + self._sizes_s, {}
             if self._host.catalog.read(self._is_due):
@@ -202,13 +204,13 @@ class Coordination:
 
     def _wait(self) -> float:
         """How many seconds until the next look where nothing has changed: more each time."""
-        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, LOOK_S)
-        return pause_s
+        self._waits += 1
+        return Backoff(POLL_S, LOOK_S).after(self._waits)
 
     def _round(self, *, of_sizes: bool = False) -> float:
         """Take one step of what is to be done; how many seconds until the next look. `of_sizes`: sizes alone may give
         reason to one."""
-        self._is_quiet = not of_sizes and self._host.catalog.read(_has_nothing_to_do)
+        self._is_quiet = not of_sizes and self._host.catalog.read(loader.is_at_rest)
         if self._is_quiet:
             self._host.leadership.give_back(LEASE)
             return LOOK_S
@@ -219,7 +221,7 @@ class Coordination:
         if lease is None:
             return self._wait()
         if not leads:
-            self._pause_s = POLL_S
+            self._waits = 0
         term = c.TermIs(lease=LEASE, holder=lease.holder, term=lease.term)
         decisions, states = list[c.Decision](), list[Topology]()
 
@@ -241,18 +243,9 @@ class Coordination:
             self._rebuilds.act(states[-1])
             self._migration.act(states[-1])
             return self._wait()
-        self._pause_s = POLL_S
+        self._waits = 0
         hit("topology.committed")
         log.info("topology: version=%d %s", committed.version, decisions[-1].reason)
         self.pauses.note(states[-1].transitions, decisions[-1].updates, self._host.services.clock())
         self._follow(committed.version)
         return 0.0
-
-
-def _has_nothing_to_do(connection: Connection) -> bool:
-    return not (
-        stored_topology.open_requests(connection)
-        or stored_topology.transitions(connection)
-        or resizes.is_any_decided(connection)
-        or cdc.unpublished_generations(connection)
-    )
