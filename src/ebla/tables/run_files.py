@@ -56,7 +56,7 @@ class RunFiles:
     ) -> list[Run]:
         """Write settled rows as level 0: one run for each set of replicas, or for each tablet."""
         relation = self.relation
-        first = self._given(relation.tablets if by_tablet else len(relation.replica_sets()))
+        first = self._given(relation.tablets if by_tablet else 2 * len(relation.replica_sets()))
         return b.level0_runs(
             table, kinds, relation, self._transaction, self._roots, by_tablet=by_tablet, first=first, cache=cache
         )
