@@ -40,8 +40,8 @@ def cut(source: Root, path: str, relation: Relation, into: Root, name: Callable[
     parts: dict[TabletId, _Writer] = {}
     try:
         for group in groups:
-            with PACE.turn():
-                table = file.read_row_group(group)
+            with PACE.turn() as alone:
+                table = file.read_row_group(group, use_threads=not alone)  # one core beside queries
                 of_row = tokens.tablets_of(_tokens(table, relation), relation.tablets)
                 for number in np.unique(of_row):
                     tablet = TabletId(int(number))
@@ -117,8 +117,9 @@ class _Writer:
         self._kept, self._kept_rows = [], 0
 
     def end(self) -> rf.Facts:
-        """Write what is left; what the file has."""
-        self._flush()
+        """Write what is left, which may be most of the file; what the file has."""
+        with PACE.turn():
+            self._flush()
         self.close()
         size = self._root.size(self.path) or 0
         return rf.bounded(self._rows, size, self._relation, self._first, self._last)
