@@ -178,7 +178,7 @@ def level0_runs(
 
     if of_row is not None and relation.moves and not by_tablet and full.nbytes <= JOINT_BYTES:
         joint = sorted(relation.joint_sets(list(map(TabletId, np.unique(of_row).tolist()))).items())
-        if len(joint) < len(groups):
+        if len(joint) < len(groups) and _all_live(roots, [node for nodes, _ in joint for node in nodes]):
             try:
                 return _there(rf.in_threads(partial(write, len(roots)), list(enumerate(joint, start=first))))
             except StorageError as error:  # a node less may do for each of the narrow sets
@@ -190,6 +190,11 @@ def level0_runs(
 
 def _there(written: Sequence[Run | None]) -> list[Run]:
     return [run for run in written if run is not None]
+
+
+def _all_live(roots: Mapping[NodeId, Root], nodes: Iterable[NodeId]) -> bool:
+    """A node that is down costs a write time, which is not spent twice."""
+    return all(node in roots and roots[node].is_writable for node in set(nodes))
 
 
 def _remove(
