@@ -32,6 +32,12 @@ def put(root: Root) -> pa.Table:
     return rows
 
 
+def put_bytes(root: Root) -> int:
+    """The bytes of the row groups of the file, before compression."""
+    metadata = root.open_parquet("r1/t1-0.parquet").metadata
+    return sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+
+
 def test_each_row_is_in_the_file_of_its_tablet_in_its_order(tmp_path: Path):
     root = Root(str(tmp_path))
     rows = put(root)
@@ -48,12 +54,14 @@ def test_beside_queries_all_rows_are_read_and_written_in_turns_by_one_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     root, turns, done, real = Root(str(tmp_path)), list[bool](), list[tuple[str, bool]](), PACE.turn
+    count = list[bool]()
     put(root)
 
     @contextlib.contextmanager
     def turn() -> Iterator[bool]:
         with real() as alone:
             turns.append(alone)
+            count.append(alone)
             yield alone
             turns.pop()
 
@@ -67,6 +75,7 @@ def test_beside_queries_all_rows_are_read_and_written_in_turns_by_one_core(
         monkeypatch.setattr(owner, name, note)
 
     monkeypatch.setattr(PACE, "turn", turn)
+    monkeypatch.setattr(cutting, "PIECE_BYTES", put_bytes(root) // 2)
     noting(pq.ParquetFile, "read_row_group")
     noting(pq.ParquetWriter, "write_table")
     with PACE.first(), PACE.paced(0.9):
@@ -74,3 +83,4 @@ def test_beside_queries_all_rows_are_read_and_written_in_turns_by_one_core(
     assert sum(part.facts.rows for part in parts) == ROWS
     assert {name for name, _ in done} == {"read_row_group", "write_table"}
     assert all(is_paced for _, is_paced in done), done
+    assert count == [True] * (2 + len(parts)), "of four row groups two go in one turn; each file's end is one"
